@@ -22,7 +22,7 @@ BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := $(PROFILE) $(FEATURES) --locked
 
 # The folder `dashboards` exists, so the target must be phony.
-.PHONY: help up build install test test-deps check dashboards check-windows soak bench test-bundled clean library
+.PHONY: help up build install test test-deps check dashboards check-windows docs soak bench test-bundled clean library
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -59,18 +59,23 @@ test: test-deps library ## every test but the long runs
 	cargo build $(CARGO_FLAGS) --workspace
 	cargo test $(CARGO_FLAGS) --workspace --no-fail-fast
 
-check: library ## format, lints, banned crates, the SQL lint, the Grafana boards
+check: library ## format, lints, banned crates, the SQL lint, the Grafana boards, how plain the prose is
 	cargo fmt --all --check
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
 	scripts/check-bans.sh
 	scripts/check-sql.sh
 	scripts/check-dashboards.sh
+	@scripts/prose.sh --files 5
 
 dashboards: ## write the Grafana boards from their generator (needs node)
 	node dashboards/generator/main.js
 
 check-windows: ## that the exporter compiles for Windows (rustup target add x86_64-pc-windows-gnu)
 	cargo check --target x86_64-pc-windows-gnu --no-default-features -p takt-exporter
+
+docs: ## the documentation as a site in target/book (needs mdbook: cargo install mdbook)
+	@command -v mdbook >/dev/null || { echo "make docs: mdbook is missing; cargo install --locked mdbook" >&2; exit 1; }
+	mdbook build
 
 soak: build ## a week at an accelerated clock, then tests that kill and restart (SOAK_DAYS, SOAK_ROUNDS)
 	scripts/soak.sh

@@ -7,7 +7,7 @@
     alerts.py cycle [ALERTS]     that many firing, 60 rules over 100,000 series: CPU of an evaluation of all of them
     alerts.py soak [KILLS]       kill -9 at random moments after a fault: what was lost, what came twice
 
-Programs: target/release/takt (TAKT), tests/support/slack.py as Slack. Everything runs on loopback in a fresh directory.
+Programs: target/release/takt (TAKT), tests/whole/support/slack.py as Slack. Everything runs on loopback in a fresh directory.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TAKT = os.environ.get("TAKT", os.path.join(HERE, "../target/release/takt"))
-SLACK = os.path.join(HERE, "../tests/support/slack.py")
+SLACK = os.path.join(HERE, "../tests/whole/support/slack.py")
 SOON = int(os.environ.get("SOON", "60"))
 GAP = float(os.environ.get("GAP", "2"))
 # By its id (C1) a message that got no answer is found again; by its name it may come twice.

@@ -9,7 +9,7 @@ features=()
 [ -z "${DUCKDB_LIB_DIR:-}" ] || features=(--no-default-features)
 takt=${CARGO_TARGET_DIR:-target}/release/takt scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-cargo run --release "${features[@]}" --locked -q -p takt-collector --example efficiency -- \
+cargo run --release "${features[@]}" --locked -q -p takt-server --example efficiency -- \
 	"$scratch/data" "${NODES:-8}" "${DAYS:-31}" "${JOBS:-500}" "${INTERVAL:-300}"
 
 timed() { # NAME COMMAND…

@@ -7,7 +7,7 @@ bin=${CARGO_TARGET_DIR:-target}/release
 command -v psql >/dev/null || { echo "bench: needs psql; scripts/test-deps.sh" >&2; exit 1; }
 features=()
 [ -z "${DUCKDB_LIB_DIR:-}" ] || features=(--no-default-features)
-[ -x "$bin/examples/energy" ] || cargo build --release "${features[@]}" --locked -q -p takt-collector --example energy
+[ -x "$bin/examples/energy" ] || cargo build --release "${features[@]}" --locked -q -p takt-store --example energy
 scratch=${KEEP:-$(mktemp -d)}
 server=
 end_all() {

@@ -2,22 +2,34 @@
 # CPU and memory of the exporter beside node_exporter's: the same machine, the same minutes; then what a hung mount, a hung
 # driver and a fault in the kernel log cost.
 #
-# Each is scraped once a second, SCRAPES times, without compression. CPU is user + system time of the process over the
-# scrapes; memory is what is resident at the end. The hung mount needs root.
+# Each is scraped once a second, SCRAPES times, without compression. CPU is the time on a CPU of all threads, in nanoseconds
+# (`/proc/PID/task/*/schedstat`), over the scrapes; memory is what is resident at the end. The hung mount needs root.
+#
+# The peer is $NODE_EXPORTER, else node_exporter $peer_version built with Go (kept in target/peers), else the installed one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scrapes=${SCRAPES:-120}
 bin=${CARGO_TARGET_DIR:-target}/release
-peer=$(command -v prometheus-node-exporter || command -v node_exporter) ||
-	{ echo "bench: prometheus-node-exporter is not installed" >&2; exit 1; }
+peer_version=v1.12.1
+peers=$PWD/target/peers
+peer=${NODE_EXPORTER:-}
+if [ -z "$peer" ] && command -v go >/dev/null; then
+	[ -x "$peers/node_exporter-$peer_version" ] || {
+		GOBIN=$peers go install "github.com/prometheus/node_exporter@$peer_version" &&
+			mv "$peers/node_exporter" "$peers/node_exporter-$peer_version"
+	} || true
+	[ ! -x "$peers/node_exporter-$peer_version" ] || peer=$peers/node_exporter-$peer_version
+fi
+: "${peer:=$(command -v prometheus-node-exporter || command -v node_exporter || true)}"
+[ -n "$peer" ] || { echo "bench: no node_exporter: set NODE_EXPORTER, or install Go or prometheus-node-exporter" >&2; exit 1; }
 both="arp bcache bonding btrfs conntrack cpu cpufreq diskstats dmi edac entropy fibrechannel filefd filesystem hwmon infiniband ipvs loadavg mdadm meminfo
 	netclass netdev netstat nfs nfsd nvme os powersupplyclass pressure rapl schedstat selinux sockstat softnet stat tapestats
 	thermal_zone time timex udp_queues uname vmstat xfs zfs"
 scratch=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; sleep 0.5; rm -rf "$scratch"' EXIT
 
-# Four ports in a row that nobody else is likely to have.
+# Six ports in a row that nobody else is likely to have.
 port=$((20000 + $$ % 10000))
 flags=(--collector.disable-defaults)
 for name in $both; do flags+=("--collector.$name"); done
@@ -25,6 +37,10 @@ for name in $both; do flags+=("--collector.$name"); done
 peer_pid=$!
 "$bin/takt-exporter" --web.listen-address=127.0.0.1:$((port + 1)) "${flags[@]}" >"$scratch/ours.log" 2>&1 &
 our_pid=$!
+"$peer" --web.listen-address=127.0.0.1:$((port + 4)) >"$scratch/peer-defaults.log" 2>&1 &
+peer_defaults_pid=$!
+"$bin/takt-exporter" --web.listen-address=127.0.0.1:$((port + 5)) >"$scratch/our-defaults.log" 2>&1 &
+our_defaults_pid=$!
 gpus='profile rtx5090 8\n'
 printf "$gpus" >"$scratch/gpus.txt"
 : >"$scratch/kmsg"
@@ -43,30 +59,40 @@ if [ "$(id -u)" -eq 0 ] && [ -e /dev/fuse ]; then
 fi
 sleep 3
 
-ticks() { local s; s=$(<"/proc/$1/stat"); set -- ${s##*) }; echo $((${12} + ${13})); }
+# Nanoseconds on a CPU. A thread that ends takes its time with it; neither exporter has threads that do.
+cpu() { cat /proc/"$1"/task/*/schedstat | awk '{sum += $1} END {print sum}'; }
 resident() { awk '/^VmRSS:/{print $2}' "/proc/$1/status"; }
 scrape() { curl -s -o /dev/null -w '%{time_total}\n' -H 'Accept-Encoding: identity' "http://127.0.0.1:$1/metrics"; }
 percentile() { sort -n "$1" | awk -v p="$2" '{t[NR]=$1} END{i=int(NR*p); print t[i<1?1:i]*1000}'; }
 
-peer_before=$(ticks $peer_pid) our_before=$(ticks $our_pid) all_before=$(ticks $all_pid)
+peer_before=$(cpu $peer_pid) our_before=$(cpu $our_pid) all_before=$(cpu $all_pid)
+peer_defaults_before=$(cpu $peer_defaults_pid) our_defaults_before=$(cpu $our_defaults_pid)
 for ((n = 0; n < scrapes; n++)); do
 	scrape $port >>"$scratch/peer.times"
 	scrape $((port + 1)) >>"$scratch/ours.times"
 	scrape $((port + 2)) >>"$scratch/all.times"
+	scrape $((port + 4)) >>"$scratch/peer-defaults.times"
+	scrape $((port + 5)) >>"$scratch/our-defaults.times"
 	[ ! -e "$scratch/hung.log" ] || scrape $((port + 3)) >>"$scratch/hung.times"
 	sleep 1
 done
 
-row() { # NAME PID TICKS-BEFORE TIMES
-	awk -v n="$1" -v c=$(($(ticks "$2") - $3)) -v hz="$(getconf CLK_TCK)" -v s="$scrapes" -v r="$(resident "$2")" \
+row() { # NAME PID CPU-BEFORE TIMES
+	awk -v n="$1" -v c=$(($(cpu "$2") - $3)) -v s="$scrapes" -v r="$(resident "$2")" \
 		-v m="$(percentile "$4" 0.5)" -v p="$(percentile "$4" 0.99)" \
-		'BEGIN{printf "%-34s %8.2f ms CPU a scrape %8.1f MB resident %8.2f ms p50 %8.2f ms p99\n", n, c*1000/hz/s, r/1024, m, p}'
+		'BEGIN{printf "%-34s %8.3f ms CPU a scrape %8.1f MB resident %8.2f ms p50 %8.2f ms p99\n", n, c/1e6/s, r/1024, m, p}'
+}
+ratio() { # NAME OURS BEFORE THEIRS BEFORE
+	awk -v n="$1" -v a=$(($(cpu "$2") - $3)) -v b=$(($(cpu "$4") - $5)) \
+		'BEGIN{printf "CPU, ours to node_exporter, %s: %.2f\n", n, a/(b>0?b:1)}'
 }
 row "node_exporter, what both have" $peer_pid "$peer_before" "$scratch/peer.times"
 row "takt-exporter, the same" $our_pid "$our_before" "$scratch/ours.times"
+row "node_exporter, defaults" $peer_defaults_pid "$peer_defaults_before" "$scratch/peer-defaults.times"
+row "takt-exporter, defaults" $our_defaults_pid "$our_defaults_before" "$scratch/our-defaults.times"
 row "takt-exporter, all and 8 GPUs" $all_pid "$all_before" "$scratch/all.times"
-awk -v a=$(($(ticks $our_pid) - our_before)) -v b=$(($(ticks $peer_pid) - peer_before)) \
-	'BEGIN{printf "CPU, ours to node_exporter: 1 to %.1f\n", b/(a>0?a:1)}'
+ratio "what both have" $our_pid "$our_before" $peer_pid "$peer_before"
+ratio "defaults" $our_defaults_pid "$our_defaults_before" $peer_defaults_pid "$peer_defaults_before"
 [ ! -e "$scratch/hung.times" ] ||
 	printf '%-34s %8.2f ms p50 %17.2f ms p99\n' "while a mount and NVML hang" \
 		"$(percentile "$scratch/hung.times" 0.5)" "$(percentile "$scratch/hung.times" 0.99)"

@@ -11,7 +11,7 @@ for program in prometheus promtool python3; do
 done
 features=()
 [ -z "${DUCKDB_LIB_DIR:-}" ] || features=(--no-default-features)
-[ -x "$bin/examples/history" ] || cargo build --release "${features[@]}" --locked -q -p takt-collector --example history
+[ -x "$bin/examples/history" ] || cargo build --release "${features[@]}" --locked -q -p takt-store --example history
 scratch=${KEEP:-$(mktemp -d)}
 pids=()
 end_all() {

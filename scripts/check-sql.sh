@@ -9,11 +9,11 @@ clock='\b(now|today|get_current_timestamp|transaction_timestamp)\(\)'
 # In Rust a function may be called `now`; in SQL it stands in a statement.
 clock_in_rust="\\b(SELECT|VALUES|SET|WHERE|epoch[a-z_]*\\(|make_timestamp\\(|date_[a-z]+\\()[^;]*$clock"
 # Where these are words of clients, which become others before DuckDB sees them.
-spoken='^collector/src/(api/postgres/|query/sql/session.rs)'
+spoken='^crates/(server/src/postgres/|store/src/sql/session.rs|[a-z]+/tests/|[a-z]+/examples/)'
 found=$(
-	git ls-files --cached --others --exclude-standard 'collector/*.sql' 'dashboards/*.json' |
+	git ls-files --cached --others --exclude-standard 'crates/*.sql' 'dashboards/*.json' |
 		xargs -r grep -nEi "$icu|$clock" | grep -vE '^[^:]+:[0-9]+: *--' || true
-	git ls-files --cached --others --exclude-standard 'collector/src/*.rs' 'src/*.rs' | grep -vE "$spoken" |
+	git ls-files --cached --others --exclude-standard 'crates/*.rs' 'collector/src/*.rs' 'src/*.rs' | grep -vE "$spoken" |
 		xargs -r grep -nEi "$icu|$clock_in_rust" | grep -vE '^[^:]+:[0-9]+: *//|::now\(\)|\.now\(\)' || true
 )
 if [ -n "$found" ]; then

@@ -9,12 +9,13 @@ rounds=${SOAK_ROUNDS:-50}
 bench/alerts.py soak "$((rounds * 20))"
 features=()
 [ -z "${DUCKDB_LIB_DIR:-}" ] || features=(--no-default-features)
-cargo run --release "${features[@]}" --locked -q -p takt-collector --example soak -- "${SOAK_DAYS:-7}" "${SOAK_SERIES:-2000}"
+cargo run --release "${features[@]}" --locked -q -p takt-store --example soak -- "${SOAK_DAYS:-7}" "${SOAK_SERIES:-2000}"
 for ((round = 1; round <= rounds; round++)); do
 	echo "== round $round of $rounds"
-	cargo test --release "${features[@]}" --locked -p takt-collector --test scrape --test blocks
-	cargo test --release "${features[@]}" --locked -p takt --test serve
+	cargo test --release "${features[@]}" --locked -p takt-collector --test scrape
+	cargo test --release "${features[@]}" --locked -p takt-store --test blocks
+	cargo test --release "${features[@]}" --locked -p takt --test whole serve::
 done
 echo "== broken queries for ${TAKT_FUZZ_SECONDS:=600} seconds"
 export TAKT_FUZZ_SECONDS
-cargo test --release "${features[@]}" --locked -p takt-collector --test promql -- broken_queries --nocapture
+cargo test --release "${features[@]}" --locked -p takt-promql --test promql -- broken_queries --nocapture

@@ -6,7 +6,7 @@
 set -euo pipefail
 
 PACKAGES=(
-	# a Slurm of its own for each test (tests/support/slurm)
+	# a Slurm of its own for each test (tests/whole/support/slurm)
 	slurmctld slurmd slurmdbd slurmrestd slurm-client
 	slurm-wlm-basic-plugins slurm-wlm-mysql-plugin slurm-wlm-jwt-plugin
 	munge libnss-wrapper mariadb-server-core mariadb-client-core

@@ -13,10 +13,10 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// Where the data and the configuration are.
+/// Data directory, configuration and server of a command.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Place {
-    /// Directory of the data; else the configuration's, else ./takt-data
+    /// Data directory [default: data_dir of the configuration, then ./takt-data]
     #[arg(
         long,
         global = true,
@@ -25,7 +25,7 @@ pub struct Place {
         help_heading = "Where"
     )]
     pub data_dir: Option<PathBuf>,
-    /// Configuration file (TOML)
+    /// Configuration file (TOML). Default without options: /etc/takt/takt.toml, if it exists
     #[arg(
         long,
         global = true,
@@ -34,7 +34,7 @@ pub struct Place {
         help_heading = "Where"
     )]
     pub config: Option<PathBuf>,
-    /// Ask this server (http://head:9856) instead of who has the data directory
+    /// Query this server, such as http://head:9856
     #[arg(
         long,
         global = true,
@@ -43,7 +43,7 @@ pub struct Place {
         help_heading = "Where"
     )]
     pub server: Option<String>,
-    /// File with the token that the server wants of other machines, and of who changes something
+    /// File with the API token; required remotely and for changes
     #[arg(
         long,
         global = true,
@@ -56,77 +56,95 @@ pub struct Place {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Monitor this machine: exporter, server, local Slurm if there is one; nothing to configure
+    /// Monitor this machine: starts an exporter and a server, and polls the local Slurm if it has one
     Up(Up),
     /// Run the server
     Serve(Serve),
     /// Run the exporter of this node
     Exporter(takt_exporter::Options),
-    /// Bring job records in
+    /// Import job records
     #[command(subcommand)]
     Import(Import),
-    /// Who used what
+    /// Usage, efficiency and waste of a period
     #[command(subcommand)]
     Report(Report),
-    /// Judge how well runs that have ended used what they held; a server does so by itself
+    /// Compute the efficiency of finished jobs (a running server does this by itself)
     Assess(Assess),
-    /// Give hours back that a fault cost
+    /// Credit hours that were lost to a fault
     #[command(subcommand)]
     Credit(Credit),
-    /// List job runs, the newest first
+    /// List jobs, newest first
     Jobs(Jobs),
-    /// Show every run of one job
+    /// Show one job with all its runs
     Job(Job),
-    /// Who is on which GPU right now, with what, and whether it works
+    /// List GPUs with their current users, processes and health
     Gpus(Gpus),
-    /// Who stands where in fair share, and why
+    /// Fair share of users and accounts, explained
     Fairshare(Fairshare),
-    /// What the cluster had in a period: held, down, waited for, idle, stranded
+    /// Capacity of a period: allocated, down, planned, idle and stranded hours
     Capacity(Capacity),
-    /// Compare with what sreport says, and name the reason of each difference
+    /// Compare usage with sreport and explain each difference
     Reconcile(Reconcile),
-    /// Ask in SQL (read-only); tables: jobs, samples, series
+    /// Run a read-only SQL query (tables: jobs, samples, series, ...)
     Sql(Sql),
-    /// Ask in PromQL, at one instant or over a range
+    /// Run a PromQL query, at one instant or over a range
     Query(Query),
-    /// Run PromQL test scripts in the language of Prometheus' own
+    /// Run PromQL test scripts in Prometheus' promqltest format
     Promqltest(Promqltest),
-    /// Alerts: what fires, what was told, rules, silences
+    /// Active alerts, their history, rules, silences and test messages
     #[command(subcommand)]
     Alerts(Alerts),
-    /// Look after the samples on disk
+    /// Inspect, verify, seal and delete stored samples
     #[command(subcommand)]
     Store(StoreCommand),
-    /// Check the configuration and print what is in force
+    /// Check the configuration and print the effective settings
     CheckConfig(CheckConfig),
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Alerts {
-    /// What fires now (asks the server)
+    /// List active alerts (needs a running server)
     List(AlertsList),
-    /// What happened: every step of every alert, the newest first
+    /// Show the history of alerts, newest first
     History(AlertsHistory),
     /// Check rule files (Prometheus' format, *.events.yml) and alertmanager.yml files
     Check(AlertsFiles),
-    /// Run promtool's test files on our engine
+    /// Run rule tests in promtool's format
     Test(AlertsFiles),
-    /// Say who would be told of an alert with these labels
+    /// Show the receivers of an alert with these labels
     RouteTest(AlertsRouteTest),
-    /// Set, list or end silences (asks the server)
+    /// Create, list or expire silences (needs a running server)
     Silence(AlertsSilence),
-    /// Acknowledge: silence the alerts that fire now and that these conditions choose
+    /// Silence matching active alerts
     Ack(AlertsAck),
-    /// Send a message by every channel and say what came of it
+    /// Close active alerts by hand, with a reason for the history (needs a running server)
+    Close(AlertsClose),
+    /// Send a test message through every channel and report the results
     TestSend(AlertsTestSend),
 }
 
 #[derive(Debug, Args)]
+pub struct AlertsClose {
+    /// Conditions that the alerts to close meet: alertname=GpuFellOffBus node=g01
+    #[arg(required = true, value_name = "MATCHER")]
+    pub matchers: Vec<String>,
+    /// Why they are closed
+    #[arg(long, value_name = "TEXT")]
+    pub comment: String,
+    /// Who closes them [default: the user who runs the command]
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
+}
+
+#[derive(Debug, Args)]
 pub struct AlertsList {
-    /// Only alerts that all of these choose: node=g01 'alertname=~"Gpu.*"'
+    /// Only alerts that match all of these: node=g01 'alertname=~"Gpu.*"'
     #[arg(value_name = "MATCHER")]
     pub matchers: Vec<String>,
-    /// How it is printed
+    /// Include alerts of severity "none", which report no fault: Watchdog
+    #[arg(long)]
+    pub all: bool,
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
 }
@@ -139,13 +157,16 @@ pub struct AlertsHistory {
     /// Only this node
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
-    /// Messages and what became of them, instead of alerts
+    /// Include alerts that became pending and never fired
+    #[arg(long, conflicts_with = "messages")]
+    pub pending: bool,
+    /// Show sent messages and their results instead of alerts
     #[arg(long, conflicts_with_all = ["alert", "node"])]
     pub messages: bool,
-    /// At most so many
+    /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub limit: usize,
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
 }
@@ -166,35 +187,35 @@ pub struct AlertsRouteTest {
 
 #[derive(Debug, Args)]
 pub struct AlertsSilence {
-    /// Conditions on the alerts: node=g01 'alertname=~"Gpu.*"'; nothing lists the silences there are
+    /// Matchers of the silence: node=g01 'alertname=~"Gpu.*"'; without any, existing silences are listed
     #[arg(value_name = "MATCHER")]
     pub matchers: Vec<String>,
-    /// How long (30m, 2h, 3d)
+    /// Duration (30m, 2h, 3d)
     #[arg(long = "for", value_name = "DURATION", default_value = "2h")]
     pub duration: String,
-    /// When it begins, if not now (2026-11-22T08:00 here, 2026-11-22T07:00Z)
+    /// Start time (2026-11-22T08:00 local, 2026-11-22T07:00Z) [default: now]
     #[arg(long, value_name = "TIME")]
     pub start: Option<String>,
-    /// Why
+    /// Reason for the silence
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub comment: String,
-    /// End the silence with this id
+    /// Expire the silence with this id
     #[arg(long, value_name = "ID", conflicts_with = "matchers")]
     pub expire: Option<String>,
-    /// How the list is printed
+    /// Output format of the list
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
 }
 
 #[derive(Debug, Args)]
 pub struct AlertsAck {
-    /// Conditions that choose among the alerts that fire now
+    /// Matchers that select active alerts
     #[arg(required = true, value_name = "MATCHER")]
     pub matchers: Vec<String>,
-    /// For how long nothing more is told of them
+    /// How long notifications stay silenced
     #[arg(long = "for", value_name = "DURATION", default_value = "8h")]
     pub duration: String,
-    /// What is being done
+    /// Comment, such as the action taken
     #[arg(long, value_name = "TEXT", default_value = "acknowledged")]
     pub comment: String,
 }
@@ -209,7 +230,7 @@ pub struct AlertsTestSend {
 #[derive(Debug, Clone, Args)]
 #[command(mut_arg("listen_address", |arg| arg.default_value("127.0.0.1:9855").help("Address of the exporter, HOST:PORT")))]
 pub struct Up {
-    /// Address of the web page and the API
+    /// Address of the web pages and the API
     #[arg(
         long = "listen-address",
         id = "server_address",
@@ -226,16 +247,16 @@ pub struct Up {
 
 #[derive(Debug, Clone, Args)]
 pub struct Serve {
-    /// Address of the web page and the API; else the configuration's
+    /// Address of the web pages and the API [default: server.listen_address]
     #[arg(long, value_name = "ADDRESS")]
     pub listen_address: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Import {
-    /// Import what `sacct -P` printed; importing twice changes nothing
+    /// Import the output of `sacct -P`; importing it again changes nothing
     Sacct(ImportSacct),
-    /// Import the file in which Slurm notes ended jobs (JobCompType=jobcomp/filetxt)
+    /// Import Slurm's job completion file (JobCompType=jobcomp/filetxt)
     Jobcomp(ImportFrom),
 }
 
@@ -243,7 +264,7 @@ pub enum Import {
 pub struct ImportSacct {
     #[command(flatten)]
     pub from: ImportFrom,
-    /// The columns of a file without a header, separated by |
+    /// Column names of a file without a header, separated by |
     #[arg(long, value_name = "NAMES", value_delimiter = '|')]
     pub columns: Vec<String>,
 }
@@ -252,50 +273,50 @@ pub struct ImportSacct {
 pub struct ImportFrom {
     /// File to read, gzip or plain; - for standard input
     pub file: PathBuf,
-    /// Time zone of the records (such as Europe/Oslo); remembered for the cluster
+    /// Time zone of the file's timestamps, such as Europe/Oslo [default: the configured one, else the cluster's]
     #[arg(long, value_name = "ZONE")]
     pub timezone: Option<String>,
-    /// Cluster of the records where they do not name it
+    /// Cluster name for records that have none
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
-    /// What becomes of runs that are known already at other times of the day, as another time zone makes them
+    /// What to do if runs are stored already, but at times of another time zone
     #[arg(long, value_enum, default_value_t)]
     pub shifted: OnShift,
-    /// How the summary is printed
+    /// Output format of the summary
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Report {
-    /// Usage of a period: CPU-, GPU-, node- and memory-hours, jobs and waiting
+    /// CPU-, GPU-, node- and memory-hours, jobs and waiting times
     Usage(ReportUsage),
-    /// How well runs used what they held, one by one
+    /// Efficiency of each job
     Efficiency(ReportSheet),
-    /// What was held and not used, by cause, and what to change
+    /// Allocated but unused hours by cause, with advice
     Waste(ReportSheet),
-    /// The whole cluster's month
+    /// Monthly report of the cluster
     Cluster(ReportSheet),
-    /// An account's month, for those who answer for it
+    /// Monthly report of an account
     Account(ReportSheet),
-    /// A user's month
+    /// Monthly report of a user
     User(ReportSheet),
-    /// Send the month's reports to all who get one and do not have it yet; a server does so by itself
+    /// Send monthly reports that were not sent yet (a running server does this by itself)
     Send(ReportSend),
 }
 
 #[derive(Debug, Args)]
 pub struct ReportSend {
-    /// Month to report (2026-10); last month where this is left out
+    /// Month, such as 2026-10 [default: last month]
     #[arg(long, value_name = "YYYY-MM")]
     pub month: Option<String>,
-    /// Send nothing: print the mails, or write them into the directory of --out
+    /// Do not send: print the mails, or write them into the directory of --out
     #[arg(long)]
     pub dry_run: bool,
-    /// Directory for the mails, each as .eml and .html
+    /// Directory for the mails, as .eml and .html files
     #[arg(long, value_name = "DIR", requires = "dry_run")]
     pub out: Option<PathBuf>,
-    /// Which cluster, where records of several are kept
+    /// Cluster; required if the records have several
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
 }
@@ -304,19 +325,19 @@ pub struct ReportSend {
 pub struct ReportSheet {
     #[command(flatten)]
     pub period: Period,
-    /// Only this user's; `report user` takes whoever runs it where this is left out
+    /// Only this user [default of `report user`: you]
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// Only this account's
+    /// Only this account
     #[arg(long, value_name = "NAME", conflicts_with = "user")]
     pub account: Option<String>,
-    /// Which cluster, where records of several are kept
+    /// Cluster; required if the records have several
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
-    /// Most runs to list
+    /// Maximum number of jobs to list
     #[arg(long, value_name = "N")]
     pub runs: Option<usize>,
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ReportFormat,
 }
@@ -325,65 +346,68 @@ pub struct ReportSheet {
 pub struct Assess {
     #[command(flatten)]
     pub period: Period,
-    /// Those that were assessed already as well
+    /// Compute again for jobs that already have an efficiency
     #[arg(long)]
     pub again: bool,
-    /// Which cluster, where records of several are kept
+    /// Cluster; required if the records have several
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Credit {
-    /// Give back the hours that a job lost
+    /// Credit the hours that a job lost
     Job(CreditJob),
-    /// Take a credit back
+    /// Revoke a credit
     Revoke(CreditRevoke),
-    /// List all credits, with who gave them, when and why
+    /// List all credits with author, date and reason
     List(CreditList),
 }
 
 #[derive(Debug, Args)]
 pub struct CreditJob {
-    /// The job; its last run that has ended
+    /// Job id; of a requeued job, the run that a fault ended is credited
     pub id: String,
-    /// Why
+    /// Submit time of the run (2026-10-02T08:00:00Z), if the job has several lost runs
+    #[arg(long, value_name = "TIME")]
+    pub submit: Option<jiff::Timestamp>,
+    /// Reason for the credit
     #[arg(long)]
     pub reason: String,
-    /// GPU-hours to give back; all that the run held where this is left out
+    /// GPU-hours to credit [default: all GPU-hours of the run]
     #[arg(long, value_name = "HOURS")]
     pub gpu_hours: Option<f64>,
 }
 
 #[derive(Debug, Args)]
 pub struct CreditRevoke {
-    /// The credit's number
+    /// Number of the credit
     pub id: i64,
-    /// Why
+    /// Reason for the revocation
     #[arg(long)]
     pub reason: String,
 }
 
 #[derive(Debug, Args)]
 pub struct CreditList {
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
 }
 
 #[derive(Debug, Args)]
 pub struct ReportUsage {
-    /// Month to report (2026-10); this month where no period is given
+    /// Month, such as 2026-10 [default: this month]
     #[arg(long, value_name = "YYYY-MM", conflicts_with_all = ["from", "to"])]
     pub month: Option<String>,
-    /// First day, or instant, of the period
+    /// Start of the period: a date or an instant
     #[arg(long, value_name = "DATE", requires = "to")]
     pub from: Option<String>,
-    /// End of the period: the first day, or instant, that is outside
+    /// End of the period (exclusive): a date or an instant
     #[arg(long, value_name = "DATE", requires = "from")]
     pub to: Option<String>,
-    /// Group by: user, account, account_tree (with those below), partition, qos, node, gpu_model, state, and one of hour,
-    /// day, month, year (several with commas)
+    /// Group by user, account, account_tree (including sub-accounts), partition, qos, node, gpu_model, state, and one of
+    /// hour, day, month, year; separate several with commas
     #[arg(
         long,
         value_name = "KEYS",
@@ -391,29 +415,29 @@ pub struct ReportUsage {
         default_value = "user"
     )]
     pub by: Vec<String>,
-    /// Only this user's runs
+    /// Only jobs of this user
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// Which cluster, where records of several are kept
+    /// Cluster; required if the records have several
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ReportFormat,
 }
 
 #[derive(Debug, Args)]
 pub struct Jobs {
-    /// Only this user's runs
+    /// Only jobs of this user
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// Only runs in these states, with commas: RUNNING, FAILED, … or R, F, …
+    /// Only jobs in these states: RUNNING,FAILED or R,F
     #[arg(long, value_name = "STATE")]
     pub state: Option<String>,
-    /// At most so many
+    /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub limit: usize,
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
 }
@@ -422,23 +446,23 @@ pub struct Jobs {
 pub struct Job {
     /// Job id: 123, 123_4, 123+0
     pub id: String,
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
 }
 
 #[derive(Debug, Args)]
 pub struct Gpus {
-    /// Only this node's
+    /// Only this node
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
-    /// Only the GPU of this number, or UUID
+    /// Only the GPU with this index or UUID
     #[arg(long, value_name = "INDEX")]
     pub gpu: Option<String>,
-    /// Only this user's
+    /// Only this user
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
 }
@@ -448,16 +472,16 @@ pub struct Fairshare {
     /// Only this user
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// Only this account and what is below it
+    /// Only this account and its sub-accounts
     #[arg(long, value_name = "NAME")]
     pub account: Option<String>,
-    /// Say in words why the user stands there, and when that changes
+    /// Explain the user's position and when it changes
     #[arg(long, requires = "user")]
     pub explain: bool,
-    /// What a job would do to the user's standing: what it would hold (cpu=8,gres/gpu=1,mem=64G)
+    /// Show the effect of a job with these resources: cpu=8,gres/gpu=1,mem=64G
     #[arg(long, value_name = "TRES", requires = "user")]
     pub plan: Option<String>,
-    /// Hours that the planned job would run
+    /// Run time of the planned job in hours
     #[arg(long, value_name = "HOURS", requires = "plan", default_value_t = 1.0)]
     pub hours: f64,
     /// Partition of the planned job
@@ -466,13 +490,13 @@ pub struct Fairshare {
     /// Quality of service of the planned job
     #[arg(long, value_name = "NAME", requires = "plan")]
     pub qos: Option<String>,
-    /// Show how it was in the last days instead
+    /// Show the history of the last days instead
     #[arg(long, value_name = "DAYS", conflicts_with_all = ["explain", "plan"])]
     pub history: Option<u32>,
-    /// Which cluster, where records of several are kept
+    /// Cluster; required if the records have several
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
 }
@@ -480,13 +504,13 @@ pub struct Fairshare {
 /// A period of whole days.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Period {
-    /// Month (2026-10); this month where no period is given
+    /// Month, such as 2026-10 [default: this month]
     #[arg(long, value_name = "YYYY-MM", conflicts_with_all = ["from", "to"])]
     pub month: Option<String>,
-    /// First day of the period
+    /// Start date
     #[arg(long, value_name = "DATE", requires = "to")]
     pub from: Option<String>,
-    /// End of the period: the first day that is outside
+    /// End date (exclusive)
     #[arg(long, value_name = "DATE", requires = "from")]
     pub to: Option<String>,
 }
@@ -495,10 +519,10 @@ pub struct Period {
 pub struct Capacity {
     #[command(flatten)]
     pub period: Period,
-    /// Which cluster, where records of several are kept
+    /// Cluster; required if the records have several
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
 }
@@ -507,13 +531,13 @@ pub struct Capacity {
 pub struct Reconcile {
     #[command(flatten)]
     pub period: Period,
-    /// Only what differs
+    /// Show differences only
     #[arg(long)]
     pub differences: bool,
-    /// Which cluster, where records of several are kept
+    /// Cluster; required if the records have several
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
 }
@@ -522,7 +546,7 @@ pub struct Reconcile {
 pub struct Sql {
     /// One SELECT statement; - for standard input
     pub statement: String,
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
 }
@@ -531,96 +555,96 @@ pub struct Sql {
 pub struct Query {
     /// The query; - for standard input
     pub promql: String,
-    /// Instant: seconds since 1970 or RFC 3339; now where nothing is given
+    /// Instant: seconds since 1970 or RFC 3339 [default: now]
     #[arg(long, value_name = "TIME", conflicts_with_all = ["start", "end", "step"])]
     pub time: Option<String>,
-    /// First instant of a range
+    /// Start of a range
     #[arg(long, value_name = "TIME", requires = "end", requires = "step")]
     pub start: Option<String>,
-    /// Last instant of a range
+    /// End of a range
     #[arg(long, value_name = "TIME", requires = "start")]
     pub end: Option<String>,
-    /// Time between two instants of a range (15, 1m)
+    /// Step of a range (15, 1m)
     #[arg(long, value_name = "DURATION", requires = "start")]
     pub step: Option<String>,
-    /// How it is printed; plot is for a range
+    /// Output format; plot needs a range
     #[arg(long, value_enum, default_value_t)]
     pub format: QueryFormat,
 }
 
-/// How the answer to a query is printed.
+/// Output format of a query.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum QueryFormat {
     #[default]
     Table,
     Json,
     Csv,
-    /// Curves on a terminal
+    /// Curves in the terminal
     Plot,
 }
 
 #[derive(Debug, Args)]
 pub struct Promqltest {
-    /// Scripts
+    /// Test scripts
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
-    /// List the blocks: time, series, rows, bytes
+    /// List blocks with their time range, series, rows and bytes
     Stat(StoreListing),
-    /// Read every block to its end; exit code 1 where one is damaged
+    /// Read every block completely; exit code 1 if one is damaged
     Verify(StoreListing),
-    /// Seal all hot samples into blocks now
+    /// Seal all recent samples into blocks now
     Seal(StoreListing),
-    /// Delete the samples of a node, or of the series that a selector matches
+    /// Delete all samples of a node or of the series that match a selector
     Delete(StoreDelete),
 }
 
 #[derive(Debug, Args)]
 pub struct StoreListing {
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
 }
 
 #[derive(Debug, Args)]
 pub struct StoreDelete {
-    /// The node
+    /// Node whose samples are deleted
     #[arg(long, value_name = "NAME", conflicts_with = "selector")]
     pub node: Option<String>,
     /// A PromQL selector: 'power_watts{gpu="3"}'
     #[arg(long, value_name = "SELECTOR")]
     pub selector: Option<String>,
-    /// Yes, delete them
+    /// Confirm the deletion
     #[arg(long)]
     pub yes: bool,
-    /// How it is printed
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
 }
 
 #[derive(Debug, Args)]
 pub struct CheckConfig {
-    /// Print the page that explains every key instead
+    /// Print the reference page of all keys instead
     #[arg(long)]
     pub reference: bool,
 }
 
-/// What becomes of runs that are known in another time zone.
+/// Treatment of runs that exist with times shifted by a time zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum OnShift {
-    /// Nothing is imported
+    /// Import nothing and fail
     #[default]
     Refuse,
-    /// They are forgotten as they were known
+    /// Replace the existing runs
     Replace,
-    /// They are other runs
+    /// Keep both as different runs
     Keep,
 }
 
-/// How a listing is printed.
+/// Output format of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum ListingFormat {
     #[default]
@@ -629,7 +653,7 @@ pub enum ListingFormat {
     Csv,
 }
 
-/// How a report is printed.
+/// Output format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum ReportFormat {
     #[default]
@@ -638,6 +662,18 @@ pub enum ReportFormat {
     Csv,
     Json,
     Md,
+}
+
+impl From<ReportFormat> for takt_server::reports::ReportFormat {
+    fn from(format: ReportFormat) -> Self {
+        match format {
+            ReportFormat::Table => Self::Table,
+            ReportFormat::Html => Self::Html,
+            ReportFormat::Csv => Self::Csv,
+            ReportFormat::Json => Self::Json,
+            ReportFormat::Md => Self::Md,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,23 +1,18 @@
 //! Takt's commands: configuration, wiring and printing. What a library could hold is in a library.
 
-mod alerting;
 mod cli;
+mod client;
 mod commands;
-mod config;
-mod dispatch;
-mod failure;
-mod output;
-mod own_series;
-mod page;
-mod processes;
-mod reference;
-mod report;
-mod server;
+#[cfg(test)]
+mod documentation;
+mod place;
+mod process_metrics;
 mod source;
 
 use clap::Parser;
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use takt_server::Failure;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -37,7 +32,21 @@ fn main() -> ExitCode {
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
             tracing::debug!(error = ?failure, "failed");
-            failure.report()
+            report(&failure)
         }
     }
+}
+
+/// Prints the whole chain of causes on one line of stderr. Exit code 2: usage or configuration; 1: anything else.
+#[expect(
+    clippy::print_stderr,
+    reason = "the one place where errors are printed"
+)]
+fn report(failure: &Failure) -> ExitCode {
+    let (code, error) = match failure {
+        Failure::Usage(error) => (2, error),
+        Failure::Failed(error) => (1, error),
+    };
+    eprintln!("takt: {error:#}");
+    ExitCode::from(code)
 }

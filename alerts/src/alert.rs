@@ -1,4 +1,5 @@
-//! Alerts as routing sees them, wherever they come from: our rules, our events, or a Prometheus that pushes to us.
+//! Alerts as routing sees them, from Takt's rules over samples, its event rules, or a Prometheus
+//! that posts them.
 
 use crate::fingerprint::Fingerprint;
 use serde::{Deserialize, Serialize};
@@ -6,25 +7,29 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use takt_model::{Labels, Timestamp};
 
-/// How long an alert that somebody pushed without an end counts as firing after the last push.
+/// How long an alert that was posted without an end counts as firing after the last post.
 pub const RESOLVE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// One alert.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Alert {
-    /// What it is; never changes.
+    /// Its labels, which never change.
     pub labels: Labels,
-    /// Words for people.
+    /// Annotations.
     pub annotations: BTreeMap<String, String>,
     /// Since when it fires.
     pub starts_at: Timestamp,
-    /// When it resolved, or will count as resolved if nobody speaks of it again.
+    /// Since when its condition holds: `for` earlier than `starts_at`. `None` where that is
+    /// unknown.
+    #[serde(default)]
+    pub began_at: Option<Timestamp>,
+    /// When it resolved, or will count as resolved unless it is posted again.
     pub ends_at: Option<Timestamp>,
-    /// When it was last spoken of.
+    /// When it was last evaluated or posted.
     pub updated_at: Timestamp,
-    /// A link to what raised it.
+    /// Link to its source.
     pub generator_url: String,
-    /// Whether `ends_at` is a guess made from [`RESOLVE_TIMEOUT`].
+    /// Whether `ends_at` was derived from [`RESOLVE_TIMEOUT`].
     pub is_timeout: bool,
 }
 
@@ -34,7 +39,7 @@ impl Alert {
         Fingerprint::of(&self.labels)
     }
 
-    /// Whether it is over.
+    /// Whether it has resolved.
     pub fn is_resolved(&self, now: Timestamp) -> bool {
         self.ends_at.is_some_and(|end| end <= now)
     }
@@ -44,8 +49,8 @@ impl Alert {
         self.labels.get(name).unwrap_or_default()
     }
 
-    /// The same alert, spoken of again: the younger word counts, but an episode keeps its beginning, and a known end
-    /// is kept against one that was only guessed.
+    /// Merges two reports of the same alert: the newer one counts, but the episode keeps its start,
+    /// and a known end is kept against a derived one.
     fn merge(self, newer: Self) -> Self {
         if newer.updated_at < self.updated_at {
             return newer.merge_into(self);
@@ -55,6 +60,7 @@ impl Alert {
 
     fn merge_into(self, mut newer: Self) -> Self {
         newer.starts_at = newer.starts_at.min(self.starts_at);
+        newer.began_at = newer.began_at.into_iter().chain(self.began_at).min();
         let (end, old_end) = (newer.ends_at, self.ends_at);
         let newer_is_over = end.is_some_and(|end| end <= newer.updated_at);
         let old_is_over = old_end.is_some_and(|end| end <= newer.updated_at);
@@ -66,29 +72,30 @@ impl Alert {
         newer
     }
 
-    /// Whether both speak of the same episode: their times touch. No end is an end in the far future.
+    /// Whether both belong to the same episode: their times overlap. An alert without an end lasts
+    /// for ever.
     fn overlaps(&self, other: &Self) -> bool {
         let end = |alert: &Self| alert.ends_at.map_or(i64::MAX, |end| end.0);
         self.starts_at.0 <= end(other) && other.starts_at.0 <= end(self)
     }
 }
 
-/// An alert as it is pushed over HTTP.
+/// An alert as it is posted over HTTP.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Posted {
     /// Labels; empty ones are dropped.
     pub labels: Labels,
-    /// Words for people.
+    /// Annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Since when, if it says.
+    /// Its start, if given.
     pub starts_at: Option<Timestamp>,
-    /// Until when, if it says.
+    /// Its end, if given.
     pub ends_at: Option<Timestamp>,
-    /// A link to what raised it.
+    /// Link to its source.
     pub generator_url: String,
 }
 
-/// Why a pushed alert is refused.
+/// Why a posted alert is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PostedError {
     /// It has no label.
@@ -100,10 +107,10 @@ pub enum PostedError {
 }
 
 impl Posted {
-    /// The alert that is meant, with what was left out filled in.
+    /// The alert with defaults for missing fields.
     ///
     /// # Errors
-    /// Where it cannot be an alert.
+    /// Where labels are missing or the end is before the start.
     pub fn into_alert(
         self,
         now: Timestamp,
@@ -119,6 +126,7 @@ impl Posted {
                 labels: self.labels,
                 annotations: self.annotations,
                 starts_at,
+                began_at: None,
                 ends_at: Some(ends_at),
                 updated_at: now,
                 generator_url: self.generator_url,
@@ -133,7 +141,7 @@ impl Posted {
 pub struct AlertBook(BTreeMap<Fingerprint, Alert>);
 
 impl AlertBook {
-    /// Takes in what somebody says of an alert, and returns what is known of it now.
+    /// Merges an alert with what is known of it, and returns the result.
     pub fn take(&mut self, alert: Alert) -> &Alert {
         let fingerprint = alert.fingerprint();
         let alert = match self.0.remove(&fingerprint) {
@@ -144,7 +152,8 @@ impl AlertBook {
         self.0.entry(fingerprint).or_insert(alert)
     }
 
-    /// Gives an alert other words; most evaluations do not, so they are compared first.
+    /// Replaces an alert's annotations. They are compared first, because most evaluations change
+    /// none.
     pub fn reword(&mut self, fingerprint: Fingerprint, words: &[(String, String)]) {
         let Some(alert) = self.0.get_mut(&fingerprint) else {
             return;
@@ -167,14 +176,14 @@ impl AlertBook {
             .map(|(fingerprint, alert)| (*fingerprint, alert))
     }
 
-    /// Forgets resolved alerts that nobody needs any more, and says which.
+    /// Forgets resolved alerts that are not needed, and returns them.
     pub fn forget_resolved(
         &mut self,
         now: Timestamp,
-        is_needed: impl Fn(Fingerprint) -> bool,
+        is_needed: impl Fn(Fingerprint, &Alert) -> bool,
     ) -> Vec<Fingerprint> {
         let is_over = |fingerprint: &Fingerprint, alert: &Alert| {
-            alert.is_resolved(now) && !is_needed(*fingerprint)
+            alert.is_resolved(now) && !is_needed(*fingerprint, alert)
         };
         let gone: Vec<_> = self
             .0
@@ -231,7 +240,7 @@ mod tests {
 
     type Pushes = &'static [(i64, i64, Option<i64>)];
 
-    /// Each line: pushed at, starts, ends; then what is known: starts, ends.
+    /// Each line: posted at, starts, ends; then the result: starts, ends.
     #[test]
     fn what_is_said_again_is_merged() {
         let cases: &[(&str, Pushes, (i64, i64))] = &[
@@ -292,9 +301,9 @@ mod tests {
                 .into_alert(at(5), RESOLVE_TIMEOUT)
                 .unwrap(),
         );
-        assert!(book.forget_resolved(at(4), |_| false).is_empty());
-        assert!(book.forget_resolved(at(6), |_| true).is_empty());
-        assert_eq!(book.forget_resolved(at(6), |_| false).len(), 1);
+        assert!(book.forget_resolved(at(4), |_, _| false).is_empty());
+        assert!(book.forget_resolved(at(6), |_, _| true).is_empty());
+        assert_eq!(book.forget_resolved(at(6), |_, _| false).len(), 1);
         assert_eq!(book.iter().len(), 0);
     }
 }

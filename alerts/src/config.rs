@@ -1,6 +1,6 @@
 //! The `[alerts]` table of `takt.toml`.
 
-use crate::notify::channels::SLACK_API;
+use crate::notify::slack::SLACK_API;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -8,55 +8,59 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Who is told when something breaks. The keys up to `ntfy_token_file` are the short form: one receiver, which is told
-/// everything; `alertmanager_file` is the long one.
+/// Alert rules and receivers. The keys up to `ntfy_token_file` are the short form: one receiver
+/// that gets everything; `alertmanager_file` is the long form.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AlertsConfig {
     /// Whether rules are evaluated and messages sent.
     pub enabled: bool,
-    /// Addresses that get mail, by the server of `[email]`.
+    /// Addresses that get mail, through the server of `[email]`.
     pub email_to: Vec<String>,
-    /// Slack channel, by its name or id, that a bot (`slack_token_file`) writes to.
+    /// Name or id of the Slack channel that a bot (`slack_token_file`) writes to.
     pub slack_channel: Option<String>,
     /// File with the bot's token (`xoxb-…`, scope chat:write). Not in the data directory.
     pub slack_token_file: Option<PathBuf>,
-    /// File with the address of an incoming webhook: the simple way to Slack, without threads.
+    /// File with the URL of an incoming webhook of Slack; messages have no threads.
     pub slack_webhook_file: Option<PathBuf>,
-    /// Slack's Web API.
+    /// URL of Slack's Web API.
     pub slack_api_url: String,
-    /// Whether the owner of a job gets mail of what hit it: XIDs of its own making, too little memory, a GPU that failed
-    /// under it. Needs `[email]`, and `domain` or `addresses` in `[reports]`.
+    /// Whether the owner of a job gets mail about faults of the job: XIDs that it caused, too
+    /// little memory, a GPU that failed under it. Needs `[email]`, and `domain` or `addresses` in
+    /// `[reports]`.
     pub tell_owners: bool,
-    /// Address that gets Alertmanager's webhook (version 4).
+    /// URL that gets Alertmanager's webhook (version 4).
     pub webhook_url: Option<String>,
     /// Topic of an ntfy server.
     pub ntfy_topic: Option<String>,
-    /// The ntfy server.
+    /// URL of the ntfy server.
     pub ntfy_url: String,
-    /// File with an access token for the topic.
+    /// File with the topic's access token.
     pub ntfy_token_file: Option<PathBuf>,
     /// An Alertmanager configuration (`alertmanager.yml`), instead of the short form.
     pub alertmanager_file: Option<PathBuf>,
     /// Whether the rules that Takt ships are used.
     pub shipped_rules: bool,
-    /// Limits of the shipped rules that are to be others: `{ nfs_slow_seconds = 0.5 }`. Their names are in
-    /// `dashboards/rules/thresholds.rules.yml`.
+    /// Thresholds of the shipped rules to override: `{ nfs_slow_seconds = 0.5 }`. Their names are
+    /// in `dashboards/rules/thresholds.rules.yml`.
     pub thresholds: BTreeMap<String, f64>,
-    /// Folders with further rule files: `*.yml` as Prometheus has them, `*.events.yml` for events. A file with the name
-    /// of a shipped one replaces it.
+    /// Folders with further rule files: `*.yml` of Prometheus, `*.events.yml` for events. A file
+    /// with the name of a shipped one replaces it.
     pub rule_dirs: Vec<PathBuf>,
-    /// Seconds between two evaluations of a group of rules that does not say.
+    /// Seconds between two evaluations of a group of rules without an interval of its own.
     pub interval_seconds: u64,
-    /// The severity whose alerts are told at once, without waiting for others to be told with them.
+    /// Severity whose alerts are sent at once, without waiting for others of their group.
     pub page_severity: String,
-    /// Where people reach this server, for links in messages; its own address if left out.
+    /// URL of this server for links in messages; its listen address if left out.
     pub external_url: Option<String>,
-    /// Address that is asked as long as alerting works, such as a check of healthchecks.io: it tells when Takt is gone.
+    /// URL that is requested while alerting works, such as a check of healthchecks.io, which
+    /// notices when Takt is gone. The requests stop while a message has been undelivered for longer
+    /// than `patience_seconds`.
     pub heartbeat_url: Option<String>,
-    /// Seconds between two of these.
+    /// Seconds between two heartbeats.
     pub heartbeat_seconds: u64,
-    /// Seconds that a channel may take no message, or a rule fail, before that is told as an alert of its own.
+    /// Seconds that a message may be undelivered, or a rule fail, before that is an alert of its
+    /// own and an undelivered message stops the heartbeat.
     pub patience_seconds: u64,
 }
 
@@ -88,7 +92,7 @@ impl Default for AlertsConfig {
     }
 }
 
-/// A key of `[alerts]` that cannot be right.
+/// A key of `[alerts]` has an invalid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: expected {expected}, found {found}")]
 pub struct AlertsConfigError {
@@ -98,10 +102,11 @@ pub struct AlertsConfigError {
 }
 
 impl AlertsConfig {
-    /// Checks what no type can say; files are not opened. `has_email` tells whether `[email]` names a server.
+    /// Checks ranges and references between keys; opens no files. `has_email`: `[email]` names a
+    /// server.
     ///
     /// # Errors
-    /// The first key whose value cannot be right.
+    /// At the first key with an invalid value.
     pub fn validate(&self, has_email: bool) -> Result<(), AlertsConfigError> {
         let wrong = |key, expected, found: &str| {
             Err(AlertsConfigError {
@@ -193,7 +198,7 @@ impl AlertsConfig {
         Ok(())
     }
 
-    /// Time between two evaluations of a group that does not say.
+    /// Time between two evaluations of a group without an interval of its own.
     pub fn interval(&self) -> Duration {
         Duration::from_secs(self.interval_seconds)
     }
@@ -206,8 +211,9 @@ impl AlertsConfig {
             || self.ntfy_topic.is_some()
     }
 
-    /// The short form as an Alertmanager configuration: the routes that Takt ships, with these channels as receivers.
-    /// Owners of jobs are told where their addresses are known; else what concerns them goes into the digest.
+    /// The short form as an Alertmanager configuration: the shipped routes with these channels as
+    /// receivers. Owners of jobs get mail if their addresses are known; otherwise their alerts go
+    /// into the digest.
     pub fn in_long_form(&self, routes: &str, knows_owners: bool) -> String {
         let (before, after) = routes.split_once("\nreceivers:").unwrap_or((routes, ""));
         let after = after
@@ -219,7 +225,9 @@ impl AlertsConfig {
         let mut channels = String::new();
         let mut slack = String::new();
         if let (Some(channel), Some(token)) = (&self.slack_channel, &self.slack_token_file) {
-            let (channel, token, url) = (quoted(channel), path(token), quoted(&self.slack_api_url));
+            let channel = quoted(channel);
+            let token = path(token);
+            let url = quoted(&self.slack_api_url);
             let _ = writeln!(
                 slack,
                 "      - {{channel: {channel}, app_token_file: {token}, app_url: {url}, send_resolved: true}}"
@@ -254,16 +262,18 @@ impl AlertsConfig {
                 .ntfy_token_file
                 .as_ref()
                 .map(|file| format!(", token_file: {}", path(file)));
-            let (topic, url) = (quoted(topic), quoted(&self.ntfy_url));
+            let topic = quoted(topic);
+            let url = quoted(&self.ntfy_url);
             let _ = writeln!(
                 channels,
                 "    ntfy_configs:\n      - {{topic: {topic}, url: {url}{}}}",
                 token.unwrap_or_default()
             );
         }
-        let (before, owners) = match self.tell_owners && knows_owners {
-            true => (before.to_owned(), "    owner_configs:\n      - {}\n"),
-            false => (without_owners(before), ""),
+        let (before, owners) = if self.tell_owners && knows_owners {
+            (before.to_owned(), "    owner_configs:\n      - {}\n")
+        } else {
+            (without_owners(before), "")
         };
         format!(
             "{before}\nreceivers:\n  - name: operators\n{channels}  - name: digest\n{channels}  - name: owners\n{owners}  \
@@ -272,7 +282,7 @@ impl AlertsConfig {
     }
 }
 
-/// The routes without those to the owners of jobs, which stand between two comments.
+/// The routes without those to owners of jobs, which are between two comments.
 fn without_owners(routes: &str) -> String {
     let parts = routes
         .split_once(OWNERS_BEGIN)

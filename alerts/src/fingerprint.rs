@@ -8,7 +8,8 @@ use takt_model::Labels;
 const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0100_0000_01b3;
 
-/// FNV-1a, 64 bits, over the names and values in the order of the names, each with a 0xff behind it.
+/// FNV-1a, 64 bits, over the names and values in the order of the names, each with a 0xff behind
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub u64);
 

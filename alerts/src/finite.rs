@@ -1,4 +1,4 @@
-//! Numbers in JSON, which knows neither NaN nor infinity: those are texts.
+//! Numbers in JSON: NaN and infinity, which JSON does not have, are texts.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -10,11 +10,12 @@ enum Number {
 }
 
 pub fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-    match value.is_finite() {
-        true => Number::Finite(*value),
-        false => Number::Other(value.to_string()),
-    }
-    .serialize(serializer)
+    let number = if value.is_finite() {
+        Number::Finite(*value)
+    } else {
+        Number::Other(value.to_string())
+    };
+    number.serialize(serializer)
 }
 
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {

@@ -1,4 +1,4 @@
-//! Alerts that come and go: told once as flapping instead of every time.
+//! Flapping alerts: one message instead of one for each change.
 
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -8,7 +8,7 @@ use takt_model::Timestamp;
 /// The time in which changes are counted.
 pub const WINDOW: Duration = Duration::from_secs(3600);
 
-/// More changes than this within [`WINDOW`] are flapping.
+/// An alert flaps if it changes more often than this within [`WINDOW`].
 pub const CHANGES_MAX: usize = 4;
 
 /// The changes of one alert between firing and not firing.
@@ -19,35 +19,35 @@ pub struct Flapping {
     told: bool,
 }
 
-/// What becomes of a change.
+/// The decision about a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// Tell it as it is.
-    Tell,
-    /// Tell that the alert flaps, once; it counts as firing from here on.
-    TellFlapping,
-    /// Say nothing: that it flaps was told.
-    Hush,
+pub enum FlapVerdict {
+    /// Send it.
+    Send,
+    /// Send that the alert flaps, once; the alert counts as firing from now on.
+    SendFlapping,
+    /// Send nothing: the channel knows that the alert flaps.
+    Hold,
 }
 
 impl Flapping {
-    /// The alert fired, or ceased to.
-    pub fn change(&mut self, is_firing: bool, at: Timestamp) -> Verdict {
+    /// The alert began or ceased to fire.
+    pub fn change(&mut self, is_firing: bool, at: Timestamp) -> FlapVerdict {
         self.is_firing = is_firing;
         self.changes.push_back(at);
         self.forget_before(at.minus(WINDOW));
-        match (self.changes.len() > CHANGES_MAX, self.told) {
-            (_, true) => Verdict::Hush,
-            (true, false) => {
-                self.told = true;
-                Verdict::TellFlapping
-            }
-            (false, false) => Verdict::Tell,
+        if self.told {
+            return FlapVerdict::Hold;
         }
+        if self.changes.len() <= CHANGES_MAX {
+            return FlapVerdict::Send;
+        }
+        self.told = true;
+        FlapVerdict::SendFlapping
     }
 
-    /// Whether the alert has come to rest after it was told as flapping: what it is now is told then, once.
-    /// At rest is an alert that has not changed for an hour.
+    /// Whether the alert fires, once it has stopped flapping: it has not changed for an hour.
+    /// `None` before that, and where it did not flap.
     pub fn settled(&mut self, at: Timestamp) -> Option<bool> {
         self.forget_before(at.minus(WINDOW));
         if !self.told || !self.changes.is_empty() {
@@ -92,8 +92,8 @@ mod tests {
         let verdicts: Vec<_> = (0..7)
             .map(|n| flapping.change(n % 2 == 0, minute(n * 10)))
             .collect();
-        use Verdict::{Hush, Tell, TellFlapping};
-        assert_eq!(verdicts, [Tell, Tell, Tell, Tell, TellFlapping, Hush, Hush]);
+        use FlapVerdict::{Hold, Send, SendFlapping};
+        assert_eq!(verdicts, [Send, Send, Send, Send, SendFlapping, Hold, Hold]);
         assert_eq!(flapping.settled(minute(60 + 59)), None);
         assert_eq!(flapping.settled(minute(60 + 60)), Some(true));
         assert_eq!(flapping.settled(minute(60 + 61)), None, "told once");
@@ -106,7 +106,7 @@ mod tests {
         for n in 0..50 {
             assert_eq!(
                 flapping.change(n % 2 == 0, minute(n * 16)),
-                Verdict::Tell,
+                FlapVerdict::Send,
                 "change {n}"
             );
         }

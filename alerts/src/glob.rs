@@ -1,13 +1,13 @@
-//! Files that a pattern means: `rules/*.yml`.
+//! Files that match a pattern: `rules/*.yml`.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The files that a pattern means, in order; `*` and `?` may stand in any part of it. A pattern without either is the
-/// file of that name, whether it exists or not.
+/// The files that match a pattern, sorted. `*` and `?` may occur in any part of the pattern. A
+/// pattern without them is that file, whether it exists or not.
 ///
 /// # Errors
-/// Where a folder cannot be read.
+/// If a folder cannot be read.
 pub fn matching(pattern: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = vec![PathBuf::new()];
     for part in pattern.components() {

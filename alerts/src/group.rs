@@ -1,20 +1,21 @@
-//! Evaluating a group of rules: in order, at one instant, each seeing what the one before wrote.
+//! Evaluates a group of rules: in order, at one instant. Each rule sees the samples of the rules
+//! before it.
 
 use crate::fingerprint::Fingerprint;
 use crate::ports::{Query, Sample, SampleSink};
 use crate::rules::{ALERT_NAME, Group, RecordingRule, Rule, RuleFile};
 use crate::schedule::Schedule;
 use crate::state::{
-    EvalError, Instance, Instances, Reason, RuleKey, State, Surroundings, Transition,
+    Closing, EvalError, Instance, Instances, Reason, RuleKey, State, Surroundings, Transition,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 
-/// The series that says which alerts are active.
+/// The series of active alerts.
 pub const ALERTS: &str = "ALERTS";
 
-/// The series that says since when they are.
+/// The series with the time since when an alert is active.
 pub const ALERTS_FOR_STATE: &str = "ALERTS_FOR_STATE";
 
 /// A group with the state of its rules.
@@ -24,56 +25,56 @@ pub struct GroupRun {
     group: Group,
     query_offset: Duration,
     rules: Vec<RuleRun>,
-    /// When it is due.
+    /// Its evaluation times.
     pub schedule: Schedule,
-    last: Ran,
+    last: LastRun,
 }
 
-/// How the last evaluation of a group or a rule went.
+/// The last evaluation of a group or a rule.
 #[derive(Debug, Clone, Default)]
-pub struct Ran {
-    /// When; nothing where there was none yet.
+pub struct LastRun {
+    /// When it was; `None` before the first.
     pub at: Option<Timestamp>,
-    /// How long it took.
+    /// Its duration.
     pub took: Duration,
-    /// Why it gave nothing.
+    /// Why it failed.
     pub error: Option<String>,
 }
 
-/// One rule with its alerts, as it is told of.
+/// One rule with its alerts, to show.
 #[derive(Debug, Clone, Copy)]
 pub struct RuleView<'a> {
     /// The rule.
     pub rule: &'a Rule,
     /// Its alerts.
     pub instances: &'a Instances,
-    /// How its last evaluation went.
-    pub last: &'a Ran,
+    /// Its last evaluation.
+    pub last: &'a LastRun,
 }
 
 #[derive(Debug)]
 struct RuleRun {
     key: RuleKey,
     instances: Instances,
-    /// The series of the last evaluation, to mark those that are gone.
+    /// The series of the last evaluation, to end those that are missing in the next.
     written: BTreeSet<Labels>,
-    last: Ran,
+    last: LastRun,
 }
 
-/// What one evaluation of a group gave.
+/// The results of one evaluation of a group.
 #[derive(Debug, Default)]
 pub struct Evaluation {
-    /// What changed, rule by rule.
+    /// State changes, rule by rule.
     pub transitions: Vec<Transition>,
     /// Alerts to forget.
     pub forgotten: Vec<(RuleKey, Fingerprint)>,
-    /// The rules that gave nothing, and why.
+    /// The rules that failed, and why.
     pub failures: Vec<(RuleKey, EvalError)>,
-    /// How many samples could not be stored, group by group an error of its own.
+    /// Number of samples that could not be stored.
     pub unwritten: usize,
 }
 
-/// What groups take from the server where they do not say it themselves.
+/// The server's defaults for settings that a group leaves out.
 #[derive(Debug, Clone, Copy)]
 pub struct Defaults {
     /// Time from one evaluation to the next.
@@ -107,7 +108,7 @@ impl GroupRun {
                 key,
                 instances: Instances::default(),
                 written: BTreeSet::new(),
-                last: Ran::default(),
+                last: LastRun::default(),
             });
         }
         let schedule = Schedule::new(
@@ -123,16 +124,16 @@ impl GroupRun {
             group,
             rules,
             schedule,
-            last: Ran::default(),
+            last: LastRun::default(),
         }
     }
 
-    /// The rules and when they are evaluated.
+    /// The group as it was written.
     pub fn group(&self) -> &Group {
         &self.group
     }
 
-    /// The file it is from.
+    /// Its file.
     pub fn file(&self) -> &str {
         &self.file
     }
@@ -147,7 +148,7 @@ impl GroupRun {
         self.rules.iter().map(|run| (&run.key, &run.instances))
     }
 
-    /// The rules with all that is known of them, in their order.
+    /// The rules with their alerts and last evaluations, in their order.
     pub fn views(&self) -> impl Iterator<Item = RuleView<'_>> {
         let rules = self.group.rules.iter().zip(&self.rules);
         rules.map(|(rule, run)| RuleView {
@@ -157,13 +158,13 @@ impl GroupRun {
         })
     }
 
-    /// How its last evaluation went.
-    pub fn last(&self) -> &Ran {
+    /// Its last evaluation.
+    pub fn last(&self) -> &LastRun {
         &self.last
     }
 
-    /// Takes over the state of this group as it was before the rule files were read again: rule by rule of the same
-    /// key. What is left of `before` belongs to rules that are gone.
+    /// Takes over the state of this group from before a reload, rule by rule of the same key. The
+    /// rest of `before` belongs to rules that no longer exist.
     pub fn take_over(&mut self, before: &mut GroupRun) {
         for run in &mut self.rules {
             if let Some(at) = before.rules.iter().position(|old| old.key == run.key) {
@@ -175,7 +176,7 @@ impl GroupRun {
         self.last = before.last.clone();
     }
 
-    /// Ends all alerts of a group that is gone.
+    /// Ends all alerts of a group that no longer exists.
     pub fn retire(mut self, at: Timestamp) -> Evaluation {
         let mut evaluation = Evaluation::default();
         for run in &mut self.rules {
@@ -190,7 +191,19 @@ impl GroupRun {
         evaluation
     }
 
-    /// Takes back an alert that was stored before a restart; `false` where no rule of this group wants it.
+    /// Closes one alert by hand; `None` where no rule of this group has it active.
+    pub fn close(
+        &mut self,
+        fingerprint: Fingerprint,
+        closing: &Closing,
+        at: Timestamp,
+    ) -> Option<(Instance, Transition)> {
+        self.rules
+            .iter_mut()
+            .find_map(|run| run.instances.close(&run.key, fingerprint, closing, at))
+    }
+
+    /// Restores a stored alert; `false` where it belongs to no rule of this group.
     pub fn restore(
         &mut self,
         key: &RuleKey,
@@ -267,13 +280,13 @@ impl GroupRun {
                     evaluation.failures.push((run.key.clone(), error));
                 }
             }
-            run.last = Ran {
+            run.last = LastRun {
                 at: Some(at),
                 took: begun.elapsed(),
                 error,
             };
         }
-        self.last = Ran {
+        self.last = LastRun {
             at: Some(at),
             took: group_begun.elapsed(),
             error: None,
@@ -283,7 +296,8 @@ impl GroupRun {
 }
 
 impl RuleRun {
-    /// The samples to write, with an end mark for each series that was there the last time and is gone.
+    /// The samples to write, with an end mark for each series of the last evaluation that is
+    /// missing now.
     fn samples(&mut self, series: Vec<(Labels, f64)>, at: Timestamp) -> Vec<Sample> {
         let now: BTreeSet<Labels> = series.iter().map(|(labels, _)| labels.clone()).collect();
         let before = std::mem::replace(&mut self.written, now);
@@ -333,7 +347,7 @@ fn recorded(
     Ok(series)
 }
 
-/// `ALERTS` and `ALERTS_FOR_STATE` of all active alerts. An alert that nobody knows about keeps the state it had.
+/// `ALERTS` and `ALERTS_FOR_STATE` of all active alerts. An unknown alert keeps its state.
 fn alert_series(instances: &Instances) -> Vec<(Labels, f64)> {
     let active = instances
         .iter()

@@ -1,8 +1,8 @@
 //! Rules, alert state, grouping and notifiers: from a sample or a kernel line to a message in the outbox.
 //!
-//! Everything is a value with the clock as an argument; [`Engine`] puts the values together. What leaves it is a
-//! [`Batch`], committed in one transaction by who implements [`ports::AlertStore`]; only then are messages sent. The
-//! rest of Takt is reached through the traits in [`ports`] alone.
+//! All decisions are pure, with the clock as an argument; [`Engine`] combines them. Its output is a
+//! [`Batch`], which [`ports::AlertStore`] commits in one transaction; then [`run`] sends the messages.
+//! The rest of Takt is reached only through the traits in [`ports`].
 
 pub mod alert;
 pub mod api;
@@ -14,6 +14,7 @@ mod finite;
 pub mod flapping;
 pub mod glob;
 pub mod group;
+pub mod letters;
 pub mod message;
 pub mod notify;
 mod order;

@@ -1,4 +1,5 @@
-//! What a channel is told, before anybody puts it into words. As JSON it is the body of Alertmanager's webhook, version 4.
+//! The content of a message, before a notifier writes it as text. As JSON it is the body of
+//! Alertmanager's webhook (version 4).
 
 use crate::alert::Alert;
 use crate::fingerprint::Fingerprint;
@@ -8,30 +9,30 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use takt_model::{Labels, Timestamp};
 
-/// Whether something fires.
+/// State of an alert or a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// It does.
+    /// The alert fires.
     Firing,
-    /// It did.
+    /// The alert has ended.
     Resolved,
 }
 
-/// What one channel is told about one group.
+/// A message about one group to one channel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Message {
     /// The channel: receiver, kind and number.
     pub channel: String,
     /// The receiver's name.
     pub receiver: String,
-    /// The group.
+    /// Key of the group.
     pub group_key: String,
-    /// Why it is told.
+    /// Reason for sending.
     pub reason: Reason,
-    /// Firing as long as one of the alerts is.
+    /// Firing if one of the alerts fires.
     pub status: Status,
-    /// What the group is grouped by.
+    /// Labels that define the group.
     pub group_labels: Labels,
     /// Labels that all alerts share.
     pub common_labels: Labels,
@@ -39,33 +40,36 @@ pub struct Message {
     pub common_annotations: BTreeMap<String, String>,
     /// Labels of the route.
     pub route_labels: Labels,
-    /// Where people reach this server.
+    /// URL of this server.
     pub external_url: String,
     /// The alerts, in Alertmanager's order.
-    pub alerts: Vec<ToldAlert>,
+    pub alerts: Vec<MessageAlert>,
 }
 
 /// One alert of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ToldAlert {
-    /// Whether it fires.
+pub struct MessageAlert {
+    /// State when the message was decided.
     pub status: Status,
-    /// What it is.
+    /// Labels of the alert.
     pub labels: Labels,
-    /// Words for people.
+    /// Annotations of the alert.
     pub annotations: BTreeMap<String, String>,
-    /// Since when.
+    /// Time at which the alert began to fire.
     pub starts_at: Timestamp,
-    /// Until when; nothing while it fires.
+    /// Time since which the alert's condition holds; `None` if that is unknown.
+    #[serde(default)]
+    pub began_at: Option<Timestamp>,
+    /// Time at which the alert ended; `None` while it fires.
     pub ends_at: Option<Timestamp>,
-    /// A link to what raised it.
+    /// URL of the rule.
     pub generator_url: String,
-    /// Its identity.
+    /// Fingerprint of the labels.
     pub fingerprint: Fingerprint,
 }
 
-impl ToldAlert {
-    /// The alert as it is now.
+impl MessageAlert {
+    /// The alert's state at `now`.
     pub fn new(alert: &Alert, now: Timestamp) -> Self {
         let is_resolved = alert.is_resolved(now);
         Self {
@@ -77,6 +81,7 @@ impl ToldAlert {
             labels: alert.labels.clone(),
             annotations: alert.annotations.clone(),
             starts_at: alert.starts_at,
+            began_at: alert.began_at,
             ends_at: alert.ends_at.filter(|_| is_resolved),
             generator_url: alert.generator_url.clone(),
             fingerprint: alert.fingerprint(),
@@ -85,7 +90,7 @@ impl ToldAlert {
 }
 
 impl Message {
-    /// Orders the alerts, and finds what they share.
+    /// Sorts the alerts, and computes the status and what all alerts share.
     pub fn arranged(mut self) -> Self {
         self.alerts
             .sort_by(|a, b| order::alerts(&a.labels, &b.labels));
@@ -116,8 +121,8 @@ impl Message {
         self
     }
 
-    /// The JSON body of Alertmanager's webhook, version 4, with `alerts_max` alerts at most; 0 is as many as there are.
-    /// Status and what is common are then those of the alerts that it tells, as in Alertmanager.
+    /// The JSON body of Alertmanager's webhook (version 4) with at most `alerts_max` alerts; 0 is
+    /// no limit. Status and shared labels are those of the alerts in the body, as in Alertmanager.
     pub fn webhook_body(&self, alerts_max: usize) -> serde_json::Value {
         if alerts_max == 0 || self.alerts.len() <= alerts_max {
             return self.body(0);
@@ -164,7 +169,7 @@ fn by_name(labels: &Labels) -> BTreeMap<&str, &str> {
     labels.iter().collect()
 }
 
-/// `2026-11-20T12:00:00.5Z`, as Go writes a UTC time into JSON.
+/// The time as Go writes it into JSON: `2026-11-20T12:00:00.5Z`.
 pub fn rfc3339(at: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(at.0).map_or_else(|_| at.to_string(), |at| at.to_string())
 }
@@ -174,7 +179,7 @@ mod tests {
     use super::*;
     use crate::testing::parse_series;
 
-    fn told(labels: &str, summary: &str, ends_at: Option<i64>) -> ToldAlert {
+    fn told(labels: &str, summary: &str, ends_at: Option<i64>) -> MessageAlert {
         let alert = Alert {
             labels: parse_series(labels),
             annotations: [
@@ -186,9 +191,10 @@ mod tests {
             ends_at: ends_at.map(Timestamp),
             updated_at: Timestamp(0),
             generator_url: "http://takt/g".to_owned(),
+            began_at: None,
             is_timeout: false,
         };
-        ToldAlert::new(&alert, Timestamp(10_000))
+        MessageAlert::new(&alert, Timestamp(10_000))
     }
 
     #[test]

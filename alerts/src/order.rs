@@ -1,4 +1,4 @@
-//! The order in which Alertmanager tells alerts and groups.
+//! Alertmanager's order of alerts and groups.
 
 use std::cmp::Ordering;
 use takt_model::Labels;
@@ -8,14 +8,14 @@ pub fn labels(a: &Labels, b: &Labels) -> Ordering {
     let by_count = a.len().cmp(&b.len());
     let differs = || a.iter().zip(b.iter()).find(|(a, b)| a != b);
     by_count.then_with(|| match differs() {
-        // Whose name is the greater one lacks the other's.
+        // The set with the greater name lacks the other's name.
         Some(((name, _), (other, _))) if name != other => other.cmp(name),
         Some(((_, value), (_, other))) => value.cmp(other),
         None => Ordering::Equal,
     })
 }
 
-/// By job, then instance, what lacks them last; then as [`labels`].
+/// By job, then instance, alerts without them last; then as [`labels`].
 pub fn alerts(a: &Labels, b: &Labels) -> Ordering {
     let by = |name: &str| {
         let (a, b) = (a.get(name), b.get(name));

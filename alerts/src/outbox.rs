@@ -1,7 +1,7 @@
-//! The outbox: messages that were decided and are not delivered yet.
+//! The outbox: messages that are decided and not yet delivered.
 //!
-//! A row is committed together with the decision to send it, so a crash loses nothing; it is delivered at least once.
-//! Everything here is a decision over rows with the clock as an argument; who sends is elsewhere.
+//! A row is committed together with the decision to send it, so a crash loses no message, and each
+//! is delivered at least once. This module decides what to send and when; the clock is an argument.
 
 use crate::message::Message;
 use crate::routing::dedup::Reason;
@@ -10,115 +10,116 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use takt_model::Timestamp;
 
-/// The wait after the first failure; it doubles with every further one.
+/// Wait after the first failure; it doubles with every further failure.
 pub const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 
-/// The longest wait.
+/// Longest wait after a failure.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
-/// How many messages may follow one another in a channel that wants to be paced.
+/// Messages that may follow one another without a pause in a paced channel.
 pub const BURST: usize = 4;
 
-/// One message on its way to one channel.
+/// One message to one channel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Its number; rises, and is never used again. The seed of Message-IDs.
+    /// Number of the row: rises, is never used again, and is part of Message-IDs.
     pub id: u64,
-    /// The channel it goes to.
+    /// The channel that gets the message.
     pub channel: String,
-    /// The channel that it was meant for and that gave it up.
+    /// The channel that refused the message for good, if this row replaces it.
     pub instead_of: Option<String>,
-    /// What is told.
+    /// The content.
     pub message: Message,
-    /// Where it stands.
+    /// State of the delivery.
     pub state: RowState,
-    /// When it was decided.
+    /// Time of the decision to send.
     pub created_at: Timestamp,
-    /// How often it was tried.
+    /// Number of attempts so far.
     pub attempts: u32,
-    /// Not before this.
+    /// Earliest time of the next attempt.
     pub next_at: Timestamp,
-    /// What the last failure was.
+    /// Error of the last attempt.
     pub error: Option<String>,
-    /// What the channel calls the message, if later ones of its group go below it.
+    /// The channel's name of the message, if later messages of the group belong below it.
     #[serde(default)]
     pub handle: Option<String>,
-    /// Whether it was handed to the channel and no answer came: the channel may have it already.
+    /// Whether an attempt got no answer: the channel may already have the message.
     #[serde(default)]
     pub is_in_doubt: bool,
 }
 
-/// Where a row stands.
+/// State of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowState {
-    /// It waits.
+    /// The row waits.
     Queued,
-    /// It is handed to the channel. After a crash nobody knows whether it arrived, so it is sent again.
+    /// An attempt is under way. After a crash the message is sent again, since it may not have
+    /// arrived.
     Sending,
-    /// The channel took it.
+    /// The channel took the message.
     Sent,
-    /// The channel will never take it; another one was asked instead, if there is one.
+    /// The channel refused the message for good. Another channel gets it, if one exists.
     GaveUp,
-    /// A newer message about the same group says all it says.
+    /// A newer message about the same group contains everything.
     Superseded,
 }
 
 impl RowState {
-    /// Whether nothing more will happen to it.
+    /// Whether the delivery has ended.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Sent | Self::GaveUp | Self::Superseded)
     }
 }
 
-/// What a channel said.
+/// Result of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It has it, and calls it by this name if later messages can go below it.
+    /// The channel took the message; with its name if later messages can go below it.
     Sent(Option<String>),
-    /// Not now; not before that time has passed, if it said so.
+    /// The channel cannot take the message now.
     TryAgain {
-        /// Its `Retry-After`.
+        /// Wait that the channel asked for (`Retry-After`).
         after: Option<Duration>,
-        /// Why.
+        /// The cause.
         error: String,
     },
-    /// It may have it or not: the connection was lost, or Takt ended, before it answered.
+    /// No answer came: the channel may or may not have the message.
     NoAnswer {
-        /// Why.
+        /// The cause.
         error: String,
     },
-    /// Never.
+    /// The channel refused the message for good.
     GiveUp {
-        /// Why.
+        /// The cause.
         error: String,
     },
-    /// There is nobody whom this channel could tell, and nobody else has to hear of it.
-    Nobody {
-        /// Why.
+    /// The message has no recipient on this channel, and needs none: an owner without an address.
+    NoRecipient {
+        /// The cause.
         error: String,
     },
 }
 
-/// All rows that are not final, and what is known of their channels.
+/// All rows whose delivery has not ended, and the state of their channels.
 #[derive(Debug, Clone, Default)]
 pub struct Outbox {
     rows: BTreeMap<u64, Row>,
     next_id: u64,
-    /// Channels that asked for rest, until when.
+    /// End of the pause of channels that asked for one.
     resting: BTreeMap<String, Timestamp>,
-    /// When channels that want to be paced were last written to.
+    /// Times of the last messages to paced channels.
     recent: BTreeMap<String, VecDeque<Timestamp>>,
-    /// What channels call the message that began their thread about a group: by channel and group.
+    /// Names of the messages that began threads, by channel and group.
     threads: BTreeMap<(String, String), String>,
 }
 
-/// Which channel is asked when one gives up.
+/// Returns the channel that gets the messages another channel refused.
 pub type Fallback<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl Outbox {
-    /// The rows as they were stored; those that were being sent are sent again, and of final ones only the thread
-    /// they began is remembered. `next_id` has to be above all numbers that were ever used.
+    /// Restores stored rows. Rows that were being sent are sent again; of ended rows only their
+    /// thread is kept. `next_id` must be above all numbers ever used.
     pub fn load(rows: impl IntoIterator<Item = Row>, next_id: u64) -> Self {
         let mut outbox = Self {
             next_id,
@@ -144,7 +145,8 @@ impl Outbox {
         outbox
     }
 
-    /// What the channel calls the message that this row belongs below: the first one of its group's episode.
+    /// The channel's name of the message that this row belongs below: the first one about its
+    /// group.
     pub fn thread(&self, row: &Row) -> Option<&str> {
         let is_first = row.message.reason == Reason::FirstFiring;
         self.threads
@@ -153,7 +155,7 @@ impl Outbox {
             .map(String::as_str)
     }
 
-    /// Adds messages. Returns the rows to commit: the new ones, and queued ones that a new one makes needless.
+    /// Adds messages. Returns the rows to commit: new rows, and queued rows that they supersede.
     pub fn add(&mut self, messages: impl IntoIterator<Item = Message>, now: Timestamp) -> Vec<Row> {
         let mut changed = Vec::new();
         for message in messages {
@@ -171,8 +173,9 @@ impl Outbox {
         changed
     }
 
-    /// The rows to send now, at most one for each channel: the oldest first, so that an end never overtakes its
-    /// beginning. They are marked as being sent; the marks are to be committed before anything goes out.
+    /// The rows to send now, at most one for each channel, the oldest first: a resolved message
+    /// never overtakes the firing one. The rows are marked as being sent; the caller commits the
+    /// marks before sending.
     pub fn due(&mut self, now: Timestamp) -> Vec<Row> {
         let mut busy: BTreeSet<String> = BTreeSet::new();
         let mut due = Vec::new();
@@ -197,7 +200,8 @@ impl Outbox {
         due
     }
 
-    /// A channel was written to and wants this time between two messages on average; a few may follow one another.
+    /// Notes a message to a channel that asks for this average time between two messages. [`BURST`]
+    /// messages may follow one another.
     pub fn pace(&mut self, channel: &str, pause: Duration, now: Timestamp) {
         let recent = self.recent.entry(channel.to_owned()).or_default();
         recent.push_back(now);
@@ -211,7 +215,7 @@ impl Outbox {
         *resting = until.max(*resting);
     }
 
-    /// When something may have to be sent.
+    /// Time at which a row may be due.
     pub fn next_due(&self) -> Option<Timestamp> {
         let mut heads: BTreeMap<&str, &Row> = BTreeMap::new();
         for row in self.rows.values() {
@@ -227,7 +231,8 @@ impl Outbox {
             .min()
     }
 
-    /// A channel has answered. Returns the rows to commit: the row, and one for another channel if this one gave up.
+    /// Applies the result of an attempt. Returns the rows to commit: this row, and one for another
+    /// channel if this channel refused for good.
     pub fn answered(
         &mut self,
         id: u64,
@@ -240,10 +245,12 @@ impl Outbox {
         };
         match outcome {
             Outcome::Sent(handle) => {
-                // With its end an episode's thread is over too.
+                // The resolved message ends the thread.
                 let is_end = row.message.reason == Reason::Resolved;
                 let handle = handle.clone().filter(|_| !is_end);
-                (row.state, row.error, row.handle) = (RowState::Sent, None, handle.clone());
+                row.state = RowState::Sent;
+                row.error = None;
+                row.handle.clone_from(&handle);
                 match handle {
                     Some(handle) => drop(self.threads.insert(thread_key(row), handle)),
                     None if is_end => drop(self.threads.remove(&thread_key(row))),
@@ -251,8 +258,9 @@ impl Outbox {
                 }
             }
             Outcome::NoAnswer { error } => {
-                (row.state, row.is_in_doubt, row.error) =
-                    (RowState::Queued, true, Some(error.clone()));
+                row.state = RowState::Queued;
+                row.is_in_doubt = true;
+                row.error = Some(error.clone());
                 row.next_at = now.plus(backoff(row.attempts, row.id));
             }
             Outcome::TryAgain { after, error } => {
@@ -263,25 +271,30 @@ impl Outbox {
                     self.resting.insert(row.channel.clone(), now.plus(*after));
                 }
             }
-            Outcome::Nobody { error } => {
-                (row.state, row.error) = (RowState::GaveUp, Some(error.clone()))
+            Outcome::NoRecipient { error } => {
+                row.state = RowState::GaveUp;
+                row.error = Some(error.clone());
             }
             Outcome::GiveUp { error } => {
                 row.error = Some(error.clone());
                 let other = fallback(&row.channel).filter(|other| *other != row.channel);
                 match (other, &row.instead_of) {
-                    // Nobody else is left to ask. A person may yet repair the channel, so the row stays.
+                    // No other channel is left. The operator may repair this one, so the row stays.
                     (None, _) | (_, Some(_)) => {
                         row.state = RowState::Queued;
                         row.next_at = now.plus(BACKOFF_MAX);
                     }
+                    // The receiver's other channels have had the message from the start: no second copy.
+                    (Some(other), None) if is_of(&other, &row.message.receiver) => {
+                        row.state = RowState::GaveUp;
+                    }
                     (Some(other), None) => {
                         row.state = RowState::GaveUp;
-                        let (channel, message) = (row.channel.clone(), row.message.clone());
-                        let given_up = row.clone();
-                        let moved = self.queue(other, Some(channel), message, now);
+                        let refused = row.clone();
+                        let channel = Some(refused.channel.clone());
+                        let moved = self.queue(other, channel, refused.message.clone(), now);
                         self.rows.remove(&id);
-                        return vec![given_up, moved];
+                        return vec![refused, moved];
                     }
                 }
             }
@@ -291,7 +304,7 @@ impl Outbox {
         vec![changed]
     }
 
-    /// Channels whose oldest row was decided before `since`, with that row: to be reported over another channel.
+    /// The oldest row of each channel, if it was decided before `since`.
     pub fn late(&self, since: Timestamp) -> Vec<&Row> {
         let mut seen = BTreeSet::new();
         let oldest = self
@@ -301,7 +314,7 @@ impl Outbox {
         oldest.filter(|row| row.created_at < since).collect()
     }
 
-    /// The rows that are not final.
+    /// The rows whose delivery has not ended.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Row> {
         self.rows.values()
     }
@@ -334,12 +347,18 @@ impl Outbox {
     }
 }
 
+/// Whether a channel (`receiver/kind/number`) is one of the receiver's.
+fn is_of(channel: &str, receiver: &str) -> bool {
+    let parts = channel.strip_prefix(receiver);
+    parts.is_some_and(|rest| rest.starts_with('/'))
+}
+
 fn thread_key(row: &Row) -> (String, String) {
     (row.channel.clone(), row.message.group_key.clone())
 }
 
-/// The wait after `attempts` failures, moved by up to a quarter so that rows that failed together do not return
-/// together. The row's number decides how far: the same row always waits alike.
+/// The wait after `attempts` failures, shortened by up to a quarter, so that rows that failed
+/// together are not retried together. The row's number decides how much.
 pub fn backoff(attempts: u32, id: u64) -> Duration {
     let doubled = BACKOFF_FIRST
         .saturating_mul(1 << attempts.saturating_sub(1).min(16))
@@ -348,8 +367,8 @@ pub fn backoff(attempts: u32, id: u64) -> Duration {
     doubled - doubled * share / 1024
 }
 
-/// Whether a queued row need not be sent once `newer` is: a repeat or an addition to a group whose whole state a newer
-/// message tells. Beginnings and ends are never dropped.
+/// Whether `newer` makes a queued row needless: the row is a repetition, and the newer message has
+/// the whole state of the group. First and resolved messages are never dropped.
 fn is_superseded_by(row: &Row, newer: &Message) -> bool {
     row.state == RowState::Queued
         && (&row.channel, &row.message.group_key) == (&newer.channel, &newer.group_key)
@@ -483,6 +502,23 @@ mod tests {
         assert_eq!((changed.len(), changed[0].state), (1, RowState::Queued));
         assert_eq!(outbox.next_due(), Some(at(302)));
         assert_eq!(outbox.late(at(2)).len(), 1);
+    }
+
+    #[test]
+    fn a_receiver_gets_no_second_copy_of_what_its_other_channel_has() {
+        let mut outbox = Outbox::load([], 1);
+        let both =
+            ["ops/slack/0", "ops/email/0"].map(|name| message(name, "g", Reason::FirstFiring));
+        outbox.add(both, at(0));
+        outbox.due(at(0));
+        let give_up = Outcome::GiveUp {
+            error: "404".to_owned(),
+        };
+        let to_mail = |_: &str| Some("ops/email/0".to_owned());
+        let changed = outbox.answered(1, &give_up, &to_mail, at(1));
+        assert_eq!((changed.len(), changed[0].state), (1, RowState::GaveUp));
+        assert_eq!(outbox.iter().map(|row| row.id).collect::<Vec<_>>(), [2]);
+        assert!(!is_of("ops2/email/0", "ops"));
     }
 
     #[test]

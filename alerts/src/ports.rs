@@ -1,30 +1,31 @@
-//! What the alert engine needs of the rest of Takt, as traits: the caller brings the database.
+//! Traits of the services that the alert engine needs; the server implements them over its store.
 
 use crate::Batch;
 use crate::Snapshot;
 use takt_model::{Labels, Timestamp};
 
-/// Why an expression gave no result.
+/// An expression cannot be evaluated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct QueryError(pub String);
 
 /// Evaluates PromQL at an instant.
 pub trait Query {
-    /// The value of `expr` at `at`: one element a series, a scalar as one element without labels.
+    /// The value of `expr` at `at`: one element for each series; a scalar is one element without
+    /// labels.
     ///
     /// # Errors
-    /// Where the expression cannot be evaluated; the state of the rule then stays as it is.
+    /// If the expression cannot be evaluated; the rule then keeps its state.
     fn instant(&self, expr: &str, at: Timestamp) -> Result<Vec<(Labels, f64)>, QueryError>;
 
-    /// Whether `expr` can be evaluated at all, asked once when a rule file is loaded.
+    /// Checks that `expr` can be evaluated; called once when a rule file is loaded.
     ///
     /// # Errors
-    /// Where it cannot be, with the place in the expression.
+    /// If it cannot, with the position in the expression.
     fn check(&self, expr: &str) -> Result<(), QueryError>;
 
-    /// What a message about an alert says besides its rule's words, as annotations: whose jobs were there when it began,
-    /// and what `expr`, if it has a rule, has measured within the last hour.
+    /// Further annotations for a message about an alert: the GPU, the jobs there when it began, and
+    /// the values of `expr`, the rule's expression if there is one, within the last hour.
     fn context(
         &self,
         _expr: Option<&str>,
@@ -36,47 +37,48 @@ pub trait Query {
     }
 }
 
-/// One sample that a rule writes: of `ALERTS`, of `ALERTS_FOR_STATE` or of a recording rule.
+/// A sample written by a rule: of `ALERTS`, `ALERTS_FOR_STATE` or a recording rule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// The series, its name among the labels.
+    /// Labels of the series, including its name.
     pub labels: Labels,
-    /// When.
+    /// Time of the sample.
     pub at: Timestamp,
-    /// The value; nothing where the series ends here (a staleness mark).
+    /// The value; `None` is a staleness mark, the end of the series.
     pub value: Option<f64>,
 }
 
-/// Takes the samples that rules write, so that later expressions see them.
+/// Stores the samples of rules, so that later expressions can use them.
 pub trait SampleSink {
     /// Stores the samples of one group's evaluation.
     ///
     /// # Errors
-    /// Where they cannot be stored; the evaluation counts nevertheless.
+    /// If they cannot be stored; the evaluation counts nevertheless.
     fn write(&self, samples: &[Sample]) -> Result<(), StoreError>;
 }
 
-/// Tells whether the exporter behind series with these labels was down.
+/// Returns whether the exporter behind series with these labels was down.
 pub type IsDown = Box<dyn Fn(&Labels) -> bool>;
 
-/// Why the store refused.
+/// The store failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct StoreError(pub String);
 
-/// Keeps what must outlive a crash.
+/// Stores the state that must survive a crash.
 pub trait AlertStore {
-    /// All that was committed.
+    /// Reads the committed state.
     ///
     /// # Errors
-    /// Where it cannot be read.
+    /// If it cannot be read.
     fn load(&self) -> Result<Snapshot, StoreError>;
 
-    /// Commits a batch in one transaction: transitions, instances, notification log, silences and outbox together, or
-    /// nothing. What it returns `Ok` for survives the loss of the process. It is noted as well that Takt was running
-    /// at `at`.
+    /// Commits a batch in one transaction: transitions, instances, notification log, silences and
+    /// outbox together, or nothing. A committed batch survives the loss of the process. The commit
+    /// also notes that Takt was running at `at`.
     ///
     /// # Errors
-    /// Where nothing was committed; the caller offers the same batch again before any other.
+    /// If nothing was committed. The caller sends the batch's messages nevertheless, and offers the
+    /// same content again with the next batch.
     fn commit(&self, batch: &Batch, at: Timestamp) -> Result<(), StoreError>;
 }

@@ -1,4 +1,5 @@
-//! Scenarios of one rule as text: what is measured, and what the alert is then. The files are in `scenarios/state/`.
+//! Scenarios of one rule as text: samples, and the expected states of the alert. The files are in
+//! `scenarios/state/`.
 //!
 //! ```text
 //! rule  hot > 90  for 5m  keep_firing_for 2m
@@ -9,7 +10,8 @@
 //! at 5m    inactive
 //! at 6m    pending  breached
 //! ```
-//! Behind a state may stand the reason of the transition at that very evaluation; `quiet` says that there was none.
+//! A word after the state is the reason of the transition at that evaluation; `quiet` means no
+//! transition.
 
 use crate::group::{Defaults, Evaluation, GroupRun};
 use crate::rules::RuleFile;

@@ -1,11 +1,11 @@
-//! When a group is evaluated: at slots that every restart finds again.
+//! The evaluation times of a group: slots that stay the same over restarts.
 
 use crate::fingerprint::Fingerprint;
 use std::time::Duration;
 use takt_model::{Labels, Timestamp};
 
-/// The slots of one group: every `interval`, moved by an offset that its name gives, so that groups with the same
-/// interval do not all run at once.
+/// The slots of one group: every `interval`, moved by an offset that its name gives, so that groups
+/// with the same interval do not all run at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Schedule {
     interval_ms: i64,
@@ -42,7 +42,8 @@ impl Schedule {
         Duration::from_millis(self.interval_ms.unsigned_abs())
     }
 
-    /// The evaluation to do now, if there is one. The same slot is given once, also where the clock was put back.
+    /// The evaluation to do now, if there is one. The same slot is given once, also where the clock
+    /// was put back.
     pub fn due(&mut self, now: Timestamp) -> Option<Due> {
         let slot = self.slot_before(now);
         let missed = match self.last {
@@ -67,7 +68,7 @@ impl Schedule {
         }
     }
 
-    /// Goes on where the same schedule was before the rule files were read again.
+    /// Continues the schedule from before a reload.
     pub fn go_on_from(&mut self, before: &Self) {
         if (self.interval_ms, self.offset_ms) == (before.interval_ms, before.offset_ms) {
             self.last = before.last;
@@ -79,8 +80,8 @@ impl Schedule {
         Timestamp(now.0 - since)
     }
 
-    /// A clock that was put back by more than an interval begins a new count; else the group would stand still until
-    /// the clock has come as far again.
+    /// A clock that was put back by more than an interval begins a new count; else the group would
+    /// stand still until the clock has come as far again.
     fn is_near(&self, last: Timestamp, now: Timestamp) -> bool {
         last.0 - now.0 <= self.interval_ms
     }

@@ -1,7 +1,9 @@
-//! The life of an alert: pending, firing, resolved, and unknown while the exporter behind it is down.
+//! The life of an alert: pending, firing, resolved, and unknown while the exporter behind it is
+//! down.
 //!
-//! Prometheus' state machine to the letter, with one addition: a series that is missing because its exporter does not
-//! answer says nothing about the condition, so the alert is held instead of resolved.
+//! Prometheus' state machine to the letter, with one addition: a series that is missing because its
+//! exporter does not answer says nothing about the condition, so the alert is held instead of
+//! resolved.
 
 use crate::fingerprint::Fingerprint;
 use crate::ports::Query;
@@ -15,10 +17,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 
-/// How long a resolved alert is remembered, so that its end is told again to who missed it.
+/// How long a resolved alert is remembered.
 pub const RESOLVED_RETENTION: Duration = Duration::from_secs(15 * 60);
 
-/// How long Takt may have been away for the time spent pending before to count still.
+/// The longest outage of Takt after which the time spent pending still counts.
 pub const OUTAGE_TOLERANCE: Duration = Duration::from_secs(3600);
 
 /// The least time an alert stays pending after a restart, if its rule's `for` is at least as long.
@@ -35,17 +37,17 @@ impl fmt::Display for RuleKey {
     }
 }
 
-/// Where an alert stands.
+/// The state of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// The condition does not hold.
     Inactive,
-    /// The condition holds, not yet for as long as `for` asks.
+    /// The condition holds, but not for as long as `for` requires.
     Pending,
-    /// The condition has held for long enough.
+    /// The condition has held for as long as `for` requires.
     Firing,
-    /// Nobody knows: the exporter behind the series is down.
+    /// The exporter behind the series is down.
     Unknown,
 }
 
@@ -67,9 +69,9 @@ impl State {
 pub enum Reason {
     /// The condition began to hold.
     Breached,
-    /// It held for as long as `for` asks (or the rule asks for no time at all).
+    /// It held for as long as `for` requires (or the rule has no `for`).
     HeldLongEnough,
-    /// It holds no longer.
+    /// The condition holds no longer.
     Cleared,
     /// `for` was made longer than the condition has held.
     RuleEdited,
@@ -79,12 +81,23 @@ pub enum Reason {
     ExporterBack,
     /// The rule gave more alerts than its group's `limit` allows; all of them were dropped.
     OverLimit,
-    /// The rule is gone from the rule files.
+    /// The rule is no longer in the rule files.
     RuleRemoved,
-    /// An event happened that the rule asks for.
+    /// An event matched the rule.
     Event,
     /// The time that an event holds its alert is over, or its end condition came true.
     EventOver,
+    /// Somebody closed it by hand.
+    Closed,
+}
+
+/// Who closed an alert by hand, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closing {
+    /// The person.
+    pub by: String,
+    /// The person's reason.
+    pub comment: String,
 }
 
 /// One step in the life of one alert, as it goes into the log.
@@ -107,14 +120,18 @@ pub struct Transition {
     pub value: f64,
     /// Why.
     pub reason: Reason,
+    /// Who closed the alert and why, if the reason is [`Reason::Closed`].
+    #[serde(default)]
+    pub closing: Option<Closing>,
 }
 
 /// One alert of one rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Instance {
-    /// Labels of the series without its name, then the rule's labels, then `alertname`. Never change.
+    /// Labels of the series without its name, then the rule's labels, then `alertname`. Never
+    /// change.
     pub labels: Labels,
-    /// Words for people, of the last evaluation that gave the series.
+    /// Annotations of the last evaluation that gave the series.
     pub annotations: Vec<(String, String)>,
     /// Inactive, pending or firing; see [`Instance::shown`] for unknown.
     pub state: State,
@@ -129,8 +146,11 @@ pub struct Instance {
     pub resolved_at: Option<Timestamp>,
     /// Since when only `keep_firing_for` keeps it.
     pub keep_firing_since: Option<Timestamp>,
-    /// Since when nobody knows.
+    /// Since when its exporter is down.
     pub unknown_since: Option<Timestamp>,
+    /// When somebody closed it by hand. It stays inactive until its condition has been false.
+    #[serde(default)]
+    pub closed_at: Option<Timestamp>,
 }
 
 impl Instance {
@@ -150,6 +170,7 @@ impl Instance {
             resolved_at: None,
             keep_firing_since: None,
             unknown_since: None,
+            closed_at: None,
         }
     }
 
@@ -163,36 +184,36 @@ impl Instance {
     }
 }
 
-/// Why an evaluation of a rule gave nothing.
+/// Why the evaluation of a rule failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EvalError {
     /// The expression could not be evaluated.
     #[error("the query failed")]
     Query(#[from] crate::ports::QueryError),
-    /// Two results cannot be told apart once the rule's labels are set.
+    /// Two results have equal labels once the rule's labels are set.
     #[error("two series have the same labels after the rule's labels are applied: {0}")]
     SameLabels(Labels),
     /// More results than the group allows.
     #[error("{count} results, more than the limit of {limit}")]
     OverLimit {
-        /// What the group allows.
+        /// The group's limit.
         limit: usize,
-        /// What the rule gave.
+        /// The number of results.
         count: usize,
     },
 }
 
-/// What an evaluation knows besides the rule and the result of its expression.
+/// The inputs of an evaluation besides the rule and the result of its expression.
 #[derive(Clone, Copy)]
 pub struct Surroundings<'a> {
-    /// Who answers what templates ask.
+    /// Answers the queries of templates.
     pub query: Option<&'a dyn Query>,
     /// The labels of this server.
     pub external_labels: &'a Labels,
-    /// Where people reach this server.
+    /// Address of this server.
     pub external_url: &'a str,
-    /// Whether the exporter behind an alert with these labels is down. An exporter that was not scraped yet since the
-    /// start counts as down.
+    /// Whether the exporter behind an alert with these labels is down. An exporter that was not
+    /// scraped yet since the start counts as down.
     pub exporter_down: &'a dyn Fn(&Labels) -> bool,
 }
 
@@ -200,7 +221,7 @@ pub struct Surroundings<'a> {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Instances(BTreeMap<Fingerprint, Instance>);
 
-/// What one evaluation changed.
+/// The changes of one evaluation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Step {
     /// In the order of the alerts' fingerprints.
@@ -213,8 +234,8 @@ impl Instances {
     /// One evaluation: the expression's result and the clock are arguments.
     ///
     /// # Errors
-    /// Where two results cannot be told apart: nothing has changed then. Where there are more than `limit` (0 is no
-    /// limit): all alerts were dropped, and [`Instances::clear`] says which.
+    /// Where two results have equal labels: nothing has changed then. Where there are more than
+    /// `limit` (0 is no limit): the caller has to drop all alerts with [`Instances::clear`].
     pub fn step(
         &mut self,
         key: &RuleKey,
@@ -229,7 +250,9 @@ impl Instances {
         let mut begun = BTreeSet::new();
         for (fingerprint, fresh) in &present {
             match self.0.entry(*fingerprint) {
-                Entry::Occupied(mut known) if known.get().state != State::Inactive => {
+                Entry::Occupied(mut known)
+                    if known.get().state != State::Inactive || known.get().closed_at.is_some() =>
+                {
                     let known = known.get_mut();
                     known.value = fresh.value;
                     known.annotations.clone_from(&fresh.annotations);
@@ -254,7 +277,7 @@ impl Instances {
             let is_present = present.contains_key(fingerprint);
             let is_down = !is_present
                 && rule.on_exporter_down == OnExporterDown::Hold
-                && matches!(instance.state, State::Pending | State::Firing)
+                && (instance.state != State::Inactive || instance.closed_at.is_some())
                 && (around.exporter_down)(&instance.labels);
             let keep = instance.advance(rule, is_present, is_down, at);
             let after = if keep {
@@ -272,6 +295,7 @@ impl Instances {
                     at,
                     value: instance.value,
                     reason: reason(before, after),
+                    closing: None,
                 });
             }
             if !keep {
@@ -280,13 +304,13 @@ impl Instances {
             active += usize::from(keep && instance.state != State::Inactive);
             keep
         });
-        match limit > 0 && active > limit {
-            true => Err(EvalError::OverLimit {
+        if limit > 0 && active > limit {
+            return Err(EvalError::OverLimit {
                 limit,
                 count: active,
-            }),
-            false => Ok(step),
+            });
         }
+        Ok(step)
     }
 
     /// Drops all alerts, such as those of a rule that is gone or gave too many.
@@ -303,6 +327,7 @@ impl Instances {
                     at,
                     value: instance.value,
                     reason,
+                    closing: None,
                     labels: instance.labels,
                 });
             }
@@ -310,7 +335,38 @@ impl Instances {
         step
     }
 
-    /// Takes back an alert that was stored before a restart. Takt went down at `down_at`; it is `now`.
+    /// Closes one alert by hand; `None` where it is not active.
+    pub fn close(
+        &mut self,
+        key: &RuleKey,
+        fingerprint: Fingerprint,
+        closing: &Closing,
+        at: Timestamp,
+    ) -> Option<(Instance, Transition)> {
+        let instance = self.0.get_mut(&fingerprint)?;
+        if instance.state == State::Inactive {
+            return None;
+        }
+        let transition = Transition {
+            rule: key.clone(),
+            fingerprint,
+            labels: instance.labels.clone(),
+            from: instance.shown(),
+            to: State::Inactive,
+            at,
+            value: instance.value,
+            reason: Reason::Closed,
+            closing: Some(closing.clone()),
+        };
+        instance.state = State::Inactive;
+        instance.resolved_at = Some(at);
+        instance.closed_at = Some(at);
+        instance.unknown_since = None;
+        instance.keep_firing_since = None;
+        Some((instance.clone(), transition))
+    }
+
+    /// Restores a stored alert. Takt went down at `down_at`; it is `now`.
     pub fn restore(
         &mut self,
         rule: &AlertingRule,
@@ -345,6 +401,9 @@ impl Instance {
         is_down: bool,
         at: Timestamp,
     ) -> bool {
+        if self.closed_at.is_some() {
+            return is_present || is_down;
+        }
         if is_down {
             self.unknown_since.get_or_insert(at);
             return true;
@@ -382,7 +441,7 @@ impl Instance {
         elapsed(*self.keep_firing_since.get_or_insert(at), at) < keep_firing_for
     }
 
-    /// The time in which nobody knew counts neither towards `for` nor towards `keep_firing_for`.
+    /// The time without data counts neither towards `for` nor towards `keep_firing_for`.
     fn shift_by(&mut self, gap: Duration) {
         if self.state == State::Pending {
             self.active_at = self.active_at.plus(gap);
@@ -444,7 +503,7 @@ fn identified(
     Ok(present)
 }
 
-/// What an alert is after a gap in which nobody evaluated it.
+/// The state of an alert after an outage of Takt.
 fn restored(
     mut instance: Instance,
     hold: Duration,

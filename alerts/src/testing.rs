@@ -1,5 +1,5 @@
-//! For this crate's tests: a store of samples that understands selectors and one comparison, which is what state
-//! machines need. Real PromQL is the caller's.
+//! For this crate's tests: a store of samples that understands selectors and one comparison, which
+//! is what state machines need. Real PromQL is the caller's.
 
 use crate::ports::{Query, QueryError, Sample, SampleSink, StoreError};
 use crate::promtest::series::{Value, parse};
@@ -19,7 +19,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Loads a series written as `name{labels}` with values in promtool's notation, one every `step`.
+    /// Loads a series written as `name{labels}` with values in promtool's notation, one every
+    /// `step`.
     pub fn load(&self, step: Duration, series: &str, values: &str) {
         let labels = parse_series(series);
         let mut all = self.series.borrow_mut();

@@ -1,6 +1,6 @@
 //! Text in double quotes, as Go reads it.
 
-/// What stands between two quotes, with its escapes replaced; nothing where an escape has no meaning.
+/// The text between two quotes with its escapes replaced; `None` where an escape is unknown.
 pub(crate) fn unquote(inside: &str) -> Option<String> {
     let mut out = String::with_capacity(inside.len());
     let mut rest = inside;

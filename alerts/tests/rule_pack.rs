@@ -1,5 +1,5 @@
-//! The rules that Takt ships: our reader and Debian's promtool both take them, and every rule has a scenario that
-//! fires it beside one that looks alike and must not.
+//! The rules that Takt ships: our reader and Debian's promtool both take them, and every rule has a
+//! scenario that fires it beside one that looks alike and must not.
 
 #![expect(
     clippy::unwrap_used,
@@ -13,7 +13,7 @@ use std::process::Command;
 use takt_alerts::alert::Alert;
 use takt_alerts::config::AlertsConfig;
 use takt_alerts::events::xid::XidTable;
-use takt_alerts::events::{Ends, EventFile, EventRule, EventRun};
+use takt_alerts::events::{EndCondition, EventFile, EventRule, EventRun};
 use takt_alerts::promtest::{Test, TestFile};
 use takt_alerts::routing::config::Config;
 use takt_alerts::routing::maintenance::Maintenance;
@@ -121,8 +121,8 @@ fn every_rule_has_a_scenario_that_fires_it() {
     assert_eq!(fired, alert_names());
 }
 
-/// Beside what fires it there is what looks alike: the same series, of another node, cluster or job, of which the alert
-/// is not expected, at an instant at which all that fires is compared.
+/// Beside what fires it there is what looks alike: the same series, of another node, cluster or
+/// job, of which the alert is not expected, at an instant at which all that fires is compared.
 #[test]
 fn every_rule_has_a_scenario_that_must_not_fire_it() {
     let mut with_twin = BTreeSet::from(["Watchdog".to_owned()]);
@@ -158,9 +158,10 @@ fn every_rule_has_a_scenario_that_must_not_fire_it() {
 }
 
 /// Alerts that the server raises without a rule.
-const OF_THE_SERVER: [&str; 3] = [
+const OF_THE_SERVER: [&str; 4] = [
     "TaktRuleFailing",
     "TaktDeliveryFailing",
+    "TaktCannotStoreAlerts",
     "TaktSilencesTooMuch",
 ];
 
@@ -667,7 +668,8 @@ fn the_example_routes_name_alerts_that_exist() {
     );
 }
 
-/// The example, and what the short form of the configuration becomes: with owners of jobs that can be written to, and without.
+/// The example, and what the short form of the configuration becomes: with owners of jobs that can
+/// be written to, and without.
 fn routings() -> Vec<(&'static str, Config)> {
     let text = std::fs::read_to_string(pack().join("routes.example.yml")).unwrap();
     let short = AlertsConfig {
@@ -707,6 +709,7 @@ fn firing(config: Config, alerts: &[&[(&str, &str)]]) -> (Router, Vec<Alert>) {
         ends_at: None,
         updated_at: NOW,
         generator_url: String::new(),
+        began_at: None,
         is_timeout: false,
     };
     let alerts: Vec<_> = alerts.iter().map(alert).collect();
@@ -716,7 +719,8 @@ fn firing(config: Config, alerts: &[&[(&str, &str)]]) -> (Router, Vec<Alert>) {
     (router, alerts)
 }
 
-/// The labels that our rules give: what a source explains on its own node, server or cluster, and not on another.
+/// The labels that our rules give: what a source explains on its own node, server or cluster, and
+/// not on another.
 #[test]
 fn what_explains_what_in_all_forms_of_routes() {
     let of = |name: &'static str, scope: &'static str, node: &'static str| {
@@ -735,6 +739,10 @@ fn what_explains_what_in_all_forms_of_routes() {
             ("cluster", cluster),
             ("severity", "critical"),
         ]
+    };
+    let with = |mut labels: Vec<(&'static str, &'static str)>, label| {
+        labels.push(label);
+        labels
     };
     let cases = [
         (
@@ -801,6 +809,31 @@ fn what_explains_what_in_all_forms_of_routes() {
             of("GpuFellOffBus", "gpu", "g1"),
             of("GpuPowerBrake", "gpu", "g1"),
             of("GpuXidResetRequired", "gpu", "g1"),
+        ),
+        (
+            with(of("GpuFellOffBus", "gpu", "g1"), ("uuid", "GPU-1")),
+            with(of("GpuNotAnswering", "gpu", "g1"), ("uuid", "GPU-1")),
+            with(of("GpuNotAnswering", "gpu", "g1"), ("uuid", "GPU-2")),
+        ),
+        (
+            of("NodeDown", "node", "g1"),
+            of("GpuPcieReplays", "gpu", "g1"),
+            with(of("JobNodeFail", "job", "g1"), ("notify", "user")),
+        ),
+        (
+            cluster("ManyExportersDown", "takt", "lab"),
+            of("NodeDown", "node", "g1"),
+            of("SlurmNodeDrained", "node", "g2"),
+        ),
+        (
+            cluster("ManyExportersDown", "takt", "lab"),
+            of("ExporterDown", "takt", "g1"),
+            cluster("ExporterDown", "takt", "lab"),
+        ),
+        (
+            cluster("SlurmManyNodesDown", "slurm", "lab"),
+            of("SlurmNodeDrained", "node", "g1"),
+            of("NodeDown", "node", "g1"),
         ),
     ];
     for (form, config) in routings() {
@@ -913,8 +946,10 @@ fn promtool_takes_the_end_conditions() {
     let ends = events
         .flat_map(|group| group.rules)
         .filter_map(|rule| match rule.ends {
-            Ends::Until(expr) => Some(format!("  - {{record: '{}', expr: '{expr}'}}\n", rule.name)),
-            Ends::After(_) => None,
+            EndCondition::Until(expr) => {
+                Some(format!("  - {{record: '{}', expr: '{expr}'}}\n", rule.name))
+            }
+            EndCondition::After(_) => None,
         });
     let rules: String = ends.collect();
     assert!(!rules.is_empty());

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use takt_collector::scrape::{ScrapeConfig, ScrapeManager, TargetConfig};
-use takt_collector::store::{DataDir, Store, StoreConfig};
+use takt_store::{DataDir, Store, StoreConfig};
 
 type Failure = Box<dyn Error + Send + Sync>;
 

@@ -1,29 +1,31 @@
-//! What a collector is.
+//! The trait of collectors, and their errors.
 
 use crate::events::Events;
 use crate::gpus::{LettingGo, SharedGpus};
+use clap::{Args, Command, FromArgMatches};
 use std::io;
 use std::path::{Path, PathBuf};
 use takt_model::{Family, Metric, Samples};
 
 /// Reads one part of the node.
 pub trait Collector: Send {
-    /// The word for it in flags, labels and `collect[]`.
+    /// Name in flags, labels and `collect[]`.
     fn name(&self) -> &'static str;
 
-    /// The metrics it fills.
+    /// Declared metrics.
     fn metrics(&self) -> &'static [Metric];
 
-    /// The metrics it fills whose names the kernel chooses.
+    /// Families of metrics whose names the kernel chooses.
     fn families(&self) -> &'static [Family] {
         &[]
     }
 
-    /// How many series one node can produce at worst. A reading with more is thrown away and reported: half of an
-    /// unforeseen flood would be as wrong as all of it.
+    /// Upper limit of series on one node. A reading with more is dropped and reported, because half
+    /// of an unforeseen flood would be as wrong as all of it.
     fn max_series(&self) -> usize;
 
-    /// Gives the collector, before it reads for the first time, the events of the node: to tell of some, or to count them.
+    /// Gives the collector the node's events before the first reading, to report some or to count
+    /// them.
     ///
     /// # Errors
     /// When the system gives no thread.
@@ -31,23 +33,35 @@ pub trait Collector: Send {
         Ok(())
     }
 
-    /// Reads once. What was pushed before an error is still sent.
+    /// Reads once. Samples pushed before an error are still published.
     ///
     /// # Errors
     /// When the source cannot be read or understood, or the node has none.
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError>;
 }
 
-/// What the collectors of one exporter tell each other. Cloning gives another handle to the same.
+/// Values that collectors of one exporter share. A clone is another handle to the same values.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shared {
     /// From `nvml` to `jobs`.
     pub gpus: SharedGpus,
-    /// From whoever wants the driver unloaded to `nvml`.
+    /// Request to `nvml` to release the driver, so that it can be unloaded.
     pub letting_go: LettingGo,
 }
 
-/// Why a reading came to nothing.
+/// Upper limit of CPUs, disks, links or mounts of one node. The limits on series are computed from
+/// it.
+pub(crate) const MAX_DEVICES: usize = 1024;
+
+/// The values of flags that are not given.
+pub(crate) fn defaults<T: Args + FromArgMatches>() -> T {
+    T::augment_args(Command::new("takt-exporter").no_binary_name(true))
+        .try_get_matches_from([""; 0])
+        .and_then(|matches| T::from_arg_matches(&matches))
+        .expect("every flag has a default")
+}
+
+/// Why a reading failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
     /// A file of the kernel cannot be read.
@@ -59,26 +73,26 @@ pub enum CollectError {
         #[source]
         source: io::Error,
     },
-    /// A file of the kernel is not as it should be.
+    /// A file of the kernel has unexpected content.
     #[error("{path}, line {line}: expected {expected}")]
     Parse {
         /// Which file.
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
-        /// What should have stood there.
+        /// The expected content.
         expected: &'static str,
     },
-    /// NVML, though it is there, does not answer.
+    /// NVML is installed but does not answer.
     #[error("cannot {attempt}")]
     Nvml {
         /// What was attempted.
         attempt: &'static str,
-        /// What NVML said.
+        /// NVML's error.
         #[source]
         source: nvml_wrapper::error::NvmlError,
     },
-    /// A service of the system does not answer.
+    /// A system service does not answer over D-Bus.
     #[error("cannot ask over D-Bus")]
     Dbus {
         /// What went wrong.
@@ -88,7 +102,7 @@ pub enum CollectError {
     /// The node has no such hardware. Reported as absent, never as broken.
     #[error("nothing to collect: {0}")]
     Absent(&'static str),
-    /// More series than the collector says there can be.
+    /// The reading has more series than the collector's limit.
     #[error("{series} series, but there can be only {max}")]
     TooManySeries {
         /// How many there were.
@@ -110,7 +124,8 @@ impl CollectError {
         }
     }
 
-    /// The same, but where there is no such file, or the kernel serves none, the node has no such hardware.
+    /// The same, but where there is no such file, or the kernel serves none, the node has no such
+    /// hardware.
     pub(crate) fn or_absent(self, what: &'static str) -> Self {
         match self {
             Self::Read { source, .. }
@@ -126,7 +141,7 @@ impl CollectError {
     }
 }
 
-/// Where a text is not as it should be. The parsers know no files.
+/// A line with unexpected content. Parsers do not know the file's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ParseError {
     pub line: usize,

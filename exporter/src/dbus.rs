@@ -1,7 +1,8 @@
-//! The part of D-Bus that asking systemd needs: calls with texts as arguments over the system's bus, and their answers.
+//! A small D-Bus client for systemd: calls with strings as arguments over the system bus, and their
+//! answers.
 //!
-//! After the D-Bus Specification. The bus is on this machine, so both sides have the same byte order; an answer in the
-//! other is refused.
+//! It follows the D-Bus Specification. The bus is on this machine, so both sides have the same byte
+//! order; an answer in the other order is rejected.
 
 mod value;
 
@@ -12,27 +13,27 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// Where the system's bus is unless `DBUS_SYSTEM_BUS_ADDRESS` says otherwise.
+/// The system bus, unless `DBUS_SYSTEM_BUS_ADDRESS` names another.
 const SOCKET: &str = "/run/dbus/system_bus_socket";
-/// systemd may be busy, but not for longer.
+/// Time limit of an answer: systemd may be busy.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A node of ten thousand units answers with two megabytes.
+/// Longest answer. Ten thousand units take two megabytes.
 const MAX_BODY_BYTES: usize = 8 << 20;
 
-/// Why the bus gave no answer.
+/// Errors of the bus.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DbusError {
-    #[error("no answer from the system's bus")]
+    #[error("no answer from the system bus")]
     Io(#[from] io::Error),
-    #[error("the bus does not let us in: {0}")]
+    #[error("the system bus refuses the connection: {0}")]
     Refused(String),
     #[error("{0}")]
     Failed(String),
-    #[error("an answer that is none")]
+    #[error("malformed answer from the system bus")]
     Malformed,
 }
 
-/// What is called: a method of an object's interface.
+/// A method of an object's interface.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Method<'a> {
     pub destination: &'a str,
@@ -47,7 +48,10 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Joins the system's bus.
+    /// Connects to the system bus.
+    ///
+    /// # Errors
+    /// When the bus is absent, refuses the user or does not answer in time.
     pub fn system() -> Result<Self, DbusError> {
         let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").unwrap_or_default();
         let path = address
@@ -60,7 +64,7 @@ impl Connection {
         let mut stream = UnixStream::connect(path)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        // "I am this user": the kernel tells the bus whether that is so.
+        // The kernel confirms the user id to the bus.
         let user: String = rustix::process::getuid()
             .as_raw()
             .to_string()
@@ -85,7 +89,10 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Calls a method with texts and gives its answer's values.
+    /// Calls a method with strings and returns the values of its answer.
+    ///
+    /// # Errors
+    /// When the bus does not answer in time, or the method fails.
     pub fn call(
         &mut self,
         method: Method<'_>,
@@ -96,16 +103,17 @@ impl Connection {
             .write_all(&call_message(self.serial, method, arguments))?;
         loop {
             let message = self.receive()?;
-            // Others, such as that we have got a name, were not asked for.
+            // Signals, such as the name that the bus assigned.
             if message.reply_to != Some(self.serial) {
                 continue;
             }
             let values = Reader::new(&message.body)
                 .values(&message.signature)
                 .ok_or(DbusError::Malformed)?;
-            return match message.kind {
-                METHOD_RETURN => Ok(values),
-                _ => Err(DbusError::Failed(message.error.unwrap_or_default())),
+            return if message.kind == METHOD_RETURN {
+                Ok(values)
+            } else {
+                Err(DbusError::Failed(message.error.unwrap_or_default()))
             };
         }
     }
@@ -126,7 +134,8 @@ impl Connection {
         self.stream.read_exact(&mut head)?;
         let length =
             |at: usize| u32::from_ne_bytes(std::array::from_fn(|byte| head[at + byte])) as usize;
-        let (body_bytes, field_bytes) = (length(4), length(12));
+        let body_bytes = length(4);
+        let field_bytes = length(12);
         if head[0] != ENDIAN || body_bytes > MAX_BODY_BYTES || field_bytes > MAX_BODY_BYTES {
             return Err(DbusError::Malformed);
         }
@@ -147,7 +156,7 @@ const METHOD_RETURN: u8 = 2;
 const VERSION: u8 = 1;
 /// Byte order, kind, flags, version, length of the body, serial number, length of the fields.
 const HEAD_BYTES: usize = 16;
-/// The numbers of the fields in a message's head.
+/// Numbers of the fields in a message's header.
 const PATH: u8 = 1;
 const INTERFACE: u8 = 2;
 const MEMBER: u8 = 3;
@@ -204,7 +213,7 @@ impl Message {
             signature: String::new(),
             body,
         };
-        // The length, which the list begins with, is in the head.
+        // The list begins with its length, which is the last field of the fixed header.
         let bytes = [&head[12..], &[0; 4], fields].concat();
         let mut reader = Reader::new(&bytes);
         let Value::List(fields) = reader.values("a(yv)")?.pop()? else {
@@ -231,10 +240,11 @@ impl Message {
     }
 }
 
-/// A line of the greeting, without its end.
+/// A line of the authentication, without its line ending.
 fn line(stream: &mut UnixStream) -> Result<String, DbusError> {
     const MAX_LINE_BYTES: usize = 4096;
-    let (mut line, mut byte) = (Vec::new(), [0]);
+    let mut line = Vec::new();
+    let mut byte = [0];
     while line.len() < MAX_LINE_BYTES {
         stream.read_exact(&mut byte)?;
         if byte[0] == b'\n' {

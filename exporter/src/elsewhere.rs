@@ -1,6 +1,8 @@
-//! Nodes that are not Linux: the basics, through `sysinfo`, with node_exporter's names where it has such on other systems.
+//! Other systems than Linux: basic metrics through `sysinfo`, under node_exporter's names where it
+//! exports them on those systems.
 //!
-//! It is checked to compile for Windows and has not been run: no such machine was at hand. WSL 2 is Linux.
+//! `make check-windows` checks that it compiles for Windows; it has not been run there. WSL 2 is
+//! Linux.
 
 use axum::Router;
 use axum::extract::State;
@@ -32,16 +34,16 @@ pub struct Options {
 /// Why an exporter cannot start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The address cannot be served on.
+    /// The exporter cannot listen on the address.
     #[error("cannot listen on {address}")]
     Listen {
-        /// As given.
+        /// The address as configured.
         address: String,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The server ended by itself.
+    /// The server ended unexpectedly.
     #[error("cannot go on serving")]
     Serve(#[source] io::Error),
 }
@@ -76,7 +78,7 @@ const LOAD: [Metric; 3] = [
 ];
 const MEMORY: [Metric; 5] = [
     Metric::gauge("node_memory_total_bytes", "Memory of the machine.", NONE),
-    Metric::gauge("node_memory_free_bytes", "Memory that nobody uses.", NONE),
+    Metric::gauge("node_memory_free_bytes", "Unused memory.", NONE),
     Metric::gauge(
         "node_memory_available_bytes",
         "Memory that programs can still get.",
@@ -141,7 +143,7 @@ const NETWORK: [Metric; 6] = [
     ),
 ];
 
-/// What is kept from one reading to the next.
+/// State from one reading to the next.
 struct Node {
     system: System,
     disks: Disks,
@@ -152,7 +154,7 @@ struct Node {
 /// Serves until it is interrupted.
 ///
 /// # Errors
-/// When the address cannot be served on.
+/// When the exporter cannot listen on the address.
 pub async fn run(options: Options) -> Result<(), Error> {
     let listener = TcpListener::bind(&options.listen_address).await;
     let listener = listener.map_err(|source| Error::Listen {

@@ -1,87 +1,34 @@
-//! The page: every collector's samples, and how each fared.
+//! The collectors of a node, and the page that they make.
 
-use crate::collectors::{COLLECTORS, Entry, Reads};
+mod error;
+mod own;
+
+pub use self::error::Error;
+pub(crate) use self::own::Refusals;
+
+use self::own::{report_build, report_process, report_read_at, report_reading};
+use crate::collectors::{COLLECTORS, Entry, Options, Reads};
+use crate::crash_guard::CrashGuard;
 use crate::events::Events;
-use crate::metered::{Metered, Outcome};
-use crate::options::Options;
+use crate::metered::Metered;
 use crate::pace::Pace;
 use crate::reader::{Answer, Reader};
-use crate::web_config::{LiveConfig, WebConfigError};
+use crate::web::{Connections, PagePermit, Pages};
+use crate::web_config::LiveConfig;
 use std::io;
-use std::path::PathBuf;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
+use takt_model::Samples;
 use takt_model::exposition::{Format, write_page};
-use takt_model::{Metric, Samples};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Mutex, watch};
 
-const DURATION: Metric = Metric::gauge(
-    "node_scrape_collector_duration_seconds",
-    "Time the collector's last reading took; where it has not ended, time since it began.",
-    &["collector"],
-);
-const SUCCESS: Metric = Metric::gauge(
-    "node_scrape_collector_success",
-    "Whether the collector succeeded; also 0 where the node has no such hardware.",
-    &["collector"],
-);
-const ABSENT: Metric = Metric::gauge(
-    "takt_exporter_collector_absent",
-    "Whether the node has no such hardware, so that there is nothing to collect and nothing broken.",
-    &["collector"],
-);
-const READ_AT: Metric = Metric::gauge(
-    "takt_exporter_collector_read_timestamp_seconds",
-    "When the collector's values were read. Collectors without this series read when the page is asked for.",
-    &["collector"],
-);
-const BUILD_INFO: Metric = Metric::gauge(
-    "takt_exporter_build_info",
-    "Which takt-exporter this is.",
-    &["version"],
-);
+/// The collector that calls the driver's library, which runs in this process and may end it.
+const FOREIGN_CODE: &str = "nvml";
 
 /// How long a start waits for the threads' first readings, so that the first page is whole.
 const HEAD_START: Duration = Duration::from_millis(250);
-
-/// Why an exporter cannot start or go on.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The address cannot be served on.
-    #[error("cannot listen on {address}")]
-    Listen {
-        /// As given.
-        address: String,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// No thread for a collector.
-    #[error("cannot start a thread for collector {collector}")]
-    Thread {
-        /// Which collector.
-        collector: &'static str,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// The web configuration is wrong.
-    #[error("cannot use --web.config.file")]
-    WebConfig(#[source] WebConfigError),
-    /// The state directory cannot be used.
-    #[error("cannot keep state in {path}")]
-    State {
-        /// As given.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// The server ended by itself.
-    #[error("cannot go on serving")]
-    Serve(#[source] io::Error),
-}
 
 /// The collectors of one node. Cloning gives another handle to the same.
 #[derive(Clone)]
@@ -92,18 +39,69 @@ struct Inner {
     readers: Vec<Reader>,
     pace: Arc<Pace>,
     names: Vec<&'static str>,
-    permits: Arc<Semaphore>,
+    guards: Vec<Arc<CrashGuard>>,
     events: Events,
+    connections: Arc<Connections>,
+    pages: Pages,
+    refusals: Refusals,
+    /// Whether the page has the metrics of the process.
+    shows_process: bool,
     web_config: Option<Arc<LiveConfig>>,
     telemetry_path: String,
     ended: watch::Sender<bool>,
     page_bytes: AtomicUsize,
 }
 
-/// The collectors that read when the page is asked for, each with its samples.
+/// The collectors that read during a scrape, each with its samples.
 struct AtScrape {
     collectors: Vec<(Metered, Samples)>,
     report: Samples,
+}
+
+/// The collectors that were started so far.
+#[derive(Default)]
+struct Started {
+    at_scrape: Vec<(Metered, Samples)>,
+    readers: Vec<Reader>,
+    pace: Arc<Pace>,
+    names: Vec<&'static str>,
+    guards: Vec<Arc<CrashGuard>>,
+}
+
+impl Started {
+    fn start(&mut self, entry: &Entry, options: &Options, events: &Events) -> io::Result<()> {
+        self.names.push(entry.name);
+        let mut collector = (entry.new)(options);
+        collector.attach(events)?;
+        match entry.reads {
+            Reads::AtScrape => self
+                .at_scrape
+                .push((Metered::new(collector), Samples::new())),
+            Reads::OnItsThread { deadline } => {
+                let guard = guard(entry.name, options);
+                self.guards.extend(guard.clone());
+                let pace = Arc::clone(&self.pace);
+                let reader = Reader::start(collector, deadline, pace, guard)?;
+                self.readers.push(reader);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The count of crashes of a collector that runs code of others, where there is a place to keep it.
+fn guard(collector: &str, options: &Options) -> Option<Arc<CrashGuard>> {
+    let state = options.state_directory.as_deref()?;
+    if collector != FOREIGN_CODE {
+        return None;
+    }
+    match CrashGuard::begin(state, collector) {
+        Ok(guard) => Some(Arc::new(guard)),
+        Err(error) => {
+            tracing::warn!(collector, %error, "cannot count crashes in the state directory");
+            None
+        }
+    }
 }
 
 /// The collectors that a request asks for (`collect[]`, `exclude[]`).
@@ -148,7 +146,8 @@ impl Exporter {
     /// Starts the chosen collectors.
     ///
     /// # Errors
-    /// When the system gives no thread, or the state directory or the web configuration cannot be used.
+    /// When the system gives no thread, or the state directory or the web configuration cannot be
+    /// used.
     pub fn new(options: &Options) -> Result<Self, Error> {
         Self::with(options, COLLECTORS)
     }
@@ -164,47 +163,36 @@ impl Exporter {
             path: state.unwrap_or("".as_ref()).to_owned(),
             source,
         })?;
-        let pace = Arc::new(Pace::default());
-        let (mut collectors, mut readers, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        let mut started = Started::default();
         for entry in entries
             .iter()
             .filter(|entry| options.selection.runs(entry.name, entry.by_default))
         {
-            names.push(entry.name);
-            let mut collector = (entry.new)(options);
-            collector.attach(&events).map_err(|source| Error::Thread {
-                collector: entry.name,
-                source,
-            })?;
-            match entry.reads {
-                Reads::AtScrape => collectors.push((Metered::new(collector), Samples::new())),
-                Reads::OnItsThread { deadline } => {
-                    let reader = Reader::start(collector, deadline, Arc::clone(&pace));
-                    readers.push(reader.map_err(|source| Error::Thread {
-                        collector: entry.name,
-                        source,
-                    })?);
-                }
-            }
+            started
+                .start(entry, options, &events)
+                .map_err(|source| Error::Thread {
+                    collector: entry.name,
+                    source,
+                })?;
         }
         let head_start = Instant::now() + HEAD_START;
-        readers
-            .iter()
-            .for_each(|reader| reader.wait_for_first(head_start));
-        let permits = match options.web.max_requests {
-            0 => Semaphore::MAX_PERMITS,
-            count => count.min(Semaphore::MAX_PERMITS),
-        };
+        for reader in &started.readers {
+            reader.wait_for_first(head_start);
+        }
         Ok(Self(Arc::new(Inner {
             at_scrape: Mutex::new(AtScrape {
-                collectors,
+                collectors: started.at_scrape,
                 report: Samples::new(),
             }),
-            readers,
-            pace,
-            names,
-            permits: Arc::new(Semaphore::new(permits)),
+            readers: started.readers,
+            pace: started.pace,
+            names: started.names,
+            guards: started.guards,
             events,
+            connections: Arc::default(),
+            pages: Pages::new(options.web.max_requests),
+            refusals: Refusals::default(),
+            shows_process: !options.web.disable_exporter_metrics,
             web_config,
             telemetry_path: options.web.telemetry_path.clone(),
             ended: watch::Sender::new(false),
@@ -217,10 +205,10 @@ impl Exporter {
         &self.0.names
     }
 
-    /// The page as it is now. Waits for no collector that may block.
+    /// The current page. Does not wait for collectors that may block.
     ///
     /// # Errors
-    /// When a collector is named that does not run.
+    /// When the request names a collector that does not run.
     pub async fn page(&self, format: Format, wanted: &Wanted) -> Result<String, UnknownCollector> {
         let inner = &*self.0;
         if let Some(name) = wanted
@@ -236,13 +224,18 @@ impl Exporter {
         let mut at_scrape = inner.at_scrape.lock().await;
         let AtScrape { collectors, report } = &mut *at_scrape;
         report.clear();
-        report.push(&BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1.0);
+        report_build(report);
+        if inner.shows_process {
+            report_process(report);
+        }
+        inner.connections.report(report);
+        inner.refusals.report(report);
         for (metered, samples) in collectors
             .iter_mut()
             .filter(|(metered, _)| wanted.includes(metered.name()))
         {
             let (outcome, duration) = metered.read(samples);
-            tell(report, metered.name(), outcome, duration);
+            report_reading(report, metered.name(), outcome, duration);
         }
         let answers = inner.answers(wanted, report);
 
@@ -263,12 +256,12 @@ impl Exporter {
         Ok(page)
     }
 
-    /// What happens on the node.
+    /// The node's events.
     pub fn events(&self) -> &Events {
         &self.0.events
     }
 
-    /// Where the page is.
+    /// Path of the page.
     pub(crate) fn telemetry_path(&self) -> &str {
         &self.0.telemetry_path
     }
@@ -277,18 +270,33 @@ impl Exporter {
         self.0.web_config.as_ref()
     }
 
-    /// Becomes true when the server ends: then listeners are sent home.
+    /// Becomes true when the exporter ends, so that streams of events end too.
     pub(crate) fn ended(&self) -> watch::Receiver<bool> {
         self.0.ended.subscribe()
     }
 
+    /// The exporter ends in order: streams of events end, and this start counts as no crash.
     pub(crate) fn end(&self) {
+        self.0.guards.iter().for_each(|guard| guard.clear());
         self.0.ended.send_replace(true);
     }
 
-    /// Leave for one more page at the same time.
-    pub(crate) fn permit(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0.permits).try_acquire_owned().ok()
+    /// Leave to write and send one more page to the client; `None`, counted, where there are too
+    /// many.
+    pub(crate) async fn permit(&self, client: IpAddr) -> Option<PagePermit> {
+        let permit = self.0.pages.enter(client, &self.0.connections).await;
+        if permit.is_none() {
+            self.0.refusals.metrics.fetch_add(1, Ordering::Relaxed);
+        }
+        permit
+    }
+
+    pub(crate) fn connections(&self) -> &Arc<Connections> {
+        &self.0.connections
+    }
+
+    pub(crate) fn refusals(&self) -> &Refusals {
+        &self.0.refusals
     }
 }
 
@@ -302,10 +310,9 @@ impl Inner {
             .filter(|reader| wanted.includes(reader.name()));
         let answer = |reader: &Reader| {
             let answer = reader.answer(now, interval);
-            tell(report, reader.name(), answer.outcome, answer.duration);
+            report_reading(report, reader.name(), answer.outcome, answer.duration);
             if let Some(snapshot) = &answer.snapshot {
-                let at = snapshot.at.duration_since(UNIX_EPOCH).unwrap_or_default();
-                report.push(&READ_AT, &[reader.name()], at.as_secs_f64());
+                report_read_at(report, reader.name(), snapshot.at);
             }
             answer
         };
@@ -319,164 +326,5 @@ impl Drop for Inner {
     }
 }
 
-fn tell(report: &mut Samples, name: &str, outcome: Outcome, duration: Duration) {
-    report.push(&DURATION, &[name], duration.as_secs_f64());
-    report.push(
-        &SUCCESS,
-        &[name],
-        f64::from(u8::from(outcome == Outcome::Collected)),
-    );
-    report.push(
-        &ABSENT,
-        &[name],
-        f64::from(u8::from(outcome == Outcome::Absent)),
-    );
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::collector::{CollectError, Collector};
-    use std::sync::atomic::AtomicUsize;
-
-    const VALUE: Metric = Metric::gauge("value", "The number of the reading.", &[]);
-    const DEADLINE: Duration = Duration::from_millis(300);
-
-    /// How often a collector has begun to read, and after how many readings it hangs.
-    struct Hangs {
-        begun: &'static AtomicUsize,
-        after: usize,
-    }
-
-    impl Collector for Hangs {
-        fn name(&self) -> &'static str {
-            "hangs"
-        }
-        fn metrics(&self) -> &'static [Metric] {
-            &[VALUE]
-        }
-        fn max_series(&self) -> usize {
-            1
-        }
-        fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-            let begun = self.begun.fetch_add(1, Ordering::Relaxed);
-            if begun >= self.after {
-                std::thread::sleep(Duration::from_secs(3600));
-            }
-            out.push::<&str>(&VALUE, &[], begun as f64);
-            Ok(())
-        }
-    }
-
-    fn entry(new: fn(&Options) -> Box<dyn Collector>) -> Entry {
-        let reads = Reads::OnItsThread { deadline: DEADLINE };
-        Entry {
-            name: "hangs",
-            about: "Hangs",
-            by_default: true,
-            reads,
-            new,
-        }
-    }
-
-    fn listed(name: &str) -> Entry {
-        *COLLECTORS.iter().find(|entry| entry.name == name).unwrap()
-    }
-
-    async fn lines(exporter: &Exporter) -> (Vec<String>, Duration) {
-        let began = Instant::now();
-        let page = exporter.page(Format::Text, &Wanted::All).await.unwrap();
-        let took = began.elapsed();
-        let is_told = |line: &&str| line.starts_with("value") || line.contains("success{");
-        (
-            page.lines().filter(is_told).map(str::to_owned).collect(),
-            took,
-        )
-    }
-
-    const SUCCEEDED: &str = r#"node_scrape_collector_success{collector="hangs"} 1"#;
-    const FAILED: &str = r#"node_scrape_collector_success{collector="hangs"} 0"#;
-
-    #[tokio::test]
-    async fn a_hung_collector_holds_up_no_page_not_even_the_first() {
-        static BEGUN: AtomicUsize = AtomicUsize::new(0);
-        let entries = [
-            entry(|_| {
-                Box::new(Hangs {
-                    begun: &BEGUN,
-                    after: 0,
-                })
-            }),
-            listed("cpu"),
-        ];
-        let exporter = Exporter::with(&Options::default(), &entries).unwrap();
-        for _ in 0..20 {
-            let (lines, took) = lines(&exporter).await;
-            assert_eq!(
-                lines,
-                [
-                    r#"node_scrape_collector_success{collector="cpu"} 1"#,
-                    FAILED
-                ]
-            );
-            assert!(took < Duration::from_millis(100), "{took:?}");
-        }
-        tokio::time::sleep(2 * DEADLINE).await;
-        assert_eq!(BEGUN.load(Ordering::Relaxed), 1, "it is not started twice");
-    }
-
-    #[tokio::test]
-    async fn a_late_collector_is_shown_for_three_intervals() {
-        static BEGUN: AtomicUsize = AtomicUsize::new(0);
-        let entries = [entry(|_| {
-            Box::new(Hangs {
-                begun: &BEGUN,
-                after: 1,
-            })
-        })];
-        let exporter = Exporter::with(&Options::default(), &entries).unwrap();
-        assert_eq!(lines(&exporter).await.0, ["value 0", SUCCEEDED]);
-        // Two scrapes tell the interval, the shortest that there is: half a second. The next reading hangs.
-        assert_eq!(lines(&exporter).await.0, ["value 0", SUCCEEDED]);
-        while BEGUN.load(Ordering::Relaxed) < 2 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        assert_eq!(
-            lines(&exporter).await.0,
-            ["value 0", SUCCEEDED],
-            "not late yet"
-        );
-        tokio::time::sleep(DEADLINE + Duration::from_millis(100)).await;
-        assert_eq!(lines(&exporter).await.0, ["value 0", FAILED]);
-        tokio::time::sleep(Duration::from_millis(1500)).await;
-        assert_eq!(lines(&exporter).await.0, [FAILED]);
-    }
-
-    #[tokio::test]
-    async fn only_collectors_that_run_can_be_asked_for() {
-        let exporter =
-            Exporter::with(&Options::default(), &["cpu", "diskstats"].map(listed)).unwrap();
-        assert_eq!(exporter.collectors(), ["cpu", "diskstats"]);
-        let page = async |wanted| exporter.page(Format::Text, &wanted).await;
-        let only = page(Wanted::Only(vec!["cpu".into()])).await.unwrap();
-        assert!(only.contains("node_cpu_seconds_total") && !only.contains("disk"));
-        let all_but = page(Wanted::AllBut(vec!["cpu".into()])).await.unwrap();
-        assert!(!all_but.contains("cpu") && all_but.contains("diskstats"));
-        let error = page(Wanted::Only(vec!["nvml".into()])).await.unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            r#"no collector "nvml" is running; there are cpu, diskstats"#
-        );
-    }
-
-    #[test]
-    fn permits_are_counted_and_given_back() {
-        let mut options = Options::default();
-        options.web.max_requests = 1;
-        let exporter = Exporter::with(&options, &[]).unwrap();
-        let permit = exporter.permit();
-        assert!(permit.is_some() && exporter.permit().is_none());
-        drop(permit);
-        assert!(exporter.permit().is_some());
-    }
-}
+mod tests;

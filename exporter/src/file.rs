@@ -2,23 +2,27 @@
 
 use crate::collector::{CollectError, ParseError};
 use rustix::buffer::spare_capacity;
-use rustix::fs::{Mode, OFlags, open};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags, PROC_SUPER_MAGIC, fstatfs, open};
 use rustix::io::{Errno, pread};
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-/// No file of the kernel that we read is larger; what is, is not one.
+/// No file of the kernel that a collector reads is larger.
 const MAX_FILE_BYTES: usize = 16 << 20;
 
 thread_local! {
-    /// What [`File::parse`] reads into: the collectors read one after the other, and need room for the longest file only.
+    /// Buffer of [`File::parse`]. Collectors read one after the other, so there is room for the
+    /// longest file only.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// A file that is read at every scrape. It stays open: the kernel writes `/proc` and `/sys` files anew for each read
-/// from their beginning, and opening costs more than reading.
+/// A file that is read at every scrape. It stays open: the kernel writes `/proc` and `/sys` files
+/// anew for each read from their beginning, and opening costs more than reading.
 #[derive(Debug)]
 pub(crate) struct File {
     path: PathBuf,
@@ -35,13 +39,13 @@ impl File {
         }
     }
 
-    /// Whether there is such a file and it may be read.
+    /// Whether the file exists and may be read.
     pub fn opens(&mut self) -> bool {
         self.open().is_ok()
     }
 
-    /// What is in it now, for those who need it for longer; [`File::parse`] keeps nothing. Bytes that are no UTF-8, as in
-    /// the name of a mount point, come as `\u{fffd}`.
+    /// The content now, kept until the next reading; [`File::parse`] keeps nothing. Bytes that are
+    /// no UTF-8, as in the name of a mount point, come as `\u{fffd}`.
     pub fn read(&mut self) -> Result<&str, CollectError> {
         let mut bytes = std::mem::take(&mut self.text).into_bytes();
         self.fill(&mut bytes)?;
@@ -49,7 +53,7 @@ impl File {
         Ok(&self.text)
     }
 
-    /// Reads it and takes it apart; `parse` knows lines, and here they get the file's name.
+    /// Reads and parses the content; an error of `parse` gets the file's name.
     pub fn parse<T>(
         &mut self,
         parse: impl FnOnce(&str) -> Result<T, ParseError>,
@@ -73,7 +77,8 @@ impl File {
 
     /// Reads all of it into `bytes`, in place of what is there.
     fn fill(&mut self, bytes: &mut Vec<u8>) -> Result<(), CollectError> {
-        // A handle may outlive what it was opened on, a network device for one; then a new one is opened.
+        // A handle may outlive what it was opened on, a network device for one; then a new one is
+        // opened.
         let was_open = self.handle.is_some();
         let mut result = self.try_fill(bytes);
         if result.is_err() {
@@ -103,6 +108,69 @@ impl File {
                 return Err(Errno::FBIG);
             }
         }
+    }
+}
+
+/// A list of mounts: `mounts` or `mountinfo`. The kernel says when a mount came or went, and
+/// writing the list is slow, so the last text serves for up to [`MOUNTS_KEPT`].
+#[derive(Debug)]
+pub(crate) struct MountList {
+    file: File,
+    read_at: Option<Instant>,
+    /// Whether the kernel reports changes; it does for the lists of procfs.
+    reports_changes: bool,
+}
+
+/// A file system that turns read-only after an error is no change of the list.
+const MOUNTS_KEPT: Duration = Duration::from_secs(4);
+
+impl MountList {
+    pub fn new(path: PathBuf) -> Self {
+        Self {
+            file: File::new(path),
+            read_at: None,
+            reports_changes: false,
+        }
+    }
+
+    /// Whether there is such a list and it may be read.
+    pub fn opens(&mut self) -> bool {
+        self.file.opens()
+    }
+
+    /// Parses the list; an error of `parse` gets the file's name.
+    pub fn parse<T>(
+        &mut self,
+        parse: impl FnOnce(&str) -> Result<T, ParseError>,
+    ) -> Result<T, CollectError> {
+        self.read()?;
+        parse(&self.file.text).map_err(|error| error.in_file(&self.file.path))
+    }
+
+    /// The list as it is now.
+    pub fn read(&mut self) -> Result<&str, CollectError> {
+        let is_young = self.read_at.is_some_and(|at| at.elapsed() < MOUNTS_KEPT);
+        // The question must be asked after a reading too: the answer says what changed since the
+        // last question.
+        if self.has_changed() || !is_young {
+            self.read_at = None;
+            self.file.read()?;
+            self.read_at = Some(Instant::now());
+            self.reports_changes = self.file.handle.as_ref().is_some_and(|handle| {
+                fstatfs(handle).is_ok_and(|system| system.f_type == PROC_SUPER_MAGIC)
+            });
+        }
+        Ok(&self.file.text)
+    }
+
+    fn has_changed(&self) -> bool {
+        let Some(handle) = self.file.handle.as_ref().filter(|_| self.reports_changes) else {
+            return true;
+        };
+        let mut question = [PollFd::new(handle, PollFlags::PRI)];
+        let answer = poll(&mut question, Some(&Timespec::default()));
+        let changed = PollFlags::PRI | PollFlags::ERR;
+        answer.is_err() || question[0].revents().intersects(changed)
     }
 }
 
@@ -136,6 +204,33 @@ fn open_to_read(path: &OsStr) -> Result<OwnedFd, Errno> {
     )
 }
 
+/// Decodes `\040` and the like: in mount tables the kernel writes blanks and backslashes as three
+/// octal digits.
+pub(crate) fn unescape(text: &str) -> Cow<'_, str> {
+    if !text.contains('\\') {
+        return text.into();
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, behind)) = rest.split_first() {
+        let escaped = behind
+            .get(..3)
+            .filter(|_| first == b'\\')
+            .and_then(|digits| std::str::from_utf8(digits).ok());
+        match escaped.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &behind[3..];
+            }
+            None => {
+                bytes.push(first);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned().into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,13 +248,29 @@ mod tests {
     }
 
     #[test]
+    fn a_list_of_mounts_is_read_again_when_it_may_have_changed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mounts");
+        std::fs::write(&path, "one\n").unwrap();
+        let mut list = MountList::new(path.clone());
+        assert_eq!(list.read().unwrap(), "one\n");
+        std::fs::write(&path, "two\n").unwrap();
+        assert_eq!(list.read().unwrap(), "two\n", "not of procfs: always read");
+        let mut list = MountList::new("/proc/self/mountinfo".into());
+        let mounts = list.read().unwrap().to_owned();
+        assert!(!mounts.is_empty() && list.reports_changes);
+        assert_eq!(list.read().unwrap(), mounts);
+    }
+
+    #[test]
     fn a_file_may_be_read_while_another_is_taken_apart() {
         let directory = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &[u8]| {
             std::fs::write(directory.path().join(name), text).unwrap();
             File::new(directory.path().join(name))
         };
-        let (mut outer, mut inner) = (file("outer", b"outer"), file("inner", b"in\xffner"));
+        let mut outer = file("outer", b"outer");
+        let mut inner = file("inner", b"in\xffner");
         for _ in 0..2 {
             let both = outer.parse(|outer| {
                 let inner = inner.parse(|inner| Ok(inner.to_owned())).unwrap();
@@ -187,7 +298,7 @@ mod tests {
     fn the_kernel_writes_an_open_file_anew() {
         let mut file = File::new("/proc/uptime".into());
         let first = file.read().unwrap().to_owned();
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
         assert_ne!(file.read().unwrap(), first);
     }
 }

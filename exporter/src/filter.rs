@@ -1,10 +1,10 @@
-//! Which devices a collector looks at.
+//! Filters of the devices that a collector reads.
 
 use regex_lite::Regex;
 use std::str::FromStr;
 
-/// A regular expression given as a flag, in the common subset of Go's and Rust's syntax. An empty one matches nothing,
-/// so `--collector.netdev.device-exclude=` leaves nothing out.
+/// A regular expression given as a flag, in the common subset of Go's and Rust's syntax. An empty
+/// one matches nothing, so `--collector.netdev.device-exclude=` leaves nothing out.
 #[derive(Debug, Clone)]
 pub struct Pattern(Option<Regex>);
 
@@ -25,13 +25,13 @@ impl Pattern {
     }
 }
 
-/// Remembers its verdicts: the same few names come at every scrape.
+/// A filter that remembers its verdicts, because the same few names come at every scrape.
 #[derive(Debug)]
 pub(crate) struct Filter {
     pattern: Pattern,
     keeps: bool,
     verdicts: Vec<(String, bool)>,
-    /// The place behind the verdict that was given last.
+    /// Index behind the verdict that was given last.
     next: usize,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Filter {
 const MAX_VERDICTS: usize = 2048;
 
 impl Filter {
-    /// Lets everything pass but what matches.
+    /// Passes names that do not match.
     pub fn excluding(pattern: Pattern) -> Self {
         Self {
             pattern,
@@ -49,7 +49,7 @@ impl Filter {
         }
     }
 
-    /// Lets only what matches pass.
+    /// Passes names that match.
     pub fn including(pattern: Pattern) -> Self {
         Self {
             pattern,
@@ -59,7 +59,7 @@ impl Filter {
         }
     }
 
-    /// Lets pass only what matches `include`, or, where that is not given, everything but what matches `exclude`.
+    /// Passes names that match `include`; without it, names that do not match `exclude`.
     pub fn new(include: Option<Pattern>, exclude: Pattern) -> Self {
         match include {
             Some(pattern) => Self::including(pattern),

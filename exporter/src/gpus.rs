@@ -1,12 +1,12 @@
-//! What the collector `nvml` tells the collector `jobs`: which GPUs there are, and which processes use them.
+//! The node's GPUs and their processes, passed from the collector `nvml` to the collector `jobs`.
 //!
-//! `jobs` asks NVML nothing itself, so a driver that hangs costs no job its values.
+//! `jobs` does not call NVML itself, so a driver that hangs costs no job its values.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The node's GPUs as they were last read. Cloning gives another handle to the same.
+/// The last reading of the node's GPUs. Cloning gives another handle to the same.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SharedGpus(Arc<Inner>);
 
@@ -17,20 +17,21 @@ struct Inner {
     published: Condvar,
 }
 
-/// Whether the driver shall be left alone, so that it can be unloaded. Cloning gives another handle to the same.
+/// Whether the driver is left alone, so that it can be unloaded. Cloning gives another handle to
+/// the same.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LettingGo(Arc<Mutex<Option<Instant>>>);
 
 impl LettingGo {
-    /// For so long, unless it is told otherwise: whoever asked may forget to.
+    /// Longest time, in case no signal ends it.
     const AT_MOST: Duration = Duration::from_secs(15 * 60);
 
-    /// From now on.
+    /// Leaves the driver alone from now on.
     pub fn begin(&self) {
         *self.lock() = Some(Instant::now());
     }
 
-    /// No more.
+    /// Uses the driver again.
     pub fn end(&self) {
         *self.lock() = None;
     }
@@ -48,21 +49,22 @@ impl LettingGo {
 /// One reading of all GPUs.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct GpuTable {
-    /// In the order of NVML's indices.
+    /// GPUs in the order of NVML's indices.
     pub gpus: Vec<KnownGpu>,
-    /// Seconds between the machine's start and the reading: a process that began later is not the one NVML saw.
+    /// Time of the reading, in seconds since boot: a process that started later is not the one NVML
+    /// saw.
     pub read_at: f64,
 }
 
-/// A GPU, answering or not.
+/// A GPU, whether it answers or not.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct KnownGpu {
     pub uuid: String,
     /// NVML's index, in the order of the PCI bus.
     pub index: u32,
-    /// That of `/dev/nvidia*`.
+    /// Minor number of its device, `/dev/nvidia*`.
     pub minor: Option<u32>,
-    /// The parts into which it is divided (MIG), by UUID and the number of their GPU instance.
+    /// MIG devices: UUID and number of the GPU instance.
     pub parts: Vec<(String, u32)>,
     pub processes: Vec<GpuProcess>,
 }
@@ -71,9 +73,9 @@ pub(crate) struct KnownGpu {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct GpuProcess {
     pub pid: u32,
-    /// Bytes of the GPU's memory; `None` where the driver does not tell.
+    /// GPU memory in use, in bytes; `None` where the driver does not report it.
     pub memory: Option<u64>,
-    /// The GPU instance that it runs on (MIG).
+    /// GPU instance (MIG) that the process runs on.
     pub gpu_instance: Option<u32>,
 }
 
@@ -87,7 +89,7 @@ impl SharedGpus {
         self.0.published.notify_all();
     }
 
-    /// The last reading; waits for the first, but not for long.
+    /// The last reading. Waits up to `patience` for the first; empty if that does not come.
     pub fn table(&self, patience: Duration) -> Arc<GpuTable> {
         let table = self.0.table.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self
@@ -103,7 +105,7 @@ impl SharedGpus {
 }
 
 impl KnownGpu {
-    /// The UUID of what the process uses: the GPU, or a part of it.
+    /// UUID of the GPU or MIG device that the process uses.
     pub fn used_by(&self, process: &GpuProcess) -> &str {
         let part = self
             .parts
@@ -113,7 +115,7 @@ impl KnownGpu {
     }
 }
 
-/// By the clock in which `/proc/PID/stat` tells when a process began.
+/// Seconds since boot, by the clock of the start times in `/proc/PID/stat`.
 fn seconds_since_boot() -> f64 {
     let time = clock_gettime(ClockId::Boottime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

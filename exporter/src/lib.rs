@@ -9,10 +9,14 @@
 //!
 //! Where the node is not Linux, none of this is there, but the basics through `sysinfo`.
 
+#![warn(clippy::undocumented_unsafe_blocks)]
+
 #[cfg(target_os = "linux")]
 mod collector;
 #[cfg(target_os = "linux")]
 mod collectors;
+#[cfg(target_os = "linux")]
+mod crash_guard;
 #[cfg(target_os = "linux")]
 mod dbus;
 #[cfg(not(target_os = "linux"))]
@@ -37,9 +41,15 @@ mod options;
 #[cfg(target_os = "linux")]
 mod pace;
 #[cfg(target_os = "linux")]
+mod paths;
+#[cfg(target_os = "linux")]
+mod process;
+#[cfg(target_os = "linux")]
 mod reader;
 #[cfg(target_os = "linux")]
 mod sysfs;
+#[cfg(target_os = "linux")]
+mod table;
 #[cfg(target_os = "linux")]
 mod web;
 #[cfg(target_os = "linux")]
@@ -48,7 +58,7 @@ mod web_config;
 #[cfg(target_os = "linux")]
 pub use collector::{CollectError, Collector};
 #[cfg(target_os = "linux")]
-pub use collectors::{COLLECTORS, Entry, Reads};
+pub use collectors::{COLLECTORS, Entry, Options, Reads, Selection};
 #[cfg(not(target_os = "linux"))]
 pub use elsewhere::{Error, Options, run};
 #[cfg(target_os = "linux")]
@@ -57,7 +67,11 @@ pub use events::Events;
 pub use exporter::{Error, Exporter, UnknownCollector, Wanted};
 pub use log::{LogFormat, LogOptions};
 #[cfg(target_os = "linux")]
-pub use options::{Options, Paths, Selection, WebOptions};
+pub use options::WebOptions;
+#[cfg(target_os = "linux")]
+pub use paths::Paths;
+#[cfg(target_os = "linux")]
+pub use process::ProcessUsage;
 #[cfg(target_os = "linux")]
 pub use web::run;
 #[cfg(target_os = "linux")]

@@ -1,4 +1,4 @@
-//! What is told on standard error: a line for each thing, in one of the two forms of Prometheus' exporters.
+//! Logging to standard error, in one of the two formats of Prometheus' exporters.
 
 use clap::{Args, ValueEnum};
 use std::fmt::{self, Debug};
@@ -9,29 +9,29 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// What is told, and how.
+/// Level and format of the log.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Log")]
 pub struct LogOptions {
-    /// What is logged to standard error: off, error, warn, info, debug or trace.
+    /// Level of the log on standard error: off, error, warn, info, debug or trace.
     #[arg(long = "log.level", value_name = "LEVEL", default_value = "info")]
     pub level: LevelFilter,
-    /// How it is logged.
+    /// Format of the log.
     #[arg(long = "log.format", value_name = "FORMAT", default_value = "logfmt")]
     pub format: LogFormat,
 }
 
-/// The form of a line.
+/// Format of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// `time=… level=INFO source=… msg=serving address=[::]:9855`
     Logfmt,
-    /// The same as an object.
+    /// The same as a JSON object.
     Json,
 }
 
 impl LogOptions {
-    /// Begins to log. Once in a process.
+    /// Starts logging; once in a process.
     pub fn init(&self) {
         let lines = tracing_subscriber::fmt()
             .with_max_level(self.level)
@@ -65,7 +65,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>, N: for<'a> FormatFields<'a> + 'stat
     }
 }
 
-/// Names and values in the order in which they were told.
+/// Names and values, in the order in which they were logged.
 #[derive(Default)]
 struct Line(Vec<(&'static str, serde_json::Value)>);
 

@@ -1,5 +1,7 @@
 //! `takt-exporter`: the exporter as a program of its own.
 
+#![warn(clippy::undocumented_unsafe_blocks)]
+
 use clap::Parser;
 use std::error::Error;
 use std::process::ExitCode;
@@ -33,8 +35,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Some forty threads each allocate a little, at nearly the same moment. glibc would give most of them a heap of their
-/// own, and keep in its heaps what a page took while nobody asks for one: half a megabyte of a dozen.
+/// Keeps glibc's heaps small. Some forty threads each allocate a little at nearly the same moment;
+/// glibc would give most of them a heap of their own, and keep the memory of a page between scrapes:
+/// half a megabyte of a dozen.
 fn keep_memory_small() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     for (option, value) in [
@@ -43,7 +46,7 @@ fn keep_memory_small() {
         (libc::M_TRIM_THRESHOLD, 64 << 10),
         (libc::M_TOP_PAD, 16 << 10),
     ] {
-        // SAFETY: it takes any numbers, and no other thread runs yet.
+        // SAFETY: mallopt accepts any numbers, and no other thread runs yet.
         unsafe { libc::mallopt(option, value) };
     }
 }

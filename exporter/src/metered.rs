@@ -1,4 +1,5 @@
-//! What is done alike for every collector: its time is taken, its outcome told, its failure logged once.
+//! Measures every collector alike: duration, outcome, panics, number of series. Each failure is
+//! logged once.
 
 use crate::collector::{CollectError, Collector};
 use std::error::Error;
@@ -7,27 +8,40 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 use takt_model::Samples;
 
-/// How a reading ended.
+/// Outcome of a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Collected,
-    /// The node has nothing of the kind.
+    /// The node has no such hardware.
     Absent,
     Failed,
 }
 
-/// A collector and how its last reading ended.
+/// A collector, and the error of its last reading.
 pub(crate) struct Metered {
     collector: Box<dyn Collector>,
-    /// The last complaint, so that it is not repeated at every scrape.
+    /// Error of the last reading: the same error is logged once.
     complaint: Option<String>,
+    absence: Option<Absence>,
 }
+
+/// Readings in a row that found no hardware.
+struct Absence {
+    count: u32,
+    last: Instant,
+    duration: Duration,
+}
+
+/// After the second reading without hardware the collector is not asked again for this time. Most nodes lack the
+/// hardware of a dozen collectors.
+const ABSENT_FOR: Duration = Duration::from_secs(4);
 
 impl Metered {
     pub fn new(collector: Box<dyn Collector>) -> Self {
         Self {
             collector,
             complaint: None,
+            absence: None,
         }
     }
 
@@ -35,17 +49,32 @@ impl Metered {
         self.collector.name()
     }
 
-    /// Reads once into `samples`, which are emptied before.
+    /// Clears `samples` and reads once into them. Returns the outcome and the duration.
     pub fn read(&mut self, samples: &mut Samples) -> (Outcome, Duration) {
         let began = Instant::now();
         samples.clear();
+        if let Some(absence) = &self.absence
+            && absence.count >= 2
+            && began - absence.last < ABSENT_FOR
+        {
+            return (Outcome::Absent, absence.duration);
+        }
         // One collector's bug must not end the others.
         let result = catch_unwind(AssertUnwindSafe(|| self.collector.collect(samples)))
             .unwrap_or_else(|panic| Err(CollectError::Panicked(message(&*panic))));
         let result = within_bound(samples, self.collector.max_series()).and(result);
         samples.fit();
         let duration = began.elapsed();
-        (self.conclude(result), duration)
+        let outcome = self.conclude(result);
+        self.absence = (outcome == Outcome::Absent && samples.is_empty()).then(|| Absence {
+            count: self
+                .absence
+                .as_ref()
+                .map_or(1, |before| before.count.saturating_add(1)),
+            last: began,
+            duration,
+        });
+        (outcome, duration)
     }
 
     fn conclude(&mut self, result: Result<(), CollectError>) -> Outcome {
@@ -156,5 +185,32 @@ mod tests {
             chain(&error),
             "cannot read /proc/stat: Permission denied (os error 13)"
         );
+    }
+
+    #[test]
+    fn absent_hardware_is_not_looked_for_at_every_scrape() {
+        struct Missing(std::sync::Arc<std::sync::atomic::AtomicUsize>);
+        impl Collector for Missing {
+            fn name(&self) -> &'static str {
+                "missing"
+            }
+            fn metrics(&self) -> &'static [Metric] {
+                &[SERIES]
+            }
+            fn max_series(&self) -> usize {
+                1
+            }
+            fn collect(&mut self, _: &mut Samples) -> Result<(), CollectError> {
+                self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                Err(CollectError::Absent("nothing here"))
+            }
+        }
+        let readings = std::sync::Arc::default();
+        let mut metered = Metered::new(Box::new(Missing(std::sync::Arc::clone(&readings))));
+        for _ in 0..10 {
+            assert_eq!(metered.read(&mut Samples::new()).0, Outcome::Absent);
+        }
+        let count = readings.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(count, 2);
     }
 }

@@ -1,4 +1,4 @@
-//! Lists that the kernel gives over netlink: queues, routes, sockets.
+//! Lists that the kernel sends over netlink: queues, routes, sockets.
 
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
@@ -10,18 +10,22 @@ use rustix::net::{
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// The kernel answers at once; this is for when it does not.
+/// Time limit of an answer. The kernel usually answers at once.
 const PATIENCE: Duration = Duration::from_secs(1);
 const HEAD_BYTES: usize = 16;
 const REQUEST_AND_DUMP: u16 = 0x1 | 0x300;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
-/// The kernel writes parts of the list that are as long as what is read, up to this.
+/// Size of a read. The kernel fills it with a part of the list, up to this size.
 const PART_BYTES: usize = 32 << 10;
-/// No list is longer.
+/// Longest list that is read.
 const MAX_BYTES: usize = 64 << 20;
 
-/// Asks for the whole list of `kind` and gives the body of each message to `each`. No protocol is that of routes.
+/// Requests the whole list of `kind` and passes the body of each message to `each`. `protocol` is
+/// that of routes unless given.
+///
+/// # Errors
+/// When the kernel refuses the request, does not answer in time, or the list is too long.
 pub(crate) fn list(
     protocol: Option<Protocol>,
     kind: u16,
@@ -68,7 +72,7 @@ pub(crate) fn list(
     }
 }
 
-/// The types and bodies of the messages in what was received. What is cut off ends it.
+/// Types and bodies of the messages received, up to the first that is cut off.
 fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::try_from(u32::from_ne_bytes(*bytes.first_chunk()?)).ok()?;
@@ -79,9 +83,9 @@ fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// The types and values of the attributes behind a message's fixed part, or within another attribute.
+/// Types and values of the attributes behind a message's fixed part, or within another attribute.
 pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    /// Flags in the type: nested, and in network byte order.
+    /// The type without its flags (nested, network byte order).
     const TYPE: u16 = 0x3fff;
     std::iter::from_fn(move || {
         let length = usize::from(u16::from_ne_bytes(*bytes.first_chunk()?));
@@ -106,13 +110,13 @@ impl LinkNames {
         .map(Self)
     }
 
-    /// The name of the link with this number, if it is still there.
+    /// The name of the link with this number, if it still exists.
     pub fn of(&self, link: u32) -> Option<String> {
         index_to_name(&self.0, link).ok()
     }
 }
 
-/// The 32 bits at a place of a message or value.
+/// The 32-bit number at a position of a message or value.
 pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }

@@ -1,27 +1,27 @@
-//! When the threads read: in step with whoever scrapes.
+//! The times at which collector threads read: shortly before each expected scrape.
 //!
-//! One reading a scrape, finished shortly before the scrape is expected, is as fresh as can be without making anybody
-//! wait, and costs no more than reading at the scrape would.
+//! One reading for each scrape, finished just before it, gives the freshest values without making
+//! the scrape wait, and costs no more than reading during the scrape.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often is read before two scrapes have shown how often it is needed.
+/// Interval of readings before two scrapes have shown their interval.
 const UNKNOWN_INTERVAL: Duration = Duration::from_secs(5);
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(500);
 const LONGEST_INTERVAL: Duration = Duration::from_secs(15);
 
-/// A scraper's clock and the thread's wake-up may be off by less than this.
+/// Largest error of a scraper's clock and the thread's wake-up together.
 const JITTER: Duration = Duration::from_millis(50);
 
-/// For a beat that is as near as this it is not worth falling asleep.
+/// Shortest sleep.
 const NEAR: Duration = Duration::from_millis(25);
 
-/// How many scrapes are remembered: enough for two scrapers with intervals of their own.
+/// Scrapes that are remembered: enough for two scrapers with different intervals.
 const REMEMBERED: usize = 8;
 
-/// The pace, shared by the threads that read and the page that is asked for.
+/// The pace, shared by the collector threads and the page.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     state: Mutex<State>,
@@ -35,20 +35,22 @@ struct State {
 }
 
 impl Pace {
-    /// Somebody asks for the page. Returns the interval between two readings.
+    /// Notes a scrape. Returns the interval between two readings.
     pub fn scraped(&self, at: Instant) -> Duration {
         let mut state = self.lock();
         let before = state.rhythm.interval();
         state.rhythm.scraped(at);
         let interval = state.rhythm.interval();
-        // Only then is somebody sleeping too long.
-        if interval < before {
+        // Only then is a thread sleeping too long. To wake all of them because of a scraper's jitter would cost more than
+        // their readings do.
+        if interval + JITTER < before {
             self.changed.notify_all();
         }
         interval
     }
 
-    /// Sleeps until the next reading, which takes about `duration`, is due. False when there is none any more.
+    /// Sleeps until the next reading, which takes about `duration`, is due. False when the exporter
+    /// ends.
     pub fn wait(&self, duration: Duration) -> bool {
         let lead = JITTER + 2 * duration;
         let mut state = self.lock();
@@ -70,7 +72,7 @@ impl Pace {
         false
     }
 
-    /// Sleeps, whoever scrapes. False when there is no reading any more.
+    /// Sleeps, also through scrapes. False when the exporter ends.
     pub fn sleep(&self, duration: Duration) -> bool {
         let until = Instant::now() + duration;
         let mut state = self.lock();
@@ -88,7 +90,7 @@ impl Pace {
         false
     }
 
-    /// Sends the threads home.
+    /// Ends the threads.
     pub fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_all();
@@ -123,8 +125,9 @@ impl Rhythm {
             .clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL)
     }
 
-    /// The first instant, not [`NEAR`] to `after`, that is `lead` before a beat; the beats go on from the last scrape.
-    /// Scrapes that come faster than the shortest interval move the beats away again and again, but not the next reading.
+    /// The next reading: the first instant more than [`NEAR`] behind `after` that is `lead` before
+    /// an expected scrape. Scrapes faster than the shortest interval postpone the expected scrapes,
+    /// but not the next reading.
     fn next(&self, after: Instant, lead: Duration) -> Instant {
         let interval = self.interval();
         let Some(&last) = self.scrapes.front() else {
@@ -146,7 +149,8 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const LEAD: Duration = Duration::from_millis(100);
 
-    /// When the readings are due that follow those at `began`, after scrapes at `scrapes`; all in milliseconds.
+    /// When the readings are due that follow those at `began`, after scrapes at `scrapes`; all in
+    /// milliseconds.
     fn due(scrapes: &[u64], began: u64) -> u64 {
         let start = Instant::now();
         let mut rhythm = Rhythm::default();
@@ -188,7 +192,8 @@ mod tests {
         );
     }
 
-    /// When readings begin that take `duration`, while the page is scraped at `scrapes`; all in milliseconds.
+    /// When readings begin that take `duration`, while the page is scraped at `scrapes`; all in
+    /// milliseconds.
     fn readings(scrapes: &[u64], duration: u64) -> Vec<u64> {
         let start = Instant::now();
         let at = |milliseconds| start + Duration::from_millis(milliseconds);

@@ -1,9 +1,11 @@
 //! A thread for a collector that may block.
 //!
-//! It reads at the [`Pace`] of the scrapes and publishes what it read. A reading that does not come back holds up nobody
-//! but itself: the thread is its own, there is never a second one, and the page says that the collector is late.
+//! It reads at the [`Pace`] of the scrapes and publishes snapshots. A reading that hangs delays
+//! only its own collector: each collector has one thread, and the page reports the collector as
+//! failed.
 
 use crate::collector::Collector;
+use crate::crash_guard::CrashGuard;
 use crate::metered::{Metered, Outcome};
 use crate::pace::Pace;
 use std::io;
@@ -11,13 +13,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use takt_model::Samples;
 
-/// For how many intervals the last snapshot of a late collector is still shown.
+/// Intervals for which the last snapshot of a late collector is still shown.
 const KEPT_INTERVALS: u32 = 3;
 
-/// The threads call the kernel and NVML and keep little on their stacks.
+/// Stack of a thread: it calls the kernel and NVML and needs little.
 const STACK_BYTES: usize = 256 << 10;
 
-/// What one reading brought.
+/// The result of one reading.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub samples: Samples,
@@ -28,16 +30,16 @@ pub(crate) struct Snapshot {
     age_from: Instant,
 }
 
-/// What the page says about the collector.
+/// The collector's part of the page.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// What may still be shown.
+    /// The last snapshot, unless it is too old to be shown.
     pub snapshot: Option<Arc<Snapshot>>,
     pub outcome: Outcome,
     pub duration: Duration,
 }
 
-/// The thread's side that the page sees.
+/// Handle to a collector's thread.
 pub(crate) struct Reader {
     name: &'static str,
     deadline: Duration,
@@ -50,7 +52,7 @@ struct Shared {
 }
 
 struct State {
-    /// Since when the reading goes on that has not ended.
+    /// Start of the reading under way.
     began: Option<Instant>,
     snapshot: Option<Arc<Snapshot>>,
     is_late: bool,
@@ -62,6 +64,7 @@ impl Reader {
         collector: Box<dyn Collector>,
         deadline: Duration,
         pace: Arc<Pace>,
+        guard: Option<Arc<CrashGuard>>,
     ) -> io::Result<Self> {
         let name = collector.name();
         let state = State {
@@ -79,7 +82,11 @@ impl Reader {
             .stack_size(STACK_BYTES);
         thread.spawn({
             let shared = Arc::clone(&shared);
-            move || read_on(metered, &shared, &pace)
+            move || {
+                if wait_after_crashes(metered.name(), guard.as_deref(), &pace) {
+                    read_on(metered, &shared, &pace, guard);
+                }
+            }
         })?;
         Ok(Self {
             name,
@@ -92,7 +99,7 @@ impl Reader {
         self.name
     }
 
-    /// Waits for the first snapshot, but not for ever.
+    /// Waits for the first snapshot, at the most until `until`.
     pub fn wait_for_first(&self, until: Instant) {
         let state = self.shared.lock();
         let left = until.saturating_duration_since(Instant::now());
@@ -103,7 +110,8 @@ impl Reader {
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// What there is now; waits for nothing. `interval` is the time between two readings.
+    /// The collector's part of the page at `now`; does not wait. `interval` is the time between two
+    /// readings.
     pub fn answer(&self, now: Instant, interval: Duration) -> Answer {
         let mut state = self.shared.lock();
         let running = state
@@ -150,14 +158,34 @@ impl Shared {
     }
 }
 
-/// For how long nothing is looked for where there was nothing: an adapter that is plugged in is seen a little later.
+/// Pause after a reading that found no such hardware.
 const NOTHING_FOR: Duration = Duration::from_secs(5);
 
-fn read_on(mut metered: Metered, shared: &Shared, pace: &Pace) {
+/// Waits where the last starts ended during the first reading. False when the exporter ended
+/// meanwhile.
+fn wait_after_crashes(name: &str, guard: Option<&CrashGuard>, pace: &Pace) -> bool {
+    let Some((guard, wait)) = guard.and_then(|guard| Some((guard, guard.wait()?))) else {
+        return true;
+    };
+    tracing::error!(
+        collector = name,
+        starts = guard.crashes(),
+        wait_seconds = wait.as_secs(),
+        "the exporter ended during the collector's first reading; the collector waits"
+    );
+    pace.sleep(wait)
+}
+
+fn read_on(mut metered: Metered, shared: &Shared, pace: &Pace, mut guard: Option<Arc<CrashGuard>>) {
     let mut spare = Samples::new();
     loop {
         shared.lock().began = Some(Instant::now());
         let (outcome, duration) = metered.read(&mut spare);
+        if outcome != Outcome::Failed
+            && let Some(guard) = guard.take()
+        {
+            guard.clear();
+        }
         let is_nothing = spare.is_empty() && outcome != Outcome::Failed;
         let samples = std::mem::take(&mut spare);
         let snapshot = Snapshot {
@@ -168,7 +196,8 @@ fn read_on(mut metered: Metered, shared: &Shared, pace: &Pace) {
             age_from: Instant::now(),
         };
         let before = publish(metered.name(), shared, snapshot);
-        // The memory of the snapshot before serves the next, unless a page is just being written from it.
+        // The memory of the snapshot before serves the next, unless a page is just being written
+        // from it.
         spare = before
             .and_then(Arc::into_inner)
             .map(|snapshot| snapshot.samples)

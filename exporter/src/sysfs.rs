@@ -1,4 +1,5 @@
-//! The small files of `/sys`: one value each, opened anew at every reading, for devices come and go.
+//! The small files of `/sys`: one value each, opened anew at every reading, for devices come and
+//! go.
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags, open};
@@ -10,14 +11,16 @@ use std::str::FromStr;
 /// The files of `/sys` have a page at most.
 const PAGE: usize = 4096;
 
-/// What is in the file, without blanks around it; `None` where it cannot be read, as for what does not apply just now.
+/// Content of the file without surrounding blanks; `None` if it cannot be read, as for a value that
+/// does not apply now.
 pub(crate) fn text(path: &Path) -> Option<String> {
     try_text(path).ok()
 }
 
 /// The same, with the reason.
 pub(crate) fn try_text(path: &Path) -> Result<String, Errno> {
-    // Some drivers give EAGAIN where Go's or Rust's own file types would wait for the file to become readable.
+    // Some drivers give EAGAIN where Go's or Rust's own file types would wait for the file to
+    // become readable.
     let file = open(
         path,
         OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,

@@ -1,32 +1,38 @@
-//! The exporter's HTTP side.
+//! The exporter's HTTP side: routes, shutdown and signals.
 
+mod connections;
+mod pages;
+mod serve;
+mod sockets;
+
+pub(crate) use self::connections::{Connection, Connections};
+pub(crate) use self::pages::{PagePermit, Pages};
+
+use self::sockets::listeners;
+use crate::collectors::Options;
 use crate::events;
 use crate::exporter::{Error, Exporter, Wanted};
-use crate::options::{Options, WebOptions};
-use crate::web_config::{TlsListener, guard};
-use axum::Router;
+use crate::web_config::guard;
 use axum::body::Body;
 use axum::extract::{Query, State};
-use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
-use axum::serve::ListenerExt;
+use axum::{Extension, Router};
 use bytes::Bytes;
 use std::future::Future;
-use std::io;
-use std::os::fd::FromRawFd;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::time::Duration;
 use takt_model::exposition::Format;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// How long a shutdown waits for pages that are still being sent.
-const LAST_PAGES: Duration = Duration::from_secs(2);
+/// Seconds after which a refused scrape may come again.
+const RETRY_SCRAPE: u64 = 1;
 
 /// Starts the collectors and serves on the addresses of `options` until SIGINT or SIGTERM.
 ///
@@ -79,107 +85,25 @@ pub async fn run(options: Options) -> Result<(), Error> {
     Ok(())
 }
 
-async fn listeners(options: &WebOptions) -> Result<Vec<TcpListener>, Error> {
-    let mut listeners = Vec::new();
-    if options.systemd_socket {
-        let sockets = systemd_sockets()
-            .and_then(|sockets| sockets.into_iter().map(TcpListener::from_std).collect());
-        let failed = |source| Error::Listen {
-            address: "the sockets of systemd".to_owned(),
-            source,
-        };
-        return sockets.map_err(failed);
-    }
-    for address in &options.listen_address {
-        let listener = listen(address).await;
-        listeners.push(listener.map_err(|source| Error::Listen {
-            address: address.clone(),
-            source,
-        })?);
-    }
-    Ok(listeners)
-}
-
-/// The sockets that whoever started us has opened, as `sd_listen_fds(3)` has them: so many, from number 3 on, and
-/// meant for this process.
-fn systemd_sockets() -> io::Result<Vec<std::net::TcpListener>> {
-    const FIRST: i32 = 3;
-    let number = |name| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse::<i32>().ok())
-    };
-    let is_ours =
-        number("LISTEN_PID").is_some_and(|pid| u32::try_from(pid) == Ok(std::process::id()));
-    let count = number("LISTEN_FDS").filter(|count| is_ours && *count > 0);
-    let count = count
-        .ok_or_else(|| io::Error::other("LISTEN_PID and LISTEN_FDS name none for this process"))?;
-    let sockets = (FIRST..FIRST.saturating_add(count)).map(|number| {
-        // SAFETY: systemd gave us this number as an open socket, and nobody else in this process knows of it.
-        let socket = unsafe { std::net::TcpListener::from_raw_fd(number) };
-        socket.local_addr()?;
-        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
-        socket.set_nonblocking(true)?;
-        Ok::<_, io::Error>(socket)
-    });
-    sockets.collect()
-}
-
-/// `:PORT` is every address, of both families where the system has both.
-async fn listen(address: &str) -> io::Result<TcpListener> {
-    match address.strip_prefix(':') {
-        None => TcpListener::bind(address).await,
-        Some(port) => match TcpListener::bind(format!("[::]:{port}")).await {
-            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
-                TcpListener::bind(format!("0.0.0.0:{port}")).await
-            }
-            result => result,
-        },
-    }
-}
-
 impl Exporter {
-    /// Serves until `shutdown` is over.
+    /// Serves until `shutdown` ends, and then for a moment longer, so that the pages under way are
+    /// sent whole.
     ///
     /// # Errors
-    /// When the listener fails for good.
+    /// None so far: a connection that fails ends alone.
     pub async fn serve(
         &self,
         listener: TcpListener,
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), Error> {
-        let (end, mut ended) = watch::channel(());
         let tls = self.web_config().filter(|config| config.has_tls()).cloned();
-        let exporter = self.clone();
-        let shutdown = async move {
+        let shutdown = async {
             shutdown.await;
-            exporter.end();
-            drop(end);
+            self.end();
         };
-        let router = self.router();
-        let server = async move {
-            match tls {
-                Some(config) => {
-                    axum::serve(TlsListener::new(listener, config), router)
-                        .with_graceful_shutdown(shutdown)
-                        .await
-                }
-                None => {
-                    let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-                    axum::serve(listener, router)
-                        .with_graceful_shutdown(shutdown)
-                        .await
-                }
-            }
-        };
-        let give_up = async move {
-            while ended.changed().await.is_ok() {}
-            tokio::time::sleep(LAST_PAGES).await;
-        };
-        tokio::select! {
-            result = server => result.map_err(Error::Serve),
-            () = give_up => Ok(()),
-        }
+        let connections = Arc::clone(self.connections());
+        serve::serve(listener, self.router(), tls, connections, shutdown).await;
+        Ok(())
     }
 
     /// The routes, for a server that has others too.
@@ -216,14 +140,12 @@ fn landing(telemetry_path: &str) -> String {
 async fn metrics(
     State(exporter): State<Exporter>,
     Query(query): Query<Vec<(String, String)>>,
+    connection: Option<Extension<Arc<Connection>>>,
     headers: HeaderMap,
 ) -> Response {
-    let Some(permit) = exporter.permit() else {
-        return (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "too many scrapes at the same time\n",
-        )
-            .into_response();
+    let Some(permit) = exporter.permit(client(connection)).await else {
+        let reason = "too many scrapes at the same time\n";
+        return unavailable(RETRY_SCRAPE, reason);
     };
     let format = Format::negotiate(headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()));
     let refuse = |reason: String| (StatusCode::BAD_REQUEST, reason + "\n").into_response();
@@ -244,9 +166,22 @@ async fn metrics(
     }
 }
 
+/// The client's address. A request without one comes from a server that this module does not run.
+pub(crate) fn client(connection: Option<Extension<Arc<Connection>>>) -> IpAddr {
+    connection.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |connection| {
+        connection.client
+    })
+}
+
+/// An answer to a client for whom there is no room; it may come again after `seconds`.
+pub(crate) fn unavailable(seconds: u64, reason: &'static str) -> Response {
+    let headers = [(RETRY_AFTER, seconds)];
+    (StatusCode::SERVICE_UNAVAILABLE, headers, reason).into_response()
+}
+
 struct Page {
     text: String,
-    _permit: OwnedSemaphorePermit,
+    _permit: PagePermit,
 }
 
 impl AsRef<[u8]> for Page {

@@ -93,7 +93,8 @@ impl Listener {
         Self(reader)
     }
 
-    /// The lines of the next message, without the chunks' lengths; none when the exporter has hung up.
+    /// The lines of the next message, without the chunks' lengths; none when the exporter has hung
+    /// up.
     fn message(&mut self) -> Option<Vec<String>> {
         let mut lines: Vec<String> = Vec::new();
         loop {
@@ -241,14 +242,87 @@ fn a_wrong_id_is_refused_and_listeners_are_bounded() {
             "{head} {body}"
         );
     }
-    let listeners: Vec<_> = (0..32)
+    let refused = r#"takt_exporter_requests_refused_total{route="events"}"#;
+    assert_eq!(exporter.series("")[refused], 0.0);
+    let listeners: Vec<_> = (0..8)
         .map(|_| Listener::new(&exporter, "/events", ""))
         .collect();
-    assert!(exporter.get("/events", "").0.starts_with("HTTP/1.1 503 "));
+    // Those beyond are refused, whatever they ask for, and get the id to go on from.
+    for _ in 0..24 {
+        let (head, _) = exporter.get("/events", "");
+        let head = head.to_ascii_lowercase();
+        assert!(head.starts_with("http/1.1 503 ") && head.contains("retry-after: 15"));
+        assert!(head.contains("last-event-id: "), "{head}");
+    }
+    assert_eq!(exporter.series("")[refused], 24.0);
     drop(listeners);
     exporter.wait_for("free again", |page| {
         page.contains("takt_events_listeners 0\n")
     });
+}
+
+#[test]
+fn a_crowd_of_listeners_keeps_no_server_out() {
+    let node = Node::new();
+    let exporter = node.start();
+    let _crowd: Vec<_> = (0..8)
+        .map(|_| Listener::new(&exporter, "/events", ""))
+        .collect();
+    assert!(exporter.get("/events", "").0.starts_with("HTTP/1.1 503 "));
+    const SERVER: &str = "User-Agent: takt/0.1.0\r\nConnection: close\r\n";
+    let mut server = Listener::new(&exporter, "/events", SERVER);
+    assert_eq!(server.message().unwrap()[0], "event: begin");
+    node.write(XID);
+    let xid = server.event();
+    // Others that say they are servers take its place; it comes again and misses nothing.
+    let mut crowd: Vec<_> = (0..4)
+        .map(|_| Listener::new(&exporter, "/events", SERVER))
+        .collect();
+    assert_eq!(server.message(), None, "its place was taken");
+    node.write(OOM);
+    let last = format!("{SERVER}Last-Event-ID: {}\r\n", xid.id);
+    let mut server = Listener::new(&exporter, "/events", &last);
+    assert_eq!(server.event().message, OOM);
+    crowd.reverse();
+    let begin = crowd[0].message().unwrap();
+    assert_eq!(
+        begin[0], "event: begin",
+        "the newest of them is still there"
+    );
+    assert_eq!(crowd[0].event().message, OOM);
+}
+
+#[test]
+fn what_happened_since_a_time_is_sent_on_a_first_contact() {
+    let node = Node::new();
+    let exporter = node.start();
+    let (mut listener, begin) = Listener::fresh(&exporter);
+    node.write(OOM);
+    let oom = listener.event();
+    // The time at which a server first tried to connect.
+    std::thread::sleep(Duration::from_millis(5));
+    let since = oom.id + 2;
+    node.write(XID);
+    let xid = listener.event();
+    for (since, expected) in [(since, &[&xid][..]), (begin + 1, &[&oom, &xid])] {
+        let mut late = Listener::new(&exporter, &format!("/events?since={since}"), "");
+        assert_eq!(late.message().unwrap()[0], "event: begin");
+        for event in expected {
+            assert_eq!(late.event(), **event);
+        }
+    }
+    // A clock that is ahead skips nothing that is to come, and is no gap.
+    let mut ahead = Listener::new(&exporter, "/events?since=9999999999999", "");
+    let place = format!("data: {{\"after\":{}}}", xid.id);
+    assert_eq!(ahead.message().unwrap()[1], place);
+    node.write(OOM);
+    assert_eq!(ahead.event().message, OOM);
+    assert!(
+        exporter
+            .get("/events?since=today", "")
+            .0
+            .starts_with("HTTP/1.1 400 ")
+    );
 }
 
 #[test]
@@ -283,7 +357,8 @@ fn killed_again_and_again_it_repeats_and_loses_nothing() {
             written.push(line);
         }
     };
-    // Killed at any moment: while it reads what came before its start, while it writes, while it rests.
+    // Killed at any moment: while it reads what came before its start, while it writes, while it
+    // rests.
     for round in 0..15 {
         write(round % 3);
         let exporter = node.start();

@@ -83,7 +83,7 @@ fn an_rtx_5090_in_base_units() {
     };
     assert_eq!(value("up", ""), Some(1.0));
     assert_eq!(value("info", r#"minor="3""#), Some(1.0));
-    assert_eq!(value("info", r#"pci_bus_id="00000000:41:00.0""#), Some(1.0));
+    assert_eq!(value("info", r#"pci_bus_id="0000:41:00.0""#), Some(1.0));
     assert_eq!(
         value("info", r#"model="NVIDIA GeForce RTX 5090""#),
         Some(1.0)
@@ -601,6 +601,75 @@ fn a_gpu_that_hangs_says_so_and_its_sibling_goes_on() {
         !page.contains(&format!("takt_gpu_power_watts{{uuid=\"{A}\"}}")),
         "{page}"
     );
+}
+
+/// Starts an exporter that keeps state, and returns its signal when the library ends it.
+fn crashes(state: &str, script: &std::path::Path) -> Option<i32> {
+    use std::os::unix::process::ExitStatusExt;
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
+    let mut child = command
+        .args(["--web.listen-address=127.0.0.1:0", state, &stand_in()])
+        .args(["--path.kmsg=/nonexistent"])
+        .env("NVML_STAND_IN_SCRIPT", script)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.signal();
+        }
+        if Instant::now() > until {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_library_that_crashes_ends_the_exporter_three_times_and_no_more() {
+    const SEGV: i32 = 11;
+    const ABRT: i32 = 6;
+    let directory = TempDir::new().unwrap();
+    let state = format!("--state-directory={}/state", directory.path().display());
+    let script = directory.path().join("script");
+    for (kind, signal) in [("segv", SEGV), ("abort", ABRT), ("segv", SEGV)] {
+        std::fs::write(&script, named(&format!("crash nvmlDeviceGetName {kind}\n"))).unwrap();
+        assert_eq!(crashes(&state, &script), Some(signal));
+    }
+    // The fourth start leaves the library alone for a while, and answers.
+    let exporter = Running::takt(
+        &[&state, &stand_in(), "--path.kmsg=/nonexistent"],
+        &[("NVML_STAND_IN_SCRIPT", &script)],
+    );
+    for _ in 0..10 {
+        let page = exporter.page("");
+        assert!(page.contains("node_load1 ") && !page.contains("takt_gpu_up{"));
+        assert!(page.contains(r#"node_scrape_collector_success{collector="nvml"} 0"#));
+        assert!(page.contains(r#"takt_exporter_collector_absent{collector="nvml"} 0"#));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn an_exporter_that_is_ended_was_not_ended_by_the_library() {
+    let directory = TempDir::new().unwrap();
+    let state = format!("--state-directory={}/state", directory.path().display());
+    let script = directory.path().join("script");
+    std::fs::write(&script, named("sleep * 30000\n")).unwrap();
+    let start = || {
+        Running::takt(
+            &[&state, &stand_in(), "--path.kmsg=/nonexistent"],
+            &[("NVML_STAND_IN_SCRIPT", &script)],
+        )
+    };
+    for _ in 0..5 {
+        assert_eq!(start().end(), Some(0));
+    }
+    std::fs::write(&script, named("")).unwrap();
+    start().wait_for("up", |page| page.contains(&up(A, "", 1)));
 }
 
 #[test]

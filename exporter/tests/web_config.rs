@@ -36,7 +36,8 @@ impl Place {
         std::fs::rename(self.path("new"), self.path("web.yml")).unwrap();
     }
 
-    /// A certificate and its key, `NAME.crt` and `NAME.key`, by itself or by `signer`. False where there is no openssl.
+    /// A certificate and its key, `NAME.crt` and `NAME.key`, by itself or by `signer`. False where
+    /// there is no openssl.
     fn certificate(&self, name: &str, signer: Option<&str>) -> bool {
         let (key, certificate) = (
             self.path(&format!("{name}.key")),

@@ -1,15 +1,13 @@
 //! `takt assess`.
 
+use super::ask;
 use crate::cli::{Assess, Place};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::source::{self, Whereabouts};
 use std::io::Write;
-use takt_collector::api::AssessQuestion;
+use takt_server::Failure;
+use takt_server::answers::AssessQuestion;
 
-/// Has runs assessed and says how many were.
+/// Assesses runs and prints their number.
 pub fn run(place: &Place, asked: &Assess) -> Result<(), Failure> {
-    let config = Config::load(place).usage()?;
     let question = AssessQuestion {
         month: asked.period.month.clone(),
         from: asked.period.from.clone(),
@@ -17,12 +15,7 @@ pub fn run(place: &Place, asked: &Assess) -> Result<(), Failure> {
         again: asked.again,
         cluster: asked.cluster.clone(),
     };
-    let done = source::assess(
-        &Whereabouts::of(place, &config)?,
-        &config.store,
-        &config.accounting(),
-        &question,
-    )?;
+    let done = ask(place, &question)?;
     let runs = if done.runs == 1 {
         "1 run".to_owned()
     } else {

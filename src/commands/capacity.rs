@@ -1,11 +1,11 @@
-//! `takt capacity`: what the cluster had and what became of it.
+//! `takt capacity`: use of the cluster's resources.
 
-use super::{print, source};
+use super::{ask, print};
 use crate::cli::{Capacity, Place};
-use crate::failure::Failure;
-use crate::output::{Column, Listing};
-use takt_collector::accounting::capacity::CapacityReport;
-use takt_collector::api::CapacityQuestion;
+use takt_accounting::capacity::CapacityReport;
+use takt_server::Failure;
+use takt_server::answers::CapacityQuestion;
+use takt_server::listing::{Column, Listing};
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Capacity) -> Result<(), Failure> {
@@ -15,7 +15,7 @@ pub fn run(place: &Place, asked: &Capacity) -> Result<(), Failure> {
         to: asked.period.to.clone(),
         cluster: asked.cluster.clone(),
     };
-    let answer = source(place)?.capacity(&question)?;
+    let answer = ask(place, &question)?;
     let report = &answer.report;
     if report.rows.iter().all(|row| row.reported == 0) {
         tracing::warn!(
@@ -25,7 +25,7 @@ pub fn run(place: &Place, asked: &Capacity) -> Result<(), Failure> {
     print(asked.format, &listing(report), &answer)
 }
 
-/// Hours, but for what is unknown.
+/// One row per resource, in hours; unknown hours are empty.
 fn listing(report: &CapacityReport) -> Listing {
     use Column::{Number, Text};
     let mut listing = Listing::new(&[

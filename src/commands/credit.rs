@@ -1,23 +1,24 @@
 //! `takt credit`.
 
-use super::{print, source};
+use super::{ask, print};
 use crate::cli::{Credit as Asked, Place};
-use crate::failure::Failure;
-use crate::output::{Column, Listing};
 use jiff::Timestamp;
 use std::io::Write;
-use takt_collector::accounting::Credit;
-use takt_collector::api::CreditOrder;
+use takt_accounting::Credit;
+use takt_server::Failure;
+use takt_server::answers::{CreditOrder, CreditsQuestion};
+use takt_server::listing::{Column, Listing};
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Asked) -> Result<(), Failure> {
     let order = match asked {
         Asked::List(asked) => {
-            let ledger = source(place)?.credits()?;
+            let ledger = ask(place, &CreditsQuestion::default())?;
             return print(asked.format, &listing(&ledger), &ledger);
         }
         Asked::Job(asked) => CreditOrder {
             job_id: Some(asked.id.clone()),
+            submit: asked.submit.map(Timestamp::as_second),
             gpu_hours: asked.gpu_hours,
             reason: asked.reason.clone(),
             granted_by: operator(),
@@ -30,7 +31,7 @@ pub fn run(place: &Place, asked: &Asked) -> Result<(), Failure> {
             ..CreditOrder::default()
         },
     };
-    let done = source(place)?.credit(&order)?;
+    let done = ask(place, &order)?;
     let (hours, user) = (done.gpu_seconds / 3600.0, &done.user);
     let mut out = std::io::stdout();
     match done.revokes {
@@ -48,7 +49,7 @@ pub fn run(place: &Place, asked: &Asked) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Who runs this, as the system knows it: behind `sudo`, the person.
+/// The user who runs the command; under `sudo`, the user who called it.
 fn operator() -> String {
     let sudo = std::env::var("SUDO_USER")
         .ok()

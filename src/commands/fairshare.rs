@@ -1,19 +1,21 @@
-//! `takt fairshare`: the lines of `sshare -l -a` computed from job records, explained, and as they were.
+//! `takt fairshare`: the lines of `sshare -l -a`, explanations, and the history.
 
-use super::{print, source};
+use super::print;
 use crate::cli::{Fairshare, ListingFormat, Place};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::output::{Column, Listing};
+use crate::place;
+use crate::source::{Missing, Source};
 use jiff::Timestamp;
 use std::io::Write;
-use takt_collector::accounting::fairshare::{ShareRow, Shares};
-use takt_collector::api::{FairshareAnswer, FairshareQuestion};
-use takt_collector::store::FairsharePoint;
+use takt_accounting::fairshare::ShareRow;
+use takt_server::Failure;
+use takt_server::answers::{FairshareAnswer, FairshareQuestion};
+use takt_server::listing::{Column, Listing};
+use takt_slurm::Shares;
+use takt_store::FairsharePoint;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Fairshare) -> Result<(), Failure> {
-    let config = Config::load(place).usage()?;
+    let (config, at) = place::find(place)?;
     let question = FairshareQuestion {
         cluster: asked.cluster.clone().or_else(|| config.cluster.clone()),
         user: asked.user.clone(),
@@ -25,7 +27,7 @@ pub fn run(place: &Place, asked: &Fairshare) -> Result<(), Failure> {
         plan_qos: asked.qos.clone(),
         history_days: asked.history,
     };
-    let answer = source(place)?.fairshare(&config.fairshare, &question)?;
+    let answer = Source::open(at, &config, Missing::Refuse)?.ask(&question)?;
     warn_of_gaps(&answer);
     match asked.format {
         ListingFormat::Table if !answer.explanations.is_empty() => {
@@ -42,7 +44,7 @@ pub fn run(place: &Place, asked: &Fairshare) -> Result<(), Failure> {
     }
 }
 
-/// Usage that is charged to nobody makes everybody look better than Slurm does.
+/// Warns of runs that are charged to no account: without them, fair share is higher than Slurm's.
 fn warn_of_gaps(answer: &FairshareAnswer) {
     if answer.runs_of_unknown_accounts > 0 {
         tracing::warn!(
@@ -121,7 +123,7 @@ fn history(points: &[FairsharePoint]) -> Listing {
     listing
 }
 
-/// As `sshare` writes it: empty where there is none, `inf` where nothing was used.
+/// A factor as `sshare` prints it: empty if there is none, `inf` without usage.
 fn decimals(value: Option<f64>) -> String {
     value.map_or_else(String::new, |value| format!("{value:.6}"))
 }

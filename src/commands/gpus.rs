@@ -1,13 +1,14 @@
-//! `takt gpus`: who is on which GPU right now, with what, and whether it works.
+//! `takt gpus`: the GPUs with their users, jobs, memory and utilization.
 
-use super::{print, source};
+use super::{ask, print};
 use crate::cli::{Gpus, Place};
-use crate::failure::Failure;
-use crate::output::{Column, Listing};
 use serde::Serialize;
 use serde_json::Value;
+use takt_server::Failure;
+use takt_server::answers::SqlQuestion;
+use takt_server::listing::{Column, Listing};
 
-/// A GPU with one of its users, or with nobody.
+/// A GPU with one of its users, or without.
 #[derive(Debug, Serialize)]
 struct OnGpu {
     node: String,
@@ -16,20 +17,29 @@ struct OnGpu {
     model: Option<String>,
     user: Option<String>,
     job_id: Option<String>,
-    /// The kernel's names of the programs, where no scheduler brought them.
+    /// Names of the programs, for processes without a job.
     commands: Option<String>,
+    /// Memory of the user, if the driver reports it, else of the GPU.
     memory_used_bytes: Option<f64>,
+    /// Utilization; `None` if unknown or not between 0 and 1.
     utilization_ratio: Option<f64>,
-    /// Memory is held, and no kernel runs.
+    /// Whether memory is in use and no kernel runs.
     is_idle: bool,
+    /// Whether the GPU answers; `None` if the exporter does not report it.
+    up: Option<bool>,
+    /// Whether the job is known from Slurm's allocation alone.
+    is_allocated_only: bool,
 }
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Gpus) -> Result<(), Failure> {
-    let rows = source(place)?.sql(QUESTION)?.rows;
+    let question = SqlQuestion {
+        statement: QUESTION.to_owned(),
+    };
+    let rows = ask(place, &question)?.rows;
     let mut found: Vec<OnGpu> = rows.iter().map(|row| on_gpu(row)).collect();
     if found.is_empty() {
-        tracing::warn!("no exporter has told of a GPU in the last hours");
+        tracing::warn!("no exporter has reported a GPU in the last hours");
     }
     found.retain(|on| asked.node.as_ref().is_none_or(|node| *node == on.node));
     found.retain(|on| {
@@ -47,58 +57,96 @@ pub fn run(place: &Place, asked: &Gpus) -> Result<(), Failure> {
     print(asked.format, &listing(&found), &found)
 }
 
-/// Jobs by what they were given, an array's tasks by their own ids; others by their processes; memory is a user's own where the driver tells, else the GPU's.
+/// The GPUs, with the jobs and processes that the exporter reports. A job that Slurm has placed on a node, and that the
+/// exporter reports on no GPU there, is shown on the GPUs with its GRES indexes, which count device files (`minor`). An
+/// array's task has its own id.
 const QUESTION: &str = "
 WITH seen AS (
     SELECT labels ->> '$.cluster' AS cluster, labels ->> '$.node' AS node, labels ->> '$.uuid' AS uuid,
-        labels ->> '$.user' AS \"user\", labels ->> '$.jobid' AS job_id, labels ->> '$.command' AS command, metric, value
+        labels ->> '$.user' AS \"user\", labels ->> '$.jobid' AS job_id, labels ->> '$.command' AS command,
+        coalesce(labels ->> '$.minor', labels ->> '$.index') AS minor, metric, value
     FROM latest
-    WHERE metric IN ('takt_gpu_job_info', 'takt_gpu_job_memory_used_bytes', 'takt_gpu_process_without_job',
-            'takt_gpu_process_memory_used_bytes')
+    WHERE metric IN ('takt_gpu_info', 'takt_gpu_job_info', 'takt_gpu_job_memory_used_bytes',
+            'takt_gpu_process_without_job', 'takt_gpu_process_memory_used_bytes')
         AND value IS NOT NULL AND ts > (SELECT max(ts) FROM latest) - INTERVAL 3 MINUTES
-), given AS (
-    SELECT i.cluster, i.node, i.uuid, i.\"user\", i.job_id, NULL AS commands, m.value AS memory
+), reported AS (
+    SELECT i.cluster, i.node, i.uuid, i.\"user\", coalesce(j.job_id, i.job_id) AS job_id, m.value AS memory
     FROM seen AS i
     LEFT JOIN seen AS m ON m.metric = 'takt_gpu_job_memory_used_bytes' AND m.uuid = i.uuid AND m.job_id = i.job_id
+    LEFT JOIN jobs AS j
+        ON j.cluster = i.cluster AND j.raw_job_id = i.job_id AND j.start_time IS NOT NULL AND j.end_time IS NULL
     WHERE i.metric = 'takt_gpu_job_info'
+), allocated AS (
+    SELECT i.cluster, i.node, i.uuid, j.\"user\", j.job_id
+    FROM job_gpus AS g
+    JOIN jobs AS j ON j.cluster = g.cluster AND j.job_id = g.job_id AND j.submit_time = g.submit_time
+    JOIN seen AS i ON i.metric = 'takt_gpu_info' AND i.cluster = g.cluster AND i.node = g.node
+        AND try_cast(i.minor AS BIGINT) = g.gpu_index
+    WHERE g.source = 'slurmctld' AND j.start_time IS NOT NULL AND j.end_time IS NULL
+        AND g.last_seen > (SELECT max(last_seen) FROM job_gpus) - INTERVAL 3 MINUTES
+        AND NOT EXISTS (
+            SELECT 1 FROM reported AS r WHERE r.cluster = g.cluster AND r.node = g.node AND r.job_id = g.job_id)
+), given AS (
+    SELECT cluster, node, uuid, \"user\", job_id, NULL AS commands, memory, false AS allocated_only FROM reported
     UNION ALL
-    SELECT i.cluster, i.node, i.uuid, i.\"user\", NULL, string_agg(DISTINCT m.command, ' ' ORDER BY m.command), sum(m.value)
+    SELECT cluster, node, uuid, \"user\", job_id, NULL, NULL, true FROM allocated
+    UNION ALL
+    SELECT i.cluster, i.node, i.uuid, i.\"user\", NULL, string_agg(DISTINCT m.command, ' ' ORDER BY m.command),
+        sum(m.value), false
     FROM seen AS i
     LEFT JOIN seen AS m
         ON m.metric = 'takt_gpu_process_memory_used_bytes' AND m.uuid = i.uuid AND m.\"user\" = i.\"user\"
     WHERE i.metric = 'takt_gpu_process_without_job'
     GROUP BY ALL
 )
-SELECT g.node, g.index, g.uuid, g.model, h.\"user\", coalesce(j.job_id, h.job_id), h.commands,
-    coalesce(h.memory, g.memory_used_bytes), g.utilization_ratio
+SELECT g.node, g.index, g.uuid, g.model, h.\"user\", h.job_id, h.commands,
+    coalesce(h.memory, g.memory_used_bytes), g.utilization_ratio, g.up, h.allocated_only
 FROM gpus AS g LEFT JOIN given AS h USING (cluster, node, uuid)
-LEFT JOIN jobs AS j
-    ON j.cluster = g.cluster AND j.raw_job_id = h.job_id AND j.start_time IS NOT NULL AND j.end_time IS NULL
 ORDER BY g.node, try_cast(g.index AS INTEGER), g.uuid, h.\"user\", h.job_id";
 
-/// Below this share of time a GPU does nothing.
+/// Utilization below which a GPU is idle.
 const IDLE_BELOW: f64 = 0.05;
 
-/// More than the driver itself takes.
+/// Memory above which a GPU is in use, in bytes: more than the driver itself takes.
 const HELD_BYTES: f64 = 256.0 * (1_u64 << 20) as f64;
 
 fn on_gpu(row: &[Value]) -> OnGpu {
     let text = |at: usize| row.get(at).and_then(Value::as_str).map(str::to_owned);
     let number = |at: usize| row.get(at).and_then(Value::as_f64);
-    let (user, memory, utilization) = (text(4), number(7), number(8));
+    let flag = |at: usize| row.get(at).and_then(Value::as_bool);
+    let up = flag(9);
+    let user = text(4);
+    let memory = number(7);
+    // The last readings of a GPU that does not answer, and readings out of range, say nothing.
+    let utilization = number(8).filter(|ratio| up != Some(false) && (0.0..=1.0).contains(ratio));
+    let is_idle = user.is_some()
+        && memory.is_some_and(|bytes| bytes > HELD_BYTES)
+        && utilization.is_some_and(|ratio| ratio < IDLE_BELOW);
     OnGpu {
         node: text(0).unwrap_or_default(),
         gpu: text(1),
         uuid: text(2).unwrap_or_default(),
         model: text(3),
+        user,
         job_id: text(5),
         commands: text(6),
-        is_idle: user.is_some()
-            && memory.is_some_and(|bytes| bytes > HELD_BYTES)
-            && utilization.is_some_and(|ratio| ratio < IDLE_BELOW),
-        user,
         memory_used_bytes: memory,
         utilization_ratio: utilization,
+        is_idle,
+        up,
+        is_allocated_only: flag(10).unwrap_or(false),
+    }
+}
+
+fn note(on: &OnGpu) -> &'static str {
+    if on.up == Some(false) {
+        "does not answer"
+    } else if on.is_idle {
+        "holds memory, does nothing"
+    } else if on.is_allocated_only {
+        "allocated by Slurm"
+    } else {
+        ""
     }
 }
 
@@ -129,13 +177,144 @@ fn listing(found: &[OnGpu]) -> Listing {
             }),
             on.utilization_ratio
                 .map_or_else(String::new, |ratio| format!("{:.0} %", ratio * 100.0)),
-            if on.is_idle {
-                "holds memory, does nothing"
-            } else {
-                ""
-            }
-            .to_owned(),
+            note(on).to_owned(),
         ]);
     }
     listing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus_client::registry::Registry;
+    use std::convert::Infallible;
+    use std::time::SystemTime;
+    use takt_model::{Labels, METRIC_NAME, Timestamp};
+    use takt_server::answers::{AnswerConfig, Asker, Question};
+    use takt_slurm::{Entry, JobRun};
+    use takt_store::{DataDir, HeldGpu, Origin, Records, STALE, Shifted, Store, StoreConfig};
+
+    /// Stores two scrapes of `(labels, first value, second value)`.
+    fn scrape(store: &Store, series: &[(&[(&str, &str)], f64, f64)]) {
+        let group = store.group();
+        let columns: Vec<_> = series
+            .iter()
+            .map(|(labels, ..)| {
+                let node = [("cluster", "lab"), ("node", "g01")];
+                let labels: Labels = labels.iter().copied().chain(node).collect();
+                group.column(&labels).unwrap()
+            })
+            .collect();
+        let now = Timestamp::from(SystemTime::now()).whole_seconds();
+        for (at, second) in [(now - 20, false), (now - 10, true)] {
+            let mut row = vec![STALE; group.width()];
+            for (column, (_, one, two)) in columns.iter().zip(series) {
+                row[column.index()] = if second { *two } else { *one };
+            }
+            let ticket = group.ticket(Timestamp::from_seconds(at)).unwrap();
+            group.commit(ticket, &row, &[]).unwrap();
+        }
+        store.flush();
+    }
+
+    fn info<'l>(uuid: &'l str, index: &'l str) -> [(&'l str, &'l str); 4] {
+        let name = (METRIC_NAME, "takt_gpu_info");
+        [name, ("uuid", uuid), ("index", index), ("minor", index)]
+    }
+
+    fn of<'l>(metric: &'l str, uuid: &'l str) -> [(&'l str, &'l str); 2] {
+        [(METRIC_NAME, metric), ("uuid", uuid)]
+    }
+
+    /// Issue 13: jobs that had ended were shown, allocated GPUs were free, a hung GPU was busy.
+    #[test]
+    fn gpus_show_what_holds_now() {
+        const UP: &str = "takt_gpu_up";
+        const BUSY: &str = "takt_gpu_utilization_ratio";
+        let root = tempfile::tempdir().unwrap();
+        let config = StoreConfig {
+            min_free_bytes: 0,
+            ..StoreConfig::default()
+        };
+        let dir = DataDir::claim(root.path()).unwrap();
+        let store = Store::open(dir, &config, &mut Registry::default()).unwrap();
+        let ended = [
+            (METRIC_NAME, "takt_gpu_job_info"),
+            ("uuid", "wild"),
+            ("jobid", "6"),
+            ("user", "bob"),
+        ];
+        scrape(
+            &store,
+            &[
+                (&info("hung", "0"), 1.0, 1.0),
+                (&of(UP, "hung"), 1.0, 0.0),
+                (&of(BUSY, "hung"), 0.22, STALE),
+                (&info("wild", "1"), 1.0, 1.0),
+                (&of(UP, "wild"), 1.0, 1.0),
+                (&of(BUSY, "wild"), 0.5, 295.96),
+                (&ended, 1.0, STALE),
+                (&info("held", "2"), 1.0, 1.0),
+                (&of(UP, "held"), 1.0, 1.0),
+                (&of(BUSY, "held"), 0.0, 0.0),
+            ],
+        );
+        let records = Records::of(store.database());
+        let now = Timestamp::from(SystemTime::now()).whole_seconds();
+        let run = JobRun {
+            cluster: "lab".into(),
+            job_id: "7".into(),
+            raw_job_id: Some("7".into()),
+            submit: now - 100,
+            start: Some(now - 90),
+            state: "RUNNING".into(),
+            user: "ann".into(),
+            ..JobRun::default()
+        };
+        let origin = Origin {
+            source: "sacct",
+            name: "test",
+            timezone: None,
+            told_until: None,
+            shifted: Shifted::Refuse,
+        };
+        let entries = [Ok::<_, Infallible>(Entry::Run(run))];
+        records.import(&origin, entries).unwrap();
+        let held = HeldGpu {
+            job_id: "7".into(),
+            submit: now - 100,
+            node: "g01".into(),
+            index: 2,
+        };
+        records.note_held_gpus("lab", &[held], now).unwrap();
+
+        let question = SqlQuestion {
+            statement: QUESTION.to_owned(),
+        };
+        let answer = question
+            .answer(&Asker::Local, store.database(), &AnswerConfig::default())
+            .unwrap();
+        let found: Vec<OnGpu> = answer.rows.iter().map(|row| on_gpu(row)).collect();
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let shown: Vec<_> = found
+            .iter()
+            .map(|on| (on.uuid.as_str(), text(&on.user), text(&on.job_id), note(on)))
+            .collect();
+        let none = String::new;
+        assert_eq!(
+            shown,
+            [
+                ("hung", none(), none(), "does not answer"),
+                ("wild", none(), none(), ""),
+                (
+                    "held",
+                    "ann".to_owned(),
+                    "7".to_owned(),
+                    "allocated by Slurm"
+                ),
+            ]
+        );
+        let busy: Vec<_> = found.iter().map(|on| on.utilization_ratio).collect();
+        assert_eq!(busy, [None, None, Some(0.0)]);
+    }
 }

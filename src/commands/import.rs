@@ -2,25 +2,25 @@
 
 use super::print;
 use crate::cli::{ImportFrom, ImportSacct, OnShift, Place};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::output::{Column, Listing};
-use crate::source::{Source, Whereabouts};
+use crate::place;
+use crate::source::{Missing, Source};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use takt_collector::api::{ImportFormat, ImportQuestion};
-use takt_collector::store::{ImportSummary, Shifted};
+use takt_server::Failure;
+use takt_server::answers::{ImportFormat, ImportQuestion};
+use takt_server::listing::{Column, Listing};
+use takt_store::{ImportSummary, Shifted};
 
-/// Runs the first.
+/// Imports the output of `sacct -P`.
 pub fn sacct(place: &Place, asked: &ImportSacct) -> Result<(), Failure> {
     let columns = (!asked.columns.is_empty()).then(|| asked.columns.join("|"));
     import(place, &asked.from, ImportFormat::Sacct, columns)
 }
 
-/// Runs the second.
+/// Imports the file of jobcomp/filetxt.
 pub fn jobcomp(place: &Place, asked: &ImportFrom) -> Result<(), Failure> {
     import(place, asked, ImportFormat::Jobcomp, None)
 }
@@ -31,12 +31,12 @@ fn import(
     format: ImportFormat,
     columns: Option<String>,
 ) -> Result<(), Failure> {
-    let config = Config::load(place).usage()?;
+    let (config, at) = place::find(place)?;
     let question = ImportQuestion {
         format,
         name: asked.file.display().to_string(),
         cluster: asked.cluster.clone().or_else(|| config.cluster.clone()),
-        timezone: asked.timezone.clone().or_else(|| config.timezone.clone()),
+        timezone: asked.timezone.clone(),
         columns,
         shifted: match asked.shifted {
             OnShift::Refuse => Shifted::Refuse,
@@ -45,10 +45,9 @@ fn import(
         },
     };
     let bar = progress_bar(&asked.file);
-    let source = Source::open(&Whereabouts::of(place, &config)?)?;
+    let source = Source::open(at, &config, Missing::Create)?;
     let moving = bar.clone();
     let summary = source.import(
-        &config.fairshare,
         &asked.file,
         &question,
         Arc::new(move |bytes| moving.set_position(bytes)),
@@ -69,7 +68,7 @@ fn import(
     print(asked.format, &listing(&summary), &summary)
 }
 
-/// A bar on a terminal; nothing elsewhere.
+/// A progress bar, hidden unless stderr is a terminal.
 fn progress_bar(file: &Path) -> ProgressBar {
     let bytes = std::fs::metadata(file)
         .ok()

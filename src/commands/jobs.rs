@@ -1,11 +1,11 @@
 //! `takt jobs` and `takt job`.
 
-use super::{print, source};
+use super::{ask, print};
 use crate::cli::{Job, Jobs, Place};
-use crate::failure::Failure;
-use crate::output::{Column, Listing};
 use jiff::Timestamp;
-use takt_collector::api::{JobsQuestion, ListedRun};
+use takt_server::Failure;
+use takt_server::answers::{JobsQuestion, ListedRun};
+use takt_server::listing::{Column, Listing};
 
 /// Lists runs, the newest first.
 pub fn list(place: &Place, asked: &Jobs) -> Result<(), Failure> {
@@ -15,7 +15,7 @@ pub fn list(place: &Place, asked: &Jobs) -> Result<(), Failure> {
         state: asked.state.clone(),
         limit: asked.limit,
     };
-    let runs = source(place)?.jobs(&question)?;
+    let runs = ask(place, &question)?;
     print(asked.format, &listing(&runs), &runs)
 }
 
@@ -26,7 +26,7 @@ pub fn show(place: &Place, asked: &Job) -> Result<(), Failure> {
         limit: usize::MAX,
         ..JobsQuestion::default()
     };
-    let runs = source(place)?.jobs(&question)?;
+    let runs = ask(place, &question)?;
     if runs.is_empty() {
         return Err(anyhow::anyhow!("no job {} is recorded", asked.id).into());
     }

@@ -1,4 +1,4 @@
-//! One file a command.
+//! The commands, one file each.
 
 mod alerts;
 mod assess;
@@ -21,15 +21,24 @@ mod store;
 mod up;
 
 use crate::cli::{Cli, Command, Import, ListingFormat, Place};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::output::Listing;
-use crate::source::{Source, Whereabouts};
+use crate::place;
+use crate::process_metrics;
+use crate::source::{Missing, Source};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
+use takt_server::answers::{AnswerData, Question};
+use takt_server::listing::Listing;
+use takt_server::serve::Parts;
+use takt_server::{Failure, OrUsage};
 use tokio::runtime::Runtime;
 
-/// Runs what the command line asks for.
+/// Parts of a server that the server's crate does not own.
+const PARTS: Parts = Parts {
+    pages: takt_web::routes,
+    process_metrics: process_metrics::register,
+};
+
+/// Runs the command of the command line.
 pub fn run(cli: Cli) -> Result<(), Failure> {
     let place = &cli.place;
     match cli.command {
@@ -56,20 +65,25 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
-/// The exporter's runtime: one thread answers, the collectors that may block have their own.
+/// The exporter's runtime. One thread serves requests; collectors that may block have their own threads.
 fn one_thread() -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
 }
 
-/// The data of a command that asks.
-fn source(place: &Place) -> Result<Source, Failure> {
-    let config = Config::load(place).usage()?;
-    Source::open(&Whereabouts::of(place, &config)?)
+/// Opens the data of a command that asks several questions.
+fn source<D: AnswerData>(place: &Place) -> Result<Source<D>, Failure> {
+    let (config, at) = place::find(place)?;
+    Source::open(at, &config, Missing::Refuse)
 }
 
-/// Who keeps a data directory cannot look elsewhere for it.
+/// Asks one question.
+fn ask<Q: Question>(place: &Place, question: &Q) -> Result<Q::Answer, Failure> {
+    source::<Q::Data>(place)?.ask(question)
+}
+
+/// Fails if a server is named: this command opens a data directory itself.
 fn refuse_server(place: &Place, command: &str) -> Result<(), Failure> {
     let error = format!(
         "takt {command} keeps a data directory itself; --server (TAKT_SERVER) is for commands that ask"
@@ -81,7 +95,7 @@ fn refuse_server(place: &Place, command: &str) -> Result<(), Failure> {
     }
 }
 
-/// Prints a listing: the table and the CSV have the listing's cells, the JSON the values behind them.
+/// Prints a listing. Table and CSV have the listing's cells, JSON has the values themselves.
 fn print<T: Serialize>(
     format: ListingFormat,
     listing: &Listing,

@@ -1,7 +1,8 @@
 //! Series as a picture on a terminal: curves where there are few, one line each where there are many.
 
 use serde_json::Value;
-use takt_collector::api::QueryData;
+use takt_server::http::QueryData;
+use takt_server::sparkline::{bars, number};
 
 /// So many series get a curve of their own; more of them get a line each.
 const CURVES: usize = 4;
@@ -154,23 +155,6 @@ fn dot(x: usize, y: usize) -> u8 {
     BITS[x][y]
 }
 
-/// A bar for each value between `least` and `most`, a gap where there is none.
-pub fn bars(values: impl IntoIterator<Item = Option<f64>>, least: f64, most: f64) -> String {
-    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let share = |value: f64| {
-        if most > least {
-            (value - least) / (most - least)
-        } else {
-            0.5
-        }
-    };
-    let bar = |value: f64| BARS[((share(value) * 8.0) as usize).min(7)];
-    values
-        .into_iter()
-        .map(|value| value.map_or(' ', bar))
-        .collect()
-}
-
 /// A line each, all on one scale, with the least, the greatest and the last value.
 fn sparks(lines: &[Line], from: f64, to: f64, width: usize, out: &mut String) {
     let all = lines
@@ -206,23 +190,6 @@ fn sparks(lines: &[Line], from: f64, to: f64, width: usize, out: &mut String) {
             "and {} series more; topk() chooses\n",
             lines.len() - MOST
         ));
-    }
-}
-
-/// Four digits are what a picture shows.
-pub fn number(x: f64) -> String {
-    match x.abs() {
-        0.0 => "0".to_owned(),
-        a if (1e-3..1e6).contains(&a) => {
-            let places = (3 - a.log10().floor() as i32).clamp(0, 6) as usize;
-            let text = format!("{x:.places$}");
-            if text.contains('.') {
-                text.trim_end_matches('0').trim_end_matches('.').to_owned()
-            } else {
-                text
-            }
-        }
-        _ => format!("{x:.3e}"),
     }
 }
 
@@ -297,9 +264,5 @@ mod tests {
             1,
         );
         assert!(picture.starts_with("{}\n7 │"), "{picture}");
-        assert_eq!(
-            [0.0, 1.5, 1234.5678, 0.00012, 2.5e9].map(number),
-            ["0", "1.5", "1235", "1.200e-4", "2.500e9"]
-        );
     }
 }

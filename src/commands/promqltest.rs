@@ -1,10 +1,10 @@
 //! `takt promqltest`: Prometheus' test scripts, run on our evaluator.
 
-use crate::failure::{Failure, OrUsage};
 use anyhow::{Context, anyhow};
 use std::io::Write;
 use std::path::PathBuf;
-use takt_collector::query::promql::script::{self, Report};
+use takt_promql::script::{self, Report};
+use takt_server::{Failure, OrUsage};
 
 /// Runs the command. It fails where a case fails, after everything was run and printed.
 pub fn run(files: &[PathBuf]) -> Result<(), Failure> {

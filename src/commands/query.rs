@@ -1,16 +1,14 @@
 //! `takt query`: a PromQL query, at one instant or over a range.
 
 use super::plot::plot;
-use super::print;
+use super::{ask, print};
 use crate::cli::{ListingFormat, Place, Query, QueryFormat};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::output::Listing;
-use crate::source::{self, Whereabouts};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use takt_collector::api::{QueryData, QueryQuestion};
+use takt_server::http::{QueryData, QueryQuestion};
+use takt_server::listing::Listing;
+use takt_server::{Failure, OrUsage};
 use terminal_size::terminal_size;
 
 /// Runs the command.
@@ -27,8 +25,7 @@ pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
         end: asked.end.clone(),
         step: asked.step.clone(),
     };
-    let config = Config::load(place).usage()?;
-    let answer = source::query(&Whereabouts::of(place, &config)?, &config.store, &question)?;
+    let answer = ask(place, &question)?;
     for remark in answer.warnings.iter().chain(&answer.infos) {
         tracing::warn!(remark, "the query has an answer, with a remark");
     }

@@ -2,25 +2,26 @@
 
 use super::{one_thread, print};
 use crate::cli::{Place, Reconcile};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::output::{Column, Listing};
-use crate::source::{Source, Whereabouts};
+use crate::place;
+use crate::source::{Missing, Source};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use takt_collector::accounting::UsageReport;
-use takt_collector::accounting::capacity::CapacityReport;
-use takt_collector::accounting::reconcile::{Circumstances, Key, Line, reconcile};
-use takt_collector::api::{CapacityQuestion, UsageQuestion};
-use takt_collector::jobs;
+use takt_accounting::UsageReport;
+use takt_accounting::capacity::CapacityReport;
+use takt_accounting::reconcile::{Circumstances, Line, reconcile};
+use takt_server::Failure;
+use takt_server::answers::{CapacityQuestion, SqlQuestion, UsageQuestion};
+use takt_server::listing::{Column, Listing};
+use takt_slurm::sreport::Key;
+use takt_store::Database;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
-    let config = Config::load(place).usage()?;
+    let (config, at) = place::find(place)?;
     let cluster = asked.cluster.clone().or_else(|| config.cluster.clone());
-    let source = Source::open(&Whereabouts::of(place, &config)?)?;
+    let source: Source<Database> = Source::open(at, &config, Missing::Refuse)?;
     let period = &asked.period;
-    let usage = source.usage(&UsageQuestion {
+    let usage = source.ask(&UsageQuestion {
         month: period.month.clone(),
         from: period.from.clone(),
         to: period.to.clone(),
@@ -28,7 +29,7 @@ pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
         cluster: cluster.clone(),
         ..UsageQuestion::default()
     })?;
-    let capacity = source.capacity(&CapacityQuestion {
+    let capacity = source.ask(&CapacityQuestion {
         month: period.month.clone(),
         from: period.from.clone(),
         to: period.to.clone(),
@@ -49,7 +50,7 @@ pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
     let with_reservations = !capacity.reservations.is_empty();
     // Periods are whole local days, which sreport reads as such.
     let day = |instant: &str| instant.split('T').next().unwrap_or_default().to_owned();
-    let sreport = one_thread()?.block_on(jobs::sreport(
+    let sreport = one_thread()?.block_on(takt_collector::schedulers::sreport(
         &config.jobs,
         &usage.timezone,
         &day(&usage.from),
@@ -127,9 +128,9 @@ fn ours(usage: &UsageReport, capacity: &CapacityReport) -> BTreeMap<Key, u64> {
     ours
 }
 
-/// What of each user's runs may explain a difference.
+/// Facts about each user's runs that may explain a difference.
 fn circumstances(
-    source: &Source,
+    source: &Source<Database>,
     usage: &UsageReport,
 ) -> Result<BTreeMap<(String, String), Circumstances>, Failure> {
     const DAY: u32 = 86_400;
@@ -140,7 +141,7 @@ fn circumstances(
     let (from, to) = (instant(&usage.from)?, instant(&usage.to)?);
     let cluster = usage.cluster.replace('\'', "''");
     let now = jiff::Timestamp::now().as_second();
-    let answer = source.sql(&format!(
+    let statement = format!(
         "SELECT account, \"user\",
                 coalesce(sum(suspended_seconds * cpus), 0)::BIGINT,
                 count(*) FILTER (end_time IS NULL AND epoch(start_time) + timelimit_seconds + {DAY} < {now}),
@@ -150,7 +151,8 @@ fn circumstances(
          FROM jobs
          WHERE cluster = '{cluster}' AND epoch(submit_time) < {to} AND coalesce(epoch(end_time) > {from}, true)
          GROUP BY ALL"
-    ))?;
+    );
+    let answer = source.ask(&SqlQuestion { statement })?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let count = |value: &Value| {
         value

@@ -1,12 +1,11 @@
 //! `takt report`.
 
-use super::{report_send, source};
+use super::{ask, report_send};
 use crate::cli::{Place, Report, ReportSheet, ReportUsage};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::report::{self, View};
 use std::io::{BufWriter, Write};
-use takt_collector::api::{SheetQuestion, UsageQuestion};
+use takt_server::answers::{SheetQuestion, UsageQuestion};
+use takt_server::reports::{self, View};
+use takt_server::{Failure, OrUsage};
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Report) -> Result<(), Failure> {
@@ -31,9 +30,9 @@ fn usage(place: &Place, asked: &ReportUsage) -> Result<(), Failure> {
         cluster: asked.cluster.clone(),
         timezone: None,
     };
-    let report = source(place)?.usage(&question)?;
+    let report = ask(place, &question)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
-    report::write_usage(&report, &asked.by, asked.format, &mut out)?;
+    reports::write_usage(&report, &asked.by, asked.format.into(), &mut out)?;
     Ok(out.flush()?)
 }
 
@@ -56,20 +55,19 @@ fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> 
         to: asked.period.to.clone(),
         user,
         account,
-        runs: asked.runs.unwrap_or(view.most_runs(asked.format)),
+        runs: asked.runs.unwrap_or(view.most_runs(asked.format.into())),
         cluster: asked.cluster.clone(),
         ..SheetQuestion::default()
     };
-    let config = Config::load(place).usage()?;
-    let sheets = source(place)?.sheets(&question, &config.accounting())?;
+    let sheets = ask(place, &question)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
     for sheet in &sheets {
-        report::write_sheet(sheet, view, asked.format, &mut out)?;
+        reports::write_sheet(sheet, view, asked.format.into(), &mut out)?;
     }
     Ok(out.flush()?)
 }
 
-/// The name of whoever runs this.
+/// The name of the user who runs the command.
 pub fn user_name() -> String {
     let id = rustix::process::getuid().as_raw();
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
@@ -79,7 +77,7 @@ pub fn user_name() -> String {
         (fields.nth(1)? == id.to_string()).then(|| name.to_owned())
     };
     let known = passwd.lines().find_map(of_id);
-    // Users of a directory service are in no file.
+    // Users of a directory service are not in /etc/passwd.
     known
         .or_else(|| std::env::var("USER").ok())
         .unwrap_or_else(|| id.to_string())

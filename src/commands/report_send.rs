@@ -2,19 +2,20 @@
 
 use super::source;
 use crate::cli::{Place, ReportSend};
-use crate::config::Config;
-use crate::dispatch;
-use crate::failure::{Failure, OrUsage};
-use crate::report::due;
+use crate::place;
 use anyhow::Context;
 use jiff::{Timestamp, ToSpan};
 use std::fs;
 use std::io::Write;
-use takt_alerts::notify::email::{EmailConfig, Mailer};
+use takt_mail::{EmailConfig, Mailer};
+use takt_server::answers::{NoteSentReport, SentQuestion};
+use takt_server::reports;
+use takt_server::reports::due;
+use takt_server::{Failure, OrUsage};
 
 /// Sends the letters of a month that are due, or only shows them.
 pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
-    let config = Config::load(place).usage()?;
+    let config = place::load(place).usage()?;
     let email = match config.email.is_set() {
         true => config.email.clone(),
         false if asked.dry_run => EmailConfig {
@@ -35,11 +36,11 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
         None => last_month()?,
     };
     let source = source(place)?;
-    let sheets = source.sheets(
-        &dispatch::everybody(&month, asked.cluster.clone()),
-        &config.accounting(),
-    )?;
-    let sent = source.sent_reports(&month, asked.cluster.as_deref())?;
+    let sheets = source.ask(&reports::everybody(&month, asked.cluster.clone()))?;
+    let sent = source.ask(&SentQuestion {
+        month: month.clone(),
+        cluster: asked.cluster.clone(),
+    })?;
     let letters = due(
         &sheets,
         &sent,
@@ -55,7 +56,7 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
         .enable_all()
         .build()?;
     for letter in &letters {
-        let mail = dispatch::mail(letter, &mailer, &email)?;
+        let mail = reports::mail(letter, &mailer, &email)?;
         match (&asked.out, asked.dry_run) {
             (Some(directory), true) => {
                 let to: String = letter
@@ -76,7 +77,8 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
             (None, true) => out.write_all(&mailer.eml(&mail)?)?,
             (_, false) => {
                 runtime.block_on(mailer.send(&mail))?;
-                source.note_sent_report(&letter.sent(Timestamp::now().as_second()))?;
+                let sent = letter.sent(Timestamp::now().as_second());
+                source.ask(&NoteSentReport(sent))?;
                 writeln!(out, "sent to {}: {}", letter.to, mail.subject)?;
             }
         }

@@ -2,16 +2,17 @@
 
 use super::refuse_server;
 use crate::cli::{Place, Serve};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::server;
+use crate::place;
 use anyhow::Context;
 use std::sync::Arc;
+use takt_server::Config;
+use takt_server::serve as server;
+use takt_server::{Failure, OrUsage};
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Serve) -> Result<(), Failure> {
     refuse_server(place, "serve")?;
-    let dir = configuration(place, asked).usage()?.data_dir(place);
+    let dir = place::data_dir(&configuration(place, asked).usage()?, place);
     let (place, asked) = (place.clone(), asked.clone());
     let source: server::Source = Arc::new(move || configuration(&place, &asked));
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -20,7 +21,7 @@ pub fn run(place: &Place, asked: &Serve) -> Result<(), Failure> {
         .build()?;
     runtime.block_on(async {
         let shutdown = server::signals().context("cannot listen for signals")?;
-        server::run(source, &dir, shutdown, |address, cluster| {
+        server::run(source, &dir, shutdown, super::PARTS, |address, cluster| {
             tracing::info!(%address, cluster, data_dir = %dir.display(), "serving");
         })
         .await
@@ -28,7 +29,7 @@ pub fn run(place: &Place, asked: &Serve) -> Result<(), Failure> {
 }
 
 fn configuration(place: &Place, asked: &Serve) -> anyhow::Result<Config> {
-    let mut config = Config::load(place)?;
+    let mut config = place::load_named(place)?;
     if let Some(address) = &asked.listen_address {
         config.server.listen_address.clone_from(address);
     }

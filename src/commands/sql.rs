@@ -1,12 +1,13 @@
 //! `takt sql`: one SELECT over the tables.
 
-use super::{print, source};
+use super::{ask, print};
 use crate::cli::{ListingFormat, Place, Sql};
-use crate::failure::{Failure, OrUsage};
-use crate::output::Listing;
 use serde_json::{Map, Value};
 use std::io::Read;
-use takt_collector::query::sql::Rows;
+use takt_server::answers::SqlQuestion;
+use takt_server::listing::Listing;
+use takt_server::{Failure, OrUsage};
+use takt_store::sql::Rows;
 
 /// Runs the command.
 pub fn run(place: &Place, sql: &Sql) -> Result<(), Failure> {
@@ -15,7 +16,7 @@ pub fn run(place: &Place, sql: &Sql) -> Result<(), Failure> {
         statement.clear();
         std::io::stdin().read_to_string(&mut statement).usage()?;
     }
-    show(sql.format, &source(place)?.sql(&statement)?)
+    show(sql.format, &ask(place, &SqlQuestion { statement })?)
 }
 
 /// Prints the answer to a statement.

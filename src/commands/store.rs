@@ -1,24 +1,22 @@
 //! `takt store`: the samples on disk.
 
-use super::{print, source};
+use super::{ask, print};
 use crate::cli::{ListingFormat, Place, StoreCommand, StoreDelete};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::output::{Column, Listing};
-use crate::source::{SampleKeeper, Whereabouts};
 use anyhow::anyhow;
-use takt_collector::api::DeleteQuestion;
-use takt_collector::store::{Kept, Stat};
+use takt_server::answers::{DeleteQuestion, SealQuestion, StatQuestion, VerifyQuestion};
+use takt_server::listing::{Column, Listing};
+use takt_server::{Failure, OrUsage};
+use takt_store::{Kept, Stat};
 
 /// Runs the command.
 pub fn run(place: &Place, command: &StoreCommand) -> Result<(), Failure> {
     match command {
         StoreCommand::Stat(asked) => {
-            let stat = source(place)?.stat()?;
+            let stat = ask(place, &StatQuestion {})?;
             print(asked.format, &stat_listing(&stat), &stat)
         }
         StoreCommand::Verify(asked) => {
-            let damaged = source(place)?.verify()?;
+            let damaged = ask(place, &VerifyQuestion {})?;
             let cells = damaged.iter().map(|line| vec![line.clone()]).collect();
             print(
                 asked.format,
@@ -33,7 +31,7 @@ pub fn run(place: &Place, command: &StoreCommand) -> Result<(), Failure> {
                 .into()),
             }
         }
-        StoreCommand::Seal(asked) => print_kept(asked.format, &keeper(place)?.seal()?),
+        StoreCommand::Seal(asked) => print_kept(asked.format, &ask(place, &SealQuestion {})?),
         StoreCommand::Delete(asked) => delete(place, asked),
     }
 }
@@ -55,15 +53,7 @@ fn delete(place: &Place, asked: &StoreDelete) -> Result<(), Failure> {
         );
         return Err(error).usage();
     }
-    print_kept(
-        asked.format,
-        &keeper(place)?.delete(&DeleteQuestion { selector })?,
-    )
-}
-
-fn keeper(place: &Place) -> Result<SampleKeeper, Failure> {
-    let config = Config::load(place).usage()?;
-    SampleKeeper::open(&Whereabouts::of(place, &config)?, &config.store)
+    print_kept(asked.format, &ask(place, &DeleteQuestion { selector })?)
 }
 
 fn stat_listing(stat: &Stat) -> Listing {

@@ -2,15 +2,16 @@
 
 use super::{one_thread, refuse_server};
 use crate::cli::{Place, Up};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::server;
+use crate::place;
 use anyhow::Context;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use takt_collector::scrape::TargetConfig;
 use takt_exporter::Exporter;
+use takt_server::Config;
+use takt_server::serve as server;
+use takt_server::{Failure, OrUsage};
 use tokio::sync::watch;
 
 /// Seconds between two scrapes where nobody says otherwise: one machine can be looked at closely.
@@ -29,7 +30,7 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
         .context("--web.listen-address: expected HOST:PORT")
         .usage()?;
     refuse_server(place, "up")?;
-    let dir = Config::load(place).usage()?.data_dir(place);
+    let dir = place::data_dir(&place::load_named(place).usage()?, place);
     let listener = TcpListener::bind(address)
         .with_context(|| format!("cannot listen on {address} for the exporter"))?;
     let exporter_address = listener.local_addr()?;
@@ -48,7 +49,7 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
             .state_directory
             .get_or_insert_with(|| dir.join(EXPORTER_STATE));
         let exporter = spawn_exporter(&options, listener, shutdown.clone())?;
-        let served = server::run(source, &dir, shutdown, |address, cluster| {
+        let served = server::run(source, &dir, shutdown, super::PARTS, |address, cluster| {
             welcome(address, exporter_address, cluster, &dir);
         })
         .await;
@@ -59,7 +60,7 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
 
 /// What the file says, and this machine's exporter as a target.
 fn configuration(place: &Place, asked: &Up, exporter_address: &str) -> anyhow::Result<Config> {
-    let mut config = Config::load(place)?;
+    let mut config = place::load_named(place)?;
     config
         .server
         .listen_address

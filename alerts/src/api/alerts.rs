@@ -1,4 +1,4 @@
-//! Alerts: listed, grouped, pushed.
+//! `/api/v2/alerts` and `/api/v2/alerts/groups`: lists, groups and takes alerts.
 
 use super::body::{self, Object};
 use super::{Answer, Api, Refusal, is_on, times, values};
@@ -104,17 +104,13 @@ fn groups_of(engine: &Engine, filter: &Filter, now: Timestamp) -> Vec<Value> {
     groups.into_iter().map(|(_, _, group)| group).collect()
 }
 
-/// An alert as it is pushed; the inner error leaves out only itself.
+/// Reads a pushed alert. The inner error refuses this alert only.
 fn pushed(place: usize, value: &Value) -> Result<Result<Posted, String>, Refusal> {
     let alert = Object::of("alerts", format!("{place}."), value)?;
-    let (labels, annotations) = (
-        alert.texts("labels")?,
-        alert.texts("annotations")?.unwrap_or_default(),
-    );
-    let (starts_at, ends_at) = (
-        alert.instant("startsAt")?.flatten(),
-        alert.instant("endsAt")?.flatten(),
-    );
+    let labels = alert.texts("labels")?;
+    let annotations = alert.texts("annotations")?.unwrap_or_default();
+    let starts_at = alert.instant("startsAt")?.flatten();
+    let ends_at = alert.instant("endsAt")?.flatten();
     let generator_url = alert.text("generatorURL")?.unwrap_or_default();
     let labels = alert.required("labels", labels)?;
     if !generator_url.is_empty() && !is_address(generator_url) {
@@ -145,13 +141,13 @@ fn pushed(place: usize, value: &Value) -> Result<Result<Posted, String>, Refusal
     }))
 }
 
-/// What Go takes for a request's address: a path, or an address with a scheme.
+/// Whether Go accepts the text as a request URL: a path, or a URL with a scheme.
 fn is_address(text: &str) -> bool {
     (text.starts_with('/') || reqwest::Url::parse(text).is_ok())
         && !text.contains(char::is_whitespace)
 }
 
-/// Good alerts of a batch are taken also if others are not.
+/// Takes the valid alerts of a batch, also if others are invalid.
 pub(super) async fn post(
     State(api): State<Api>,
     headers: HeaderMap,
@@ -168,7 +164,8 @@ pub(super) async fn post(
             ));
         }
     };
-    let (mut good, mut errors) = (Vec::new(), Vec::new());
+    let mut good = Vec::new();
+    let mut errors = Vec::new();
     for (place, alert) in alerts.iter().enumerate() {
         match pushed(place, alert)? {
             Ok(alert) => good.push(alert),
@@ -180,13 +177,14 @@ pub(super) async fn post(
         (refused, batch)
     });
     errors.extend(refused.await?.iter().map(ToString::to_string));
-    match errors.is_empty() {
-        true => Ok(StatusCode::OK),
-        false => Err(Refusal::bad(errors.join("; "))),
+    if errors.is_empty() {
+        Ok(StatusCode::OK)
+    } else {
+        Err(Refusal::bad(errors.join("; ")))
     }
 }
 
-/// Which alerts are asked for.
+/// The query parameters: the alerts to return.
 struct Filter {
     matchers: Matchers,
     receiver: Option<Regex>,
@@ -274,7 +272,7 @@ fn gettable(
 mod tests {
     use super::*;
 
-    /// What Alertmanager 0.25 answers to the same.
+    /// Answers of Alertmanager 0.25 to the same requests.
     #[test]
     fn what_cannot_be_an_alert_is_refused_with_alertmanagers_codes() {
         let read = |text: &str| {

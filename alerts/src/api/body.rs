@@ -1,6 +1,6 @@
-//! Bodies as Alertmanager reads them: what is no JSON, or has another type, is its code 400; what lacks a field that the
-//! contract asks for is 422 with the code 602; another media type is 415. `null` is nothing, and what stands behind the
-//! value is not read.
+//! Reads request bodies as Alertmanager does. Invalid JSON and wrong types are 400; a missing
+//! required field is 422 with code 602; another media type is 415. `null` is an empty value, and
+//! text after the value is ignored.
 
 use super::{Refusal, times};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use takt_model::Timestamp;
 
-/// The JSON that was sent as `name`.
+/// Parses the body called `name`.
 pub(super) fn read(name: &str, headers: &HeaderMap, bytes: &[u8]) -> Result<Value, Refusal> {
     let sent = headers
         .get(header::CONTENT_TYPE)
@@ -35,7 +35,7 @@ pub(super) fn read(name: &str, headers: &HeaderMap, bytes: &[u8]) -> Result<Valu
         .map_err(|error| unread(name, error.to_string()))
 }
 
-/// A body called `name` that cannot be what it should be.
+/// The error for an invalid body called `name`.
 fn unread(name: &str, why: String) -> Refusal {
     Refusal::coded(
         StatusCode::BAD_REQUEST,
@@ -44,17 +44,17 @@ fn unread(name: &str, why: String) -> Refusal {
     )
 }
 
-/// One object of a body.
+/// An object in a body.
 pub(super) struct Object<'b> {
-    /// What the whole body is called.
+    /// Name of the whole body.
     name: &'static str,
-    /// Where the object is in it, with a dot at the end: `matchers.0.`
+    /// Path of the object in the body, with a dot at the end: `matchers.0.`
     place: String,
     fields: Option<&'b Map<String, Value>>,
 }
 
 impl<'b> Object<'b> {
-    /// The object, `null` being one without fields.
+    /// The object; `null` is an object without fields.
     pub(super) fn of(name: &'static str, place: String, value: &'b Value) -> Result<Self, Refusal> {
         match value {
             Value::Object(fields) => Ok(Self {
@@ -71,12 +71,12 @@ impl<'b> Object<'b> {
         }
     }
 
-    /// A field; nothing where it is not there, or `null`.
+    /// A field; `None` if it is missing or `null`.
     fn get(&self, field: &str) -> Option<&'b Value> {
         self.fields?.get(field).filter(|value| !value.is_null())
     }
 
-    /// A field as `read` understands it; `read` says what it should be where it is something else.
+    /// A field, read by `read`; its error names the expected type.
     fn field<T>(
         &self,
         field: &str,
@@ -107,7 +107,7 @@ impl<'b> Object<'b> {
         })
     }
 
-    /// Names and texts; `null` is the empty text.
+    /// A mapping of texts; `null` is the empty text.
     pub(super) fn texts(&self, field: &str) -> Result<Option<BTreeMap<String, String>>, Refusal> {
         self.field(field, |value| {
             let pairs = value.as_object().ok_or("object")?.iter();
@@ -121,18 +121,18 @@ impl<'b> Object<'b> {
         })
     }
 
-    /// An instant; the outer nothing is a field that is not there, the inner one Go's zero time.
+    /// A time; the outer `None` is a missing field, the inner one is Go's zero time.
     pub(super) fn instant(&self, field: &str) -> Result<Option<Option<Timestamp>>, Refusal> {
         let read = |text| times::read(Some(text)).map_err(|error| unread(self.name, error));
         self.text(field)?.map(read).transpose()
     }
 
-    /// A field that the contract asks for.
+    /// A required field.
     pub(super) fn required<T>(&self, field: &str, value: Option<T>) -> Result<T, Refusal> {
         value.ok_or_else(|| Refusal::required(&format!("{}{field}", self.place)))
     }
 
-    /// A field that has the right type and cannot be what it is.
+    /// The error for a field of the right type with an invalid value.
     pub(super) fn invalid(&self, code: u32, field: &str, must: &str) -> Refusal {
         let message = format!("{}{field} in body {must}", self.place);
         Refusal::coded(StatusCode::UNPROCESSABLE_ENTITY, code, message)
@@ -151,12 +151,12 @@ fn found(value: &Value) -> &'static str {
 }
 
 impl Refusal {
-    /// Alertmanager's error that has a code of its own.
+    /// An error with one of Alertmanager's codes.
     pub(super) fn coded(status: StatusCode, code: u32, message: impl Into<String>) -> Self {
         Self(status, json!({"code": code, "message": message.into()}))
     }
 
-    /// A field that the contract asks for is not there.
+    /// The error for a missing required field.
     pub(super) fn required(field: &str) -> Self {
         Self::coded(
             StatusCode::UNPROCESSABLE_ENTITY,

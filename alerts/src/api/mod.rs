@@ -1,33 +1,34 @@
-//! Alertmanager's API v2, and the two routes of Prometheus' API that tell of rules.
+//! Alertmanager's API v2, and `rules` and `alerts` of Prometheus' API.
 //!
-//! What a Prometheus pushes to and `amtool` asks; `openapi.yaml` of Alertmanager 0.28 is the contract. Who may ask is
-//! the server's business.
+//! Prometheus pushes alerts here, and `amtool` works with it. `openapi.yaml` of Alertmanager 0.28
+//! is the contract. The server checks access.
 
 mod alerts;
 mod body;
+mod close;
 mod rules;
 mod silences;
 mod times;
 
-use crate::run::{ChangeError, Handle, Stopped};
+use crate::run::{ChangeError, EngineError, Handle};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// What the routes answer from.
+/// State of the routes.
 #[derive(Clone)]
 pub struct Api {
-    /// The engine.
+    /// Handle to the engine.
     pub handle: Handle,
-    /// When the server began.
+    /// Start time of the server.
     pub started: jiff::Timestamp,
 }
 
-/// The longest body that is read, in bytes. Who pushes sends many alerts at once, with all their words.
+/// Largest request body, in bytes. A push contains many alerts with all their annotations.
 const BODY_MAX: usize = 32 << 20;
 
 /// The routes.
@@ -37,6 +38,7 @@ pub fn router(api: Api) -> Router {
         .route("/api/v2/receivers", get(alerts::receivers))
         .route("/api/v2/alerts", get(alerts::list).post(alerts::post))
         .route("/api/v2/alerts/groups", get(alerts::groups))
+        .route("/api/v2/alerts/close", post(close::close))
         .route("/api/v2/silences", get(silences::list).post(silences::set))
         .route(
             "/api/v2/silence/{id}",
@@ -48,7 +50,7 @@ pub fn router(api: Api) -> Router {
         .with_state(api)
 }
 
-/// An answer: JSON that nobody may keep.
+/// An answer: JSON that must not be cached.
 struct Answer(Value);
 
 impl Answer {
@@ -65,7 +67,7 @@ impl IntoResponse for Answer {
     }
 }
 
-/// Why there is no answer: Alertmanager's errors are JSON strings, Prometheus' are objects.
+/// An error response: a JSON string for Alertmanager's API, an object for Prometheus'.
 #[derive(Debug)]
 struct Refusal(StatusCode, Value);
 
@@ -92,8 +94,8 @@ impl IntoResponse for Refusal {
     }
 }
 
-impl From<Stopped> for Refusal {
-    fn from(error: Stopped) -> Self {
+impl From<EngineError> for Refusal {
+    fn from(error: EngineError) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, error)
     }
 }
@@ -120,7 +122,7 @@ async fn status(axum::extract::State(api): axum::extract::State<Api>) -> Result<
     })))
 }
 
-/// The values of one query parameter, which may be repeated.
+/// All values of a query parameter.
 fn values<'q>(query: &'q [(String, String)], name: &str) -> impl Iterator<Item = &'q str> {
     query
         .iter()
@@ -128,20 +130,20 @@ fn values<'q>(query: &'q [(String, String)], name: &str) -> impl Iterator<Item =
         .map(|(_, value)| value.as_str())
 }
 
-/// A switch that is off unless it is given and true.
+/// A parameter that is false unless given and true.
 fn is_true(query: &[(String, String)], name: &str) -> bool {
     values(query, name)
         .last()
         .is_some_and(|value| matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
-/// A switch that is on unless it is given; then the words for "on" are go-openapi's, and all others are off.
+/// A parameter that is true unless given. Only go-openapi's words for true are true then.
 fn is_on(query: &[(String, String)], name: &str) -> bool {
     let given = values(query, name).last().filter(|value| !value.is_empty());
     given.is_none_or(|value| ON.contains(&value.to_ascii_lowercase().as_str()))
 }
 
-/// See [`is_on`].
+/// go-openapi's words for true; see [`is_on`].
 const ON: [&str; 10] = [
     "true", "1", "yes", "ok", "y", "on", "selected", "checked", "t", "enabled",
 ];

@@ -1,8 +1,8 @@
-//! Rules and their alerts, as Prometheus' API tells them: for Grafana, promtool and people.
+//! `/api/v1/rules` and `/api/v1/alerts` of Prometheus' API, for Grafana and promtool.
 
 use super::{Answer, Api, Refusal, is_true, times, values};
 use crate::Engine;
-use crate::group::{GroupRun, Ran, RuleView};
+use crate::group::{GroupRun, LastRun, RuleView};
 use crate::rules::Rule;
 use crate::state::{Instance, State as AlertState};
 use crate::template::{Template, print_scientific};
@@ -39,7 +39,7 @@ pub(super) async fn alerts(State(api): State<Api>) -> Result<Answer, Refusal> {
     ))
 }
 
-/// Which rules are asked for; nothing asked is all of them.
+/// The query parameters: the rules to return; all rules by default.
 struct Wanted {
     kind: Option<String>,
     names: Vec<String>,
@@ -60,7 +60,9 @@ impl Wanted {
                 "invalid parameter \"type\": not supported value {odd:?}"
             )));
         }
-        let (names, groups, files) = (all("rule_name[]"), all("rule_group[]"), all("file[]"));
+        let names = all("rule_name[]");
+        let groups = all("rule_group[]");
+        let files = all("file[]");
         Ok(Self {
             kind,
             names,
@@ -175,8 +177,8 @@ fn rule(view: RuleView<'_>, without_alerts: bool) -> Value {
     told["name"] = view.rule.name().into();
     told["query"] = view.rule.expr().into();
     told["health"] = match view.last {
-        Ran { at: None, .. } => "unknown",
-        Ran { error: Some(_), .. } => "err",
+        LastRun { at: None, .. } => "unknown",
+        LastRun { error: Some(_), .. } => "err",
         _ => "ok",
     }
     .into();
@@ -195,7 +197,7 @@ fn sources(templates: &[(String, Template)]) -> BTreeMap<&str, &str> {
         .collect()
 }
 
-fn last_evaluation(last: &Ran) -> String {
+fn last_evaluation(last: &LastRun) -> String {
     last.at
         .map_or_else(|| "0001-01-01T00:00:00Z".to_owned(), times::write)
 }

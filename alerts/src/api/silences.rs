@@ -1,4 +1,4 @@
-//! Silences: listed, made, ended.
+//! `/api/v2/silences`: lists, creates and expires silences.
 
 use super::body::{self, Object};
 use super::{Answer, Api, Refusal, times, values};
@@ -29,7 +29,7 @@ pub(super) async fn list(
     Answer::of(&silences.await?)
 }
 
-/// Whether the conditions that are asked for are among the silence's own, as they are written.
+/// Whether the silence has all requested matchers, compared as text.
 fn is_about(silence: &Silence, wanted: &[Matcher]) -> bool {
     wanted.is_empty()
         || silence
@@ -51,7 +51,7 @@ pub(super) async fn get(State(api): State<Api>, Path(id): Path<String>) -> Resul
     found.await?.map(Answer).ok_or(missing)
 }
 
-/// The identity in a path, which has to be one.
+/// The silence's id in a path.
 fn uuid(id: String) -> Result<String, Refusal> {
     let is_part = |(at, c): (usize, char)| {
         if matches!(at, 8 | 13 | 18 | 23) {
@@ -60,16 +60,15 @@ fn uuid(id: String) -> Result<String, Refusal> {
             c.is_ascii_hexdigit()
         }
     };
-    match id.len() == 36 && id.chars().enumerate().all(is_part) {
-        true => Ok(id),
-        false => {
-            let message = format!("silenceID in path must be of type uuid: {id:?}");
-            Err(Refusal::coded(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                601,
-                message,
-            ))
-        }
+    if id.len() == 36 && id.chars().enumerate().all(is_part) {
+        Ok(id)
+    } else {
+        let message = format!("silenceID in path must be of type uuid: {id:?}");
+        Err(Refusal::coded(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            601,
+            message,
+        ))
     }
 }
 
@@ -87,25 +86,23 @@ pub(super) async fn expire(
     expired.await?.map(|()| StatusCode::OK).map_err(refused)
 }
 
-/// A silence as it is asked for. Its fields are looked at in the contract's order, so that of several that lack the same
-/// one is named.
+/// Reads a silence. Fields are checked in the contract's order, so the error names the same missing
+/// field as Alertmanager's.
 fn asked(value: &Value) -> Result<Silence, Refusal> {
     let silence = Object::of("silence", String::new(), value)?;
-    let (id, annotations) = (
-        silence.text("id")?.unwrap_or_default(),
-        silence.texts("annotations")?,
-    );
-    let (comment, created_by) = (silence.text("comment")?, silence.text("createdBy")?);
-    let (ends_at, matchers) = (silence.instant("endsAt")?, silence.list("matchers")?);
+    let id = silence.text("id")?.unwrap_or_default();
+    let annotations = silence.texts("annotations")?;
+    let comment = silence.text("comment")?;
+    let created_by = silence.text("createdBy")?;
+    let ends_at = silence.instant("endsAt")?;
+    let matchers = silence.list("matchers")?;
     let starts_at = silence.instant("startsAt")?;
     let mut read = Vec::new();
     for (place, value) in matchers.unwrap_or_default().iter().enumerate() {
         read.push(Object::of("silence", format!("matchers.{place}."), value)?);
     }
-    let (comment, created_by) = (
-        silence.required("comment", comment)?.to_owned(),
-        silence.required("createdBy", created_by)?.to_owned(),
-    );
+    let comment = silence.required("comment", comment)?.to_owned();
+    let created_by = silence.required("createdBy", created_by)?.to_owned();
     let ends_at = silence.required("endsAt", ends_at)?.unwrap_or(ZERO);
     if silence.required("matchers", matchers)?.is_empty() {
         return Err(silence.invalid(612, "matchers", "should have at least 1 items"));
@@ -127,17 +124,17 @@ fn asked(value: &Value) -> Result<Silence, Refusal> {
     })
 }
 
-/// An instant before all others that matter: Go's zero time.
+/// Go's zero time: before every valid time.
 const ZERO: Timestamp = Timestamp(0);
 
 fn matcher(place: usize, one: &Object<'_>) -> Result<Matcher, Refusal> {
-    let (is_regex, is_equal) = (
-        one.boolean("isRegex")?,
-        one.boolean("isEqual")?.unwrap_or(true),
-    );
-    let (name, value) = (one.text("name")?, one.text("value")?);
+    let is_regex = one.boolean("isRegex")?;
+    let is_equal = one.boolean("isEqual")?.unwrap_or(true);
+    let name = one.text("name")?;
+    let value = one.text("value")?;
     let is_regex = one.required("isRegex", is_regex)?;
-    let (name, value) = (one.required("name", name)?, one.required("value", value)?);
+    let name = one.required("name", name)?;
+    let value = one.required("value", value)?;
     let op = match (is_regex, is_equal) {
         (false, true) => MatchOp::Equal,
         (false, false) => MatchOp::NotEqual,
@@ -206,13 +203,17 @@ fn shown(silence: &Silence, now: Timestamp) -> Value {
     shown
 }
 
-/// A UUID of version 4.
+/// A random UUID (version 4).
 fn new_id() -> String {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let word = || RandomState::new().build_hasher().finish();
-    let (high, low) = (word(), word());
-    let (a, b, c) = (high >> 32, (high >> 16) & 0xffff, high & 0x0fff);
-    let (d, e) = ((low >> 48) & 0x3fff | 0x8000, low & 0xffff_ffff_ffff);
+    let high = word();
+    let low = word();
+    let a = high >> 32;
+    let b = (high >> 16) & 0xffff;
+    let c = high & 0x0fff;
+    let d = (low >> 48) & 0x3fff | 0x8000;
+    let e = low & 0xffff_ffff_ffff;
     format!("{a:08x}-{b:04x}-4{c:03x}-{d:04x}-{e:012x}")
 }
 
@@ -220,7 +221,7 @@ fn new_id() -> String {
 mod tests {
     use super::*;
 
-    /// What Alertmanager 0.25 answers to the same.
+    /// Answers of Alertmanager 0.25 to the same requests.
     #[test]
     fn what_cannot_be_a_silence_is_refused_with_alertmanagers_codes() {
         let good = json!({

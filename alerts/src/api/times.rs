@@ -1,4 +1,4 @@
-//! Instants as the API writes them.
+//! Times in the format of the API.
 
 use takt_model::Timestamp;
 
@@ -11,7 +11,7 @@ pub fn write(at: Timestamp) -> String {
     text.unwrap_or_else(|_| "9999-12-31T23:59:59.000Z".to_owned())
 }
 
-/// RFC 3339 with any offset; nothing where it is empty or Go's zero.
+/// Reads RFC 3339 with any offset; `None` for an empty text and for Go's zero time.
 pub fn read(text: Option<&str>) -> Result<Option<Timestamp>, String> {
     match text {
         None | Some("") => Ok(None),
@@ -25,7 +25,7 @@ pub fn read(text: Option<&str>) -> Result<Option<Timestamp>, String> {
     }
 }
 
-/// A date and a time without an offset are UTC.
+/// A time without an offset is UTC.
 fn utc(text: &str) -> Option<jiff::Timestamp> {
     let is_whole = text.contains(['T', ' ']);
     let civil = text

@@ -1,186 +1,55 @@
-//! Rules, events, routing and outbox in one value: what happens goes in, what has to be committed comes out.
+//! Rules, events, routing and outbox in one value: changes go in, batches to commit come out.
 //!
-//! The caller commits each [`Batch`] in one transaction before it acts on it; a batch that could not be committed is
-//! merged with the next one. Nothing is sent that was not committed.
+//! The caller commits each [`Batch`] in one transaction before it acts on it. A batch that could
+//! not be committed is merged with the next one; its messages are sent nevertheless.
+
+mod batch;
+mod close;
+
+pub use batch::{Batch, Snapshot};
+pub use close::CLOSED;
 
 use crate::alert::{Alert, Posted, PostedError};
-use crate::events::{EventFile, EventInstance, EventRun, xid::XidTable};
+use crate::events::{EventFile, EventRun, xid::XidTable};
 use crate::fingerprint::Fingerprint;
-use crate::flapping::{Flapping, Verdict};
+use crate::flapping::{FlapVerdict, Flapping};
 use crate::group::{Defaults, Evaluation, GroupRun};
 use crate::message::{Message, Status};
 use crate::outbox::{Fallback, Outbox, Outcome, Row};
 use crate::ports::{IsDown, Query, SampleSink};
 use crate::routing::config::Config;
-use crate::routing::dedup::LogEntry;
 use crate::routing::maintenance::Maintenance;
 use crate::routing::silence::{Silence, SilenceError, Silences};
-use crate::routing::{Changes, LogKey, Logged, Router, Settings};
+use crate::routing::{Changes, Router, Settings};
 use crate::rules::RuleFile;
-use crate::state::{EvalError, Instance, RuleKey, State, Surroundings, Transition};
+use crate::state::{EvalError, Instance, RuleKey, State, Surroundings};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use takt_model::{Event, Labels, Timestamp};
 
-/// The label of the alert that says of another alert that it comes and goes.
+/// The label of the alert that reports another alert as flapping.
 pub const FLAPPING_LABEL: &str = "flapping";
 
-/// For how many alerts that are told at one time a reader gets more than their rules' words.
+/// How many alerts of one flush get additions to their rules' text.
 const CONTEXT_MAX: usize = 5;
 
-/// What is committed together. Lists are upserts by identity; `forgotten_*` are deletions of what may not be there.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Batch {
-    /// The log, only ever appended to.
-    pub transitions: Vec<Transition>,
-    /// Alerts of rules whose state changed.
-    pub instances: Vec<(RuleKey, Instance)>,
-    /// Alerts of rules that are no more.
-    pub forgotten_instances: Vec<(RuleKey, Fingerprint)>,
-    /// Alerts of event rules that changed.
-    pub event_instances: Vec<(RuleKey, EventInstance)>,
-    /// Alerts of event rules that are no more.
-    pub forgotten_event_instances: Vec<(RuleKey, Fingerprint)>,
-    /// Alerts as routing knows them.
-    pub alerts: Vec<Alert>,
-    /// Alerts that routing forgot.
-    pub forgotten_alerts: Vec<Fingerprint>,
-    /// How often alerts changed lately; nothing where that is forgotten.
-    pub flapping: Vec<(Fingerprint, Option<Flapping>)>,
-    /// Silences that were set or ended.
-    pub silences: Vec<Silence>,
-    /// Silences that are too old to be remembered.
-    pub forgotten_silences: Vec<String>,
-    /// The notification log.
-    pub log: Vec<Logged>,
-    /// The outbox.
-    pub outbox: Vec<Row>,
-    /// Up to which event each exporter was read, by its address.
-    pub read: Vec<(String, u64)>,
-}
-
-impl Batch {
-    /// Whether there is nothing to commit.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// This batch and then another, as one. What the later one forgets is not stored, and what it stores is not
-    /// forgotten, so the order in which one batch is applied does not matter.
-    pub fn then(mut self, later: Self) -> Self {
-        cancel(
-            &mut self.instances,
-            &later.forgotten_instances,
-            |(key, i)| (key.clone(), print(&i.labels)),
-        );
-        cancel(
-            &mut self.event_instances,
-            &later.forgotten_event_instances,
-            |(key, i)| (key.clone(), print(&i.labels)),
-        );
-        cancel(
-            &mut self.alerts,
-            &later.forgotten_alerts,
-            Alert::fingerprint,
-        );
-        cancel(&mut self.silences, &later.forgotten_silences, |silence| {
-            silence.id.clone()
-        });
-        revive(
-            &mut self.forgotten_instances,
-            &later.instances,
-            |(key, i)| (key.clone(), print(&i.labels)),
-        );
-        revive(
-            &mut self.forgotten_event_instances,
-            &later.event_instances,
-            |(key, i)| (key.clone(), print(&i.labels)),
-        );
-        revive(
-            &mut self.forgotten_alerts,
-            &later.alerts,
-            Alert::fingerprint,
-        );
-        self.transitions.extend(later.transitions);
-        self.instances.extend(later.instances);
-        self.forgotten_instances.extend(later.forgotten_instances);
-        self.event_instances.extend(later.event_instances);
-        self.forgotten_event_instances
-            .extend(later.forgotten_event_instances);
-        self.alerts.extend(later.alerts);
-        self.forgotten_alerts.extend(later.forgotten_alerts);
-        self.flapping.extend(later.flapping);
-        self.silences.extend(later.silences);
-        self.forgotten_silences.extend(later.forgotten_silences);
-        self.log.extend(later.log);
-        self.outbox.extend(later.outbox);
-        self.read.extend(later.read);
-        self
-    }
-}
-
-fn print(labels: &Labels) -> Fingerprint {
-    Fingerprint::of(labels)
-}
-
-/// Takes out of `stored` what is forgotten later.
-fn cancel<T, K: Ord>(stored: &mut Vec<T>, forgotten: &[K], identity: impl Fn(&T) -> K) {
-    if !forgotten.is_empty() && !stored.is_empty() {
-        let gone: BTreeSet<&K> = forgotten.iter().collect();
-        stored.retain(|item| !gone.contains(&identity(item)));
-    }
-}
-
-/// Takes out of `forgotten` what is stored again later.
-fn revive<T, K: Ord>(forgotten: &mut Vec<K>, stored: &[T], identity: impl Fn(&T) -> K) {
-    if !forgotten.is_empty() && !stored.is_empty() {
-        let back: BTreeSet<K> = stored.iter().map(identity).collect();
-        forgotten.retain(|key| !back.contains(key));
-    }
-}
-
-/// What was committed before.
-#[derive(Debug, Clone, Default)]
-pub struct Snapshot {
-    /// Alerts of rules.
-    pub instances: Vec<(RuleKey, Instance)>,
-    /// Alerts of event rules.
-    pub event_instances: Vec<(RuleKey, EventInstance)>,
-    /// Alerts as routing knew them.
-    pub alerts: Vec<Alert>,
-    /// How often alerts changed lately.
-    pub flapping: Vec<(Fingerprint, Flapping)>,
-    /// Silences.
-    pub silences: Vec<Silence>,
-    /// The notification log.
-    pub log: Vec<(LogKey, LogEntry)>,
-    /// Rows of the outbox that are not final.
-    pub outbox: Vec<Row>,
-    /// Up to which event each exporter was read, by its address.
-    pub read: BTreeMap<String, u64>,
-    /// One more than the largest number that a row of the outbox ever had.
-    pub next_row: u64,
-    /// The last time at which Takt is known to have been running.
-    pub down_at: Option<Timestamp>,
-}
-
-/// What the server says about itself.
+/// Settings of the server that the engine needs.
 #[derive(Debug, Clone)]
 pub struct Server {
     /// Labels of this server, for templates.
     pub external_labels: Labels,
-    /// What groups of rules do not say themselves.
+    /// Defaults for groups of rules.
     pub defaults: Defaults,
-    /// What routing needs.
+    /// Settings for routing.
     pub settings: Settings,
 }
 
-/// What an evaluation is to report besides what it changed.
+/// Failures and counts of an evaluation.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Rules that gave nothing, and why.
+    /// Rules that failed, and why.
     pub failures: Vec<(RuleKey, EvalError)>,
-    /// Evaluations that were missed and are not made up for.
+    /// Missed evaluations, which are skipped.
     pub missed: u64,
     /// Samples of rules that could not be stored.
     pub unwritten: usize,
@@ -194,7 +63,7 @@ pub struct Engine {
     server: Server,
     groups: Vec<GroupRun>,
     events: EventRun,
-    /// What fires by its rule, whatever was told of it.
+    /// The alerts that fire by their rules, whatever was sent about them.
     firing: BTreeSet<Fingerprint>,
     flapping: BTreeMap<Fingerprint, Flapping>,
     router: Router,
@@ -203,7 +72,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine that knows of nothing yet.
+    /// An engine without any alert.
     pub fn new(
         server: Server,
         rules: &[RuleFile],
@@ -215,48 +84,42 @@ impl Engine {
             .iter()
             .flat_map(|file| GroupRun::of_file(file, server.defaults))
             .collect();
-        let router = Router::new(config, server.settings.clone());
-        let events = EventRun::new(events, xids);
-        let (firing, flapping) = (BTreeSet::new(), BTreeMap::new());
-        let (outbox, read) = (Outbox::load([], 1), BTreeMap::new());
         Self {
-            server,
             groups,
-            events,
-            firing,
-            flapping,
-            router,
-            outbox,
-            read,
+            events: EventRun::new(events, xids),
+            firing: BTreeSet::new(),
+            flapping: BTreeMap::new(),
+            router: Router::new(config, server.settings.clone()),
+            outbox: Outbox::load([], 1),
+            read: BTreeMap::new(),
+            server,
         }
     }
 
-    /// Takes back what was committed before a restart. Alerts of rules that are gone end now.
+    /// Restores the stored state. Alerts of rules that no longer exist end now.
     pub fn restore(&mut self, stored: Snapshot, now: Timestamp) -> Batch {
         let mut batch = Batch::default();
         let down_at = stored.down_at.unwrap_or(now);
         let mut wanted = BTreeSet::new();
         for (key, instance) in &stored.instances {
             let fingerprint = Fingerprint::of(&instance.labels);
-            match self
+            let is_restored = self
                 .groups
                 .iter_mut()
-                .any(|group| group.restore(key, instance, down_at, now))
-            {
-                true if instance.state == State::Firing => drop(wanted.insert(fingerprint)),
-                true => {}
-                false => batch.forgotten_instances.push((key.clone(), fingerprint)),
+                .any(|group| group.restore(key, instance, down_at, now));
+            if !is_restored {
+                batch.forgotten_instances.push((key.clone(), fingerprint));
+            } else if instance.state == State::Firing {
+                wanted.insert(fingerprint);
             }
         }
         for (key, instance) in stored.event_instances {
-            let (fingerprint, fires) = (
-                Fingerprint::of(&instance.labels),
-                instance.fired_at.is_some(),
-            );
-            match self.events.restore(&key, instance) {
-                true if fires => drop(wanted.insert(fingerprint)),
-                true => {}
-                false => batch.forgotten_event_instances.push((key, fingerprint)),
+            let fingerprint = Fingerprint::of(&instance.labels);
+            let is_firing = instance.fired_at.is_some();
+            if !self.events.restore(&key, instance) {
+                batch.forgotten_event_instances.push((key, fingerprint));
+            } else if is_firing {
+                wanted.insert(fingerprint);
             }
         }
         self.flapping = stored.flapping.into_iter().collect();
@@ -280,13 +143,14 @@ impl Engine {
         batch.then(self.told(changes, now))
     }
 
-    /// The server says other things about itself; to be followed by [`Engine::reload`], which tells its groups.
+    /// Replaces the server's settings; call [`Engine::reload`] next, which applies them to the
+    /// groups.
     pub fn is_served_by(&mut self, server: Server) {
         self.router.set_settings(server.settings.clone());
         self.server = server;
     }
 
-    /// Goes on with other rules or another configuration. Alerts of rules that are gone end now.
+    /// Replaces rules and configuration. Alerts of rules that no longer exist end now.
     pub fn reload(
         &mut self,
         rules: &[RuleFile],
@@ -322,8 +186,9 @@ impl Engine {
         batch
     }
 
-    /// Evaluates the groups that are due, and ends events that are over. `exporters_down` tells which exporters were down
-    /// at an instant: a group's is a little past, and its series may not have been back yet where they are now.
+    /// Evaluates the groups that are due, and ends alerts of events. `exporters_down` returns the
+    /// exporters that were down at an instant: a group is evaluated a little in the past, when
+    /// series that are back now may still have been missing.
     pub fn evaluate(
         &mut self,
         query: &dyn Query,
@@ -331,7 +196,8 @@ impl Engine {
         exporters_down: &dyn Fn(Timestamp) -> IsDown,
         now: Timestamp,
     ) -> (Batch, Report) {
-        let (mut batch, mut report) = (Batch::default(), Report::default());
+        let mut batch = Batch::default();
+        let mut report = Report::default();
         let mut groups = std::mem::take(&mut self.groups);
         for group in &mut groups {
             let Some(due) = group.schedule.due(now) else {
@@ -377,7 +243,7 @@ impl Engine {
         (batch, report)
     }
 
-    /// Something happened on a node. Labels that say where and whose job was there are to be set.
+    /// Takes an event of a node. Its labels name the place, and the job and user there.
     pub fn event(&mut self, event: &Event, now: Timestamp) -> Batch {
         let url = self.server.settings.external_url.clone();
         let change = self
@@ -386,7 +252,8 @@ impl Engine {
         self.event_changed(change, now)
     }
 
-    /// The same, told by the exporter at `address`: where to go on reading is committed with what the event changed.
+    /// Takes an event of the exporter at `address`; the place up to which it was read is committed
+    /// with the changes.
     pub fn event_of(&mut self, address: &str, event: &Event, now: Timestamp) -> Batch {
         let mut batch = self.event(event, now);
         self.read.insert(address.to_owned(), event.id);
@@ -394,7 +261,7 @@ impl Engine {
         batch
     }
 
-    /// Nothing was read yet from the exporter at `address`, and what happens after event `id` shall be.
+    /// Begins to read the exporter at `address` after the event `id`.
     pub fn begins_reading(&mut self, address: &str, id: u64) -> Batch {
         self.read.insert(address.to_owned(), id);
         Batch {
@@ -408,9 +275,10 @@ impl Engine {
         self.read.get(address).copied()
     }
 
-    /// Somebody pushes alerts. Those that can be alerts are taken, the others are returned as errors.
+    /// Takes posted alerts. Those that cannot be alerts are returned as errors.
     pub fn post(&mut self, posted: Vec<Posted>, now: Timestamp) -> (Batch, Vec<PostedError>) {
-        let (mut batch, mut errors) = (Batch::default(), Vec::new());
+        let mut batch = Batch::default();
+        let mut errors = Vec::new();
         for posted in posted {
             match posted.into_alert(now, self.router.config().resolve_timeout) {
                 Ok(alert) => batch.alerts.push(self.router.take(alert, now).clone()),
@@ -452,12 +320,12 @@ impl Engine {
         })
     }
 
-    /// The nodes that are, or will be, worked on.
+    /// Replaces the present and future maintenance of nodes.
     pub fn set_maintenance(&mut self, maintenance: Vec<Maintenance>) {
         self.router.maintenance = maintenance;
     }
 
-    /// Looks at the groups that are due and puts what has to be told into the outbox.
+    /// Flushes the groups that are due: puts their messages into the outbox.
     pub fn flush(&mut self, query: &dyn Query, now: Timestamp) -> Batch {
         let mut changes = self.router.flush(now);
         self.add_context(&mut changes.messages, query, now);
@@ -466,7 +334,8 @@ impl Engine {
         batch
     }
 
-    /// Adds what a reader of a few alerts wants to know besides. Of many at once they want to know how many.
+    /// Adds annotations such as jobs and the last hour to the first few alerts; many alerts are
+    /// summarised anyway.
     fn add_context(&self, messages: &mut [Message], query: &dyn Query, now: Timestamp) {
         let mut known: BTreeMap<Fingerprint, Vec<(String, String)>> = BTreeMap::new();
         for message in messages
@@ -507,7 +376,8 @@ impl Engine {
             .map(|view| view.rule.expr())
     }
 
-    /// The messages to hand to their channels now, once the batch is committed that marks them as being sent.
+    /// The messages to hand to their channels once the batch is committed, which marks them as
+    /// being sent.
     pub fn send_due(&mut self, now: Timestamp) -> (Vec<Row>, Batch) {
         let rows = self.outbox.due(now);
         let batch = Batch {
@@ -531,12 +401,12 @@ impl Engine {
         }
     }
 
-    /// A channel was written to and wants to be paced: see [`Outbox::pace`].
+    /// Notes a message to a channel that limits its rate: see [`Outbox::pace`].
     pub fn pace(&mut self, channel: &str, pause: Duration, now: Timestamp) {
         self.outbox.pace(channel, pause, now);
     }
 
-    /// When something may have to be done next.
+    /// When the next work is due.
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         let rules = self.groups.iter().map(|group| group.schedule.next(now));
         rules
@@ -574,7 +444,7 @@ impl Engine {
         }
     }
 
-    /// What the rules changed, without any rule being left to ask for words.
+    /// Applies the changes of rules that no longer exist.
     fn applied(&mut self, evaluation: Evaluation, now: Timestamp) -> Batch {
         self.follow(evaluation, &BTreeMap::new(), now)
     }
@@ -589,7 +459,11 @@ impl Engine {
         for transition in &evaluation.transitions {
             let fires = fired.get(&transition.fingerprint).map(|instance| {
                 let since = instance.fired_at.unwrap_or(transition.at);
-                self.alert(&instance.labels, &instance.annotations, since, now)
+                let alert = self.alert(&instance.labels, &instance.annotations, since, now);
+                Alert {
+                    began_at: Some(instance.active_at),
+                    ..alert
+                }
             });
             batch = batch.then(self.changed(transition.fingerprint, fires, transition.at));
         }
@@ -621,16 +495,18 @@ impl Engine {
         batch
     }
 
-    /// An alert fires (then it is given) or does not, which may be as before.
+    /// Notes whether an alert fires: `fires` is the alert, or `None`. Does nothing where that is as
+    /// before.
     fn changed(&mut self, fingerprint: Fingerprint, fires: Option<Alert>, at: Timestamp) -> Batch {
         let mut batch = Batch::default();
         let did_fire = self.firing.contains(&fingerprint);
         if did_fire == fires.is_some() {
             return batch;
         }
-        match fires.is_some() {
-            true => drop(self.firing.insert(fingerprint)),
-            false => drop(self.firing.remove(&fingerprint)),
+        if fires.is_some() {
+            self.firing.insert(fingerprint);
+        } else {
+            self.firing.remove(&fingerprint);
         }
         let flapping = self.flapping.entry(fingerprint).or_default();
         let verdict = flapping.change(fires.is_some(), at);
@@ -643,15 +519,17 @@ impl Engine {
                 .cloned()
         };
         match (verdict, fires) {
-            (Verdict::Tell, Some(alert)) => batch.alerts.push(self.router.take(alert, at).clone()),
-            (Verdict::Tell, None) => {
+            (FlapVerdict::Send, Some(alert)) => {
+                batch.alerts.push(self.router.take(alert, at).clone())
+            }
+            (FlapVerdict::Send, None) => {
                 if let Some(alert) = ended() {
                     batch
                         .alerts
                         .push(self.router.take(over(alert, at), at).clone());
                 }
             }
-            (Verdict::TellFlapping, fires) => {
+            (FlapVerdict::SendFlapping, fires) => {
                 if let Some(known) = fires.or_else(ended) {
                     let unsteady = unsteady(&known, at);
                     batch.alerts.push(self.router.take(unsteady, at).clone());
@@ -667,12 +545,12 @@ impl Engine {
                     }
                 }
             }
-            (Verdict::Hush, _) => {}
+            (FlapVerdict::Hold, _) => {}
         }
         batch
     }
 
-    /// Ends the flapping of alerts that have come to rest, and forgets changes that are long past.
+    /// Ends the flapping of alerts that no longer change, and forgets old changes.
     fn settle(&mut self, now: Timestamp) -> Batch {
         let mut batch = Batch::default();
         let mut restless = std::mem::take(&mut self.flapping);
@@ -693,7 +571,8 @@ impl Engine {
         batch
     }
 
-    /// The alerts to tell when one has ceased to flap: the flapping is over, and what it is now.
+    /// The alerts to send when one has stopped flapping: the end of the flapping, and the alert if
+    /// it fires.
     fn rested(&mut self, fingerprint: Fingerprint, fires: bool, now: Timestamp) -> Vec<Alert> {
         let is_about = |alert: &Alert| {
             let mut labels = alert.labels.clone();
@@ -715,6 +594,7 @@ impl Engine {
             steady.labels.remove(FLAPPING_LABEL);
             steady.annotations.remove(FLAPPING_LABEL);
             (steady.starts_at, steady.updated_at, steady.ends_at) = (now, now, None);
+            steady.began_at = None;
             alerts.push(self.router.take(steady, now).clone());
         }
         alerts
@@ -731,6 +611,7 @@ impl Engine {
             labels: labels.clone(),
             annotations: words.iter().cloned().collect(),
             starts_at: since,
+            began_at: None,
             ends_at: None,
             updated_at: now,
             generator_url: format!(
@@ -742,23 +623,22 @@ impl Engine {
         }
     }
 
-    /// Whether an alert that routing knew goes on: its rule says that it fires, or flaps.
+    /// Whether a stored alert is still active: its rule has it firing, or it flaps.
     fn is_wanted(&self, alert: &Alert, wanted: &BTreeSet<Fingerprint>) -> bool {
         let mut labels = alert.labels.clone();
         let is_flapping = labels.remove(FLAPPING_LABEL).is_some();
         let fingerprint = Fingerprint::of(&labels);
-        match is_flapping {
-            true => self
-                .flapping
-                .get(&fingerprint)
-                .is_some_and(Flapping::is_flapping),
-            false => wanted.contains(&fingerprint),
+        if !is_flapping {
+            return wanted.contains(&fingerprint);
         }
+        self.flapping
+            .get(&fingerprint)
+            .is_some_and(Flapping::is_flapping)
     }
 }
 
-/// An alert as it is after a gap in which nobody could speak of it: one of ours goes on as its rule does, one that
-/// was pushed gets the time to be pushed again.
+/// An alert after an outage of Takt: one of Takt's rules continues as its rule does, a posted one
+/// gets time to be posted again.
 fn after_gap(
     alert: Alert,
     is_ours: bool,
@@ -786,15 +666,16 @@ fn over(alert: Alert, at: Timestamp) -> Alert {
     }
 }
 
-/// The alert that says of another that it comes and goes.
+/// The alert that reports another one as flapping.
 fn unsteady(alert: &Alert, at: Timestamp) -> Alert {
     let mut unsteady = alert.clone();
     unsteady.labels.set(FLAPPING_LABEL, "true");
-    let words = "comes and goes: more than 4 changes within an hour; further ones are not told";
+    let words = "flapping: more than 4 changes within an hour; no message about further changes";
     unsteady
         .annotations
         .insert(FLAPPING_LABEL.to_owned(), words.to_owned());
     (unsteady.starts_at, unsteady.updated_at, unsteady.ends_at) = (at, at, None);
+    unsteady.began_at = None;
     unsteady
 }
 

@@ -1,11 +1,14 @@
 //! The engine as a whole, over a store in memory that can lose the process at any moment.
 
 use super::*;
+use crate::events::EventInstance;
 use crate::outbox::RowState;
 use crate::ports::{AlertStore, StoreError};
-use crate::routing::dedup::Reason;
+use crate::routing::dedup::{LogEntry, Reason};
 use crate::routing::maintenance::Maintenance;
 use crate::routing::matcher::{Matchers, parse_matchers};
+use crate::routing::{LogKey, Logged};
+use crate::state::{Closing, Transition};
 use crate::testing::{Memory, parse_series};
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -232,8 +235,8 @@ impl Takt {
         self.samples.write(&[sample]).unwrap();
     }
 
-    /// One second: evaluate, flush, send. With `lost_after` the process is lost behind that step: 0 before the first
-    /// commit, 1 behind it, and so on.
+    /// One second: evaluate, flush, send. With `lost_after` the process is lost behind that step: 0
+    /// before the first commit, 1 behind it, and so on.
     fn second(&mut self, lost_after: Option<usize>) {
         self.now = self.now.plus(Duration::from_secs(1));
         let now = self.now;
@@ -254,7 +257,8 @@ impl Takt {
                     let mut answered = Batch::default();
                     for row in rows {
                         self.delivered.push((row.id, row.channel.clone()));
-                        // Lost between the channel's answer and its commit: delivered, and nobody knows.
+                        // Lost between the channel's answer and its commit: delivered, and nobody
+                        // knows.
                         if lost_after == Some(3) {
                             return self.restart();
                         }
@@ -665,9 +669,10 @@ fn chaos() -> impl Strategy<Value = Chaos> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Whatever breaks, is silenced or is explained, and wherever the process is lost: a channel that wants ends is
-    /// told of each alert's beginning and end alternately, and when all is well it has been told so. Every message is
-    /// delivered at least once, and twice only where the process was lost before the answer was committed.
+    /// Whatever breaks, is silenced or is explained, and wherever the process is lost: a channel
+    /// that wants ends is told of each alert's beginning and end alternately, and when all is well
+    /// it has been told so. Every message is delivered at least once, and twice only where the
+    /// process was lost before the answer was committed.
     #[test]
     fn every_announced_episode_has_exactly_one_end(moves in proptest::collection::vec(chaos(), 1..40)) {
         let mut takt = Takt::new();
@@ -723,7 +728,8 @@ proptest! {
         let mut last: BTreeMap<String, Status> = BTreeMap::new();
         for (status, labels) in takt.told(SLACK) {
             let before = last.insert(labels.clone(), status);
-            // A group that tells of another alert, or repeats itself, names what fires again; an end comes once.
+            // A group that tells of another alert, or repeats itself, names what fires again; an
+            // end comes once.
             prop_assert!(status == Status::Firing || before == Some(Status::Firing), "an end without a beginning: {}", labels);
         }
         for (labels, status) in &last {
@@ -791,4 +797,156 @@ fn ten_thousand_firing_alerts() {
         );
         assert_eq!((report.groups, report.failures.len()), (1, 0));
     }
+}
+
+fn closing() -> Closing {
+    Closing {
+        by: "ada".to_owned(),
+        comment: "reseated the card".to_owned(),
+    }
+}
+
+impl Takt {
+    fn close(&mut self, matchers: &str) -> usize {
+        let matchers = Matchers(parse_matchers(matchers).unwrap());
+        let (closed, batch) = self.engine.close(&matchers, &closing(), self.now);
+        self.commit(&batch);
+        closed.len()
+    }
+
+    fn fall_off_the_bus(&mut self) {
+        let labels = [("node", "g01"), ("uuid", "GPU-1"), ("xid", "79")];
+        let event = Event {
+            id: u64::try_from(self.now.0).unwrap(),
+            at: self.now,
+            kind: takt_model::EventKind::Xid,
+            labels: labels.into_iter().collect(),
+            message: "NVRM: Xid (PCI:0000:01:00): 79".to_owned(),
+        };
+        let batch = self.engine.event(&event, self.now);
+        self.commit(&batch);
+    }
+
+    fn ends_and_beginnings(&self) -> Vec<Status> {
+        let told = self.told(SLACK).into_iter();
+        told.map(|(status, _)| status).collect()
+    }
+}
+
+#[test]
+fn an_event_that_never_ends_is_closed_by_hand_with_who_and_why() {
+    use Status::{Firing, Resolved};
+    let mut takt = Takt::new();
+    takt.fall_off_the_bus();
+    takt.seconds(40);
+    assert_eq!(takt.close("node=g02"), 0, "another node");
+    assert_eq!(takt.close("alertname=GpuXid,node=g01"), 1);
+    assert_eq!(takt.close("alertname=GpuXid,node=g01"), 0, "it is closed");
+    takt.seconds(70);
+    assert_eq!(takt.ends_and_beginnings(), [Firing, Resolved]);
+    {
+        let tables = takt.disk.0.borrow();
+        let last = tables.transitions.last().unwrap();
+        assert_eq!((last.from, last.to), (State::Firing, State::Inactive));
+        assert_eq!(last.closing, Some(closing()));
+        let told = tables.outbox.values().next_back().unwrap();
+        let words = &told.message.alerts[0].annotations[CLOSED];
+        assert_eq!(words, "by ada: reseated the card");
+    }
+    takt.restart();
+    takt.seconds(70);
+    assert_eq!(takt.ends_and_beginnings().len(), 2, "closed for good");
+    takt.fall_off_the_bus();
+    takt.seconds(40);
+    assert_eq!(takt.ends_and_beginnings(), [Firing, Resolved, Firing]);
+}
+
+#[test]
+fn a_closed_alert_stays_closed_until_its_condition_was_false() {
+    use Status::{Firing, Resolved};
+    let mut takt = Takt::new();
+    takt.set("hot{node=\"g01\"}", 95.0);
+    takt.seconds(60);
+    assert_eq!(takt.close("alertname=Hot"), 1);
+    takt.seconds(70);
+    takt.restart();
+    takt.seconds(70);
+    assert_eq!(takt.ends_and_beginnings(), [Firing, Resolved]);
+    takt.set("hot{node=\"g01\"}", 60.0);
+    takt.seconds(30);
+    takt.set("hot{node=\"g01\"}", 95.0);
+    takt.seconds(70);
+    assert_eq!(takt.ends_and_beginnings(), [Firing, Resolved, Firing]);
+}
+
+#[test]
+fn a_posted_alert_can_be_closed() {
+    let mut takt = Takt::new();
+    let posted = Posted {
+        labels: [("alertname", "Foreign")].into_iter().collect(),
+        ends_at: Some(at(100_000)),
+        ..Posted::default()
+    };
+    let batch = takt.engine.post(vec![posted], takt.now).0;
+    takt.commit(&batch);
+    takt.seconds(40);
+    assert_eq!(takt.close("alertname=Foreign"), 1);
+    takt.seconds(70);
+    assert_eq!(
+        takt.ends_and_beginnings(),
+        [Status::Firing, Status::Resolved]
+    );
+    let tables = takt.disk.0.borrow();
+    let last = tables.transitions.last().unwrap();
+    assert_eq!(
+        (&*last.rule.0, last.reason),
+        ("posted", crate::state::Reason::Closed)
+    );
+}
+
+#[test]
+fn the_end_of_a_page_does_not_wait_for_the_group() {
+    let mut takt = Takt::new();
+    takt.set("up{node=\"g01\"}", 0.0);
+    takt.seconds(20);
+    takt.set("up{node=\"g01\"}", 1.0);
+    let back = takt.now.whole_seconds();
+    takt.seconds(20);
+    let reasons = takt.reasons(SLACK);
+    assert_eq!(reasons.len(), 2, "{reasons:?}");
+    let (end, reason) = reasons[1];
+    assert_eq!(reason, Reason::Resolved);
+    assert!(end <= back + 16, "{end} and {back}: one evaluation later");
+}
+
+#[test]
+fn a_consequence_that_outlives_its_cause_by_seconds_is_not_sent() {
+    let mut takt = Takt::new();
+    takt.set("up{node=\"g01\"}", 0.0);
+    takt.set("up{node=\"g02\"}", 0.0);
+    takt.seconds(20);
+    takt.set("hot{node=\"g01\"}", 95.0);
+    takt.set("hot{node=\"g02\"}", 95.0);
+    takt.seconds(50);
+    takt.set("up{node=\"g01\"}", 1.0);
+    takt.set("up{node=\"g02\"}", 1.0);
+    takt.seconds(40);
+    takt.set("hot{node=\"g01\"}", 60.0);
+    takt.seconds(100);
+    let fired: Vec<String> = takt
+        .told(SLACK)
+        .into_iter()
+        .filter(|(status, labels)| *status == Status::Firing && labels.contains("Hot"))
+        .map(|(_, labels)| labels)
+        .collect();
+    assert!(
+        fired.iter().all(|labels| labels.contains("g02")) && !fired.is_empty(),
+        "g02 is hot for another reason: {fired:?}"
+    );
+    takt.set("hot{node=\"g02\"}", 60.0);
+    takt.seconds(200);
+    assert!(
+        takt.disk.0.borrow().alerts.is_empty(),
+        "nothing is left behind"
+    );
 }

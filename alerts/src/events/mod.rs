@@ -1,11 +1,11 @@
-//! Alerts that begin with an event: a line of the kernel, not a sample. They fire when the event arrives and end when
-//! their time is over or a PromQL condition says so.
+//! Alerts that begin with an event, such as a line of the kernel log. They fire when the event
+//! arrives and end after a fixed time or by a PromQL expression.
 
 mod read;
 mod run;
 pub mod xid;
 
-pub use run::{Change, EventInstance, EventRun, Seen};
+pub use run::{Change, EventBurst, EventInstance, EventRun};
 
 use crate::routing::matcher::Matchers;
 use crate::template::Template;
@@ -31,22 +31,22 @@ pub struct EventGroup {
     pub rules: Vec<EventRule>,
 }
 
-/// A rule that raises an alert when something happens.
+/// A rule that raises an alert for matching events.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventRule {
     /// The alert's name.
     pub name: String,
-    /// What has to happen: one of these.
-    pub when: Vec<When>,
-    /// The labels that tell one alert from another; all labels of the event if empty.
+    /// The events that it matches: any of these.
+    pub when: Vec<EventPattern>,
+    /// The labels of the event that identify the alert; all of them if empty.
     pub by: Vec<String>,
-    /// How often it has to happen.
-    pub repeat: Repeat,
-    /// What ends the alert.
-    pub ends: Ends,
+    /// How many events it takes.
+    pub repeat: RepeatCount,
+    /// The end of the alert.
+    pub ends: EndCondition,
     /// Labels that every alert of the rule gets.
     pub labels: Vec<(String, Template)>,
-    /// Words for people.
+    /// Annotations.
     pub annotations: Vec<(String, Template)>,
     /// The line of the file it begins on.
     pub line: usize,
@@ -54,7 +54,7 @@ pub struct EventRule {
 
 /// Events of one kind.
 #[derive(Debug, Clone, PartialEq)]
-pub struct When {
+pub struct EventPattern {
     /// The kind.
     pub kind: EventKind,
     /// The XIDs, any if empty.
@@ -63,28 +63,28 @@ pub struct When {
     pub class: Vec<String>,
     /// Conditions on the event's labels.
     pub matchers: Matchers,
-    /// What is one burst of these, where that is not what the rule's `repeat` says: some come again and again until
-    /// somebody acts.
+    /// The length of a burst of these events, if it differs from that of the rule's `repeat`: some
+    /// events repeat until somebody acts.
     pub burst: Option<Duration>,
 }
 
-/// How often something has to happen.
+/// How many events a rule needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Repeat {
-    /// As often as this,
+pub struct RepeatCount {
+    /// The number of events.
     pub times: usize,
-    /// within this time;
+    /// The time within which they have to happen.
     pub within: Duration,
-    /// what happens within this time of what was counted last is the same burst and not counted;
+    /// An event within this time after the last one belongs to the same burst, which counts once.
     pub burst: Duration,
-    /// and only different values of this label count, if it is given.
+    /// Count different values of this label instead of bursts.
     pub distinct: Option<String>,
 }
 
-/// What ends an alert.
+/// The end of an alert.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ends {
-    /// That much time after the last event.
+pub enum EndCondition {
+    /// This time after the last event.
     After(Duration),
     /// A PromQL expression that gives a series whose labels do not contradict those of the alert.
     Until(String),

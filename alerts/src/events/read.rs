@@ -1,7 +1,7 @@
 //! From the text of an event rule file to its rules.
 
 use super::xid::{XidTable, numbers};
-use super::{Ends, EventFile, EventGroup, EventRule, Repeat, When};
+use super::{EndCondition, EventFile, EventGroup, EventPattern, EventRule, RepeatCount};
 use crate::ports::Query;
 use crate::routing::matcher::{Matchers, parse_matchers};
 use crate::rules::templates;
@@ -13,7 +13,7 @@ use serde::de::value::{Error as NameError, StrDeserializer};
 use std::time::Duration;
 use takt_model::EventKind;
 
-/// How long an alert is held where its rule does not say.
+/// How long an alert is held if its rule has neither `hold` nor `until`.
 const HOLD: Duration = Duration::from_secs(3600);
 
 const RULE_KEYS: &[&str] = &[
@@ -28,7 +28,7 @@ const RULE_KEYS: &[&str] = &[
 ];
 
 impl EventFile {
-    /// Reads the text of the file called `name`; `xids` says which classes there are.
+    /// Reads the text of the file called `name`; `xids` has the known classes.
     ///
     /// # Errors
     /// At the first mistake.
@@ -45,13 +45,13 @@ impl EventFile {
         })
     }
 
-    /// Has every end condition checked by who will evaluate it.
+    /// Checks every end condition with `query`.
     ///
     /// # Errors
     /// At the first that cannot be evaluated.
     pub fn check(&self, query: &dyn Query) -> Result<(), Mistake> {
         for rule in self.groups.iter().flat_map(|group| &group.rules) {
-            if let Ends::Until(expr) = &rule.ends {
+            if let EndCondition::Until(expr) = &rule.ends {
                 let wrong = |error| {
                     Mistake::new(rule.line, format!("{error}"))
                         .within(format!("rule `{}`", rule.name))
@@ -65,7 +65,8 @@ impl EventFile {
     }
 }
 
-/// Templates that work on an alert without labels: an event brings the labels that it has, and no database.
+/// Templates that also work without labels: an event need not have all of them, and there is no
+/// database.
 fn rehearsed(node: &Node, are_labels: bool) -> Result<Vec<(String, Template)>, Mistake> {
     let all = templates(node, are_labels)?;
     for (name, template) in &all {
@@ -108,23 +109,21 @@ fn rule(node: &Node, xids: &XidTable) -> Result<EventRule, Mistake> {
             return Err(node.mistake("`when` is empty: the rule would never fire"));
         }
         if fields.get("repeat").is_none() && when.iter().any(|when| when.burst.is_some()) {
-            return Err(node.mistake(
-                "`burst` says what is counted once, and without `repeat` nothing is counted",
-            ));
+            return Err(node.mistake("`burst` needs `repeat`: without `repeat` nothing is counted"));
         }
         let ends = match (fields.get("hold"), fields.get("until")) {
             (Some(_), Some(_)) => {
                 return Err(node.mistake("an alert ends after `hold` or at `until`, not both"));
             }
-            (Some(hold), None) => Ends::After(hold.duration()?),
-            (None, Some(until)) => Ends::Until(until.text()?.to_owned()),
-            (None, None) => Ends::After(HOLD),
+            (Some(hold), None) => EndCondition::After(hold.duration()?),
+            (None, Some(until)) => EndCondition::Until(until.text()?.to_owned()),
+            (None, None) => EndCondition::After(HOLD),
         };
         Ok(EventRule {
             name: name.clone(),
             when,
             by: fields.or_default("by", Node::texts)?,
-            repeat: fields.optional("repeat", repeat)?.unwrap_or(Repeat {
+            repeat: fields.optional("repeat", repeat)?.unwrap_or(RepeatCount {
                 times: 1,
                 within: Duration::ZERO,
                 burst: Duration::ZERO,
@@ -139,16 +138,15 @@ fn rule(node: &Node, xids: &XidTable) -> Result<EventRule, Mistake> {
     read().map_err(|mistake| mistake.within(format!("rule `{name}`")))
 }
 
-fn read_when(node: &Node, xids: &XidTable) -> Result<When, Mistake> {
+fn read_when(node: &Node, xids: &XidTable) -> Result<EventPattern, Mistake> {
     let fields = node.fields(&["kind", "xid", "class", "match", "burst"])?;
     let kind = fields.require("kind")?;
     let burst = fields.optional("burst", Node::duration)?;
-    let (xid, class, matchers) = (Vec::new(), Vec::new(), Matchers::default());
-    let mut when = When {
+    let mut when = EventPattern {
         kind: event_kind(kind)?,
-        xid,
-        class,
-        matchers,
+        xid: Vec::new(),
+        class: Vec::new(),
+        matchers: Matchers::default(),
         burst,
     };
     for item in fields.or_default("xid", Node::list)? {
@@ -176,17 +174,17 @@ fn read_when(node: &Node, xids: &XidTable) -> Result<When, Mistake> {
     Ok(when)
 }
 
-/// The kind of that name: the word that events carry on the wire.
+/// The kind of event with that name.
 fn event_kind(node: &Node) -> Result<EventKind, Mistake> {
     let name = node.text()?;
     let word: StrDeserializer<'_, NameError> = name.into_deserializer();
     EventKind::deserialize(word).map_err(|error| node.mistake(format!("no kind of event: {error}")))
 }
 
-fn repeat(node: &Node) -> Result<Repeat, Mistake> {
+fn repeat(node: &Node) -> Result<RepeatCount, Mistake> {
     let fields = node.fields(&["times", "within", "burst", "distinct"])?;
     let times = fields.require("times")?;
-    let repeat = Repeat {
+    let repeat = RepeatCount {
         times: times.number()?,
         within: fields.require("within")?.duration()?,
         burst: fields.or_default("burst", Node::duration)?,

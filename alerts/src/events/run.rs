@@ -1,19 +1,24 @@
-//! The alerts that events raised, and what ends them.
+//! The alerts of event rules: counted, raised, ended.
 
 use super::xid::XidTable;
-use super::{Ends, EventFile, EventRule, Repeat, When};
+use super::{EndCondition, EventFile, EventPattern, EventRule, RepeatCount};
 use crate::fingerprint::Fingerprint;
 use crate::ports::Query;
 use crate::rules::ALERT_NAME;
-use crate::state::{EvalError, Reason, RuleKey, State, Transition, elapsed};
+use crate::state::{Closing, EvalError, Reason, RuleKey, State, Transition, elapsed};
 use crate::template::Context;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use takt_model::{Event, EventKind, Labels, METRIC_NAME, Timestamp};
+use takt_model::{Event, EventKind, Labels, METRIC_NAME, Timestamp, pci};
 
 /// How many bursts of one alert are remembered at most; the oldest are forgotten first.
 pub(super) const SEEN_MAX: usize = 64;
+
+/// How long after an event its end condition is ignored: until then the newest samples may be older
+/// than the event, and still show a GPU that has just been lost as present. Four readings and
+/// scrapes at the default intervals.
+const UNTIL_GRACE: Duration = Duration::from_secs(60);
 
 /// How many lines of the kernel a message carries.
 const LINES_MAX: usize = 5;
@@ -23,33 +28,33 @@ const KERNEL_LINES: &str = "kernel_lines";
 
 /// One burst of events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct EventBurst {
     /// When it began.
     pub at: Timestamp,
-    /// The value of the label that tells counted events apart.
+    /// The value of the rule's `distinct` label.
     pub distinct: String,
 }
 
 /// One alert of an event rule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EventInstance {
-    /// The labels the rule tells alerts apart by, then the rule's labels, then `alertname`.
+    /// The labels by which the rule identifies alerts, then the rule's labels, then `alertname`.
     pub labels: Labels,
-    /// Words for people, of the last event.
+    /// Annotations of the last event.
     pub annotations: Vec<(String, String)>,
-    /// Since when it fires; nothing while it has not happened often enough.
+    /// Since when it fires; `None` while there were too few events.
     pub fired_at: Option<Timestamp>,
     /// The last event.
     pub last_at: Timestamp,
-    /// What was counted.
-    pub seen: Vec<Seen>,
+    /// The counted bursts.
+    pub seen: Vec<EventBurst>,
     /// The last lines of the kernel.
     pub lines: Vec<String>,
 }
 
 impl EventInstance {
-    /// How often it happened, as its rule counts.
-    fn count(&self, repeat: &Repeat, now: Timestamp) -> usize {
+    /// The number of events, as the rule counts them.
+    fn count(&self, repeat: &RepeatCount, now: Timestamp) -> usize {
         let since = now.minus(repeat.within);
         let counted = self
             .seen
@@ -79,12 +84,12 @@ struct RuleRun {
     instances: BTreeMap<Fingerprint, EventInstance>,
 }
 
-/// What events or the time changed.
+/// Changes by an event or by time.
 #[derive(Debug, Default)]
 pub struct Change {
-    /// Steps in the alerts' lives.
+    /// State changes.
     pub transitions: Vec<Transition>,
-    /// Alerts whose counts or words changed, to be stored.
+    /// Alerts with new counts or annotations, to be stored.
     pub touched: Vec<(RuleKey, EventInstance)>,
     /// Alerts to forget.
     pub forgotten: Vec<(RuleKey, Fingerprint)>,
@@ -93,7 +98,7 @@ pub struct Change {
 }
 
 impl EventRun {
-    /// The rules of all files, nothing having happened.
+    /// The rules of all files, without alerts.
     pub fn new(files: &[EventFile], xids: XidTable) -> Self {
         let rules = files
             .iter()
@@ -111,7 +116,7 @@ impl EventRun {
         }
     }
 
-    /// Takes back what was stored; `false` where no rule wants it.
+    /// Restores a stored alert; `false` where it belongs to no rule.
     pub fn restore(&mut self, key: &RuleKey, instance: EventInstance) -> bool {
         let Some(run) = self.rules.iter_mut().find(|run| run.key == *key) else {
             return false;
@@ -121,7 +126,7 @@ impl EventRun {
         true
     }
 
-    /// All alerts, those that have not happened often enough among them.
+    /// All alerts, including those with too few events.
     pub fn iter(&self) -> impl Iterator<Item = (&RuleKey, Fingerprint, &EventInstance)> {
         self.rules.iter().flat_map(|run| {
             run.instances
@@ -139,7 +144,7 @@ impl EventRun {
             .get(&fingerprint)
     }
 
-    /// Something happened. Its labels are to say where, and whose job was there.
+    /// Counts an event. Its labels name the place, and the job and user there.
     pub fn event(
         &mut self,
         event: &Event,
@@ -170,12 +175,12 @@ impl EventRun {
         change
     }
 
-    /// Time has passed: ends what is over.
+    /// Ends the alerts whose end has come.
     pub fn tick(&mut self, query: &dyn Query, now: Timestamp) -> Change {
         let mut change = Change::default();
         for run in &mut self.rules {
             let until = match &run.rule.ends {
-                Ends::Until(expr)
+                EndCondition::Until(expr)
                     if run
                         .instances
                         .values()
@@ -191,16 +196,21 @@ impl EventRun {
                 }
                 _ => Vec::new(),
             };
-            let (key, rule) = (&run.key, &run.rule);
+            let key = &run.key;
+            let rule = &run.rule;
             run.instances.retain(|fingerprint, instance| {
                 let is_over = match (&rule.ends, instance.fired_at) {
-                    // An expression looks at samples, which come later than the event that they may deny.
-                    (Ends::Until(_), Some(_)) if instance.last_at >= now => false,
-                    (Ends::Until(_), Some(_)) => until
+                    (EndCondition::Until(_), Some(_))
+                        if elapsed(instance.last_at, now) < UNTIL_GRACE =>
+                    {
+                        false
+                    }
+                    (EndCondition::Until(_), Some(_)) => until
                         .iter()
                         .any(|(labels, _)| agree(labels, &instance.labels)),
-                    // An event that was read late, after an outage for instance, has to be told all the same.
-                    (Ends::After(hold), Some(fired)) => {
+                    // An event that was read late, for instance after an outage, is held from then
+                    // on.
+                    (EndCondition::After(hold), Some(fired)) => {
                         elapsed(instance.last_at.max(fired), now) >= *hold
                     }
                     (_, None) => false,
@@ -231,7 +241,39 @@ impl EventRun {
         change
     }
 
-    /// The event's labels with what is known of its XID, and the XID's class.
+    /// Closes one alert by hand; the change is empty where it does not fire.
+    pub fn close(&mut self, fingerprint: Fingerprint, closing: &Closing, now: Timestamp) -> Change {
+        let mut change = Change::default();
+        for run in &mut self.rules {
+            let Some(instance) = run.instances.get_mut(&fingerprint) else {
+                continue;
+            };
+            if instance.fired_at.is_none() {
+                continue;
+            }
+            let closed = Transition {
+                reason: Reason::Closed,
+                closing: Some(closing.clone()),
+                ..transition(
+                    &run.key,
+                    fingerprint,
+                    instance,
+                    &run.rule,
+                    State::Firing,
+                    State::Inactive,
+                    now,
+                )
+            };
+            change.transitions.push(closed);
+            instance.fired_at = None;
+            // Its events count no longer: the next one begins a new episode.
+            instance.seen.clear();
+            change.touched.push((run.key.clone(), instance.clone()));
+        }
+        change
+    }
+
+    /// The event's labels with the XID's entry in the table, and the XID's class.
     fn described(&self, event: &Event) -> (Labels, String) {
         let mut labels = event.labels.clone();
         let xid = labels
@@ -249,7 +291,7 @@ impl EventRun {
     }
 }
 
-impl When {
+impl EventPattern {
     fn accepts(&self, event: &Event, class: &str) -> bool {
         let xid: Option<u32> = event.labels.get("xid").and_then(|xid| xid.parse().ok());
         self.kind == event.kind
@@ -279,14 +321,11 @@ impl RuleRun {
             query: None,
             at: event.at,
         };
-        let mut labels: Labels = match rule.by.is_empty() {
-            true => event.labels.clone(),
-            false => event
-                .labels
-                .iter()
-                .filter(|(name, _)| rule.by.iter().any(|by| by == name))
-                .collect(),
-        };
+        let mut labels: Labels = event
+            .labels
+            .iter()
+            .filter(|(name, _)| rule.by.is_empty() || rule.by.iter().any(|by| by == name))
+            .collect();
         for (name, template) in &rule.labels {
             labels.set(name, &template.expand_or_explain(&context(1.0)));
         }
@@ -314,7 +353,7 @@ impl RuleRun {
             is_near && seen.distinct == distinct
         });
         if !is_same_burst {
-            instance.seen.push(Seen {
+            instance.seen.push(EventBurst {
                 at: event.at,
                 distinct: distinct.to_owned(),
             });
@@ -376,15 +415,25 @@ fn transition(
         } else {
             Reason::EventOver
         },
+        closing: None,
     }
 }
 
-/// Whether no label that both have differs, and at least one is shared.
+/// Whether the labels that a series and an alert share have equal values, and they share at least
+/// one. A series without labels agrees with every alert. PCI addresses are equal in every spelling:
+/// exporters of earlier versions publish NVML's.
 fn agree(series: &Labels, alert: &Labels) -> bool {
+    let is_equal = |name: &str, value: &str, other: &str| {
+        if name == pci::BUS_ID {
+            pci::is_same(value, other)
+        } else {
+            value == other
+        }
+    };
     let mut shared = series
         .iter()
         .filter(|(name, _)| *name != METRIC_NAME)
-        .filter_map(|(name, value)| alert.get(name).map(|other| other == value));
+        .filter_map(|(name, value)| Some(is_equal(name, value, alert.get(name)?)));
     let mut any = false;
     let all = shared.all(|equal| {
         any = true;
@@ -397,6 +446,41 @@ fn agree(series: &Labels, alert: &Labels) -> bool {
 mod tests {
     use super::*;
     use crate::testing::Memory;
+
+    #[test]
+    fn a_sample_from_before_the_event_does_not_end_its_alert() {
+        let text = "groups: [{name: g, rules: [{alert: A, when: [{kind: gpu_lost}], by: [node], until: up == 1}]}]";
+        let file = EventFile::read("a.events.yml", text, XidTable::shipped()).unwrap();
+        let mut run = EventRun::new(&[file], XidTable::shipped().clone());
+        let samples = Memory::default();
+        samples.load(Duration::from_secs(15), "up{node=g01}", "1 0 0 0 0 0 1");
+        let at = Timestamp::from_seconds;
+        let event = Event {
+            id: 1,
+            at: at(5),
+            kind: EventKind::GpuLost,
+            labels: [("node", "g01")].into_iter().collect(),
+            message: String::new(),
+        };
+        run.event(&event, &Labels::new(), "", at(5));
+        let ended = (6..120).find(|now| !run.tick(&samples, at(*now)).transitions.is_empty());
+        assert_eq!(ended, Some(90), "the first sample of the returned GPU");
+    }
+
+    #[test]
+    fn an_address_ends_its_alert_in_every_spelling() {
+        let alert: Labels = [("node", "g01"), ("pci_bus_id", "0000:01:00.0")]
+            .into_iter()
+            .collect();
+        let series = |address: &'static str| -> Labels {
+            [("node", "g01"), ("pci_bus_id", address)]
+                .into_iter()
+                .collect()
+        };
+        assert!(agree(&series("0000:01:00.0"), &alert));
+        assert!(agree(&series("00000000:01:00.0"), &alert), "NVML's form");
+        assert!(!agree(&series("00000000:21:00.0"), &alert), "another GPU");
+    }
 
     #[test]
     fn what_is_read_late_is_held_from_then_on() {

@@ -1,23 +1,24 @@
-//! What an XID means and what to do about it. The table is a file, so that sites can change it.
+//! The meaning of each XID and the action to take. The table is a file, so that sites can change
+//! it.
 
 use crate::yaml::Mistake;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// What is known of one XID.
+/// One XID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Xid {
     /// NVIDIA's immediate action: `reset_gpu`, `restart_app`, `ignore`, …
     pub class: String,
-    /// Who has to know: `critical`, `warning`, `info` or `user`.
+    /// Severity: `critical`, `warning`, `info` or `user`.
     pub severity: String,
-    /// What happened.
+    /// Its meaning.
     pub meaning: String,
-    /// What to do.
+    /// The action to take.
     pub action: String,
 }
 
-/// All XIDs that are known.
+/// The known XIDs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XidTable(BTreeMap<u32, Xid>);
 
@@ -42,7 +43,7 @@ impl XidTable {
         Ok(Self(table))
     }
 
-    /// What is known of an XID. One that nobody has described asks for support.
+    /// The entry of an XID. The entry for an unlisted XID recommends the vendor's support.
     pub fn get(&self, xid: u32) -> Xid {
         self.0.get(&xid).cloned().unwrap_or_else(|| Xid {
             class: "contact_support".to_owned(),

@@ -1,12 +1,13 @@
-//! `http_config` of an Alertmanager configuration, and the secrets and addresses in it.
+//! `http_config` of an Alertmanager configuration, and the secrets and URLs in it.
 //!
-//! What stands beside each other and cannot both hold is a mistake, as in Alertmanager; what we do not do (proxies,
-//! OAuth, own certificates) is an unknown key.
+//! Every key works or is refused by name. Keys that exclude each other are mistakes, as in
+//! Alertmanager.
 
+use super::http::{HttpOptions, ProxyPolicy};
 use crate::yaml::{Fields, Mistake, Node};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use reqwest::Url;
+use reqwest::{Url, tls};
 use std::path::Path;
 
 const KEYS: &[&str] = &[
@@ -14,14 +15,34 @@ const KEYS: &[&str] = &[
     "basic_auth",
     "bearer_token",
     "bearer_token_file",
-    "follow_redirects",
     "enable_http2",
+    "follow_redirects",
+    "http_headers",
+    "no_proxy",
+    "oauth2",
+    "proxy_connect_header",
+    "proxy_from_environment",
+    "proxy_url",
+    "tls_config",
 ];
 
-/// The value of `key`, or what is in the file that `key_file` names; `base` is the folder that files are relative to.
+const TLS_KEYS: &[&str] = &[
+    "ca",
+    "ca_file",
+    "cert",
+    "cert_file",
+    "insecure_skip_verify",
+    "key",
+    "key_file",
+    "max_version",
+    "min_version",
+    "server_name",
+];
+
+/// The value of `key`, or the content of the file that `key_file` names, relative to `base`.
 ///
 /// # Errors
-/// Where both are given, or the file cannot be read.
+/// If both are given, or the file cannot be read.
 pub(super) fn given(node: &Node, key: &str, base: &Path) -> Result<Option<String>, Mistake> {
     match one_of(node, key)? {
         (Some(value), _) => value.text().map(|text| Some(text.to_owned())),
@@ -37,10 +58,10 @@ pub(super) fn given(node: &Node, key: &str, base: &Path) -> Result<Option<String
     }
 }
 
-/// The settings `key` and `key_file`, of which one can be given.
+/// The settings `key` and `key_file`; at most one of them can be given.
 ///
 /// # Errors
-/// Where both are.
+/// If both are given.
 pub(super) fn one_of<'n>(
     node: &'n Node,
     key: &str,
@@ -55,26 +76,160 @@ pub(super) fn one_of<'n>(
     }
 }
 
-/// The header `Authorization` that is asked for, if one is.
+/// The client settings that an `http_config` asks for.
 ///
 /// # Errors
-/// At what cannot be, or cannot be together.
-pub(super) fn authorization(http: &Node, base: &Path) -> Result<Option<String>, Mistake> {
+/// At the first invalid or unsupported key.
+pub(super) fn http_options(http: &Node, base: &Path) -> Result<HttpOptions, Mistake> {
     let fields: Fields<'_> = http.fields(KEYS)?;
-    for switch in ["follow_redirects", "enable_http2"] {
-        fields.optional(switch, Node::boolean)?;
+    // HTTP/1.1 is all that Takt speaks; the switch permits HTTP/2, it does not demand it.
+    fields.optional("enable_http2", Node::boolean)?;
+    if let Some(node) = fields.get("oauth2") {
+        return Err(node.mistake(
+            "`oauth2` is not supported; use `authorization` with a token from a file, or a proxy \
+             that adds the token",
+        ));
     }
+    let mut options = HttpOptions {
+        authorization: authorization(http, &fields, base)?,
+        headers: fields
+            .optional("http_headers", |node| http_headers(node, base))?
+            .unwrap_or_default(),
+        proxy: proxy(&fields)?,
+        follows_redirects: fields.or_default("follow_redirects", Node::boolean)?,
+        ..HttpOptions::default()
+    };
+    fields.optional("tls_config", |node| tls_config(node, base, &mut options))?;
+    Ok(options)
+}
+
+/// `http_headers`: names with `values`, `secrets` and `files`.
+fn http_headers(node: &Node, base: &Path) -> Result<Vec<(String, String)>, Mistake> {
+    let mut headers = Vec::new();
+    for (name, node) in node.pairs()? {
+        let fields = node.fields(&["values", "secrets", "files"])?;
+        for key in ["values", "secrets"] {
+            for value in fields.or_default(key, Node::texts)? {
+                headers.push((name.to_owned(), value));
+            }
+        }
+        for file in fields.or_default("files", Node::texts)? {
+            let path = base.join(file);
+            let text = std::fs::read_to_string(&path).map_err(|error| {
+                node.mistake(format!("cannot read {}: {error}", path.display()))
+            })?;
+            headers.push((name.to_owned(), text.trim().to_owned()));
+        }
+    }
+    Ok(headers)
+}
+
+fn proxy(fields: &Fields<'_>) -> Result<ProxyPolicy, Mistake> {
+    let text = |node: &Node| node.text().map(str::to_owned);
+    let url = fields.get("proxy_url").filter(|node| node.text() != Ok(""));
+    let except = fields.get("no_proxy").filter(|node| node.text() != Ok(""));
+    let headers = fields.get("proxy_connect_header");
+    let from_environment = fields.optional("proxy_from_environment", Node::boolean)?;
+    match (url, from_environment) {
+        (Some(node), Some(true)) => {
+            Err(node.mistake("`proxy_url` and `proxy_from_environment` exclude each other"))
+        }
+        (Some(node), _) => {
+            let headers = headers.map(http_connect_headers).transpose()?;
+            Ok(ProxyPolicy::Url {
+                url: proxy_address(node)?,
+                except: except.map(text).transpose()?.unwrap_or_default(),
+                headers: headers.unwrap_or_default(),
+            })
+        }
+        (None, environment) => {
+            let needs_proxy = [("no_proxy", except), ("proxy_connect_header", headers)];
+            if let Some((key, node)) = needs_proxy
+                .into_iter()
+                .find_map(|(key, node)| node.map(|node| (key, node)))
+            {
+                return Err(node.mistake(format!("`{key}` needs `proxy_url`")));
+            }
+            // Alertmanager's default is false; Takt's is the environment, for every channel alike.
+            Ok(match environment {
+                Some(false) => ProxyPolicy::Direct,
+                Some(true) | None => ProxyPolicy::Environment,
+            })
+        }
+    }
+}
+
+/// `proxy_connect_header`: names with a list of values each.
+fn http_connect_headers(node: &Node) -> Result<Vec<(String, String)>, Mistake> {
+    let mut headers = Vec::new();
+    for (name, values) in node.pairs()? {
+        let values = values.texts()?;
+        headers.extend(values.into_iter().map(|value| (name.to_owned(), value)));
+    }
+    Ok(headers)
+}
+
+fn proxy_address(node: &Node) -> Result<String, Mistake> {
+    let text = node.text()?;
+    let is_http = Url::parse(text)
+        .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    if is_http {
+        Ok(text.to_owned())
+    } else {
+        // The URL may contain a password.
+        Err(node.mistake("expected a proxy such as http://proxy.example:3128"))
+    }
+}
+
+fn tls_config(node: &Node, base: &Path, options: &mut HttpOptions) -> Result<(), Mistake> {
+    let fields = node.fields(TLS_KEYS)?;
+    if fields.or_default("insecure_skip_verify", Node::boolean)? {
+        return Err(
+            node.mistake("takt always checks certificates; name the authority in `ca_file`")
+        );
+    }
+    if let Some(name) = fields.get("server_name") {
+        return Err(name.mistake(
+            "`server_name` is not supported; use the name in the certificate in the URL",
+        ));
+    }
+    options.authorities = given(node, "ca", base)?.map(String::into_bytes);
+    options.identity = match (given(node, "cert", base)?, given(node, "key", base)?) {
+        (Some(certificate), Some(key)) => Some(format!("{certificate}\n{key}\n").into_bytes()),
+        (None, None) => None,
+        _ => return Err(node.mistake("a client certificate needs both `cert` and `key`")),
+    };
+    options.min_tls_version = fields.optional("min_version", tls_version)?.flatten();
+    options.max_tls_version = fields.optional("max_version", |node| {
+        tls_version(node)?.map_or_else(|| Err(node.mistake("takt speaks TLS 1.2 and 1.3 only")), Ok)
+    })?;
+    Ok(())
+}
+
+/// A TLS version; `None` for those before 1.2, which Takt never speaks.
+fn tls_version(node: &Node) -> Result<Option<tls::Version>, Mistake> {
+    match node.text()? {
+        "TLS10" | "TLS11" => Ok(None),
+        "TLS12" => Ok(Some(tls::Version::TLS_1_2)),
+        "TLS13" => Ok(Some(tls::Version::TLS_1_3)),
+        other => Err(node.mistake(format!("`{other}` is no version such as `TLS12`"))),
+    }
+}
+
+/// The value of the header `Authorization`, if the settings ask for one.
+///
+/// # Errors
+/// If a setting is invalid, or two settings exclude each other.
+fn authorization(http: &Node, fields: &Fields<'_>, base: &Path) -> Result<Option<String>, Mistake> {
     let bearer = given(http, "bearer_token", base)?.filter(|token| !token.is_empty());
-    let ways = [fields.get("basic_auth"), fields.get("authorization")]
-        .into_iter()
-        .flatten();
-    if ways.count() + usize::from(bearer.is_some()) > 1 {
+    let others = [fields.get("basic_auth"), fields.get("authorization")];
+    if others.into_iter().flatten().count() + usize::from(bearer.is_some()) > 1 {
         return Err(http.mistake(
             "at most one of `authorization`, `basic_auth` and `bearer_token` can be given",
         ));
     }
     if let Some(basic) = fields.get("basic_auth") {
-        basic.fields(&["username", "password", "password_file"])?;
+        basic.fields(&["username", "username_file", "password", "password_file"])?;
         let user = given(basic, "username", base)?.unwrap_or_default();
         let password = given(basic, "password", base)?.unwrap_or_default();
         return Ok(Some(format!(
@@ -98,22 +253,21 @@ pub(super) fn authorization(http: &Node, base: &Path) -> Result<Option<String>, 
     }
 }
 
-/// An address that can be posted to.
+/// Checks that a URL can be posted to.
 ///
 /// # Errors
-/// Where it is none. The value may be a secret, so it is not repeated.
+/// If it is not an absolute HTTP URL. The value may be a secret and is not repeated.
 pub(super) fn address(settings: &Node, url: String) -> Result<String, Mistake> {
-    let is_good = Url::parse(&url).is_ok_and(|parsed| {
+    let is_http = Url::parse(&url).is_ok_and(|parsed| {
         matches!(parsed.scheme(), "http" | "https")
             && url[parsed.scheme().len()..].starts_with("://")
     });
     let host = url.split_once("://").map_or("", |(_, rest)| rest);
-    match is_good
-        && !host.starts_with(['/', '?', '#'])
-        && !url.contains(|c: char| c.is_whitespace() || c == '\\')
-    {
-        true => Ok(url),
-        false => Err(settings.mistake("expected an address that begins with http:// or https://")),
+    let has_stray = url.contains(|c: char| c.is_whitespace() || c == '\\');
+    if is_http && !host.starts_with(['/', '?', '#']) && !has_stray {
+        Ok(url)
+    } else {
+        Err(settings.mistake("expected an address that begins with http:// or https://"))
     }
 }
 
@@ -122,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_way_to_say_who_asks() {
+    fn at_most_one_authorization() {
         for (text, expected) in [
             ("{}", Ok(None)),
             ("{authorization: {}}", Ok(None)),
@@ -156,11 +310,12 @@ mod tests {
                 Err("`basic_auth` has a user"),
             ),
             ("{follow_redirects: x}", Err("neither true nor false")),
-            ("{proxy_url: 'http://x'}", Err("unknown key `proxy_url`")),
+            ("{proxy_ur: 'http://x'}", Err("unknown key `proxy_ur`")),
             ("{authorization: []}", Err("expected a mapping")),
             ("x", Err("expected a mapping")),
         ] {
-            let found = authorization(&Node::read(text).unwrap(), Path::new("/nonexistent"));
+            let found = http_options(&Node::read(text).unwrap(), Path::new("/nonexistent"))
+                .map(|options| options.authorization);
             match (found, expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found.as_deref(), expected, "{text}"),
                 (Err(found), Err(said)) => {
@@ -168,6 +323,77 @@ mod tests {
                 }
                 (found, _) => panic!("{text}: {found:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn every_key_works_or_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("ca.pem"), "PEM\n").unwrap();
+        std::fs::write(folder.path().join("token"), "s3cret\n").unwrap();
+        let options = |text: &str| {
+            http_options(&Node::read(text).unwrap(), folder.path())
+                .map_err(|mistake| mistake.to_string())
+        };
+        let headers =
+            options("{http_headers: {X-Scope: {values: [a, b], secrets: [c], files: [token]}}}");
+        let expected = ["a", "b", "c", "s3cret"];
+        let expected = expected.map(|value| ("X-Scope".to_owned(), value.to_owned()));
+        assert_eq!(headers.unwrap().headers, expected);
+        let proxy = |text: &str| options(text).map(|options| options.proxy);
+        assert_eq!(proxy("{}"), Ok(ProxyPolicy::Environment));
+        assert_eq!(
+            proxy("{proxy_from_environment: true}"),
+            Ok(ProxyPolicy::Environment)
+        );
+        assert_eq!(
+            proxy("{proxy_from_environment: false}"),
+            Ok(ProxyPolicy::Direct)
+        );
+        let named = "{proxy_url: 'http://p:1', no_proxy: 'a,b', proxy_connect_header: {X: [y]}}";
+        let expected = ProxyPolicy::Url {
+            url: "http://p:1".to_owned(),
+            except: "a,b".to_owned(),
+            headers: vec![("X".to_owned(), "y".to_owned())],
+        };
+        assert_eq!(proxy(named), Ok(expected));
+        let tls = options("{tls_config: {ca_file: ca.pem, min_version: TLS13}}").unwrap();
+        assert_eq!(tls.authorities.as_deref(), Some(b"PEM".as_slice()));
+        assert_eq!(tls.min_tls_version, Some(tls::Version::TLS_1_3));
+        let tls = options("{tls_config: {cert: C, key: K}}").unwrap();
+        assert_eq!(tls.identity.as_deref(), Some(b"C\nK\n".as_slice()));
+        assert!(
+            options("{follow_redirects: true}")
+                .unwrap()
+                .follows_redirects
+        );
+        assert!(!options("{}").unwrap().follows_redirects);
+        for (text, said) in [
+            ("{oauth2: {client_id: x}}", "`oauth2` is not supported"),
+            ("{no_proxy: a}", "`no_proxy` needs `proxy_url`"),
+            ("{proxy_connect_header: {a: [b]}}", "needs `proxy_url`"),
+            (
+                "{proxy_url: 'http://p', proxy_from_environment: true}",
+                "exclude each other",
+            ),
+            ("{proxy_url: 'socks5://p:1'}", "expected a proxy"),
+            (
+                "{tls_config: {insecure_skip_verify: true}}",
+                "always checks",
+            ),
+            (
+                "{tls_config: {server_name: x}}",
+                "`server_name` is not supported",
+            ),
+            ("{tls_config: {cert: x}}", "needs both"),
+            ("{tls_config: {ca: x, ca_file: y}}", "at most one of `ca`"),
+            ("{tls_config: {ca_file: gone}}", "cannot read"),
+            ("{tls_config: {min_version: TLS9}}", "no version"),
+            ("{tls_config: {max_version: TLS11}}", "TLS 1.2 and 1.3 only"),
+            ("{http_headers: {X: {value: [a]}}}", "unknown key `value`"),
+        ] {
+            let found = options(text).err().unwrap_or_default();
+            assert!(found.contains(said), "{text}: {found:?}");
         }
     }
 

@@ -1,10 +1,10 @@
-//! Settings of Alertmanager's that say how a message looks. Takt's messages are made otherwise, so they are read over;
-//! but what is wrong in them is wrong here too, or the file would be good for one of the two only.
+//! Alertmanager's settings of the looks of a message. Takt ignores them, but checks them: a file
+//! that Alertmanager refuses is refused here too.
 
 use crate::yaml::{Mistake, Node};
 use std::collections::BTreeSet;
 
-/// Checks how Slack's attachments look.
+/// Checks the settings of Slack's attachments.
 ///
 /// # Errors
 /// At the first mistake.
@@ -12,7 +12,7 @@ pub(super) fn check_slack(settings: &Node) -> Result<(), Mistake> {
     let inside = |key: &str, node: &Node| match key {
         "fields" => node.list()?.iter().try_for_each(field),
         "actions" => node.list()?.iter().try_for_each(action),
-        "short_fields" | "link_names" => node.boolean().map(drop),
+        "short_fields" | "link_names" | "update_message" => node.boolean().map(drop),
         "mrkdwn_in" => node.texts().map(drop),
         "http_config" => Ok(()),
         _ => node.text().map(drop),
@@ -23,7 +23,7 @@ pub(super) fn check_slack(settings: &Node) -> Result<(), Mistake> {
     })
 }
 
-/// Checks a mail's headers: texts, each name once, whatever its case.
+/// Checks a mail's headers: each value is a text, and no name occurs twice in any case.
 ///
 /// # Errors
 /// At the first mistake.

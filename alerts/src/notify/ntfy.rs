@@ -1,31 +1,71 @@
-//! ntfy: a push to telephones, by topic.
+//! ntfy: push messages to telephones, by topic.
 
-use super::{HttpNotifier, Reply, Request, by_status, link, subject, text, words::shortened};
+use super::channels::ChannelContext;
+use super::http::{HttpChannel, HttpNotifier, HttpReply, HttpRequest, by_status};
+use super::http_config::address;
+use super::{Notifier, NotifierKind, link, no_split, subject, text, words::shortened};
 use crate::message::Status;
 use crate::outbox::{Outcome, Row};
+use crate::yaml::{Mistake, Node};
 
 /// ntfy turns longer messages into attachments.
 const MESSAGE_MAX: usize = 3_500;
 
+/// The public server.
+const DEFAULT_URL: &str = "https://ntfy.sh";
+
+const KEYS: &[&str] = &[
+    "send_resolved",
+    "url",
+    "topic",
+    "token",
+    "token_file",
+    "http_config",
+];
+
+/// `ntfy_configs`.
+pub(super) const KIND: NotifierKind = NotifierKind {
+    name: "ntfy",
+    config_key: "ntfy_configs",
+    sends_resolved: true,
+    example: "{url: 'http://{server}', topic: lab}",
+    split: no_split,
+    build,
+};
+
+fn build(settings: &Node, context: &ChannelContext<'_>) -> Result<Box<dyn Notifier>, Mistake> {
+    let fields = settings.fields(KEYS)?;
+    let topic = fields.require("topic")?.text()?.to_owned();
+    let url = fields.optional("url", |node| node.text().map(str::to_owned))?;
+    let url = address(settings, url.unwrap_or_else(|| DEFAULT_URL.to_owned()))?;
+    let ntfy = Ntfy {
+        url,
+        topic,
+        token: context.secret(settings, "token")?,
+    };
+    let sender = context.http_sender(settings, context.http_options(settings)?)?;
+    Ok(Box::new(HttpChannel::new(ntfy, sender)))
+}
+
 /// A topic of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ntfy {
-    /// The server.
+    /// URL of the server.
     pub url: String,
     /// The topic.
     pub topic: String,
-    /// An access token, if the topic asks for one.
+    /// Access token of the topic.
     pub token: Option<String>,
 }
 
 impl HttpNotifier for Ntfy {
-    fn request(&self, row: &Row) -> Request {
+    fn request(&self, row: &Row) -> HttpRequest {
         let message = &row.message;
-        let is_page = message
+        let is_critical = message
             .alerts
             .iter()
             .any(|alert| alert.labels.get("severity") == Some("critical"));
-        let priority = match (message.status, is_page) {
+        let priority = match (message.status, is_critical) {
             (Status::Firing, true) => 5,
             (Status::Firing, false) => 4,
             (Status::Resolved, _) => 3,
@@ -38,19 +78,17 @@ impl HttpNotifier for Ntfy {
             "click": link(message),
         });
         let mut headers = vec![("Content-Type", "application/json".to_owned())];
-        headers.extend(
-            self.token
-                .as_ref()
-                .map(|token| ("Authorization", format!("Bearer {token}"))),
-        );
-        Request {
+        if let Some(token) = &self.token {
+            headers.push(("Authorization", format!("Bearer {token}")));
+        }
+        HttpRequest {
             url: self.url.clone(),
             headers,
             body: body.to_string(),
         }
     }
 
-    fn outcome(&self, reply: &Reply) -> Outcome {
+    fn outcome(&self, reply: &HttpReply) -> Outcome {
         by_status(reply)
     }
 }

@@ -1,28 +1,55 @@
-//! The owner of the job that a fault hit: by mail, at the address that the site knows for the user.
+//! E-mail to the owner of the job that an alert is about.
 
-use super::Wording;
-use super::email::Email;
-use crate::outbox::Row;
+use super::channels::ChannelContext;
+use super::email::{self, Email, WORDING_KEYS};
+use super::{Notifier, NotifierKind, Wording, no_split};
+use crate::outbox::{Outcome, Row};
+use crate::yaml::{Mistake, Node};
+use futures_util::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
+use takt_mail::Mailer;
 
-/// The label that names the user.
-const USER: &str = "user";
+/// The label with the name of the job's owner.
+const USER_LABEL: &str = "user";
 
-/// Knows where a user is written to.
-type Find = dyn Fn(&str) -> Option<String> + Send + Sync;
+const KEYS: &[&str] = &["send_resolved", "html", "text"];
 
-/// The addresses of users.
+/// `owner_configs`.
+pub(super) const KIND: NotifierKind = NotifierKind {
+    name: "owner",
+    config_key: "owner_configs",
+    sends_resolved: false,
+    example: "{}",
+    split: no_split,
+    build,
+};
+
+fn build(settings: &Node, context: &ChannelContext<'_>) -> Result<Box<dyn Notifier>, Mistake> {
+    settings.fields(KEYS)?;
+    let mailer = context.mailer(settings)?;
+    Ok(Box::new(OwnerNotifier {
+        addresses: context.owners.clone(),
+        domain: mailer.domain().to_owned(),
+        wording: Wording::read(&context.templates, settings, WORDING_KEYS),
+        mailer,
+    }))
+}
+
+/// Returns the e-mail address of a user.
+type AddressOf = dyn Fn(&str) -> Option<String> + Send + Sync;
+
+/// E-mail addresses of users.
 #[derive(Clone)]
-pub struct Addresses(Arc<Find>);
+pub struct Addresses(Arc<AddressOf>);
 
 impl Addresses {
-    /// Addresses as `find` knows them.
-    pub fn new(find: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(find))
+    /// Addresses from this function.
+    pub fn new(address_of: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(address_of))
     }
 
-    /// Nobody's address is known.
+    /// No user has an address.
     pub fn none() -> Self {
         Self::new(|_| None)
     }
@@ -34,34 +61,52 @@ impl fmt::Debug for Addresses {
     }
 }
 
-/// Mail to the owner whom a message's alerts name.
-#[derive(Debug, Clone)]
-pub struct Owner {
-    /// Where users are written to.
-    pub addresses: Addresses,
-    /// The part of Message-IDs behind the `@`.
-    pub domain: String,
-    /// The words that its settings ask for.
-    pub wording: Wording,
+#[derive(Debug)]
+struct OwnerNotifier {
+    addresses: Addresses,
+    domain: String,
+    wording: Wording,
+    mailer: Arc<Mailer>,
 }
 
-impl Owner {
-    /// The channel of the user whom all alerts of a row name.
+impl OwnerNotifier {
+    /// The mail settings for the user that all alerts of a row name.
     ///
     /// # Errors
-    /// Where there is no such user, or no address is known.
-    pub fn email(&self, row: &Row) -> Result<Email, String> {
-        let user = row
-            .message
-            .common_labels
-            .get(USER)
-            .ok_or("the alerts name no one user")?;
+    /// If the alerts name no user, several users, or one without an address.
+    fn email(&self, row: &Row) -> Result<Email, String> {
+        let user = row.message.common_labels.get(USER_LABEL);
+        let user = user.ok_or("the alerts name no one user")?;
         let to = (self.addresses.0)(user)
             .ok_or_else(|| format!("no address is known for the user {user}"))?;
         Ok(Email {
             to,
             domain: self.domain.clone(),
             wording: self.wording.clone(),
+            is_threaded: true,
         })
+    }
+
+    async fn send_to_owner(&self, row: &Row, thread: Option<&str>) -> Outcome {
+        let email = match self.email(row) {
+            Ok(email) => email,
+            Err(error) => return Outcome::NoRecipient { error },
+        };
+        match email::send(&email, &self.mailer, row, thread).await {
+            // A user's broken address is no reason to notify operators instead.
+            Outcome::GiveUp { error } => Outcome::NoRecipient { error },
+            outcome => outcome,
+        }
+    }
+}
+
+impl Notifier for OwnerNotifier {
+    fn send<'a>(&'a self, row: &'a Row, thread: Option<&'a str>) -> BoxFuture<'a, Outcome> {
+        Box::pin(self.send_to_owner(row, thread))
+    }
+
+    /// Owners get messages about their own jobs only.
+    fn is_fallback(&self) -> bool {
+        false
     }
 }

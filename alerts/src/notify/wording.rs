@@ -1,7 +1,7 @@
-//! The words that a receiver's settings ask for, as templates in Alertmanager's language.
+//! Templates in a receiver's settings, in Alertmanager's template language.
 //!
-//! What they do not say is said in Takt's own words, and so is what a template should have said that cannot be read or
-//! run: a mistake in the wording must not keep a fault from being told.
+//! Takt's own text replaces what the settings leave out, and any template that is invalid or fails:
+//! a mistake in a template must not keep an alert from being sent.
 
 use crate::glob;
 use crate::outbox::Row;
@@ -11,27 +11,27 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Templates by the setting that they stand in.
+/// Templates by setting.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Wording {
     shared: Arc<MessageTemplates>,
     parts: BTreeMap<String, MessageTemplate>,
 }
 
-/// Reads the files that `templates` names; patterns are relative to `base`.
+/// Reads the files of `templates`; patterns are relative to `base`.
 pub fn shared(patterns: &[String], base: &Path) -> Arc<MessageTemplates> {
     let mut all = MessageTemplates::default();
     for pattern in patterns {
         let found = glob::matching(&base.join(pattern));
-        let found =
-            found.inspect_err(|error| tracing::warn!(pattern, %error, "templates cannot be read"));
+        let found = found
+            .inspect_err(|error| tracing::warn!(pattern, %error, "cannot read template files"));
         for path in found.unwrap_or_default() {
             let added = match std::fs::read_to_string(&path) {
                 Ok(text) => all.add(&text).map_err(|error| error.to_string()),
                 Err(error) => Err(error.to_string()),
             };
             if let Err(error) = added {
-                tracing::warn!(file = %path.display(), error, "templates that cannot be used; takt says it in its own words");
+                tracing::warn!(file = %path.display(), error, "invalid template file; using Takt's own text");
             }
         }
     }
@@ -39,7 +39,7 @@ pub fn shared(patterns: &[String], base: &Path) -> Arc<MessageTemplates> {
 }
 
 impl Wording {
-    /// The templates among `settings` that have one of these names.
+    /// The templates in the settings of these names.
     pub fn read(shared: &Arc<MessageTemplates>, settings: &Node, names: &[&str]) -> Self {
         let mut wording = Self {
             shared: Arc::clone(shared),
@@ -52,7 +52,7 @@ impl Wording {
         wording
     }
 
-    /// Adds a template under a name of its own.
+    /// Adds a template under this name.
     pub fn add(&mut self, name: &str, node: &Node) {
         let read = node.text().map_err(|error| error.to_string());
         match read.and_then(|text| MessageTemplate::read(text).map_err(|error| error.to_string())) {
@@ -62,18 +62,18 @@ impl Wording {
                     setting = name,
                     line = node.line(),
                     error,
-                    "a template that cannot be used; takt says it in its own words"
+                    "invalid template; using Takt's own text"
                 );
             }
         }
     }
 
-    /// What the setting says of a row; nothing where it is not set, is empty, or fails.
+    /// The template's text for a row; `None` if the setting is missing, fails or gives no text.
     pub fn say(&self, name: &str, row: &Row) -> Option<String> {
         let template = self.parts.get(name)?;
         let said = self.shared.run(template, &row.message, row.created_at);
         let said = said.inspect_err(
-            |error| tracing::warn!(setting = name, %error, "a template fails; takt says it in its own words"),
+            |error| tracing::warn!(setting = name, %error, "template failed; using Takt's own text"),
         );
         said.ok().filter(|text| !text.trim().is_empty())
     }
@@ -81,13 +81,14 @@ impl Wording {
 
 #[cfg(test)]
 mod tests {
-    use super::super::HttpNotifier;
     use super::super::email::Email;
+    use super::super::http::HttpNotifier;
     use super::super::slack::Slack;
-    use super::super::tests::row;
+    use super::super::suite::row;
     use super::*;
 
-    /// Slack's settings as YAML; the texts of the blocks of a message about two alerts, and the line above them.
+    /// Slack's settings as YAML; the texts of the blocks of a message about two alerts, and the
+    /// line above them.
     fn told(settings: &str, files: &[(&str, &str)]) -> (String, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
         files
@@ -209,6 +210,7 @@ mod tests {
                 to: "ann@lab.example".to_owned(),
                 domain: "lab.example".to_owned(),
                 wording,
+                is_threaded: true,
             };
             email.mail(&row(1, "too hot"), None)
         };

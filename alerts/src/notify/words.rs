@@ -1,50 +1,50 @@
-//! A message in plain words: what every way can send, and what is left when a template is broken.
+//! The default text of a message: for every notifier, and where a template fails.
 
 use crate::duration;
-use crate::message::{Message, Status, ToldAlert};
+use crate::message::{Message, MessageAlert, Status};
 use crate::routing::dedup::Reason;
 use std::collections::BTreeMap;
 use takt_model::Timestamp;
 
-/// How many parts a text has; the alerts of the others are counted.
+/// Parts in a text; the alerts of further parts are only counted.
 pub(super) const PARTS_MAX: usize = 20;
 
-/// So many alerts of one name are told one by one; more of them are one part.
+/// Alerts of one name that get a part each; more of them share one part.
 const ALIKE_MAX: usize = 4;
 
-/// How many characters of one annotation a text holds.
+/// Characters of one annotation in a text.
 const WORDS_MAX: usize = 1_000;
 
-/// How many places a folded list names.
+/// Places in a folded list.
 const PLACES_MAX: usize = 30;
 
-/// Severities as people are told of them.
+/// Severities, the worst first.
 pub const WORST_FIRST: [&str; 3] = ["critical", "warning", "info"];
 
-/// One thing that a message tells: an alert, or many that are alike.
+/// A part of a message: one alert, or many of one name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
-    /// Whether it fires.
+    /// State of the alerts.
     pub status: Status,
-    /// Its severity; empty where it has none.
+    /// Severity; empty if the alerts have none.
     pub severity: String,
-    /// Its name, with the number of alerts where they are several.
+    /// Name of the alert, with the number of alerts if they are several.
     pub name: String,
-    /// What broke where.
+    /// The summary: fault and place.
     pub summary: String,
-    /// Since when.
+    /// Start of the first alert.
     pub since: Timestamp,
-    /// Until when; nothing while it fires.
+    /// End of the last alert; `None` while one fires.
     pub until: Option<Timestamp>,
-    /// What else is to be known, each with its name: where, whose job, what to do, the last hour.
+    /// Further facts with their names: place, job, action, values of the last hour.
     pub facts: Vec<(&'static str, String)>,
-    /// What the kernel said; empty where it said nothing.
+    /// Lines of the kernel log; may be empty.
     pub lines: String,
-    /// How many alerts it stands for.
+    /// Number of alerts in this part.
     pub alerts: usize,
 }
 
-/// One line that says the most: `[FIRING 3] GpuHot g01 g02 g03`.
+/// The subject line: `[FIRING 3] GpuHot g01 g02 g03`.
 pub fn subject(message: &Message) -> String {
     let firing = message
         .alerts
@@ -72,7 +72,7 @@ pub fn subject(message: &Message) -> String {
     words.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Where a reader finds more: the page of what fires, at the alert where it is one.
+/// URL of the page of firing alerts, at the alert if the message has one.
 pub fn link(message: &Message) -> String {
     match message.alerts.as_slice() {
         [alert] => format!("{}/alerts#{}", message.external_url, alert.fingerprint),
@@ -80,15 +80,15 @@ pub fn link(message: &Message) -> String {
     }
 }
 
-/// What a message tells, in its order: few alerts one by one, many of one name as one.
+/// The parts of a message, in its order: one for each alert, or one for many of a name.
 pub fn parts(message: &Message) -> Vec<Part> {
-    let key = |alert: &ToldAlert| {
+    let key = |alert: &MessageAlert| {
         (
             alert.labels.get("alertname").map(str::to_owned),
             alert.status == Status::Firing,
         )
     };
-    let mut alike: BTreeMap<_, Vec<&ToldAlert>> = BTreeMap::new();
+    let mut alike: BTreeMap<_, Vec<&MessageAlert>> = BTreeMap::new();
     for alert in &message.alerts {
         alike.entry(key(alert)).or_default().push(alert);
     }
@@ -106,7 +106,7 @@ pub fn parts(message: &Message) -> Vec<Part> {
     parts
 }
 
-/// The whole message: for each part what broke where, whose job was there, since when, and what to do.
+/// The message as plain text: for each part summary, facts, time and action.
 pub fn text(message: &Message) -> String {
     let parts = parts(message);
     let mut texts: Vec<String> = parts.iter().take(PARTS_MAX).map(paragraph).collect();
@@ -128,7 +128,7 @@ fn paragraph(part: &Part) -> String {
     out
 }
 
-/// How bad and since when, with instants as `print` writes them.
+/// Severity and time, with times printed by `print`.
 pub(super) fn when(part: &Part, print: &dyn Fn(Timestamp) -> String) -> String {
     let lasted = |until: Timestamp| {
         let seconds = u64::try_from((until.0 - part.since.0) / 1000).unwrap_or(0);
@@ -142,7 +142,7 @@ pub(super) fn when(part: &Part, print: &dyn Fn(Timestamp) -> String) -> String {
     }
 }
 
-/// An instant as people read it: `2026-11-20 03:12:44 UTC`.
+/// The time in UTC: `2026-11-20 03:12:44 UTC`.
 pub fn instant(at: Timestamp) -> String {
     let instant = jiff::Timestamp::from_millisecond(at.0);
     instant.map_or_else(
@@ -151,7 +151,7 @@ pub fn instant(at: Timestamp) -> String {
     )
 }
 
-fn part(alert: &ToldAlert) -> Part {
+fn part(alert: &MessageAlert) -> Part {
     let label = |name: &str| alert.labels.get(name).unwrap_or_default();
     let words = |key: &str| {
         alert
@@ -162,25 +162,26 @@ fn part(alert: &ToldAlert) -> Part {
     let summary = words("summary")
         .or_else(|| words("description"))
         .unwrap_or_else(|| alert.labels.to_string());
-    let job = match label("jobid") {
-        "" => words("jobs"),
-        job => Some(format!(
-            "{job} of {}",
-            alert.labels.get("user").unwrap_or("somebody")
-        )),
-    };
-    let mut facts: Vec<(&'static str, String)> = job.map(|job| ("job", job)).into_iter().collect();
+    let job = words("jobs").or_else(|| {
+        let job = alert.labels.get("jobid").filter(|job| !job.is_empty())?;
+        let user = alert.labels.get("user").filter(|user| !user.is_empty());
+        Some(format!("{job} of {}", user.unwrap_or("an unknown user")))
+    });
+    let mut facts: Vec<(&'static str, String)> =
+        words("gpu").map(|gpu| ("GPU", gpu)).into_iter().collect();
+    facts.extend(job.map(|job| ("job", job)));
     if alert.status == Status::Firing {
         facts.extend(words("action").map(|text| ("what to do", text)));
         facts.extend(words("last_hour").map(|text| ("last hour", text)));
     }
     facts.extend(words("flapping").map(|text| ("note", text)));
+    facts.extend(words(crate::engine::CLOSED).map(|text| ("closed", text)));
     Part {
         status: alert.status,
         severity: label("severity").to_owned(),
         name: alert.labels.get("alertname").unwrap_or("alert").to_owned(),
         summary,
-        since: alert.starts_at,
+        since: alert.began_at.unwrap_or(alert.starts_at),
         until: alert.ends_at,
         facts,
         lines: words("kernel_lines")
@@ -190,8 +191,8 @@ fn part(alert: &ToldAlert) -> Part {
     }
 }
 
-/// Many of one name as one: how many, where, since when the first; and in the words of the first.
-fn many(alike: &[&ToldAlert]) -> Part {
+/// One part for many alerts of a name, with the annotations of the first.
+fn many(alike: &[&MessageAlert]) -> Part {
     let first = part(alike[0]);
     let worst = WORST_FIRST.iter().find(|one| {
         alike
@@ -225,7 +226,7 @@ fn many(alike: &[&ToldAlert]) -> Part {
         summary: format!("{} alerts, such as: {}", alike.len(), first.summary),
         since: alike
             .iter()
-            .map(|alert| alert.starts_at)
+            .map(|alert| alert.began_at.unwrap_or(alert.starts_at))
             .min()
             .unwrap_or(first.since),
         until: alike.iter().filter_map(|alert| alert.ends_at).max(),
@@ -236,7 +237,7 @@ fn many(alike: &[&ToldAlert]) -> Part {
     }
 }
 
-/// Names that differ in the number at their end only, as ranges: `g01 g02 g03` is `g[01-03]`.
+/// Folds names that differ only in the number at their end into ranges: `g[01-03]`.
 fn folded<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut numbers: BTreeMap<(&str, usize), Vec<u64>> = BTreeMap::new();
     let mut others: Vec<&str> = Vec::new();
@@ -271,7 +272,7 @@ fn folded<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
     folded
 }
 
-/// At most so many characters, with a mark where something was cut off.
+/// The text cut after `most` characters, with a mark at the cut.
 pub(super) fn shortened(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),
@@ -289,7 +290,7 @@ fn some(names: &[impl AsRef<str>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::row;
+    use super::super::suite::row;
     use super::*;
 
     #[test]
@@ -337,6 +338,13 @@ mod tests {
         assert_eq!(
             text(&row.message),
             "GpuHot: too hot on g0\nover since 1970-01-01 00:29:10 UTC after 12m30s\njob: 0 of ada"
+        );
+        let alert = &mut row.message.alerts[0];
+        alert.began_at = Some(alert.starts_at.minus(std::time::Duration::from_secs(90)));
+        let lasted = text(&row.message).contains("after 14m:");
+        assert!(
+            lasted || text(&row.message).contains("after 14m\n"),
+            "from the start of the outage"
         );
     }
 

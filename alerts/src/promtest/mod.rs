@@ -1,7 +1,7 @@
-//! promtool's tests of rules: series given in a short notation, and which alerts must fire and what expressions must
-//! give at which time.
+//! promtool's tests of rules: series given in a short notation, and which alerts must fire and what
+//! expressions must give at which time.
 //!
-//! The rules run in our engine's own state machine; expressions are evaluated by who implements [`Storage`].
+//! The rules run in our engine's own state machine; a [`Storage`] evaluates the expressions.
 
 mod read;
 mod run;
@@ -21,7 +21,7 @@ impl<T: Query + SampleSink> Storage for T {}
 /// A test file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TestFile {
-    /// The file, as its reader called it.
+    /// The file's name.
     pub name: String,
     /// The rule files it tests, relative to it; they may hold `*`.
     pub rule_files: Vec<String>,
@@ -46,9 +46,9 @@ pub struct Test {
     pub start: Timestamp,
     /// Time from one value to the next.
     pub interval: Duration,
-    /// Which alerts must fire.
+    /// Expected alerts.
     pub alerts: Vec<AlertTest>,
-    /// What expressions must give.
+    /// Expected results of expressions.
     pub expressions: Vec<ExpressionTest>,
     /// The server's labels, for templates.
     pub external_labels: Labels,
@@ -59,7 +59,7 @@ pub struct Test {
 /// The alerts of one name that must fire at one time, and no others of that name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AlertTest {
-    /// When.
+    /// The time, counted from the beginning.
     pub at: Duration,
     /// The name.
     pub alert: String,
@@ -67,10 +67,10 @@ pub struct AlertTest {
     pub expected: Vec<(Labels, Vec<(String, String)>)>,
 }
 
-/// What an expression must give at one time.
+/// The expected result of an expression at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpressionTest {
-    /// When.
+    /// The time, counted from the beginning.
     pub at: Duration,
     /// The expression.
     pub expr: String,

@@ -182,8 +182,8 @@ fn expression_test(node: &Node) -> Result<ExpressionTest, Mistake> {
     })
 }
 
-/// A series as Prometheus writes it: `up{job="node"}`, or `{"gpu.power", node="g01"}` with a name that only quotes can
-/// hold.
+/// A series as Prometheus writes it: `up{job="node"}`, or `{"gpu.power", node="g01"}` with a name
+/// that only quotes can hold.
 fn labels(node: &Node) -> Result<Labels, Mistake> {
     let text = node.text()?.trim();
     let read = || -> Option<Labels> {

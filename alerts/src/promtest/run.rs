@@ -11,7 +11,7 @@ use std::fmt;
 use std::time::Duration;
 use takt_model::Labels;
 
-/// What was not as expected.
+/// A failed expectation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Failure {
     /// Other alerts fire than should.
@@ -20,11 +20,11 @@ pub enum Failure {
         test: String,
         /// The alert's name.
         alert: String,
-        /// When.
+        /// The time, counted from the beginning.
         at: Duration,
-        /// What should fire.
+        /// The expected alerts.
         expected: Vec<String>,
-        /// What does.
+        /// The firing alerts.
         got: Vec<String>,
     },
     /// An expression gives something else.
@@ -33,11 +33,11 @@ pub enum Failure {
         test: String,
         /// The expression.
         expr: String,
-        /// When.
+        /// The time, counted from the beginning.
         at: Duration,
-        /// What it should give.
+        /// The expected result.
         expected: Vec<String>,
-        /// What it gives, or why it gives nothing.
+        /// The result, or the error.
         got: Result<Vec<String>, String>,
     },
     /// A rule could not be evaluated.
@@ -260,7 +260,8 @@ fn describe(labels: &Labels, annotations: &[(String, String)]) -> String {
     format!("{labels} {annotations:?}")
 }
 
-/// Whether two results have the same series with the same values, in any order. `fuzzy` forgives the last bit.
+/// Whether two results have the same series with the same values, in any order. With `fuzzy` the
+/// last bit may differ.
 fn are_same(got: &[(Labels, f64)], expected: &[(Labels, f64)], fuzzy: bool) -> bool {
     let sorted = |all: &[(Labels, f64)]| {
         let mut all = all.to_vec();

@@ -14,8 +14,8 @@ pub enum Value {
     Is(f64),
 }
 
-/// Reads values separated by spaces: `a`, `axn` (a, then n times a again), `a+bxn` (a, then n steps of b), `_`, `_xn`
-/// (n steps without a sample), `stale`.
+/// Reads values separated by spaces: `a`, `axn` (a, then n times a again), `a+bxn` (a, then n steps
+/// of b), `_`, `_xn` (n steps without a sample), `stale`.
 ///
 /// # Errors
 /// With the word that cannot be read. Histograms are refused by name.
@@ -70,7 +70,8 @@ fn expand(word: &str, out: &mut Vec<Value>) -> Option<()> {
     Some(())
 }
 
-/// Where the step of `a+b` or `a-b` begins: the last sign that is neither the first character nor an exponent's.
+/// Where the step of `a+b` or `a-b` begins: the last sign that is neither the first character nor
+/// an exponent's.
 fn step_at(head: &str) -> Option<usize> {
     let bytes = head.as_bytes();
     (1..bytes.len()).rev().find(|&at| {

@@ -1,20 +1,22 @@
 //! `alertmanager.yml`: the route tree, receivers, inhibition and time intervals.
 //!
-//! What we do not deliver to is refused by name, since an alert that is routed to nobody is lost.
+//! Receivers that Takt does not deliver to are refused by name: an alert that reaches no channel is
+//! lost.
 
 use super::inhibit::InhibitRule;
 use super::interval::TimeInterval;
 use super::matcher::{MatchOp, Matcher, Matchers, parse_matchers};
 use crate::alert::RESOLVE_TIMEOUT;
+use crate::notify::{NOTIFIERS, NotifierKind};
 use crate::yaml::{Fields, Mistake, Node, unknown_key};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use takt_model::Labels;
 
-/// What a configuration says.
+/// An Alertmanager configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// As it was written, with its secrets left out.
+    /// Its text without the secrets.
     pub shown: String,
     /// When a pushed alert without an end counts as resolved.
     pub resolve_timeout: Duration,
@@ -24,11 +26,11 @@ pub struct Config {
     pub templates: Vec<String>,
     /// The routes; the first is the root.
     pub routes: RouteTree,
-    /// Who receives.
+    /// The receivers.
     pub receivers: Vec<Receiver>,
-    /// What explains what.
+    /// The inhibition rules.
     pub inhibit_rules: Vec<InhibitRule>,
-    /// Times by name.
+    /// Time intervals by name.
     pub time_intervals: BTreeMap<String, Vec<TimeInterval>>,
 }
 
@@ -48,7 +50,7 @@ pub struct Integration {
     pub kind: &'static str,
     /// Its number among those of its kind in this receiver.
     pub index: usize,
-    /// Whether it is told when alerts resolve.
+    /// Whether it gets messages about resolved alerts.
     pub send_resolved: bool,
     /// All its settings.
     pub settings: Node,
@@ -60,15 +62,6 @@ impl Receiver {
         format!("{}/{}/{}", self.name, integration.kind, integration.index)
     }
 }
-
-/// Ways we deliver, with whether they are told of resolved alerts unless they say so.
-const KINDS: &[(&str, &str, bool)] = &[
-    ("email_configs", "email", false),
-    ("slack_configs", "slack", false),
-    ("webhook_configs", "webhook", true),
-    ("ntfy_configs", "ntfy", true),
-    ("owner_configs", "owner", false),
-];
 
 /// The global settings.
 const GLOBAL_KEYS: &[&str] = &[
@@ -93,7 +86,8 @@ const GLOBAL_KEYS: &[&str] = &[
     "slack_app_url",
 ];
 
-/// What the global settings begin with of ways that we do not deliver; they are read over, since no receiver can use them.
+/// Prefixes of global settings of integrations that Takt does not deliver to; they are ignored,
+/// since no receiver can use them.
 const OTHERS: [&str; 12] = [
     "pagerduty_",
     "opsgenie_",
@@ -109,7 +103,7 @@ const OTHERS: [&str; 12] = [
     "discord_",
 ];
 
-/// Keys whose values nobody may read back.
+/// Keys with secret values.
 const SECRETS: &[&str] = &[
     "api_url",
     "app_token",
@@ -118,7 +112,11 @@ const SECRETS: &[&str] = &[
     "bearer_token",
     "client_secret",
     "credentials",
+    "key",
     "password",
+    "proxy_connect_header",
+    "proxy_url",
+    "secrets",
     "slack_api_url",
     "slack_app_token",
     "smtp_auth_password",
@@ -130,7 +128,7 @@ const SECRETS: &[&str] = &[
 /// Which labels an alert's group has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupBy {
-    /// `...`: every alert for itself.
+    /// `...`: each alert is a group of its own.
     All,
     /// These.
     Labels(BTreeSet<String>),
@@ -141,23 +139,23 @@ pub enum GroupBy {
 pub struct Route {
     /// The key: the matchers of all routes down to this one, as in group keys.
     pub key: String,
-    /// Who is told.
+    /// The receiver's name.
     pub receiver: String,
     /// How alerts are grouped.
     pub group_by: GroupBy,
     /// Conditions on an alert.
     pub matchers: Matchers,
-    /// Whether routes behind this one are asked as well.
+    /// Whether later routes are tried as well.
     pub is_continued: bool,
     /// How long a new group waits for further alerts.
     pub group_wait: Duration,
-    /// How long a group waits after it was told.
+    /// Time between two messages about changes of a group.
     pub group_interval: Duration,
-    /// After how long the same is told again.
+    /// Time until an unchanged group is sent again.
     pub repeat_interval: Duration,
-    /// Times in which nothing is told.
+    /// Time intervals without messages.
     pub mute_time_intervals: Vec<String>,
-    /// The only times in which something is told, if any.
+    /// The only time intervals with messages, if there are any.
     pub active_time_intervals: Vec<String>,
     /// Labels that messages carry.
     pub labels: Labels,
@@ -229,6 +227,7 @@ const CONFIG_KEYS: &[&str] = &[
     "inhibit_rules",
     "mute_time_intervals",
     "time_intervals",
+    "tracing",
 ];
 
 impl Config {
@@ -240,7 +239,7 @@ impl Config {
         Self::from_text(text).map_err(|mistake| mistake.in_file(name))
     }
 
-    /// Who would be told about an alert with these labels: receivers and the keys of their routes.
+    /// The receivers of an alert with these labels, with the keys of their routes.
     pub fn route_test(&self, labels: &Labels) -> Vec<(&str, &str)> {
         let routes = self
             .routes
@@ -260,6 +259,12 @@ impl Config {
     fn from_text(text: &str) -> Result<Self, Mistake> {
         let root = Node::read(text)?;
         let fields = root.fields(CONFIG_KEYS)?;
+        if let Some(tracing) = fields.get("tracing") {
+            tracing::warn!(
+                line = tracing.line(),
+                "ignoring `tracing`: Takt sends no traces of notifications"
+            );
+        }
         let receivers: Vec<Receiver> = fields.or_default("receivers", |node| {
             node.list()?.iter().map(receiver).collect::<Result<_, _>>()
         })?;
@@ -341,33 +346,9 @@ fn receiver(node: &Node) -> Result<Receiver, Mistake> {
     };
     let mut others = Vec::new();
     for (key, value) in node.pairs()? {
-        match KINDS.iter().find(|(known, ..)| *known == key) {
+        match NotifierKind::with_key(key) {
             _ if key == "name" => value.text()?.clone_into(&mut receiver.name),
-            Some((_, kind, send_resolved)) => {
-                for settings in value
-                    .list()?
-                    .iter()
-                    .flat_map(|settings| one_each(kind, settings))
-                {
-                    let index = receiver
-                        .integrations
-                        .iter()
-                        .filter(|known| known.kind == *kind)
-                        .count();
-                    let asked = settings
-                        .pairs()?
-                        .find(|(key, node)| *key == "send_resolved" && !node.is_null());
-                    let send_resolved =
-                        asked.map_or(Ok(*send_resolved), |(_, node)| node.boolean())?;
-                    let integration = Integration {
-                        kind,
-                        index,
-                        send_resolved,
-                        settings,
-                    };
-                    receiver.integrations.push(integration);
-                }
-            }
+            Some(kind) => receiver.integrations.extend(integrations(kind, value)?),
             None => others.push((key, value)),
         }
     }
@@ -377,7 +358,8 @@ fn receiver(node: &Node) -> Result<Receiver, Mistake> {
             "takt does not deliver to `{key}`; `webhook_configs` reaches any service"
         )))),
         Some((key, value)) => {
-            let known: Vec<_> = KINDS.iter().map(|(key, ..)| *key).chain(["name"]).collect();
+            let kinds = NOTIFIERS.iter().map(|kind| kind.config_key);
+            let known: Vec<_> = kinds.chain(["name"]).collect();
             Err(inside(value.mistake(unknown_key(key, &known))))
         }
         None if receiver.name.is_empty() => Err(node.mistake("a receiver needs a name")),
@@ -385,19 +367,22 @@ fn receiver(node: &Node) -> Result<Receiver, Mistake> {
     }
 }
 
-/// Mail to several addresses is several ways: one address that is refused must not keep the mail from the others.
-fn one_each(kind: &str, settings: &Node) -> Vec<Node> {
-    let to = settings
-        .pairs()
-        .ok()
-        .and_then(|mut pairs| pairs.find(|(key, _)| *key == "to"));
-    match to.and_then(|(_, node)| node.text().ok()) {
-        Some(to) if kind == "email" => to
-            .split(',')
-            .map(|one| settings.with_text("to", one.trim()))
-            .collect(),
-        _ => vec![settings.clone()],
-    }
+/// The channels in the list of one kind of notifier.
+fn integrations(kind: &'static NotifierKind, list: &Node) -> Result<Vec<Integration>, Mistake> {
+    let all = list.list()?.iter().flat_map(|node| (kind.split)(node));
+    let integrations = all.enumerate().map(|(index, settings)| {
+        let asked = settings
+            .pairs()?
+            .find(|(key, node)| *key == "send_resolved" && !node.is_null());
+        let send_resolved = asked.map_or(Ok(kind.sends_resolved), |(_, node)| node.boolean())?;
+        Ok(Integration {
+            kind: kind.name,
+            index,
+            send_resolved,
+            settings,
+        })
+    });
+    integrations.collect()
 }
 
 fn named_intervals(node: &Node) -> Result<(String, Vec<TimeInterval>), Mistake> {
@@ -444,7 +429,8 @@ fn inhibit_rule(node: &Node) -> Result<InhibitRule, Mistake> {
     })
 }
 
-/// Conditions in the three forms that Alertmanager has had: equal, regular expressions, and matchers.
+/// Conditions in the three forms that Alertmanager has had: equal, regular expressions, and
+/// matchers.
 fn conditions(
     fields: &Fields<'_>,
     [equal, regex, matchers]: [&str; 3],
@@ -614,10 +600,10 @@ fn positive(node: &Node) -> Result<Duration, Mistake> {
 
 fn known(node: &Node, names: &BTreeSet<&str>, what: &str) -> Result<String, Mistake> {
     let name = node.text()?;
-    match names.contains(name) {
-        true => Ok(name.to_owned()),
-        false => Err(node.mistake(format!("there is no {what} `{name}`"))),
+    if !names.contains(name) {
+        return Err(node.mistake(format!("there is no {what} `{name}`")));
     }
+    Ok(name.to_owned())
 }
 
 fn intervals(node: &Node, names: &Names<'_>) -> Result<Vec<String>, Mistake> {
@@ -627,7 +613,8 @@ fn intervals(node: &Node, names: &Names<'_>) -> Result<Vec<String>, Mistake> {
         .collect()
 }
 
-/// The labels to group by; nothing where the list is empty, which inherits like one that is not there.
+/// The labels to group by; nothing where the list is empty, which inherits like one that is not
+/// there.
 fn group_by(node: &Node) -> Result<Option<GroupBy>, Mistake> {
     let names = node
         .list()?

@@ -1,4 +1,4 @@
-//! Whether a message is due, and why: what was told last, against what is true now.
+//! Whether a message is due, and why: compares the last message with the present state.
 
 use crate::fingerprint::Fingerprint;
 use serde::{Deserialize, Serialize};
@@ -6,19 +6,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use takt_model::{Labels, Timestamp};
 
-/// Why a message is sent, or that none is.
+/// The reason for a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// Nothing of this group was known to fire.
+    /// The channel knew of no firing alert of this group.
     FirstFiring,
-    /// Alerts fire that were not told yet.
+    /// Further alerts of the group fire.
     NewInGroup,
-    /// Some of what was told is over.
+    /// Some of the alerts that the channel knows have resolved.
     SomeResolved,
-    /// All of what was told is over.
+    /// All alerts that the channel knows have resolved.
     Resolved,
-    /// Nothing changed, and it is time to say so.
+    /// Nothing has changed for `repeat_interval`.
     StillFiring,
     /// No message.
     Nothing,
@@ -38,30 +38,31 @@ impl Reason {
     }
 }
 
-/// An alert that was told to be firing and is not told to be over yet.
+/// An alert that a channel was notified of, and of whose end it was not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Told {
-    /// Its labels, so that its end can be told even if nothing else is known of it any more.
+pub struct NotifiedAlert {
+    /// Its labels: its end can be sent even if nothing else is known of it.
     pub labels: Labels,
-    /// Since when it fired when it was told.
+    /// Since when it fired, by that message.
     pub starts_at: Timestamp,
 }
 
-/// What one channel was told last about one group.
+/// The last message to one channel about one group.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct LogEntry {
     /// When.
     pub at: Timestamp,
-    /// What it believes to be firing.
-    pub open: BTreeMap<Fingerprint, Told>,
-    /// What it was told to be over with the last message.
+    /// The alerts that the channel knows to be firing.
+    pub open: BTreeMap<Fingerprint, NotifiedAlert>,
+    /// The alerts whose end was in the last message.
     pub resolved: BTreeSet<Fingerprint>,
 }
 
 /// Whether a message is due: Alertmanager's decision, as a reason.
 ///
-/// `firing` and `resolved` are the alerts of the group that are not muted. Where nothing fires any more the log has to
-/// be cleared, whether or not the channel wants to hear of it; so `send_resolved` plays no part in [`Reason::Resolved`].
+/// `firing` and `resolved` are the alerts of the group that are not muted. When no alert fires any
+/// more, the log has to be cleared even if the channel wants no ends, so `send_resolved` has no
+/// influence on [`Reason::Resolved`].
 pub fn decide(
     entry: Option<&LogEntry>,
     firing: &BTreeSet<Fingerprint>,
@@ -95,9 +96,10 @@ pub fn decide(
     if send_resolved && !resolved.is_subset(&entry.resolved) {
         return Reason::SomeResolved;
     }
-    match entry.at < now.minus(repeat_interval) {
-        true => Reason::StillFiring,
-        false => Reason::Nothing,
+    if entry.at < now.minus(repeat_interval) {
+        Reason::StillFiring
+    } else {
+        Reason::Nothing
     }
 }
 
@@ -115,7 +117,7 @@ mod tests {
     }
 
     fn entry(open: &str, resolved: &str, seconds_ago: i64) -> LogEntry {
-        let told = Told {
+        let told = NotifiedAlert {
             labels: Labels::new(),
             starts_at: Timestamp(0),
         };
@@ -131,7 +133,8 @@ mod tests {
 
     type Known = Option<(&'static str, &'static str, i64)>;
 
-    /// Told to fire, told to be over, how long ago; firing now, over now; is told of ends; the decision.
+    /// Known as firing, known as resolved, how long ago; firing now, resolved now; `send_resolved`;
+    /// the decision.
     #[test]
     fn the_truth_table() {
         use Reason::{FirstFiring, NewInGroup, Nothing, Resolved, SomeResolved, StillFiring};
@@ -176,7 +179,7 @@ mod tests {
     }
 
     proptest! {
-        /// What was just told is not told again, and what nobody was told of is never told to be over.
+        /// A message is not repeated at once, and no end is sent of an alert that was never sent.
         #[test]
         fn nothing_is_told_twice(firing in "[a-e]{0,4}", resolved in "[f-j]{0,4}", send_resolved: bool) {
             let now = Timestamp::from_seconds(100_000);

@@ -1,4 +1,4 @@
-//! Groups of alerts and when each is looked at.
+//! Groups of alerts, and when each is flushed.
 
 use super::config::{GroupBy, Route, RouteTree};
 use crate::alert::Alert;
@@ -7,10 +7,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use takt_model::{Labels, Timestamp};
 
-/// The time between two looks that pages ask for. A second lets the nodes that fail together come in one message.
+/// Least time between two flushes that pages cause. Within a second, nodes that fail together come
+/// in one message.
 pub const PAGE_SPACING: Duration = Duration::from_secs(1);
 
-/// How many looks pages may ask for within [`PAGE_WINDOW`]; further pages wait as the group does.
+/// How many flushes pages may cause within [`PAGE_WINDOW`]; further pages wait for the group's next
+/// flush.
 pub const PAGES_MAX: usize = 3;
 
 /// See [`PAGES_MAX`].
@@ -21,7 +23,7 @@ pub const PAGE_WINDOW: Duration = Duration::from_secs(30);
 pub struct GroupId {
     /// The route's position in the tree.
     pub route: usize,
-    /// What all alerts of the group share.
+    /// The labels that all alerts of the group share.
     pub labels: Labels,
 }
 
@@ -43,12 +45,13 @@ impl GroupId {
     }
 }
 
-/// Why an alert comes to its groups.
+/// How an alert comes to its groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arrival {
-    /// Somebody spoke of it just now.
+pub enum AlertArrival {
+    /// It was evaluated or posted just now.
     Fresh,
-    /// It was known before a restart or a new configuration: what explains it may still be missing, so the group waits.
+    /// It was known before a restart or a new configuration. The alert that inhibits it may still
+    /// be missing, so the group waits.
     Restored,
 }
 
@@ -60,19 +63,19 @@ pub struct Groups(BTreeMap<GroupId, Group>);
 struct Group {
     members: BTreeSet<Fingerprint>,
     next: Timestamp,
-    /// The looks that pages asked for, the newest last.
+    /// The flushes that pages caused, the newest last.
     paged: VecDeque<Timestamp>,
     is_page_due: bool,
 }
 
 impl Groups {
-    /// Puts an alert into its groups. A page has its group looked at without waiting.
+    /// Puts an alert into its groups. The group of a page is flushed without waiting.
     pub fn take(
         &mut self,
         routes: &RouteTree,
         alert: &Alert,
         is_page: bool,
-        arrival: Arrival,
+        arrival: AlertArrival,
         now: Timestamp,
     ) {
         let fingerprint = alert.fingerprint();
@@ -83,8 +86,8 @@ impl Groups {
                 .entry(GroupId::of(at, route, &alert.labels))
                 .or_insert_with(|| {
                     let next = now.plus(route.group_wait);
-                    let has_waited =
-                        arrival == Arrival::Fresh && alert.starts_at.plus(route.group_wait) < now;
+                    let has_waited = arrival == AlertArrival::Fresh
+                        && alert.starts_at.plus(route.group_wait) < now;
                     Group {
                         members: BTreeSet::new(),
                         next: if has_waited { now } else { next },
@@ -93,23 +96,24 @@ impl Groups {
                     }
                 });
             group.members.insert(fingerprint);
-            if is_page && arrival == Arrival::Fresh {
+            if is_page && arrival == AlertArrival::Fresh {
                 group.page(now);
             }
         }
     }
 
-    /// When the next group has to be looked at.
+    /// When the next group has to be flushed.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.0.values().map(|group| group.next).min()
     }
 
-    /// The groups to look at now; each is set to be looked at again.
+    /// The groups to flush now; the next flush of each is scheduled.
     pub fn due(&mut self, routes: &RouteTree, now: Timestamp) -> Vec<GroupId> {
         let due = self.0.iter_mut().filter(|(_, group)| group.next <= now);
         due.map(|(id, group)| {
             let route = routes.get(id.route);
-            // Behind a page the rest of a burst follows after the short wait, not after the long one.
+            // After a page, the rest of a burst follows after the short wait instead of the long
+            // one.
             let wait = if group.is_page_due {
                 route.group_wait.min(route.group_interval)
             } else {
@@ -124,6 +128,13 @@ impl Groups {
         .collect()
     }
 
+    /// Flushes the group no later than `at`.
+    pub fn look_by(&mut self, id: &GroupId, at: Timestamp) {
+        if let Some(group) = self.0.get_mut(id) {
+            group.next = group.next.min(at);
+        }
+    }
+
     /// The alerts of a group.
     pub fn members(&self, id: &GroupId) -> impl Iterator<Item = Fingerprint> {
         self.0
@@ -132,7 +143,8 @@ impl Groups {
             .flat_map(|group| group.members.iter().copied())
     }
 
-    /// Removes the alerts that are not worth keeping, and the group if none is left: then it returns `true`.
+    /// Removes the alerts for which `keep` is false, and the group if it is empty then. Returns
+    /// whether it was removed.
     pub fn retain(&mut self, id: &GroupId, keep: impl Fn(Fingerprint) -> bool) -> bool {
         let Some(group) = self.0.get_mut(id) else {
             return true;
@@ -143,6 +155,32 @@ impl Groups {
             self.0.remove(id);
         }
         is_empty
+    }
+
+    /// Keeps the timers of groups that existed under another configuration. A shorter wait applies
+    /// at once.
+    pub fn keep_timers(
+        &mut self,
+        before: &Self,
+        routes_before: &RouteTree,
+        routes: &RouteTree,
+        now: Timestamp,
+    ) {
+        let known = before
+            .0
+            .iter()
+            .map(|(id, group)| (id.key(routes_before), group));
+        let known: BTreeMap<String, &Group> = known.collect();
+        for (id, group) in &mut self.0 {
+            let Some(old) = known.get(&id.key(routes)) else {
+                continue;
+            };
+            let route = routes.get(id.route);
+            let latest = now.plus(route.group_interval.max(route.group_wait));
+            group.next = old.next.min(latest);
+            group.paged.clone_from(&old.paged);
+            group.is_page_due = old.is_page_due;
+        }
     }
 
     /// All groups.
@@ -191,11 +229,12 @@ mod tests {
             ends_at: None,
             updated_at: Timestamp::from_seconds(starts),
             generator_url: String::new(),
+            began_at: None,
             is_timeout: false,
         }
     }
 
-    /// Lets alerts arrive and returns the seconds at which a group was looked at, up to `end`.
+    /// Lets alerts arrive and returns the seconds at which a group was flushed, up to `end`.
     fn looks(arrivals: &[(i64, &str, bool)], end: i64) -> Vec<i64> {
         let (routes, mut groups, mut looks) = (routes(), Groups::default(), Vec::new());
         for second in 0..=end {
@@ -205,7 +244,7 @@ mod tests {
                     &routes,
                     &alert(labels, second),
                     *is_page,
-                    Arrival::Fresh,
+                    AlertArrival::Fresh,
                     now,
                 );
             }
@@ -262,7 +301,7 @@ mod tests {
         let routes = routes();
         let old = alert("{alertname=A}", 0);
         let now = Timestamp::from_seconds(1000);
-        for (arrival, next) in [(Arrival::Fresh, 1000), (Arrival::Restored, 1030)] {
+        for (arrival, next) in [(AlertArrival::Fresh, 1000), (AlertArrival::Restored, 1030)] {
             let mut groups = Groups::default();
             groups.take(&routes, &old, true, arrival, now);
             assert_eq!(
@@ -281,7 +320,7 @@ mod tests {
             &routes,
             &alert("{alertname=A,n=1}", 0),
             false,
-            Arrival::Fresh,
+            AlertArrival::Fresh,
             Timestamp(0),
         );
         assert_eq!(

@@ -1,77 +1,125 @@
-//! Alerts that another alert explains: the node is down, so nobody needs to hear that its GPUs are gone.
+//! Inhibition: alerts that another alert explains. If a node is down, no message says that its GPUs
+//! are missing.
 
 use super::matcher::Matchers;
 use crate::fingerprint::Fingerprint;
 use std::collections::HashMap;
-use takt_model::Labels;
+use std::time::Duration;
+use takt_model::{Labels, Timestamp};
 
-/// While an alert fires that `source` accepts, alerts that `target` accepts are not told, if both have the same value
-/// in each of the labels `equal` (missing is empty, so both lacking one counts as the same).
+/// How long a source goes on to inhibit, after its end, the alerts that fired before its end. Rules
+/// are evaluated group by group: without this, a consequence that ends a few seconds after its
+/// cause would be sent in between.
+pub const LINGER: Duration = Duration::from_secs(60);
+
+/// While an alert fires that `source` accepts, no message is sent about alerts that `target`
+/// accepts, if both have the same value in each of the labels `equal`. A missing label counts as
+/// empty, so two alerts that lack it agree.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InhibitRule {
-    /// What explains.
+    /// Matches the alerts that inhibit.
     pub source: Matchers,
-    /// What is explained.
+    /// Matches the alerts that are inhibited.
     pub target: Matchers,
     /// Labels that must agree.
     pub equal: Vec<String>,
 }
 
-/// All alerts that explain others at one instant, found by the labels that have to agree.
+/// All alerts that inhibit others at one instant, found by the labels that have to agree.
 ///
-/// Every source of a rule is kept, not one for each set of labels: when one of two sources resolves, the other still
-/// explains.
+/// Every source of a rule is kept, not one for each set of labels: when one of two sources
+/// resolves, the other still inhibits.
 #[derive(Debug, Default)]
 pub struct Inhibitor<'a> {
     rules: Vec<(&'a InhibitRule, Sources<'a>)>,
 }
 
-/// The alerts that one rule takes for sources, by the values of the labels that have to agree.
+/// The sources of one rule, by the values of the labels that have to agree.
 type Sources<'a> = HashMap<Vec<&'a str>, Vec<Source>>;
 
 #[derive(Debug)]
 struct Source {
     fingerprint: Fingerprint,
     is_target_too: bool,
+    /// When it resolved; `None` while it fires.
+    ended_at: Option<Timestamp>,
+}
+
+/// An alert that may inhibit others.
+#[derive(Debug, Clone, Copy)]
+pub struct SourceAlert<'a> {
+    /// Its identity.
+    pub fingerprint: Fingerprint,
+    /// Its labels.
+    pub labels: &'a Labels,
+    /// When it resolved, at most [`LINGER`] ago; `None` while it fires.
+    pub ended_at: Option<Timestamp>,
+}
+
+/// The alert that inhibits another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inhibition {
+    /// The source.
+    pub by: Fingerprint,
+    /// When the inhibition ends, if the source has resolved already; `None` while the source fires.
+    pub until: Option<Timestamp>,
 }
 
 impl<'a> Inhibitor<'a> {
-    /// An index of the alerts that fire.
-    pub fn new(
-        rules: &'a [InhibitRule],
-        firing: impl Iterator<Item = (Fingerprint, &'a Labels)>,
-    ) -> Self {
+    /// An index of the alerts that fire, or fired until a moment ago.
+    pub fn new(rules: &'a [InhibitRule], alerts: impl Iterator<Item = SourceAlert<'a>>) -> Self {
         let mut rules: Vec<_> = rules.iter().map(|rule| (rule, Sources::new())).collect();
         if rules.is_empty() {
             return Self::default();
         }
-        for (fingerprint, labels) in firing {
+        for alert in alerts {
             for (rule, sources) in &mut rules {
-                if rule.source.accept(labels) {
+                if rule.source.accept(alert.labels) {
                     let source = Source {
-                        fingerprint,
-                        is_target_too: rule.target.accept(labels),
+                        fingerprint: alert.fingerprint,
+                        is_target_too: rule.target.accept(alert.labels),
+                        ended_at: alert.ended_at,
                     };
-                    sources.entry(rule.values(labels)).or_default().push(source);
+                    let values = rule.values(alert.labels);
+                    sources.entry(values).or_default().push(source);
                 }
             }
         }
         Self { rules }
     }
 
-    /// The first alert that explains one with these labels.
-    pub fn muted_by(&self, labels: &Labels) -> Option<Fingerprint> {
-        self.rules.iter().find_map(|(rule, sources)| {
-            if !rule.target.accept(labels) {
-                return None;
+    /// The alert that inhibits one with these labels: one that fires if there is one, else one that
+    /// resolved a moment ago. `fires_since` is when the inhibited alert began to fire, `None` if it
+    /// has resolved: its end is held back only by sources that fire.
+    pub fn inhibits(&self, labels: &Labels, fires_since: Option<Timestamp>) -> Option<Inhibition> {
+        let candidates = self.rules.iter().flat_map(|(rule, sources)| {
+            let is_target = rule.target.accept(labels);
+            let found = is_target.then(|| sources.get(&rule.values(labels)));
+            // An alert on both sides is not inhibited by another on both sides: each would inhibit
+            // the other.
+            let is_source_too = is_target && rule.source.accept(labels);
+            found
+                .flatten()
+                .into_iter()
+                .flatten()
+                .filter(move |source| !(is_source_too && source.is_target_too))
+        });
+        let mut lingering = None;
+        for source in candidates {
+            let Some(end) = source.ended_at else {
+                return Some(Inhibition {
+                    by: source.fingerprint,
+                    until: None,
+                });
+            };
+            if fires_since.is_some_and(|since| since <= end) {
+                let until = Some(end.plus(LINGER));
+                lingering = lingering.max(until.map(|until| (until, source.fingerprint)));
             }
-            // An alert on both sides is not explained by another on both sides: else each would silence the other.
-            let is_source_too = rule.source.accept(labels);
-            let candidates = sources.get(&rule.values(labels))?;
-            candidates
-                .iter()
-                .find(|source| !(is_source_too && source.is_target_too))
-                .map(|source| source.fingerprint)
+        }
+        lingering.map(|(until, by)| Inhibition {
+            by,
+            until: Some(until),
         })
     }
 }
@@ -101,13 +149,15 @@ mod tests {
 
     fn is_muted(rules: &[InhibitRule], firing: &[&str], target: &str) -> bool {
         let firing: Vec<Labels> = firing.iter().map(|text| parse_series(text)).collect();
-        let inhibitor = Inhibitor::new(
-            rules,
-            firing
-                .iter()
-                .map(|labels| (Fingerprint::of(labels), labels)),
-        );
-        inhibitor.muted_by(&parse_series(target)).is_some()
+        let alerts = firing.iter().map(|labels| SourceAlert {
+            fingerprint: Fingerprint::of(labels),
+            labels,
+            ended_at: None,
+        });
+        let inhibitor = Inhibitor::new(rules, alerts);
+        inhibitor
+            .inhibits(&parse_series(target), Some(Timestamp(0)))
+            .is_some()
     }
 
     #[test]
@@ -122,6 +172,27 @@ mod tests {
         assert!(!is_muted(&rules, &down, "{alertname=GpuHot,node=g02}"));
         assert!(!is_muted(&rules, &down, "{alertname=NodeDown,node=g01}"));
         assert!(!is_muted(&rules, &[], "{alertname=GpuHot,node=g01}"));
+    }
+
+    #[test]
+    fn a_source_that_has_just_ended_inhibits_what_fired_before_its_end() {
+        let rules = [rule("alertname=NodeDown", "alertname!=NodeDown", &["node"])];
+        let down = parse_series("{alertname=NodeDown,node=g01}");
+        let end = Timestamp::from_seconds(100);
+        let alert = SourceAlert {
+            fingerprint: Fingerprint::of(&down),
+            labels: &down,
+            ended_at: Some(end),
+        };
+        let inhibitor = Inhibitor::new(&rules, [alert].into_iter());
+        let target = parse_series("{alertname=ExporterDown,node=g01}");
+        let until = |since: Option<i64>| {
+            let since = since.map(Timestamp::from_seconds);
+            inhibitor.inhibits(&target, since).map(|found| found.until)
+        };
+        assert_eq!(until(Some(90)), Some(Some(end.plus(LINGER))));
+        assert_eq!(until(Some(101)), None, "it has another cause");
+        assert_eq!(until(None), None, "an end is not held back");
     }
 
     #[test]
@@ -155,7 +226,8 @@ mod tests {
 
     #[test]
     fn every_source_counts() {
-        // The first source of these labels is on both sides and explains nothing here; the second one does.
+        // The first source of these labels is on both sides and explains nothing here; the second
+        // one does.
         let rules = [rule(
             "severity=~\"critical|warning\"",
             "severity=warning",

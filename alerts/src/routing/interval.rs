@@ -133,7 +133,8 @@ impl TimeInterval {
 }
 
 impl Range {
-    /// Days of a month of that many days: negative ones from its end, what is beyond the end cut off.
+    /// Days of a month of that many days: negative ones from its end, what is beyond the end cut
+    /// off.
     fn in_month(self, days: i64) -> Self {
         let from_start = |day: i64| if day < 0 { days + day + 1 } else { day };
         Self {
@@ -165,16 +166,16 @@ fn time_of_day(node: &Node) -> Result<Range, Mistake> {
         minute_of_day(text)
             .ok_or_else(|| node.mistake(format!("`{text}` is no time of day such as `09:00`")))
     };
-    let (start, end) = (read("start_time")?, read("end_time")?);
-    match start < end {
-        true => Ok(Range {
-            first: start,
-            last: end - 1,
-        }),
-        false => {
-            Err(node.mistake("the start has to be before the end; write two entries for a night"))
-        }
+    let start = read("start_time")?;
+    let end = read("end_time")?;
+    if start >= end {
+        let words = "the start has to be before the end; write two entries for a night";
+        return Err(node.mistake(words));
     }
+    Ok(Range {
+        first: start,
+        last: end - 1,
+    })
 }
 
 fn minute_of_day(text: &str) -> Option<i64> {

@@ -1,26 +1,26 @@
-//! Nodes that are out of use as planned: what breaks on them meanwhile wakes nobody.
+//! Maintenance: no messages about nodes that are out of service as planned.
 
 use std::collections::BTreeSet;
 use takt_model::{Labels, Timestamp};
 
-/// A time in which nodes are worked on, as the scheduler's reservations say.
+/// Planned work on nodes, from the scheduler's reservations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Maintenance {
     /// The reservation's name.
     pub name: String,
-    /// Whose nodes.
+    /// The cluster of the nodes.
     pub cluster: String,
-    /// Which nodes, as their alerts name them in the label `node`.
+    /// The nodes, by the label `node` of their alerts.
     pub nodes: BTreeSet<String>,
     /// Its beginning.
     pub from: Timestamp,
-    /// Its end, at which nodes are expected to be well again.
+    /// Its end, at which the nodes should be in service again.
     pub to: Timestamp,
 }
 
 impl Maintenance {
-    /// Whether an alert is about one of the nodes, while they are worked on. One that names no cluster is taken for
-    /// one of ours, as a Prometheus that pushes alerts may name none.
+    /// Whether an alert is about one of the nodes during the work. An alert without a cluster
+    /// belongs to this cluster: a Prometheus that pushes alerts may name none.
     pub fn covers(&self, labels: &Labels, now: Timestamp) -> bool {
         (self.from..self.to).contains(&now)
             && labels

@@ -1,4 +1,5 @@
-//! From alerts to messages, as Alertmanager does it: routes, groups, silences, inhibition, and what was told already.
+//! From alerts to messages, as Alertmanager does it: routes, groups, silences, inhibition, and what
+//! was told already.
 
 pub mod config;
 pub mod dedup;
@@ -7,6 +8,7 @@ pub mod inhibit;
 pub mod interval;
 pub mod maintenance;
 pub mod matcher;
+mod matcher_syntax;
 pub mod plan;
 mod router;
 pub mod silence;

@@ -1,9 +1,9 @@
-//! One group, one channel, one instant: what to tell, and what the channel knows afterwards.
+//! One group, one channel, one instant: the message to send, and what the channel knows afterwards.
 //!
-//! The contract is ours and stricter than Alertmanager's: what was told to be firing is told to be over exactly once.
-//! An end that comes while the alert is muted is told when the mute ends.
+//! The contract is stricter than Alertmanager's: a channel gets exactly one end for each alert that
+//! it was notified of. The end of a muted alert is sent when the mute ends.
 
-use super::dedup::{LogEntry, Reason, Told, decide};
+use super::dedup::{LogEntry, NotifiedAlert, Reason, decide};
 use crate::alert::Alert;
 use crate::fingerprint::Fingerprint;
 use std::collections::BTreeSet;
@@ -12,35 +12,35 @@ use takt_model::Timestamp;
 
 /// One alert of a group.
 #[derive(Debug, Clone, Copy)]
-pub struct Member<'a> {
+pub struct GroupMember<'a> {
     /// Its identity.
     pub fingerprint: Fingerprint,
-    /// What is known of it.
+    /// The alert as it is known.
     pub alert: &'a Alert,
-    /// Whether a silence, another alert or the time of day keeps it from being told.
+    /// Whether a silence, an inhibition, maintenance or a time interval mutes it.
     pub is_muted: bool,
 }
 
-/// What one channel is told about one group.
+/// The message for one channel about one group.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
-    /// Why, or that nothing is told.
+pub struct MessagePlan {
+    /// The reason for the message.
     pub reason: Reason,
-    /// The alerts of the message; none where the channel does not want to hear of it.
+    /// The alerts of the message; empty where no message is sent.
     pub tell: Vec<Fingerprint>,
-    /// What the log has to say afterwards; nothing where it stays as it is.
+    /// The new log entry; `None` where the entry stays as it is.
     pub entry: Option<LogEntry>,
 }
 
-/// Decides what to tell.
+/// Decides on the message.
 pub fn plan(
     entry: Option<&LogEntry>,
-    members: &[Member<'_>],
+    members: &[GroupMember<'_>],
     send_resolved: bool,
     repeat_interval: Duration,
     now: Timestamp,
-) -> Plan {
-    let is_open = |member: &Member<'_>| {
+) -> MessagePlan {
+    let is_open = |member: &GroupMember<'_>| {
         entry.is_some_and(|entry| entry.open.contains_key(&member.fingerprint))
     };
     let heard = || members.iter().filter(|member| !member.is_muted);
@@ -52,25 +52,27 @@ pub fn plan(
         .filter(|m| m.alert.is_resolved(now) && is_open(m))
         .map(|m| m.fingerprint)
         .collect();
-    let reason = match firing.is_empty() && resolved.is_empty() {
-        true => Reason::Nothing,
-        false => decide(
+    let reason = if firing.is_empty() && resolved.is_empty() {
+        Reason::Nothing
+    } else {
+        decide(
             entry,
             &firing,
             &resolved,
             send_resolved,
             repeat_interval,
             now,
-        ),
+        )
     };
     if reason == Reason::Nothing {
-        return Plan {
+        return MessagePlan {
             reason,
             tell: Vec::new(),
             entry: None,
         };
     }
-    // What is muted and was told stays owed; all else that was told is told again or is told to be over.
+    // The end of a muted alert that the channel knows stays owed. The message has all other known
+    // alerts.
     let owed = members
         .iter()
         .filter(|member| member.is_muted && is_open(member));
@@ -79,7 +81,7 @@ pub fn plan(
         let known = entry
             .and_then(|entry| entry.open.get(&member.fingerprint))
             .cloned();
-        let told = || Told {
+        let told = || NotifiedAlert {
             labels: member.alert.labels.clone(),
             starts_at: member.alert.starts_at,
         };
@@ -91,7 +93,7 @@ pub fn plan(
         .filter(|fingerprint| {
             firing.contains(fingerprint) || (send_resolved && resolved.contains(fingerprint))
         });
-    Plan {
+    MessagePlan {
         reason,
         tell: tell.collect(),
         entry: Some(LogEntry {
@@ -120,11 +122,12 @@ mod tests {
             ends_at,
             updated_at: Timestamp(0),
             generator_url: String::new(),
+            began_at: None,
             is_timeout: false,
         }
     }
 
-    /// What happens to one alert at one step.
+    /// One step in the life of one alert.
     #[derive(Debug, Clone, Copy)]
     enum Move {
         Fire,
@@ -134,8 +137,9 @@ mod tests {
     }
 
     proptest! {
-        /// Four alerts fire, resolve and are muted at random, and the group is looked at now and then. At the end all
-        /// are over and nothing is muted: every alert was told to fire and to be over alternately, ending with over.
+        /// Four alerts fire, resolve and are muted at random, and the group is flushed now and
+        /// then. At the end all have resolved and none is muted: each alert was sent as firing and
+        /// as resolved in turn, ending with resolved.
         #[test]
         fn every_told_episode_is_closed_exactly_once(
             moves in proptest::collection::vec((0usize..4, prop_oneof![
@@ -160,12 +164,12 @@ mod tests {
                 let now = Timestamp::from_seconds(i64::try_from(step).unwrap() * 60);
                 let alerts: Vec<_> = (0..4).map(|n| alert(n, (!firing[n]).then_some(Timestamp(0)))).collect();
                 let members: Vec<_> = alerts.iter().enumerate().map(|(n, alert)| {
-                    Member { fingerprint: alert.fingerprint(), alert, is_muted: muted[n] }
+                    GroupMember { fingerprint: alert.fingerprint(), alert, is_muted: muted[n] }
                 }).collect();
                 let plan = plan(entry.as_ref(), &members, true, REPEAT, now);
                 for (n, member) in members.iter().enumerate() {
                     if plan.tell.contains(&member.fingerprint) {
-                        // Repeated messages about a firing alert are one telling.
+                        // Repeated messages about a firing alert count once.
                         if log[n].last() != Some(&firing[n]) {
                             log[n].push(firing[n]);
                         } else {
@@ -188,7 +192,7 @@ mod tests {
         let (fires, over) = (alert(1, None), alert(1, Some(Timestamp(0))));
         let now = Timestamp::from_seconds(60);
         let member = |alert, is_muted| {
-            [Member {
+            [GroupMember {
                 fingerprint: Alert::fingerprint(alert),
                 alert,
                 is_muted,
@@ -226,7 +230,7 @@ mod tests {
     fn a_channel_that_wants_no_ends_gets_no_message_and_a_cleared_log() {
         let (fires, over) = (alert(1, None), alert(1, Some(Timestamp(0))));
         let member = |alert| {
-            [Member {
+            [GroupMember {
                 fingerprint: Alert::fingerprint(alert),
                 alert,
                 is_muted: false,

@@ -1,21 +1,21 @@
-//! All of routing in one value: alerts go in, messages come out, the clock is an argument.
+//! Routing in one value: alerts go in, messages come out, the clock is an argument.
 
 use super::config::{Config, Integration, Receiver, Route};
-use super::dedup::{LogEntry, Reason, Told};
-use super::group::{Arrival, GroupId, Groups};
-use super::inhibit::Inhibitor;
+use super::dedup::{LogEntry, NotifiedAlert, Reason};
+use super::group::{AlertArrival, GroupId, Groups};
+use super::inhibit::{Inhibitor, LINGER, SourceAlert};
 use super::maintenance::Maintenance;
 use super::matcher::Matchers;
-use super::plan::{Member, plan};
+use super::plan::{GroupMember, plan};
 use super::silence::Silences;
 use crate::alert::{Alert, AlertBook};
 use crate::fingerprint::Fingerprint;
-use crate::message::{Message, Status, ToldAlert};
+use crate::message::{Message, MessageAlert, Status};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use takt_model::{Labels, Timestamp};
 
-/// What one channel knows of one group.
+/// The key of a log entry: one channel and one group.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LogKey {
     /// The group.
@@ -24,43 +24,43 @@ pub struct LogKey {
     pub channel: String,
 }
 
-/// A change of the notification log: what is known now, or that nothing is.
+/// A change of the notification log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Logged {
-    /// Whose knowledge.
+    /// The entry's key.
     pub key: LogKey,
-    /// What it is.
+    /// The new entry; `None` deletes it.
     pub entry: Option<LogEntry>,
 }
 
-/// What came out of routing; to be committed together.
+/// The results of routing, to be committed together.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Changes {
-    /// What to tell.
+    /// Messages to send.
     pub messages: Vec<Message>,
-    /// What is known then.
+    /// Changes of the notification log.
     pub log: Vec<Logged>,
     /// Alerts to forget.
     pub forgotten: Vec<Fingerprint>,
 }
 
-/// What the server adds to the routes.
+/// Settings of the server that routing needs.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where people reach this server.
+    /// Address of this server for links in messages.
     pub external_url: String,
-    /// Alerts whose group is looked at without waiting.
+    /// Pages: alerts whose beginning and end are sent without waiting.
     pub pages: Option<Matchers>,
 }
 
-/// Why an alert is not told.
+/// Why no message is sent about an alert.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Suppressed {
     /// Silences that cover it.
     pub silenced_by: Vec<String>,
-    /// The alert that explains it.
+    /// The alert that inhibits it.
     pub inhibited_by: Option<Fingerprint>,
-    /// Times in which its routes are mute, and the maintenance that its node is in.
+    /// Time intervals that mute its routes, and the maintenance of its node.
     pub muted_by: Vec<String>,
 }
 
@@ -73,13 +73,16 @@ pub struct Router {
     groups: Groups,
     /// All silences.
     pub silences: Silences,
-    /// Nodes that are, or will be, worked on.
+    /// Present and future maintenance of nodes.
     pub maintenance: Vec<Maintenance>,
     log: BTreeMap<LogKey, LogEntry>,
+    /// When resolved alerts that may still inhibit others can be forgotten; `None` where there are
+    /// none.
+    forget_at: Option<Timestamp>,
 }
 
 impl Router {
-    /// Routing that knows of nothing yet.
+    /// Routing without any alert.
     pub fn new(config: Config, settings: Settings) -> Self {
         Self {
             config,
@@ -89,10 +92,12 @@ impl Router {
             silences: Silences::default(),
             maintenance: Vec::new(),
             log: BTreeMap::new(),
+            forget_at: None,
         }
     }
 
-    /// Takes back what was stored. Alerts that were told to fire and of which nothing is known any more are over.
+    /// Restores the stored state. Alerts that channels know as firing and that are not among
+    /// `alerts` have resolved.
     pub fn restore(
         &mut self,
         alerts: impl IntoIterator<Item = Alert>,
@@ -105,22 +110,31 @@ impl Router {
         for alert in alerts {
             self.alerts.take(alert);
         }
+        self.forget_at = Some(now);
         self.regroup(now)
     }
 
-    /// What the server adds to the routes from now on.
+    /// Replaces the server's settings.
     pub fn set_settings(&mut self, settings: Settings) {
         self.settings = settings;
     }
 
-    /// Goes on with another configuration. Groups begin to wait anew; what was told stays known.
+    /// Continues with another configuration. Groups that exist in both keep their timers, and the
+    /// notification log stays.
     pub fn reconfigure(&mut self, config: Config, now: Timestamp) -> Changes {
-        self.config = config;
-        self.groups = Groups::default();
-        self.regroup(now)
+        let config_before = std::mem::replace(&mut self.config, config);
+        let groups_before = std::mem::take(&mut self.groups);
+        let changes = self.regroup(now);
+        self.groups.keep_timers(
+            &groups_before,
+            &config_before.routes,
+            &self.config.routes,
+            now,
+        );
+        changes
     }
 
-    /// Somebody speaks of an alert. Returns what is known of it then, for the store.
+    /// Takes an alert in its present state, and returns it as it is known then, for the store.
     pub fn take(&mut self, alert: Alert, now: Timestamp) -> &Alert {
         let fingerprint = alert.fingerprint();
         let was_firing = self
@@ -128,54 +142,79 @@ impl Router {
             .get(fingerprint)
             .is_some_and(|known| !known.is_resolved(now));
         let alert = self.alerts.take(alert);
-        let is_page = !was_firing
-            && !alert.is_resolved(now)
-            && self
-                .settings
-                .pages
-                .as_ref()
-                .is_some_and(|pages| pages.accept(&alert.labels));
-        self.groups
-            .take(&self.config.routes, alert, is_page, Arrival::Fresh, now);
+        // The end of a page is as urgent as its beginning: somebody may be on the way.
+        let is_turn = was_firing == alert.is_resolved(now);
+        let pages = self.settings.pages.as_ref();
+        let is_page = is_turn && pages.is_some_and(|pages| pages.accept(&alert.labels));
+        self.groups.take(
+            &self.config.routes,
+            alert,
+            is_page,
+            AlertArrival::Fresh,
+            now,
+        );
         alert
     }
 
-    /// An alert that goes on has other words now.
+    /// Replaces the annotations of an active alert.
     pub fn reword(&mut self, fingerprint: Fingerprint, words: &[(String, String)]) {
         self.alerts.reword(fingerprint, words);
     }
 
-    /// When something may have to be told.
+    /// When a group has to be flushed next.
     pub fn next_due(&self) -> Option<Timestamp> {
-        self.groups.next_due()
+        self.groups
+            .next_due()
+            .into_iter()
+            .chain(self.forget_at)
+            .min()
     }
 
-    /// Looks at the groups that are due.
+    /// Flushes the groups that are due: decides on their messages.
     pub fn flush(&mut self, now: Timestamp) -> Changes {
         let due = self.groups.due(&self.config.routes, now);
-        if due.is_empty() {
+        if due.is_empty() && self.forget_at.is_none_or(|at| at > now) {
             return Changes::default();
         }
         let mut changes = Changes::default();
         let inhibitor = self.inhibitor(now);
-        let told: Vec<_> = due
+        let decided: Vec<_> = due
             .iter()
             .map(|id| self.tell(id, &inhibitor, now))
             .collect();
-        for (id, (messages, log)) in due.iter().zip(told) {
-            changes.messages.extend(messages);
-            for Logged { key, entry } in &log {
+        for (id, decided) in due.iter().zip(decided) {
+            changes.messages.extend(decided.messages);
+            for Logged { key, entry } in &decided.log {
                 self.set_log(key, entry.clone());
             }
-            changes.log.extend(log);
+            changes.log.extend(decided.log);
+            if let Some(at) = decided.look_again {
+                self.groups.look_by(id, at);
+            }
             self.forget_told(id, &mut changes, now);
         }
+        changes.forgotten = self.forget(now);
+        changes
+    }
+
+    /// Forgets resolved alerts that neither a group nor the inhibition of others needs, and returns
+    /// them.
+    fn forget(&mut self, now: Timestamp) -> Vec<Fingerprint> {
         let groups = &self.groups;
         let held: BTreeSet<_> = groups.iter().flat_map(|id| groups.members(id)).collect();
-        changes.forgotten = self
-            .alerts
-            .forget_resolved(now, |fingerprint| held.contains(&fingerprint));
-        changes
+        let rules = &self.config.inhibit_rules;
+        let lingers_until = |alert: &Alert| {
+            let is_source = rules.iter().any(|rule| rule.source.accept(&alert.labels));
+            let until = alert.ends_at.map(|end| end.plus(LINGER));
+            until.filter(|until| is_source && *until > now)
+        };
+        let forgotten = self.alerts.forget_resolved(now, |fingerprint, alert| {
+            held.contains(&fingerprint) || lingers_until(alert).is_some()
+        });
+        let lingering = self.alerts.iter().map(|(_, alert)| alert);
+        let lingering = lingering.filter(|alert| alert.is_resolved(now));
+        self.forget_at = lingering.filter_map(lingers_until).min();
+        forgotten
     }
 
     /// All alerts that are known.
@@ -188,7 +227,7 @@ impl Router {
         &self.config
     }
 
-    /// The groups with their alerts: route, shared labels, alerts.
+    /// The groups: route, shared labels, alerts.
     pub fn groups(&self) -> impl Iterator<Item = (&Route, &Labels, Vec<&Alert>)> {
         self.groups.iter().map(|id| {
             let alerts = self
@@ -203,7 +242,7 @@ impl Router {
         })
     }
 
-    /// Why alerts are not told: asked once, answered for many.
+    /// Why no messages are sent about alerts; one call serves many alerts.
     pub fn suppressed<'a>(&'a self, now: Timestamp) -> impl Fn(&Alert) -> Suppressed + use<'a> {
         let inhibitor = self.inhibitor(now);
         move |alert| {
@@ -222,24 +261,28 @@ impl Router {
                     .covering(&alert.labels, now)
                     .map(|silence| silence.id.clone())
                     .collect(),
-                inhibited_by: inhibitor.muted_by(&alert.labels),
+                inhibited_by: inhibitor
+                    .inhibits(&alert.labels, fires_since(alert, now))
+                    .map(|inhibition| inhibition.by),
                 muted_by: muted.map(str::to_owned).chain(work).collect(),
             }
         }
     }
 
     fn inhibitor(&self, now: Timestamp) -> Inhibitor<'_> {
-        let firing = self
-            .alerts
-            .iter()
-            .filter(|(_, alert)| !alert.is_resolved(now));
-        Inhibitor::new(
-            &self.config.inhibit_rules,
-            firing.map(|(fingerprint, alert)| (fingerprint, &alert.labels)),
-        )
+        let sources = self.alerts.iter().map(|(fingerprint, alert)| SourceAlert {
+            fingerprint,
+            labels: &alert.labels,
+            ended_at: alert.ends_at.filter(|end| *end <= now),
+        });
+        let sources = sources.filter(|source| {
+            let until = source.ended_at.map(|end| end.plus(LINGER));
+            until.is_none_or(|until| until > now)
+        });
+        Inhibitor::new(&self.config.inhibit_rules, sources)
     }
 
-    /// The times that keep a route mute now.
+    /// The time intervals that mute a route now.
     fn muting_intervals<'a>(&'a self, route: &'a Route, now: Timestamp) -> Vec<&'a str> {
         let is_inside = |name: &String| {
             self.config
@@ -256,28 +299,30 @@ impl Router {
         inside.chain(outside).map(String::as_str).collect()
     }
 
-    fn tell(
-        &self,
-        id: &GroupId,
-        inhibitor: &Inhibitor<'_>,
-        now: Timestamp,
-    ) -> (Vec<Message>, Vec<Logged>) {
+    fn tell(&self, id: &GroupId, inhibitor: &Inhibitor<'_>, now: Timestamp) -> Decided {
         let route = self.config.routes.get(id.route);
         let is_mute = !self.muting_intervals(route, now).is_empty();
         let alerts = self
             .groups
             .members(id)
             .filter_map(|print| Some((print, self.alerts.get(print)?)));
+        let mut look_again = None;
         let members: Vec<_> = alerts
             .map(|(fingerprint, alert)| {
+                let inhibition = inhibitor.inhibits(&alert.labels, fires_since(alert, now));
+                look_again = inhibition
+                    .and_then(|inhibition| inhibition.until)
+                    .into_iter()
+                    .chain(look_again)
+                    .min();
                 let is_muted = is_mute
-                    || inhibitor.muted_by(&alert.labels).is_some()
+                    || inhibition.is_some()
                     || self.silences.covering(&alert.labels, now).next().is_some()
                     || self
                         .maintenance
                         .iter()
                         .any(|work| work.covers(&alert.labels, now));
-                Member {
+                GroupMember {
                     fingerprint,
                     alert,
                     is_muted,
@@ -285,7 +330,8 @@ impl Router {
             })
             .collect();
         let group_key = id.key(&self.config.routes);
-        let (mut messages, mut log) = (Vec::new(), Vec::new());
+        let mut messages = Vec::new();
+        let mut log = Vec::new();
         for (receiver, integration) in self.channels(route) {
             let key = LogKey {
                 group_key: group_key.clone(),
@@ -301,7 +347,7 @@ impl Router {
             );
             if !plan.tell.is_empty() {
                 let alerts = plan.tell.iter().filter_map(|print| self.alerts.get(*print));
-                let alerts = alerts.map(|alert| ToldAlert::new(alert, now)).collect();
+                let alerts = alerts.map(|alert| MessageAlert::new(alert, now)).collect();
                 messages.push(self.message(
                     &key,
                     receiver,
@@ -316,7 +362,11 @@ impl Router {
                 entry: Some(entry),
             }));
         }
-        (messages, log)
+        Decided {
+            messages,
+            log,
+            look_again,
+        }
     }
 
     fn message(
@@ -326,7 +376,7 @@ impl Router {
         reason: Reason,
         group_labels: &Labels,
         route_labels: &Labels,
-        alerts: Vec<ToldAlert>,
+        alerts: Vec<MessageAlert>,
     ) -> Message {
         Message {
             channel: key.channel.clone(),
@@ -354,7 +404,7 @@ impl Router {
             .flat_map(|receiver| receiver.integrations.iter().map(move |way| (receiver, way)))
     }
 
-    /// Drops the alerts of a group that are over and of which no channel waits to hear the end.
+    /// Drops the resolved alerts of a group whose end every channel has.
     fn forget_told(&mut self, id: &GroupId, changes: &mut Changes, now: Timestamp) {
         let group_key = id.key(&self.config.routes);
         let keys: Vec<_> = self
@@ -367,7 +417,8 @@ impl Router {
                 (key, way.send_resolved)
             })
             .collect();
-        let (alerts, log) = (&self.alerts, &self.log);
+        let alerts = &self.alerts;
+        let log = &self.log;
         let is_over = |fingerprint| {
             alerts
                 .get(fingerprint)
@@ -399,7 +450,7 @@ impl Router {
         }
     }
 
-    /// Groups all alerts anew and brings the log in line with the groups that there are now.
+    /// Groups all alerts anew and adapts the log to the new groups.
     fn regroup(&mut self, now: Timestamp) -> Changes {
         let lost = self
             .log
@@ -411,14 +462,19 @@ impl Router {
             self.alerts.take(alert);
         }
         for (_, alert) in self.alerts.iter() {
-            self.groups
-                .take(&self.config.routes, alert, false, Arrival::Restored, now);
+            self.groups.take(
+                &self.config.routes,
+                alert,
+                false,
+                AlertArrival::Restored,
+                now,
+            );
         }
         self.close_strays(now)
     }
 
-    /// What was told in a group that exists no more: it goes on in the alert's new group if the same channel hears of
-    /// that, and is closed otherwise.
+    /// Log entries of groups that no longer exist: an alert moves to its new group's entry if the
+    /// same channel serves that group; otherwise the channel gets its end.
     fn close_strays(&mut self, now: Timestamp) -> Changes {
         let mut changes = Changes::default();
         let mut known: BTreeMap<LogKey, BTreeSet<Fingerprint>> = BTreeMap::new();
@@ -460,7 +516,7 @@ impl Router {
                             entry: Some(entry.clone()),
                         });
                     }
-                    None => ended.push(ToldAlert::new(&over(&told, now), now)),
+                    None => ended.push(MessageAlert::new(&over(&told, now), now)),
                 }
             }
             changes.messages.extend(self.closing(&key, ended));
@@ -469,8 +525,9 @@ impl Router {
         changes
     }
 
-    /// The last message to a channel about a group that is gone, if the channel still exists and wants it.
-    fn closing(&self, key: &LogKey, ended: Vec<ToldAlert>) -> Option<Message> {
+    /// The last message to a channel about a group that no longer exists, if the channel still
+    /// exists and wants ends.
+    fn closing(&self, key: &LogKey, ended: Vec<MessageAlert>) -> Option<Message> {
         let all = self.config.receivers.iter();
         let mut ways =
             all.flat_map(|receiver| receiver.integrations.iter().map(move |way| (receiver, way)));
@@ -489,8 +546,22 @@ impl Router {
     }
 }
 
-/// An alert of which only is known that it was told to fire.
-fn over(told: &Told, now: Timestamp) -> Alert {
+/// The decisions about one group.
+struct Decided {
+    messages: Vec<Message>,
+    log: Vec<Logged>,
+    /// When the inhibition by an alert that has resolved ends, and the group has to be looked at
+    /// again.
+    look_again: Option<Timestamp>,
+}
+
+/// When the alert began to fire; `None` if it has resolved.
+fn fires_since(alert: &Alert, now: Timestamp) -> Option<Timestamp> {
+    (!alert.is_resolved(now)).then_some(alert.starts_at)
+}
+
+/// An alert of which only the log entry is known, as resolved.
+fn over(told: &NotifiedAlert, now: Timestamp) -> Alert {
     Alert {
         labels: told.labels.clone(),
         annotations: BTreeMap::new(),
@@ -498,6 +569,7 @@ fn over(told: &Told, now: Timestamp) -> Alert {
         ends_at: Some(now),
         updated_at: now,
         generator_url: String::new(),
+        began_at: None,
         is_timeout: false,
     }
 }

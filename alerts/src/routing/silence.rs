@@ -1,4 +1,4 @@
-//! Silences: alerts that nobody wants to hear about for a while.
+//! Silences: no messages about matching alerts for a while.
 
 use super::matcher::Matchers;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use takt_model::{Labels, Timestamp};
 /// How long an expired silence is remembered.
 pub const RETENTION: Duration = Duration::from_secs(120 * 3600);
 
-/// What a silence covers, from when to when, by whom and why.
+/// A silence: matchers, times, creator and comment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Silence {
     /// Its identity, a UUID.
@@ -22,24 +22,24 @@ pub struct Silence {
     pub ends_at: Timestamp,
     /// When it was last changed.
     pub updated_at: Timestamp,
-    /// Who made it.
+    /// Its creator.
     pub created_by: String,
     /// Why.
     pub comment: String,
-    /// Further words.
+    /// Further annotations.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Where a silence stands.
+/// The state of a silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SilenceState {
-    /// It silences.
+    /// It is in effect.
     Active,
-    /// It will.
+    /// It has not begun.
     Pending,
-    /// It did.
+    /// It has ended.
     Expired,
 }
 
@@ -55,13 +55,13 @@ pub enum SilenceError {
     /// It ends before it begins.
     #[error("Failed to create silence: start time must be before end time")]
     Backwards,
-    /// It would be over at once.
+    /// It ends in the past.
     #[error("Failed to create silence: end time can't be in the past")]
     InThePast,
 }
 
 impl Silence {
-    /// Where it stands.
+    /// Its state.
     pub fn state(&self, now: Timestamp) -> SilenceState {
         match (now < self.starts_at, now < self.ends_at) {
             (true, _) => SilenceState::Pending,
@@ -104,11 +104,11 @@ impl Silence {
     }
 
     fn check_matchers(&self) -> Result<(), SilenceError> {
-        let is_narrow = |set: &Matchers| set.0.iter().any(|matcher| !matcher.accepts_nothing());
-        match !self.matchers.is_empty() && self.matchers.iter().all(is_narrow) {
-            true => Ok(()),
-            false => Err(SilenceError::MatchesAll),
+        let is_narrow = |set: &Matchers| set.0.iter().any(|matcher| !matcher.accepts(""));
+        if self.matchers.is_empty() || !self.matchers.iter().all(is_narrow) {
+            return Err(SilenceError::MatchesAll);
         }
+        Ok(())
     }
 }
 
@@ -116,12 +116,12 @@ impl Silence {
 #[derive(Debug, Clone, Default)]
 pub struct Silences(BTreeMap<String, Silence>);
 
-/// What became of a request to set a silence.
+/// The result of setting a silence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Set {
-    /// The identity of the silence that holds now.
+    /// The identity of the silence in effect.
     pub id: String,
-    /// What has to be stored.
+    /// Silences to store.
     pub changed: Vec<Silence>,
 }
 
@@ -136,8 +136,8 @@ impl Silences {
         )
     }
 
-    /// Makes a silence (without `id`) or changes one. What cannot be changed without rewriting the past is expired and
-    /// made anew under `new_id`.
+    /// Makes a silence (without `id`) or changes one. What cannot be changed without rewriting the
+    /// past is expired and made anew under `new_id`.
     ///
     /// # Errors
     /// Where the id is not known or the silence could not be; nothing has changed then.
@@ -175,7 +175,7 @@ impl Silences {
         Ok(Set { id, changed })
     }
 
-    /// Ends a silence; one that has ended stays as it is. Returns what has to be stored.
+    /// Ends a silence; one that has ended stays as it is. Returns the silence to store.
     ///
     /// # Errors
     /// Where the id is not known.
@@ -211,8 +211,8 @@ impl Silences {
         self.0.get(id)
     }
 
-    /// Active ones first, the next to end at the top; then pending ones, the next to begin at the top; then expired
-    /// ones, the last to end at the top.
+    /// Active ones first, the next to end at the top; then pending ones, the next to begin at the
+    /// top; then expired ones, the last to end at the top.
     pub fn list(&self, now: Timestamp) -> Vec<&Silence> {
         let mut all: Vec<_> = self.0.values().collect();
         let by_state = |silence: &&Silence| match silence.state(now) {
@@ -224,7 +224,8 @@ impl Silences {
         all
     }
 
-    /// Forgets silences that expired long ago and returns their ids, for the store to forget them too.
+    /// Forgets silences that expired long ago and returns their ids, for the store to forget them
+    /// too.
     pub fn forget_old(&mut self, now: Timestamp) -> Vec<String> {
         let is_old = |silence: &Silence| silence.ends_at.plus(RETENTION) < now;
         let gone: Vec<_> = self
@@ -395,7 +396,8 @@ mod tests {
     }
 
     proptest! {
-        /// However silences overlap: an alert is silenced at an instant exactly if one that accepts it is active then.
+        /// However silences overlap: an alert is silenced at an instant exactly if one that accepts
+        /// it is active then.
         #[test]
         fn overlapping_silences_cover_their_union(
             spans in proptest::collection::vec((0i64..100, 1i64..50, 0u8..3), 0..8),
@@ -409,7 +411,8 @@ mod tests {
             prop_assert_eq!(silences.covering(&labels(), at(now)).next().is_some(), expected);
         }
 
-        /// Whatever is set in whatever order, at no time do two silences of one id exist, and none begins in the past.
+        /// Whatever is set in whatever order, at no time do two silences of one id exist, and none
+        /// begins in the past.
         #[test]
         fn setting_never_rewrites_the_past(
             steps in proptest::collection::vec((0usize..4, 0i64..100, 1i64..100, 0u8..2), 1..12),
@@ -421,7 +424,8 @@ mod tests {
                 let id = before.get(known).map_or(String::new(), |silence| silence.id.clone());
                 let wanted = silence(&id, ["node=g01", "node=g02"][usize::from(which)], starts, starts + length);
                 let _ = silences.set(wanted, &format!("id{n}"), now);
-                // Whether an alert was covered at an instant before now is never changed by what is set now.
+                // Whether an alert was covered at an instant before now is never changed by what is
+                // set now.
                 for past in 0..now.whole_seconds() {
                     let was = Silences::load(before.clone()).covering(&labels(), at(past)).count();
                     prop_assert_eq!(silences.covering(&labels(), at(past)).count(), was);

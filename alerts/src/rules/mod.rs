@@ -11,14 +11,15 @@ use takt_model::Labels;
 /// The label that carries an alert's name.
 pub const ALERT_NAME: &str = "alertname";
 
-/// The annotation by which a rule says what becomes of its alerts while the exporter behind them is down: `hold` (the
-/// default) or `resolve`. An annotation, because Prometheus and promtool then read the file too.
+/// The annotation that decides about a rule's alerts while the exporter behind them is down: `hold`
+/// (the default) or `resolve`. It is an annotation so that Prometheus and promtool can read the
+/// file too.
 pub const ON_EXPORTER_DOWN: &str = "takt_on_exporter_down";
 
 /// The rules of one file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RuleFile {
-    /// The file, as its reader called it.
+    /// The file's name.
     pub name: String,
     /// Its groups, in the order written.
     pub groups: Vec<Group>,
@@ -29,11 +30,12 @@ pub struct RuleFile {
 pub struct Group {
     /// Its name, unique in its file.
     pub name: String,
-    /// Time from one evaluation to the next; the server's where the group does not say.
+    /// Time from one evaluation to the next; `None` for the server's default.
     pub interval: Option<Duration>,
-    /// How far in the past the expressions are evaluated; the server's where the group does not say.
+    /// How far in the past the expressions are evaluated; `None` for the server's default.
     pub query_offset: Option<Duration>,
-    /// How many series a recording rule and how many active alerts an alerting rule may give; 0 is no limit.
+    /// How many series a recording rule and how many active alerts an alerting rule may give; 0 is
+    /// no limit.
     pub limit: usize,
     /// The rules, in the order written.
     pub rules: Vec<Rule>,
@@ -61,9 +63,9 @@ pub struct AlertingRule {
     pub keep_firing_for: Duration,
     /// Labels that every alert of the rule gets; those of its group are among them.
     pub labels: Vec<(String, Template)>,
-    /// Words for people.
+    /// Annotations.
     pub annotations: Vec<(String, Template)>,
-    /// What becomes of an alert whose series is gone because its exporter is down.
+    /// The state of an alert whose series is missing because its exporter is down.
     pub on_exporter_down: OnExporterDown,
     /// The line of the file it begins on.
     pub line: usize,
@@ -82,7 +84,7 @@ pub struct RecordingRule {
     pub line: usize,
 }
 
-/// What becomes of an alert whose series is gone because the exporter behind it is down.
+/// The state of an alert whose series is missing because the exporter behind it is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnExporterDown {
     /// It is unknown: it stays what it was, and the time does not count towards `for`.

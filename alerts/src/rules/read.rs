@@ -39,7 +39,7 @@ impl RuleFile {
             .map_err(|mistake| mistake.in_file(name))
     }
 
-    /// Has every expression checked by who will evaluate it.
+    /// Checks every expression with `query`.
     ///
     /// # Errors
     /// At the first expression that cannot be evaluated.
@@ -227,7 +227,8 @@ pub(crate) fn templates(node: &Node, are_labels: bool) -> Result<Vec<(String, Te
         let wrong =
             |error: TemplateError| value.mistake(error.to_string()).within(format!("`{name}`"));
         let template = Template::read(value.text()?).map_err(wrong)?;
-        // Whether a template works may depend on its alert; who tries it on none may be wrong about it.
+        // Whether a template works may depend on its alert; who tries it on none may be wrong about
+        // it.
         if let Err(error) = template.rehearse().map_err(wrong) {
             tracing::debug!(%error, "a template fails where there are no labels");
         }

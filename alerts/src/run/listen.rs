@@ -1,6 +1,7 @@
-//! Listening to an exporter's events (server-sent events, docs/events.md), from the last one that was committed on.
+//! Reads an exporter's events (server-sent events, docs/events.md), starting after the last
+//! committed one.
 
-use super::{ChangeError, Handle, Stopped};
+use super::{ChangeError, EngineError, Handle};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
@@ -9,45 +10,48 @@ use serde::Deserialize;
 use std::time::Duration;
 use takt_model::{Event, Labels};
 
-/// A comment comes every 15 seconds; a connection that is silent for longer is dead.
+/// The exporter sends a comment every 15 seconds; a connection without data for this long is dead.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
 
-/// Waits after a connection that failed: they double.
+/// First wait after a failed connection; every further wait is twice as long.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
+
+/// Longest wait after a failed connection.
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
-/// An exporter without events (node_exporter) is asked again after this.
+/// Wait before asking an exporter without events (node_exporter) again.
 const RETRY_WITHOUT: Duration = Duration::from_secs(600);
 
-/// The longest line that is read; an event is far shorter.
+/// Longest line, in bytes; an event is far shorter.
 const LINE_MAX: usize = 1 << 20;
 
 /// An exporter with events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exporter {
-    /// Where its events are.
+    /// URL of the events.
     pub url: String,
-    /// The labels of its series; every event gets them.
+    /// Labels of the exporter's series; every event gets them.
     pub labels: Labels,
 }
 
-/// Makes a request for the exporter's events, with all that the exporter asks of those who ask it; or says why it cannot.
-pub type Ask = Box<dyn Fn() -> BoxFuture<'static, Result<RequestBuilder, String>> + Send + Sync>;
+/// Makes a request for the exporter's events, with the exporter's credentials and TLS settings.
+pub type RequestFactory =
+    Box<dyn Fn() -> BoxFuture<'static, Result<RequestBuilder, String>> + Send + Sync>;
 
-/// Listens until the engine is gone. Ends only then.
-pub async fn listen(ask: Ask, exporter: Exporter, handle: Handle) {
+/// Reads events until the engine stops.
+pub async fn listen(requests: RequestFactory, exporter: Exporter, handle: Handle) {
     let mut pause = RETRY_FIRST;
     loop {
         let name = exporter.url.clone();
         let Ok(after) = handle.read(move |engine, _| engine.read_until(&name)).await else {
             return;
         };
-        match connection(&ask, &exporter, after, &handle).await {
+        match connection(&requests, &exporter, after, &handle).await {
             Ok(()) => pause = RETRY_FIRST,
-            Err(ListenError::Stopped(_)) => return,
+            Err(ListenError::Engine(_)) => return,
             Err(ListenError::Without(_)) => pause = RETRY_WITHOUT,
             Err(error) => {
-                tracing::debug!(url = exporter.url, %error, "events cannot be read");
+                tracing::debug!(url = exporter.url, %error, "cannot read events");
                 pause = (pause * 2).min(RETRY_MAX);
             }
         }
@@ -57,27 +61,27 @@ pub async fn listen(ask: Ask, exporter: Exporter, handle: Handle) {
 
 #[derive(Debug, thiserror::Error)]
 enum ListenError {
-    #[error("the exporter tells no events: {0}")]
+    #[error("the exporter has no events: {0}")]
     Without(StatusCode),
     #[error("{0}")]
     Http(#[from] reqwest::Error),
     #[error("{0}")]
     Request(String),
-    #[error("no word for {} s", SILENCE_MAX.as_secs())]
+    #[error("no data for {} s", SILENCE_MAX.as_secs())]
     Silent,
     #[error("a line of more than {LINE_MAX} bytes")]
     TooLong,
     #[error(transparent)]
-    Stopped(#[from] Stopped),
+    Engine(#[from] EngineError),
 }
 
 async fn connection(
-    ask: &Ask,
+    requests: &RequestFactory,
     exporter: &Exporter,
     after: Option<u64>,
     handle: &Handle,
 ) -> Result<(), ListenError> {
-    let request = ask().await.map_err(ListenError::Request)?;
+    let request = requests().await.map_err(ListenError::Request)?;
     let mut request = request.header("Accept", "text/event-stream");
     if let Some(id) = after {
         request = request.header("Last-Event-ID", id.to_string());
@@ -87,26 +91,26 @@ async fn connection(
         .map_err(|_| ListenError::Silent)??;
     let response = match response.status() {
         StatusCode::OK if is_event_stream(response.headers()) => response,
-        // A password that is wrong today may be right when it was renewed.
+        // A refused password may be accepted after the exporter's configuration changed.
         status if status.is_server_error() || matches!(status.as_u16(), 401 | 403) => {
             response.error_for_status()?
         }
         status => return Err(ListenError::Without(status)),
     };
     let mut stream = response.bytes_stream();
-    let mut lines = Lines::default();
+    let mut parser = EventParser::default();
     loop {
         let chunk = tokio::time::timeout(SILENCE_MAX, stream.next())
             .await
             .map_err(|_| ListenError::Silent)?;
         let Some(chunk) = chunk else { return Ok(()) };
-        for message in lines.push(&chunk?)? {
+        for message in parser.push(&chunk?)? {
             take(&message, exporter, handle).await?;
         }
     }
 }
 
-/// Some servers answer every path with the same page: reading that again and again would tell nothing.
+/// Whether the reply is an event stream. Some servers answer every path with the same page.
 fn is_event_stream(headers: &HeaderMap) -> bool {
     let kind = headers
         .get(CONTENT_TYPE)
@@ -114,7 +118,12 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
 }
 
-async fn take(message: &Message, exporter: &Exporter, handle: &Handle) -> Result<(), Stopped> {
+/// Hands one server-sent event to the engine.
+async fn take(
+    message: &ServerEvent,
+    exporter: &Exporter,
+    handle: &Handle,
+) -> Result<(), EngineError> {
     if message.kind == "gap" {
         tracing::error!(
             url = exporter.url,
@@ -124,56 +133,56 @@ async fn take(message: &Message, exporter: &Exporter, handle: &Handle) -> Result
         return Ok(());
     }
     if message.kind == "begin"
-        && let Ok(Place { after }) = serde_json::from_str(&message.data)
+        && let Ok(StreamStart { after }) = serde_json::from_str(&message.data)
     {
         let name = exporter.url.clone();
         return match handle
             .change(move |engine, _| ((), engine.begins_reading(&name, after)))
             .await
         {
-            Err(ChangeError::Stopped(stopped)) => Err(stopped),
-            // It is stored with the next commit that works, as everything is.
+            Err(ChangeError::Engine(error)) => Err(error),
+            // The next successful commit stores the position.
             Ok(()) | Err(ChangeError::Store(_)) => Ok(()),
         };
     }
     match serde_json::from_str::<Event>(&message.data) {
         Ok(mut event) => {
-            // Nothing that an event says can make it look like another node's.
+            // Labels in the event cannot make it look like another node's.
             exporter
                 .labels
                 .iter()
                 .for_each(|(name, value)| event.labels.set(name, value));
-            handle.event(&exporter.url, event)
+            handle.event(&exporter.url, event).await
         }
         Err(error) => {
-            tracing::warn!(url = exporter.url, %error, data = message.data, "an event cannot be understood");
+            tracing::warn!(url = exporter.url, %error, data = message.data, "invalid event");
             Ok(())
         }
     }
 }
 
-/// Where reading goes on.
+/// Data of the first event of a stream: the position to continue from.
 #[derive(Deserialize)]
-struct Place {
+struct StreamStart {
     after: u64,
 }
 
 /// One server-sent event.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-struct Message {
+struct ServerEvent {
     kind: String,
     data: String,
 }
 
-/// Puts server-sent events together from the pieces that arrive.
+/// Assembles server-sent events from the chunks of a stream.
 #[derive(Debug, Default)]
-struct Lines {
+struct EventParser {
     rest: Vec<u8>,
-    message: Message,
+    message: ServerEvent,
 }
 
-impl Lines {
-    fn push(&mut self, bytes: &[u8]) -> Result<Vec<Message>, ListenError> {
+impl EventParser {
+    fn push(&mut self, bytes: &[u8]) -> Result<Vec<ServerEvent>, ListenError> {
         self.rest.extend_from_slice(bytes);
         let mut messages = Vec::new();
         while let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
@@ -187,7 +196,7 @@ impl Lines {
         Ok(messages)
     }
 
-    fn line(&mut self, line: &str) -> Option<Message> {
+    fn line(&mut self, line: &str) -> Option<ServerEvent> {
         if line.is_empty() {
             let message = std::mem::take(&mut self.message);
             return Some(message).filter(|message| !message.data.is_empty());
@@ -202,7 +211,7 @@ impl Lines {
                 }
                 self.message.data.push_str(value);
             }
-            // A comment, the id (it is in the data as well) or what we do not know.
+            // A comment, the id (the data has it too), or an unknown field.
             _ => {}
         }
         None
@@ -217,7 +226,7 @@ mod tests {
     const TEXT: &str = ": hello\n\nid: 7\ndata: {\"a\":1}\n\nevent: gap\r\ndata: {\"after\":3}\r\n\r\ndata: one\ndata: two\n\n";
 
     fn messages(pieces: &[&[u8]]) -> Vec<(String, String)> {
-        let mut lines = Lines::default();
+        let mut lines = EventParser::default();
         let all = pieces
             .iter()
             .flat_map(|piece| lines.push(piece).unwrap())
@@ -253,7 +262,7 @@ mod tests {
             (text(""), text("one\ntwo")),
         ];
         assert_eq!(messages(&[TEXT.as_bytes()]), expected);
-        let mut lines = Lines::default();
+        let mut lines = EventParser::default();
         assert!(
             lines.push(&vec![b'x'; LINE_MAX + 1]).is_err(),
             "what never ends is given up"
@@ -261,7 +270,8 @@ mod tests {
     }
 
     proptest! {
-        /// However the network cuts the text, and whatever garbage it is, reading it in pieces is reading it whole.
+        /// However the network cuts the text, and whatever garbage it is, reading it in pieces is
+        /// reading it whole.
         #[test]
         fn pieces_do_not_matter(cuts in proptest::collection::vec(0usize..TEXT.len(), 0..6), garbage: Vec<u8>) {
             let mut cuts = cuts;

@@ -1,4 +1,4 @@
-//! What alerting says of itself: `takt_alerts_*` and `takt_notifications_*`.
+//! Metrics of alerting: `takt_alerts_*` and `takt_notifications_*`.
 
 use crate::Engine;
 use crate::engine::Report;
@@ -15,54 +15,73 @@ use takt_model::Timestamp;
 type Seconds = Gauge<f64, AtomicU64>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Channel {
+struct ChannelLabel {
     channel: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Delivery {
+struct AttemptLabels {
     channel: String,
     outcome: &'static str,
 }
 
-/// The metrics; a copy counts with the original.
+/// The metrics; clones share their counters.
 #[derive(Debug, Clone, Default)]
 pub struct AlertMetrics {
     pub(super) events: Counter,
     pub(super) event_lag: Seconds,
     pub(super) commit_failures: Counter,
     pub(super) heartbeat_failures: Counter,
+    pub(super) heartbeats_withheld: Counter,
+    pub(super) requests_refused: Counter,
+    pub(super) uncommitted: Counter,
+    pub(super) transitions_dropped: Counter,
     evaluations: Counter,
     failures: Counter,
     missed: Counter,
     unwritten: Counter,
     duration: Seconds,
     firing: Gauge,
-    notifications: Family<Delivery, Counter>,
-    queued: Family<Channel, Gauge>,
-    oldest: Family<Channel, Seconds>,
+    notifications: Family<AttemptLabels, Counter>,
+    queued: Family<ChannelLabel, Gauge>,
+    oldest: Family<ChannelLabel, Seconds>,
 }
 
 impl AlertMetrics {
-    /// Adds them to the page.
+    /// Creates the metrics and adds them to the registry.
     pub fn register(registry: &mut Registry) -> Self {
         let all = Self::default();
         let alerts = registry.sub_registry_with_prefix("takt_alerts");
         alerts.register("events", "Events read from exporters", all.events.clone());
         alerts.register(
             "event_lag_seconds",
-            "Time from the last event to its being read",
+            "Delay between the last event and reading it",
             all.event_lag.clone(),
         );
         alerts.register(
             "commit_failures",
-            "Commits of alert state that failed",
+            "Failed commits of alert state",
             all.commit_failures.clone(),
         );
         alerts.register(
             "heartbeat_failures",
-            "Heartbeats that did not arrive",
+            "Failed heartbeats",
             all.heartbeat_failures.clone(),
+        );
+        alerts.register(
+            "heartbeats_withheld",
+            "Heartbeats not sent because messages could not be delivered",
+            all.heartbeats_withheld.clone(),
+        );
+        alerts.register(
+            "requests_refused",
+            "Requests refused because the engine's queue was full",
+            all.requests_refused.clone(),
+        );
+        alerts.register(
+            "transitions_dropped",
+            "Transitions dropped while the store failed",
+            all.transitions_dropped.clone(),
         );
         alerts.register(
             "group_evaluations",
@@ -71,35 +90,35 @@ impl AlertMetrics {
         );
         alerts.register(
             "rule_failures",
-            "Evaluations of rules that gave an error",
+            "Failed evaluations of rules",
             all.failures.clone(),
         );
         alerts.register(
             "evaluations_missed",
-            "Evaluations that were due and not made",
+            "Evaluations that were due and skipped",
             all.missed.clone(),
         );
         alerts.register(
             "samples_unwritten",
-            "Samples of rules that could not be stored",
+            "Samples of rules that were not stored",
             all.unwritten.clone(),
         );
         alerts.register(
             "evaluation_seconds",
-            "How long the last evaluation took",
+            "Duration of the last evaluation",
             all.duration.clone(),
         );
-        alerts.register("active", "Alerts that routing knows", all.firing.clone());
-        let told = registry.sub_registry_with_prefix("takt_notifications");
-        told.register(
+        alerts.register("active", "Alerts known to routing", all.firing.clone());
+        let notifications = registry.sub_registry_with_prefix("takt_notifications");
+        notifications.register(
             "attempts",
             "Attempts to deliver a message, by channel and outcome",
             all.notifications.clone(),
         );
-        told.register("queued", "Messages that wait", all.queued.clone());
-        told.register(
+        notifications.register("queued", "Waiting messages", all.queued.clone());
+        notifications.register(
             "oldest_seconds",
-            "Age of the oldest message that waits",
+            "Age of the oldest waiting message",
             all.oldest.clone(),
         );
         all
@@ -110,10 +129,10 @@ impl AlertMetrics {
             Outcome::Sent(_) => "sent",
             Outcome::TryAgain { .. } | Outcome::NoAnswer { .. } => "try_again",
             Outcome::GiveUp { .. } => "give_up",
-            Outcome::Nobody { .. } => "nobody",
+            Outcome::NoRecipient { .. } => "nobody",
         };
         self.notifications
-            .get_or_create(&Delivery {
+            .get_or_create(&AttemptLabels {
                 channel: row.channel.clone(),
                 outcome,
             })
@@ -131,12 +150,13 @@ impl AlertMetrics {
     }
 
     pub(super) fn outbox(&self, engine: &Engine, now: Timestamp) {
-        self.firing
-            .set(engine.router().alerts().iter().len() as i64);
+        let alerts = engine.router().alerts().iter();
+        let firing = alerts.filter(|(_, alert)| !alert.is_resolved(now)).count();
+        self.firing.set(firing as i64);
         self.queued.clear();
         self.oldest.clear();
         for row in engine.outbox().iter() {
-            let channel = Channel {
+            let channel = ChannelLabel {
                 channel: row.channel.clone(),
             };
             self.queued.get_or_create(&channel).inc();

@@ -1,213 +1,105 @@
-//! The running engine: one thread owns it, everybody else sends it work.
+//! The running engine: one thread owns the engine, and other tasks send it work.
 //!
-//! A turn takes all work that waits, evaluates what is due, looks at the groups, marks messages as being sent, commits
-//! all of that in one transaction, and only then answers who asked and hands messages to their channels. So what
-//! anybody has seen survives the loss of the process, and an event is in the outbox one commit after it was read.
+//! A turn takes all waiting work, evaluates the rules that are due, flushes the groups that are
+//! due, marks messages as being sent, and commits everything in one transaction. Then it answers
+//! callers and hands the messages to their channels. So whatever a caller or a channel has seen
+//! survives the loss of the process, and an event is in the outbox one commit after it was read.
+//!
+//! If the commit fails, messages are sent nevertheless, and `takt_notifications_uncommitted_total`
+//! counts them: a message that comes twice after a crash is better than none. The state stays in
+//! memory and is offered to the store again every second; [`watch`] raises `TaktCannotStoreAlerts`.
 
 mod deliver;
+mod handle;
 mod listen;
 mod metrics;
+mod uncommitted;
 mod watch;
 
-pub use deliver::{client, tell};
-pub use listen::{Ask, Exporter, listen};
+pub use handle::{ChangeError, EngineError, Handle};
+pub use listen::{Exporter, RequestFactory, listen};
 pub use metrics::AlertMetrics;
+pub use watch::{Heartbeat, WatchConfig};
 
 use crate::notify::channels::Channels;
 use crate::outbox::{Outcome, Row, RowState};
 use crate::ports::{AlertStore, IsDown, Query, SampleSink, StoreError};
 use crate::routing::maintenance::Maintenance;
 use crate::{Batch, Engine};
-use deliver::Deliver;
-use std::sync::{Arc, mpsc};
+use deliver::Delivery;
+use handle::{CommitReport, QueuedWork, Work};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
-use takt_model::{Event, Labels, Timestamp};
-use tokio::sync::oneshot;
-use watch::Watch;
+use takt_model::{Event, Labels, Timestamp, error_chain};
+use watch::{HeartbeatDue, Watch};
 
-/// Rules are looked at no more often than this; groups have intervals of their own.
+/// Shortest time between two evaluations of rules; groups have intervals of their own.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How often it is noted that Takt runs, to know after a crash since when it did not.
+/// Interval at which the store notes that Takt is running. After a crash the note says since when
+/// Takt was down.
 const NOTE_ALIVE: Duration = Duration::from_secs(15);
 
-/// How often the scheduler's reservations are looked up. Each says when it begins, so nothing is late by this.
+/// Interval of looking up the scheduler's reservations. Each has its own start time, so a new one
+/// is at most this late.
 const MAINTENANCE_EVERY: Duration = Duration::from_secs(15);
 
-/// After a commit that failed, the next attempt.
+/// Time between a failed commit and the next attempt.
 const COMMIT_PAUSE: Duration = Duration::from_secs(1);
 
-/// When the end is asked for, channels get this long to answer: a message that was taken is not sent again then.
+/// Time that channels get to answer when the engine stops. A message without an answer is sent
+/// again after the next start.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
-/// The most work taken in one turn.
+/// Pieces of work taken in one turn.
 const TURN_MAX: usize = 4096;
 
-/// All that the engine needs of the rest of Takt.
+/// Services that the engine needs from the rest of Takt.
 pub trait Outside: Query + AlertStore + SampleSink + Send {
-    /// Whether the exporter behind series with these labels was down at an instant; asked for once a group.
+    /// A function that says whether the exporter behind series with these labels was down at `at`.
+    /// Called once for each evaluation of a group.
     fn exporters_down(&self, at: Timestamp) -> IsDown;
 
-    /// The nodes that are, or will be, worked on; nothing where that cannot be told now.
+    /// Current and future maintenance of nodes; `None` if it cannot be read now.
     fn maintenance(&self, now: Timestamp) -> Option<Vec<Maintenance>>;
 
-    /// What is known of where an event happened and is not in it: the job and the user that were there.
+    /// Labels that an event lacks: the job and the user at the place where it happened.
     fn describe(&self, event: &Event) -> Labels;
 }
 
-/// An address that is asked again and again as long as alerting works, so that its silence is noticed elsewhere.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Heartbeat {
-    /// The address.
-    pub url: String,
-    /// How often.
-    pub interval: Duration,
-}
-
-/// How alerting looks after itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Vigil {
-    /// Who is told outside that it goes on.
-    pub heartbeat: Option<Heartbeat>,
-    /// For so long a channel may take nothing, or a rule fail, before that is an alert.
-    pub patience: Duration,
-}
-
-/// The thread is gone: the server is ending, or has to start anew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the alert engine has stopped")]
-pub struct Stopped;
-
-/// Why a change did not happen for certain.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ChangeError {
-    /// It holds for now but is not stored; it will be with the next commit that works.
-    #[error("not stored yet")]
-    Store(#[source] StoreError),
-    /// Nobody is there to do it.
-    #[error(transparent)]
-    Stopped(#[from] Stopped),
-}
-
-type Done = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
-
-type Look = Box<dyn FnOnce(&Engine, Timestamp) + Send>;
-
-type Change = Box<dyn FnOnce(&mut Engine, Timestamp) -> (Batch, Done) + Send>;
-
-enum Work {
-    Read(Look),
-    Change(Change),
-    Event(String, Event),
-    Answered {
-        row: Box<Row>,
-        outcome: Outcome,
-        pause: Duration,
-    },
-    Channels(Arc<Channels>, Vigil),
-    Stop,
-}
-
-/// A way to give the engine work.
-#[derive(Clone)]
-pub struct Handle {
-    work: mpsc::Sender<Work>,
-}
-
-impl Handle {
-    /// Looks at the engine.
-    ///
-    /// # Errors
-    /// When it is gone.
-    pub async fn read<T: Send + 'static>(
-        &self,
-        look: impl FnOnce(&Engine, Timestamp) -> T + Send + 'static,
-    ) -> Result<T, Stopped> {
-        let (answer, answered) = oneshot::channel();
-        // Who asked may have gone away; that is no concern of the engine's.
-        let work = Work::Read(Box::new(move |engine, now| {
-            drop(answer.send(look(engine, now)))
-        }));
-        self.work.send(work).map_err(|_| Stopped)?;
-        answered.await.map_err(|_| Stopped)
-    }
-
-    /// Changes something. When this returns, it is committed.
-    ///
-    /// # Errors
-    /// Where it is not.
-    pub async fn change<T: Send + 'static>(
-        &self,
-        change: impl FnOnce(&mut Engine, Timestamp) -> (T, Batch) + Send + 'static,
-    ) -> Result<T, ChangeError> {
-        let (answer, answered) = oneshot::channel();
-        let work = Work::Change(Box::new(move |engine, now| {
-            let (result, batch) = change(engine, now);
-            let done: Done =
-                Box::new(move |committed| drop(answer.send(committed.map(|()| result))));
-            (batch, done)
-        }));
-        self.work.send(work).map_err(|_| Stopped)?;
-        answered
-            .await
-            .map_err(|_| Stopped)?
-            .map_err(ChangeError::Store)
-    }
-
-    /// Something happened on the node behind `exporter`.
-    ///
-    /// # Errors
-    /// When the engine is gone.
-    pub fn event(&self, exporter: &str, event: Event) -> Result<(), Stopped> {
-        self.work
-            .send(Work::Event(exporter.to_owned(), event))
-            .map_err(|_| Stopped)
-    }
-
-    /// Messages go out by these channels from now on, and this address is asked.
-    ///
-    /// # Errors
-    /// When the engine is gone.
-    pub fn use_channels(&self, channels: Channels, vigil: Vigil) -> Result<(), Stopped> {
-        self.work
-            .send(Work::Channels(Arc::new(channels), vigil))
-            .map_err(|_| Stopped)
-    }
-}
-
-/// The thread. Dropping it ends it after its turn.
+/// The engine's thread. Dropping this stops the thread after its turn.
 pub struct Alerting {
     handle: Handle,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Alerting {
-    /// Restores `engine` from the store and starts the thread. Messages are sent on the tokio runtime that this is
-    /// called in.
+    /// Restores `engine` from the store and starts the thread. Messages are sent on the caller's
+    /// tokio runtime.
     ///
     /// # Errors
-    /// Where the stored state cannot be read, or there is no thread.
+    /// If the stored state cannot be read, or the thread cannot be started.
     pub fn start(
         mut engine: Engine,
         outside: impl Outside + 'static,
         channels: Channels,
-        vigil: Vigil,
+        watch: WatchConfig,
         metrics: AlertMetrics,
     ) -> Result<Self, StoreError> {
         let now = clock();
         let unsaved = engine.restore(outside.load()?, now);
-        let (work, waiting) = mpsc::channel();
+        let (handle, waiting) = Handle::new(metrics.clone());
         let runtime = tokio::runtime::Handle::current();
-        let deliver = Deliver::new(channels, runtime, work.clone(), metrics.clone())?;
+        let delivery = Delivery::new(channels, runtime, handle.clone(), metrics.clone())?;
         let runner = Runner {
             engine,
             outside,
             waiting,
-            deliver,
+            delivery,
             unsaved,
             unsent: Vec::new(),
-            watch: Watch::new(vigil),
+            watch: Watch::new(watch),
             metrics,
             tick_at: now,
             note_at: now,
@@ -221,17 +113,17 @@ impl Alerting {
         let thread =
             thread.map_err(|error| StoreError(format!("cannot start a thread: {error}")))?;
         Ok(Self {
-            handle: Handle { work },
+            handle,
             thread: Some(thread),
         })
     }
 
-    /// A way to give it work.
+    /// A handle to the engine.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Whether the thread is gone without having been asked to.
+    /// Whether the thread has ended by itself.
     pub fn is_stopped(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -239,11 +131,11 @@ impl Alerting {
 
 impl Drop for Alerting {
     fn drop(&mut self) {
-        let _ = self.handle.work.send(Work::Stop);
+        let _ = self.handle.put_always(Work::Stop);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the alert engine had panicked");
+            tracing::error!("the alert engine panicked");
         }
     }
 }
@@ -251,19 +143,20 @@ impl Drop for Alerting {
 struct Runner<O> {
     engine: Engine,
     outside: O,
-    waiting: mpsc::Receiver<Work>,
-    deliver: Deliver,
-    /// What a commit that failed should have stored, and the messages that wait for it.
+    waiting: mpsc::Receiver<QueuedWork>,
+    delivery: Delivery,
+    /// Content of the commits that failed.
     unsaved: Batch,
+    /// Messages that are marked as being sent and leave with this turn's commit.
     unsent: Vec<Row>,
     watch: Watch,
     metrics: AlertMetrics,
     tick_at: Timestamp,
     note_at: Timestamp,
     maintenance_at: Timestamp,
-    /// After a failure, not before this.
+    /// After a failed commit: time of the next attempt.
     commit_at: Timestamp,
-    /// The end was asked for: messages that are being sent get until then to be answered.
+    /// When stopping: time at which the thread ends even if channels have not answered.
     stop_by: Option<Timestamp>,
 }
 
@@ -296,15 +189,15 @@ impl<O: Outside> Runner<O> {
         }
     }
 
-    /// How long nothing has to be done if no work comes. Rules wait for the tick.
+    /// Time until something is due without new work, at most one tick.
     fn until_due(&self, now: Timestamp) -> Duration {
-        let told = self
+        let routing = self
             .engine
             .router()
             .next_due()
             .into_iter()
             .chain(self.engine.outbox().next_due());
-        let due = told
+        let due = routing
             .chain([self.tick_at, self.note_at])
             .min()
             .unwrap_or(now);
@@ -316,33 +209,13 @@ impl<O: Outside> Runner<O> {
         Duration::from_millis(u64::try_from(due.0 - now.0).unwrap_or(0)).min(TICK)
     }
 
-    /// Takes all work, decides, commits, acts.
-    fn turn(&mut self, work: Vec<Work>) {
+    /// Does the waiting work, evaluates, commits and sends.
+    fn turn(&mut self, work: Vec<QueuedWork>) {
         let now = clock();
         let mut batch = std::mem::take(&mut self.unsaved);
-        let mut done = Vec::new();
-        for work in work {
-            match work {
-                Work::Read(look) => look(&self.engine, now),
-                Work::Change(change) => {
-                    let (changed, answer) = change(&mut self.engine, now);
-                    batch = batch.then(changed);
-                    done.push(answer);
-                }
-                Work::Event(exporter, event) => {
-                    batch = batch.then(self.event(&exporter, event, now))
-                }
-                Work::Answered {
-                    row,
-                    outcome,
-                    pause,
-                } => batch = batch.then(self.answered(&row, &outcome, pause, now)),
-                Work::Channels(channels, vigil) => {
-                    self.deliver.channels = channels;
-                    self.watch.vigil = vigil;
-                }
-                Work::Stop => self.stop_by = Some(now.plus(STOP_WITHIN)),
-            }
+        let mut reports = Vec::new();
+        for queued in work {
+            batch = batch.then(self.take(queued.work, &mut reports, now));
         }
         if now >= self.tick_at {
             batch = batch.then(self.tick(now));
@@ -353,7 +226,31 @@ impl<O: Outside> Runner<O> {
             self.unsent.extend(rows);
             batch = batch.then(sending);
         }
-        self.commit(batch, done, now);
+        self.commit(batch, reports, now);
+    }
+
+    /// Does one piece of work. Returns what has to be committed.
+    fn take(&mut self, work: Work, reports: &mut Vec<CommitReport>, now: Timestamp) -> Batch {
+        match work {
+            Work::Read(look) => look(&self.engine, now),
+            Work::Change(change) => {
+                let (changed, report) = change(&mut self.engine, now);
+                reports.push(report);
+                return changed;
+            }
+            Work::Event { exporter, event } => return self.event(&exporter, *event, now),
+            Work::Answered {
+                row,
+                outcome,
+                pause,
+            } => return self.answered(&row, &outcome, pause, now),
+            Work::Channels(channels, watch) => {
+                self.delivery.channels = channels;
+                self.watch.config = watch;
+            }
+            Work::Stop => self.stop_by = Some(now.plus(STOP_WITHIN)),
+        }
+        Batch::default()
     }
 
     fn event(&mut self, exporter: &str, mut event: Event, now: Timestamp) -> Batch {
@@ -370,10 +267,9 @@ impl<O: Outside> Runner<O> {
     }
 
     fn answered(&mut self, row: &Row, outcome: &Outcome, pause: Duration, now: Timestamp) -> Batch {
-        let channels = &self.deliver.channels;
-        let batch = self
-            .engine
-            .answered(row.id, outcome, &|failed| channels.other(failed), now);
+        let channels = &self.delivery.channels;
+        let fallback = |failed: &str| channels.fallback(failed);
+        let batch = self.engine.answered(row.id, outcome, &fallback, now);
         if !pause.is_zero() {
             self.engine.pace(&row.channel, pause, now);
         }
@@ -381,7 +277,7 @@ impl<O: Outside> Runner<O> {
         batch
     }
 
-    /// Rules, and looking after ourselves.
+    /// Evaluates the rules, checks alerting itself, and sends the heartbeat.
     fn tick(&mut self, now: Timestamp) -> Batch {
         self.tick_at = now.plus(TICK);
         self.follow_maintenance(now);
@@ -392,14 +288,16 @@ impl<O: Outside> Runner<O> {
                 .evaluate(outside, outside, &|at| outside.exporters_down(at), now);
         self.metrics.evaluated(&report, begun.elapsed());
         for (rule, error) in &report.failures {
-            tracing::warn!(%rule, %error, "a rule cannot be evaluated");
+            tracing::warn!(%rule, error = error_chain(error), "rule evaluation failed");
         }
         let posted = self.watch.look(&self.engine, &report, now);
         if !posted.is_empty() {
             batch = batch.then(self.engine.post(posted, now).0);
         }
-        if let Some(url) = self.watch.heartbeat_due(now) {
-            self.deliver.beat(url);
+        match self.watch.heartbeat_due(&self.engine, now) {
+            HeartbeatDue::Now(url) => self.delivery.beat(url),
+            HeartbeatDue::Withheld => drop(self.metrics.heartbeats_withheld.inc()),
+            HeartbeatDue::Later => {}
         }
         self.metrics.outbox(&self.engine, now);
         batch
@@ -410,35 +308,48 @@ impl<O: Outside> Runner<O> {
             return;
         }
         self.maintenance_at = now.plus(MAINTENANCE_EVERY);
-        // While it cannot be asked, what was known holds on: it says itself when it ends.
+        // If it cannot be read, the known maintenance stays in force; each has its own end.
         if let Some(maintenance) = self.outside.maintenance(now) {
             self.engine.set_maintenance(maintenance);
         }
     }
 
-    fn commit(&mut self, batch: Batch, done: Vec<Done>, now: Timestamp) {
-        let notes = now >= self.note_at;
-        let result = match (batch.is_empty(), notes) {
-            (true, false) => Ok(()),
-            _ => self.outside.commit(&batch, now),
+    /// Commits, sends the messages, and reports to the callers. A failed commit does not hold up
+    /// messages.
+    fn commit(&mut self, batch: Batch, reports: Vec<CommitReport>, now: Timestamp) {
+        let notes_alive = now >= self.note_at;
+        let result = if batch.is_empty() && !notes_alive {
+            Ok(())
+        } else {
+            self.outside.commit(&batch, now)
         };
+        self.watch.committed(&result, now);
         match &result {
-            Ok(()) => {
-                if notes {
-                    self.note_at = now.plus(NOTE_ALIVE);
-                }
-                for row in std::mem::take(&mut self.unsent) {
-                    let thread = self.engine.outbox().thread(&row).map(str::to_owned);
-                    self.deliver.send(row, thread);
-                }
-            }
+            Ok(()) if notes_alive => self.note_at = now.plus(NOTE_ALIVE),
+            Ok(()) => {}
             Err(error) => {
-                tracing::error!(%error, "cannot store alerts; trying again");
+                tracing::error!(
+                    %error,
+                    messages = self.unsent.len(),
+                    "cannot store alert state; sending messages nevertheless and trying again"
+                );
                 self.metrics.commit_failures.inc();
+                self.metrics.uncommitted.inc_by(self.unsent.len() as u64);
                 self.unsaved = batch;
+                let dropped = uncommitted::compact(&mut self.unsaved);
+                self.metrics.transitions_dropped.inc_by(dropped as u64);
                 self.commit_at = now.plus(COMMIT_PAUSE);
             }
         }
-        done.into_iter().for_each(|answer| answer(result.clone()));
+        for row in std::mem::take(&mut self.unsent) {
+            let thread = self.engine.outbox().thread(&row).map(str::to_owned);
+            self.delivery.send(row, thread);
+        }
+        for report in reports {
+            report(result.clone());
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

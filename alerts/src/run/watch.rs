@@ -1,139 +1,234 @@
-//! Looking after ourselves: alerts about alerting, and the heartbeat.
+//! Self-monitoring: alerts about alerting, and the heartbeat.
 //!
-//! These alerts go the way of all others, so a channel that fails is reported by those that work. They are renewed
-//! while they hold and end by themselves, over restarts too.
+//! These alerts take the same path as all others, so working channels report a failing one. They
+//! are renewed while their condition holds and end by themselves, also across restarts.
+//!
+//! The heartbeat stops when a message has been undelivered for longer than `patience_seconds`, for
+//! whatever reason: then a service outside has to raise the alarm.
 
-use super::Vigil;
 use crate::Engine;
 use crate::alert::Posted;
 use crate::engine::Report;
+use crate::ports::StoreError;
 use crate::routing::silence::SilenceState;
 use crate::state::RuleKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use takt_model::{Labels, Timestamp, error_chain};
 
-/// How often it is looked.
-const LOOK: Duration = Duration::from_secs(30);
+/// Interval of the checks.
+const CHECK_EVERY: Duration = Duration::from_secs(30);
 
-/// An alert about alerting ends that long after it was last true.
+/// An alert about alerting ends this long after its condition last held.
 const HOLD: Duration = Duration::from_secs(120);
 
-/// A silence that covers most of what fires is told of from this many alerts on.
+/// Firing alerts from which on silences of more than half of them are reported.
 const SILENCED_OF: usize = 10;
 
+/// A URL that is requested regularly while alerting works, so that a service outside notices when
+/// the requests stop.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// The URL.
+    pub url: String,
+    /// Time between two requests.
+    pub interval: Duration,
+}
+
+/// Settings of self-monitoring.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WatchConfig {
+    /// The heartbeat, if configured.
+    pub heartbeat: Option<Heartbeat>,
+    /// Time that a channel may deliver nothing, or a rule fail, before that is an alert and the
+    /// heartbeat stops.
+    pub patience: Duration,
+}
+
+/// Whether to send the heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum HeartbeatDue {
+    /// Request this URL.
+    Now(String),
+    /// A heartbeat is due, but messages could not be delivered.
+    Withheld,
+    /// No heartbeat is due.
+    Later,
+}
+
+/// Time and text of a rule's failures.
+struct RuleFailure {
+    since: Timestamp,
+    last: Timestamp,
+    error: String,
+}
+
+/// Start and error of a series of failed commits.
+struct CommitFailure {
+    since: Timestamp,
+    error: StoreError,
+}
+
+/// State of self-monitoring.
 pub(super) struct Watch {
-    pub vigil: Vigil,
+    pub config: WatchConfig,
     beat_at: Timestamp,
-    look_at: Timestamp,
-    /// Since when rules fail, and when they last did.
-    failing: BTreeMap<RuleKey, (Timestamp, Timestamp, String)>,
+    check_at: Timestamp,
+    failing_rules: BTreeMap<RuleKey, RuleFailure>,
+    failing_commits: Option<CommitFailure>,
 }
 
 impl Watch {
-    pub fn new(vigil: Vigil) -> Self {
+    pub fn new(config: WatchConfig) -> Self {
         Self {
-            vigil,
+            config,
             beat_at: Timestamp(0),
-            look_at: Timestamp(0),
-            failing: BTreeMap::new(),
+            check_at: Timestamp(0),
+            failing_rules: BTreeMap::new(),
+            failing_commits: None,
         }
     }
 
-    /// The address to ask now.
-    pub fn heartbeat_due(&mut self, now: Timestamp) -> Option<String> {
-        let heartbeat = self
-            .vigil
-            .heartbeat
-            .as_ref()
-            .filter(|_| now >= self.beat_at)?;
+    /// Notes the result of a commit. The first failure is reported with the next tick.
+    pub fn committed(&mut self, result: &Result<(), StoreError>, now: Timestamp) {
+        let Err(error) = result else {
+            self.failing_commits = None;
+            return;
+        };
+        let known = self.failing_commits.take();
+        if known.is_none() {
+            self.check_at = now;
+        }
+        self.failing_commits = Some(CommitFailure {
+            since: known.map_or(now, |known| known.since),
+            error: error.clone(),
+        });
+    }
+
+    /// Whether to send the heartbeat now.
+    pub fn heartbeat_due(&mut self, engine: &Engine, now: Timestamp) -> HeartbeatDue {
+        let Some(heartbeat) = self.config.heartbeat.as_ref() else {
+            return HeartbeatDue::Later;
+        };
+        if now < self.beat_at {
+            return HeartbeatDue::Later;
+        }
         self.beat_at = now.plus(heartbeat.interval);
-        Some(heartbeat.url.clone())
+        let undelivered = engine.outbox().late(now.minus(self.config.patience));
+        if undelivered.is_empty() {
+            return HeartbeatDue::Now(heartbeat.url.clone());
+        }
+        let channels: Vec<_> = undelivered.iter().map(|row| row.channel.as_str()).collect();
+        tracing::error!(
+            channels = channels.join(", "),
+            "withholding the heartbeat: messages could not be delivered"
+        );
+        HeartbeatDue::Withheld
     }
 
-    /// What is wrong with alerting.
+    /// The alerts about alerting that hold now.
     pub fn look(&mut self, engine: &Engine, report: &Report, now: Timestamp) -> Vec<Posted> {
-        for (rule, error) in &report.failures {
-            let since = self.failing.get(rule).map_or(now, |(since, ..)| *since);
-            self.failing
-                .insert(rule.clone(), (since, now, error_chain(error)));
-        }
-        self.failing
-            .retain(|_, (_, last, _)| *last >= now.minus(HOLD));
-        if now < self.look_at {
+        self.note_failures(report, now);
+        if now < self.check_at {
             return Vec::new();
         }
-        self.look_at = now.plus(LOOK);
+        self.check_at = now.plus(CHECK_EVERY);
+        let mut alerts: Vec<Posted> = self.uncommitted(now).into_iter().collect();
+        alerts.extend(self.broken_rules(now));
+        alerts.extend(self.late_channels(engine, now));
+        alerts.extend(silences(engine, now));
+        // Alerts of one channel or rule may come twice, with older and newer rows.
+        let mut seen = BTreeSet::new();
+        alerts.retain(|one| seen.insert(one.labels.clone()));
+        alerts
+    }
+
+    fn note_failures(&mut self, report: &Report, now: Timestamp) {
+        for (rule, error) in &report.failures {
+            let known = self.failing_rules.get(rule);
+            let failure = RuleFailure {
+                since: known.map_or(now, |known| known.since),
+                last: now,
+                error: error_chain(error),
+            };
+            self.failing_rules.insert(rule.clone(), failure);
+        }
+        self.failing_rules
+            .retain(|_, failure| failure.last >= now.minus(HOLD));
+    }
+
+    /// Alert state cannot be stored: after a crash messages would come twice, and silences and
+    /// acknowledgements would be lost.
+    fn uncommitted(&self, now: Timestamp) -> Option<Posted> {
+        let failure = self.failing_commits.as_ref()?;
+        let labels = [
+            ("alertname", "TaktCannotStoreAlerts"),
+            ("severity", "critical"),
+            ("scope", "takt"),
+        ];
+        let summary = format!(
+            "Takt has not been able to store alert state since {}: {}",
+            failure.since, failure.error
+        );
+        let action = "Look at the disk of the data directory. Messages are still sent; after a \
+                      restart some may come twice.";
+        Some(posted(&labels, &summary, action, failure.since, now))
+    }
+
+    fn broken_rules(&self, now: Timestamp) -> impl Iterator<Item = Posted> {
+        let since_max = now.minus(self.config.patience);
         let long = self
-            .failing
+            .failing_rules
             .iter()
-            .filter(|(_, (since, ..))| *since <= now.minus(self.vigil.patience));
-        let rules = long.map(|(rule, (since, _, error))| {
+            .filter(move |(_, failure)| failure.since <= since_max);
+        long.map(move |(rule, failure)| {
             let labels = [
                 ("alertname", "TaktRuleFailing"),
                 ("rule", &rule.0),
                 ("severity", "critical"),
                 ("scope", "takt"),
             ];
-            posted(
-                &labels,
-                &format!("The rule {rule} cannot be evaluated: {error}"),
-                "Correct the rule.",
-                *since,
-                now,
-            )
-        });
-        let late = engine
-            .outbox()
-            .late(now.minus(self.vigil.patience))
-            .into_iter()
-            .map(|row| {
-                let channel = row.channel.as_str();
-                let labels = [
-                    ("alertname", "TaktDeliveryFailing"),
-                    ("channel", channel),
-                    ("severity", "critical"),
-                    ("scope", "takt"),
-                ];
-                let error = row.error.as_deref().unwrap_or("no answer");
-                let summary = format!(
-                    "Messages for {channel} have not been delivered since {}: {error}",
-                    row.created_at
-                );
-                posted(
-                    &labels,
-                    &summary,
-                    "Look at the channel's settings and at the other side.",
-                    row.created_at,
-                    now,
-                )
-            });
-        let silent = silenced(engine, now).map(|(count, all)| {
+            let summary = format!("The rule {rule} cannot be evaluated: {}", failure.error);
+            posted(&labels, &summary, "Correct the rule.", failure.since, now)
+        })
+    }
+
+    fn late_channels(&self, engine: &Engine, now: Timestamp) -> Vec<Posted> {
+        let late = engine.outbox().late(now.minus(self.config.patience));
+        let alerts = late.into_iter().map(|row| {
             let labels = [
-                ("alertname", "TaktSilencesTooMuch"),
-                ("severity", "warning"),
+                ("alertname", "TaktDeliveryFailing"),
+                ("channel", row.channel.as_str()),
+                ("severity", "critical"),
                 ("scope", "takt"),
             ];
-            let summary = format!("{count} of {all} alerts that fire are silenced");
-            posted(
-                &labels,
-                &summary,
-                "Look at `takt alerts silence` for one that covers too much.",
-                now,
-                now,
-            )
+            let summary = format!(
+                "Messages for {} have not been delivered since {}: {}",
+                row.channel,
+                row.created_at,
+                row.error.as_deref().unwrap_or("no answer")
+            );
+            let action = "Look at the channel's settings and at the other side.";
+            posted(&labels, &summary, action, row.created_at, now)
         });
-        // A channel that is about its own failure would be reported again and again as older rows go.
-        let mut seen = BTreeSet::new();
-        rules
-            .chain(late)
-            .chain(silent)
-            .filter(|one| seen.insert(one.labels.clone()))
-            .collect()
+        alerts.collect()
     }
 }
 
-/// How many of the alerts that fire are silenced, and how many there are, where that is most of many.
+/// An alert if silences cover most of the firing alerts.
+fn silences(engine: &Engine, now: Timestamp) -> Option<Posted> {
+    let (count, all) = silenced(engine, now)?;
+    let labels = [
+        ("alertname", "TaktSilencesTooMuch"),
+        ("severity", "warning"),
+        ("scope", "takt"),
+    ];
+    let summary = format!("{count} of {all} alerts that fire are silenced");
+    let action = "Look at `takt alerts silence` for one that covers too much.";
+    Some(posted(&labels, &summary, action, now, now))
+}
+
+/// The number of silenced alerts and of firing alerts, if most of many are silenced.
 fn silenced(engine: &Engine, now: Timestamp) -> Option<(usize, usize)> {
     let router = engine.router();
     if !router
@@ -148,7 +243,8 @@ fn silenced(engine: &Engine, now: Timestamp) -> Option<(usize, usize)> {
         .alerts()
         .iter()
         .filter(|(_, alert)| !alert.is_resolved(now) && alert.label("scope") != "takt");
-    let (mut all, mut count) = (0, 0);
+    let mut all = 0;
+    let mut count = 0;
     for (_, alert) in firing {
         all += 1;
         count += usize::from(
@@ -205,7 +301,7 @@ receivers:
   webhook_configs: [{url: 'http://127.0.0.1:1/y'}]
 ";
 
-    const VIGIL: Vigil = Vigil {
+    const CONFIG: WatchConfig = WatchConfig {
         heartbeat: None,
         patience: Duration::from_secs(300),
     };
@@ -281,7 +377,8 @@ receivers:
 
     #[test]
     fn a_channel_that_takes_nothing_is_reported_over_the_others_and_its_end_too() {
-        let (mut engine, mut watch) = (engine(), Watch::new(VIGIL));
+        let mut engine = engine();
+        let mut watch = Watch::new(CONFIG);
         engine.post(vec![fault()], at(0));
         let mut seen = Vec::new();
         for second in (0..400).step_by(10) {
@@ -329,7 +426,8 @@ receivers:
 
     #[test]
     fn a_silence_that_covers_most_of_what_fires_is_told_of() {
-        let (mut engine, mut watch) = (engine(), Watch::new(VIGIL));
+        let mut engine = engine();
+        let mut watch = Watch::new(CONFIG);
         let node = |n: usize| Posted {
             labels: [
                 ("alertname", "GpuHot".to_owned()),
@@ -377,7 +475,8 @@ receivers:
 
     #[test]
     fn a_rule_that_fails_for_long_is_reported_and_one_that_failed_once_is_not() {
-        let (engine, mut watch) = (engine(), Watch::new(VIGIL));
+        let engine = engine();
+        let mut watch = Watch::new(CONFIG);
         let failing = |name: &str| {
             (
                 RuleKey(Arc::from(name)),
@@ -411,5 +510,59 @@ receivers:
         assert!((300..=330).contains(&first.unwrap()), "{first:?}");
         let quiet = watch.look(&engine, &Report::default(), at(2_000));
         assert!(quiet.is_empty(), "it works again");
+    }
+
+    #[test]
+    fn the_heartbeat_stops_while_a_message_cannot_be_delivered() {
+        let mut engine = engine();
+        let url = "http://127.0.0.1:1/beat".to_owned();
+        let mut watch = Watch::new(WatchConfig {
+            heartbeat: Some(Heartbeat {
+                url: url.clone(),
+                interval: Duration::from_secs(60),
+            }),
+            ..CONFIG
+        });
+        engine.post(vec![fault()], at(0));
+        let _: Batch = engine.flush(&Memory::default(), at(0));
+        let (rows, _) = engine.send_due(at(0));
+        assert_eq!(rows.len(), 2, "Slack and the webhook");
+        let beats = |watch: &mut Watch, engine: &Engine, from: i64, to: i64| {
+            let due = (from..to).map(|second| watch.heartbeat_due(engine, at(second)));
+            let due = due.filter(|due| *due != HeartbeatDue::Later);
+            due.collect::<Vec<_>>()
+        };
+        let sent = HeartbeatDue::Now(url);
+        assert_eq!(beats(&mut watch, &engine, 0, 300), vec![sent.clone(); 5]);
+        // No channel has answered: not even an error.
+        assert_eq!(
+            beats(&mut watch, &engine, 301, 421),
+            vec![HeartbeatDue::Withheld; 2]
+        );
+        for row in rows {
+            engine.answered(row.id, &Outcome::Sent(None), &|_| None, at(421));
+        }
+        assert_eq!(beats(&mut watch, &engine, 421, 481), [sent]);
+    }
+
+    #[test]
+    fn a_failed_commit_is_reported_at_once_and_ends() {
+        let engine = engine();
+        let mut watch = Watch::new(CONFIG);
+        let report = Report::default();
+        assert!(watch.look(&engine, &report, at(0)).is_empty());
+        let full = Err(StoreError("No space left on device".to_owned()));
+        watch.committed(&full, at(1));
+        watch.committed(&full, at(2));
+        let alerts = watch.look(&engine, &report, at(2));
+        assert_eq!(alerts.len(), 1, "{alerts:?}");
+        assert_eq!(
+            alerts[0].labels.get("alertname"),
+            Some("TaktCannotStoreAlerts")
+        );
+        assert_eq!(alerts[0].starts_at, Some(at(1)));
+        assert!(alerts[0].annotations["summary"].contains("No space left"));
+        watch.committed(&Ok(()), at(3));
+        assert!(watch.look(&engine, &report, at(60)).is_empty());
     }
 }

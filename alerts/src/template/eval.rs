@@ -1,4 +1,4 @@
-//! From the parts of a template to text.
+//! Evaluates the parts of a template to text.
 
 use super::functions::{self, Function};
 use super::parse::{Base, Command, Defines, Operand, Part, Pipeline};
@@ -6,10 +6,10 @@ use super::value::{Value, fail};
 use super::{TemplateError, World, members};
 use std::borrow::Cow;
 
-/// How deeply templates may call one another.
+/// Depth of templates that call one another.
 const CALLS_MAX: usize = 40;
 
-/// How long a text may become: what is longer helps nobody, and a template must not fill the memory.
+/// Longest text, in bytes: a template must not fill the memory.
 const OUT_MAX: usize = 1 << 20;
 
 /// Runs a template over `dot`, with `variables` known at its outermost level.
@@ -33,14 +33,14 @@ pub(super) fn run<'a>(
 
 struct Machine<'w, 'a> {
     world: &'w World<'a>,
-    /// Templates that can be called by name; earlier ones win.
+    /// Templates that can be called by name; earlier maps take precedence.
     defines: &'w [&'a Defines],
     variables: Vec<(&'a str, Value<'a>)>,
     out: String,
     calls: usize,
 }
 
-/// How a list of parts ended.
+/// The reason for which a list of parts ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flow {
     On,
@@ -76,9 +76,10 @@ impl<'a> Machine<'_, 'a> {
                     otherwise,
                 } => self.scoped(|machine| {
                     let value = machine.pipeline(pipeline, dot)?;
-                    match value.is_true() {
-                        true => machine.run(body, &value),
-                        false => machine.run(otherwise, dot),
+                    if value.is_true() {
+                        machine.run(body, &value)
+                    } else {
+                        machine.run(otherwise, dot)
                     }
                 })?,
                 Part::Range {
@@ -107,13 +108,14 @@ impl<'a> Machine<'_, 'a> {
 
     fn print(&mut self, text: &str) -> Run {
         self.out.push_str(text);
-        match self.out.len() > OUT_MAX {
-            true => fail(format!("more than {OUT_MAX} bytes of text")),
-            false => Ok(Flow::On),
+        if self.out.len() > OUT_MAX {
+            fail(format!("more than {OUT_MAX} bytes of text"))
+        } else {
+            Ok(Flow::On)
         }
     }
 
-    /// Runs a template by its name. It knows nothing of the variables of its caller.
+    /// Runs a template by its name, without the variables of its caller.
     fn call(&mut self, name: &str, dot: &Value<'a>) -> Run {
         let body = self.defines.iter().find_map(|defines| defines.get(name));
         let body = body.ok_or_else(|| TemplateError(format!("no template `{name}`")))?;
@@ -157,7 +159,7 @@ impl<'a> Machine<'_, 'a> {
         Ok(Flow::On)
     }
 
-    /// Forgets what was declared inside.
+    /// Forgets the variables declared inside.
     fn scoped(&mut self, inside: impl FnOnce(&mut Self) -> Run) -> Run {
         let outside = self.variables.len();
         let result = inside(self);
@@ -224,9 +226,10 @@ impl<'a> Machine<'_, 'a> {
             }
             _ => {
                 let value = self.operand(first, dot)?;
-                match is_alone {
-                    true => Ok(value),
-                    false => fail(format!("{} cannot be called", value.name())),
+                if is_alone {
+                    Ok(value)
+                } else {
+                    fail(format!("{} cannot be called", value.name()))
                 }
             }
         }

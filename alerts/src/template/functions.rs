@@ -1,4 +1,5 @@
-//! The functions that templates may call: Go's own, those of Prometheus' rules, and those of Alertmanager's messages.
+//! The functions of templates: Go's own, those of Prometheus' rules, and those of Alertmanager's
+//! messages.
 
 use super::number::{fixed, print_float, scientific, significant};
 use super::value::{Value, fail};
@@ -15,17 +16,17 @@ type Arguments<'a> = Vec<Value<'a>>;
 type Outcome<'a> = Result<Value<'a>, TemplateError>;
 type Body = for<'a> fn(&[Value<'a>], &World<'a>) -> Outcome<'a>;
 
-/// Whose templates these are: what they know differs.
+/// The kind of templates, which decides on functions and variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// Of rules, as in Prometheus.
+    /// Templates of rules, as in Prometheus.
     Rules,
-    /// Of messages, as in Alertmanager.
+    /// Templates of messages, as in Alertmanager.
     Messages,
 }
 
 impl Dialect {
-    /// The variables that are known from the beginning.
+    /// The predefined variables.
     pub(super) fn variables(self) -> &'static [&'static str] {
         match self {
             Self::Rules => &["$", "$labels", "$externalLabels", "$externalURL", "$value"],
@@ -41,10 +42,10 @@ impl Dialect {
     }
 }
 
-/// Runs a template by its name and gives its text; only who runs templates can do it.
+/// Runs a template by its name and returns its text.
 pub(super) const TMPL: &str = "tmpl";
 
-/// A function under its name, with the least and the most arguments it takes.
+/// A function: name, least and most number of arguments, implementation.
 #[derive(Clone, Copy)]
 pub struct Function {
     name: &'static str,
@@ -66,7 +67,7 @@ impl fmt::Debug for Function {
 
 const ANY: usize = usize::MAX;
 
-/// Go's own.
+/// Go's own functions.
 const GO: &[Function] = &[
     function("and", 1, ANY, |args, _| Ok(first_or_last(args, false))),
     function("or", 1, ANY, |args, _| Ok(first_or_last(args, true))),
@@ -126,7 +127,7 @@ const GO: &[Function] = &[
     function("safeHtml", 1, 1, |args, _| Ok(args[0].clone())),
 ];
 
-/// Those of Prometheus' rules.
+/// Functions of Prometheus' rules.
 const RULES: &[Function] = &[
     function("query", 1, 1, |args, world| query(&args[0].print(), world)),
     function("first", 1, 1, |args, _| match &args[0] {
@@ -209,7 +210,7 @@ const RULES: &[Function] = &[
     }),
 ];
 
-/// Those of Alertmanager's messages.
+/// Functions of Alertmanager's messages.
 const MESSAGES: &[Function] = &[
     function("trimSpace", 1, 1, |args, _| {
         Ok(Value::text(args[0].print().trim().to_owned()))
@@ -290,7 +291,7 @@ impl Function {
         self.name == name
     }
 
-    /// The truth at which a function that looks at one argument after the other stops.
+    /// The truth value at which `and` and `or` stop.
     pub(super) fn stops_at(&self) -> Option<bool> {
         [("and", false), ("or", true)]
             .into_iter()
@@ -376,7 +377,7 @@ fn slice<'a>(value: &Value<'a>, bounds: &[Value<'a>]) -> Outcome<'a> {
     }
 }
 
-/// The series that an expression gives now, as samples with `Labels` and `Value`.
+/// The result of an expression now, as samples with `Labels` and `Value`.
 fn query<'a>(expr: &str, world: &World<'a>) -> Outcome<'a> {
     let database = world.query.ok_or_else(|| {
         TemplateError("function `query` asks the database; there is none here".to_owned())
@@ -419,9 +420,10 @@ fn sort_by_label<'a>(name: &str, list: &Value<'a>) -> Outcome<'a> {
 }
 
 fn to_time<'a>(seconds: f64) -> Outcome<'a> {
-    match seconds.is_finite() {
-        true => Value::time(Timestamp((seconds * 1000.0) as i64)),
-        false => fail(format!("{seconds} is no time that can be written")),
+    if seconds.is_finite() {
+        Value::time(Timestamp((seconds * 1000.0) as i64))
+    } else {
+        fail(format!("{seconds} is no time that can be written"))
     }
 }
 
@@ -490,7 +492,7 @@ fn print_line(args: &[Value<'_>]) -> String {
     words.join(" ") + "\n"
 }
 
-/// What stands between `%` and the verb.
+/// Flags, width and precision between `%` and the verb.
 #[derive(Default)]
 struct Shape {
     left: bool,
@@ -500,11 +502,13 @@ struct Shape {
     precision: Option<usize>,
 }
 
-/// The widest field and the most digits, as in Go a bound on what one verb may print.
+/// Largest width and precision of a verb, as in Go.
 const WIDTH_MAX: usize = 1000;
 
 fn print_format(format: &str, args: &[Value<'_>]) -> String {
-    let (mut out, mut rest, mut used) = (String::new(), format, 0);
+    let mut out = String::new();
+    let mut rest = format;
+    let mut used = 0;
     while let Some(at) = rest.find('%') {
         out.push_str(&rest[..at]);
         let (shape, behind) = shape(&rest[at + 1..]);
@@ -652,9 +656,10 @@ fn humanize(value: f64) -> String {
 }
 
 fn humanize_1024(value: f64) -> String {
-    match value.abs() <= 1.0 || !value.is_finite() {
-        true => significant(value, 4),
-        false => scaled_down(value, 1024.0, &LARGE_1024),
+    if value.abs() <= 1.0 || !value.is_finite() {
+        significant(value, 4)
+    } else {
+        scaled_down(value, 1024.0, &LARGE_1024)
     }
 }
 
@@ -668,14 +673,13 @@ fn humanize_duration(value: f64) -> String {
     if value.abs() < 1.0 {
         return scaled_up(value) + "s";
     }
-    let (sign, value) = (if value < 0.0 { "-" } else { "" }, value.abs());
+    let sign = if value < 0.0 { "-" } else { "" };
+    let value = value.abs();
     let whole = value as i64;
-    let (days, hours, minutes, seconds) = (
-        whole / 86_400,
-        whole / 3_600 % 24,
-        whole / 60 % 60,
-        whole % 60,
-    );
+    let days = whole / 86_400;
+    let hours = whole / 3_600 % 24;
+    let minutes = whole / 60 % 60;
+    let seconds = whole % 60;
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{sign}{}s", significant(value, 4)),
         (0, 0, _) => format!("{sign}{minutes}m {seconds}s"),
@@ -685,7 +689,8 @@ fn humanize_duration(value: f64) -> String {
 }
 
 fn scaled_down(value: f64, step: f64, prefixes: &[&str]) -> String {
-    let (mut value, mut prefix) = (value, "");
+    let mut value = value;
+    let mut prefix = "";
     for next in prefixes {
         if value.abs() < step {
             break;
@@ -696,7 +701,8 @@ fn scaled_down(value: f64, step: f64, prefixes: &[&str]) -> String {
 }
 
 fn scaled_up(value: f64) -> String {
-    let (mut value, mut prefix) = (value, "");
+    let mut value = value;
+    let mut prefix = "";
     for next in SMALL {
         if value.abs() >= 1.0 {
             break;
@@ -706,21 +712,22 @@ fn scaled_up(value: f64) -> String {
     significant(value, 4) + prefix
 }
 
-/// Every letter that begins a word in its upper form; digits, `_` and `'` belong to words.
+/// The text with the first letter of each word in upper case; digits, `_` and `'` belong to words.
 fn title(text: &str) -> String {
     let mut inside = false;
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        match inside {
-            true => out.push(c),
-            false => out.extend(c.to_uppercase()),
+        if inside {
+            out.push(c)
+        } else {
+            out.extend(c.to_uppercase())
         }
         inside = c.is_alphanumeric() || matches!(c, '_' | '\'');
     }
     out
 }
 
-/// `host:port` or `[v6]:port` taken apart; the port keeps its colon.
+/// Splits `host:port` or `[v6]:port`; the port keeps its colon.
 fn split_port(host: &str) -> (&str, &str) {
     let is_port = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match host.rsplit_once(':') {
@@ -770,7 +777,8 @@ fn escape_html(text: &str) -> String {
 }
 
 fn unescape_query(text: &str) -> String {
-    let (mut out, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
     while let Some((byte, behind)) = rest.split_first() {
         let hex = behind
             .get(..2)

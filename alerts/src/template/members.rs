@@ -1,4 +1,4 @@
-//! What stands behind a dot: fields, keys, and the methods of the few types that templates meet.
+//! Members after a dot: fields, keys, and the methods of the types in templates.
 
 use super::value::{Value, fail, sorted};
 use super::{TemplateError, time};
@@ -7,14 +7,14 @@ use takt_model::Labels;
 
 type Outcome<'a> = Result<Value<'a>, TemplateError>;
 
-/// Follows names that stand behind one another.
+/// Follows a chain of names.
 pub(super) fn walk<'a>(value: Value<'a>, names: &[String]) -> Outcome<'a> {
     names
         .iter()
         .try_fold(value, |value, name| member(&value, name, &[]))
 }
 
-/// One name behind a value, with the arguments that follow it.
+/// One member of a value, with its arguments.
 pub(super) fn member<'a>(value: &Value<'a>, name: &str, arguments: &[Value<'a>]) -> Outcome<'a> {
     if let Some(result) = method(value, name, arguments) {
         return result;
@@ -78,7 +78,7 @@ fn of_labels<'a>(labels: &Labels, name: &str, arguments: &[Value<'a>]) -> Option
     }))
 }
 
-/// `.Alerts.Firing`, `.SortedPairs.Values`: lists of what has the field that is asked for.
+/// Members of lists, such as `.Alerts.Firing` and `.SortedPairs.Values`.
 fn of_list<'a>(items: &[Value<'a>], name: &str) -> Option<Outcome<'a>> {
     let field = |item: &Value<'a>, name: &str| match item {
         Value::Fields(all) => all

@@ -1,14 +1,14 @@
-//! Templates of messages: Alertmanager's `templates` files and the words of its receivers.
+//! Templates of messages: Alertmanager's `templates` files and the texts in its receivers.
 
 use super::parse::{Defines, Part, parse};
 use super::value::Value;
 use super::{Dialect, TemplateError, World, eval};
-use crate::message::{Message, Status, ToldAlert};
+use crate::message::{Message, MessageAlert, Status};
 use std::borrow::Cow;
 use std::sync::LazyLock;
 use takt_model::{Labels, Timestamp};
 
-/// The templates that Alertmanager has ready and that people call from theirs, in our words.
+/// Alertmanager's predefined templates, with Takt's texts.
 const READY: &str = include_str!("ready.tmpl");
 
 static READY_DEFINES: LazyLock<Defines> = LazyLock::new(|| {
@@ -29,19 +29,19 @@ pub struct MessageTemplate {
 }
 
 impl MessageTemplates {
-    /// Adds the templates of a file; those of a name that is known replace it.
+    /// Adds the templates of a file; they replace templates of the same name.
     ///
     /// # Errors
-    /// Where the file cannot be read as templates.
+    /// If the file is no valid template file.
     pub fn add(&mut self, text: &str) -> Result<(), TemplateError> {
         self.0.extend(parse(text, Dialect::Messages)?.1);
         Ok(())
     }
 
-    /// The text that a template gives for a message at `now`.
+    /// The template's text for a message at `now`.
     ///
     /// # Errors
-    /// Where it fails.
+    /// If the template fails.
     pub fn run(
         &self,
         template: &MessageTemplate,
@@ -69,13 +69,13 @@ impl MessageTemplate {
     /// Reads a text.
     ///
     /// # Errors
-    /// Where it is no template.
+    /// If the text is no valid template.
     pub fn read(text: &str) -> Result<Self, TemplateError> {
         parse(text, Dialect::Messages).map(|(body, defines)| Self { body, defines })
     }
 }
 
-/// A message as Alertmanager's templates see it.
+/// The data of a message for Alertmanager's templates.
 fn data(message: &Message) -> Result<Value<'_>, TemplateError> {
     let kv = |labels| Value::Kv(Cow::Borrowed(labels));
     let alerts = message.alerts.iter().map(alert).collect::<Result<_, _>>()?;
@@ -96,7 +96,7 @@ fn data(message: &Message) -> Result<Value<'_>, TemplateError> {
     ))
 }
 
-fn alert(alert: &ToldAlert) -> Result<Value<'_>, TemplateError> {
+fn alert(alert: &MessageAlert) -> Result<Value<'_>, TemplateError> {
     // Go's zero: an alert that fires has no end.
     let zero = || {
         jiff::civil::date(1, 1, 1)

@@ -1,10 +1,10 @@
-//! Go's text templates as far as alert rules and messages use them, so that existing files mean here what they mean in
+//! Go's text templates, as far as alert rules and messages use them. Existing files work as in
 //! Prometheus and Alertmanager: `{{ $labels.node }}: {{ $value | humanizePercentage }}`.
 //!
 //! Covered: text, `{{-` and `-}}`, comments, pipelines, parentheses, variables, `if`, `with`, `range`, `break`, `continue`,
 //! `define`, `template`, `block`, methods, Go's built-in functions but `call` and `js`, and those of Prometheus and of
-//! Alertmanager. What a template asks for and does not exist is found when it is read; what goes wrong on the way, when
-//! it runs, as in Go.
+//! Alertmanager. Unknown functions and variables are errors when the template is read; other mistakes
+//! are errors when it runs, as in Go.
 
 mod eval;
 mod functions;
@@ -34,18 +34,18 @@ pub struct Template {
     defines: Defines,
 }
 
-/// What the template of a rule may say something about.
+/// Data for the template of a rule.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// `$labels`: the labels of the series that breached.
     pub labels: &'a Labels,
     /// `$externalLabels`: the labels of this server.
     pub external_labels: &'a Labels,
-    /// `$externalURL`: where people reach this server.
+    /// `$externalURL`: URL of this server.
     pub external_url: &'a str,
     /// `$value`: the value of the expression.
     pub value: f64,
-    /// Who answers `query`, if anybody does.
+    /// Evaluates `query`; `None` if no store is available.
     pub query: Option<&'a dyn Query>,
     /// The instant of the evaluation.
     pub at: Timestamp,
@@ -60,23 +60,23 @@ impl fmt::Debug for Context<'_> {
     }
 }
 
-/// What functions know besides their arguments.
+/// Data for functions besides their arguments.
 struct World<'a> {
     external_url: &'a str,
     query: Option<&'a dyn Query>,
     at: Timestamp,
 }
 
-/// Why a template cannot be used, or gave no text.
+/// A template is invalid or failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("template: {0}")]
 pub struct TemplateError(pub(crate) String);
 
 impl Template {
-    /// Reads a template of a rule. As in Prometheus, what it does with its values is seen when it runs.
+    /// Reads a template of a rule. As in Prometheus, wrong types are found when it runs.
     ///
     /// # Errors
-    /// Where it is no template, or names a function or a variable that there is not.
+    /// If the template is invalid, or uses an unknown function or variable.
     pub fn read(source: &str) -> Result<Self, TemplateError> {
         let (body, defines) = parse(source, Dialect::Rules)?;
         Ok(Self {
@@ -86,14 +86,15 @@ impl Template {
         })
     }
 
-    /// Tries the template on an alert without labels: finds fields that there are not and arguments of the wrong type,
-    /// but also complains of a template that only needs labels.
+    /// Runs the template for an alert without labels. Finds unknown fields and wrong types, but also
+    /// fails for templates that need labels.
     ///
     /// # Errors
-    /// What went wrong.
+    /// If the template fails.
     pub fn rehearse(&self) -> Result<(), TemplateError> {
         let nothing = Labels::new();
-        let (at, query) = (Timestamp(0), None);
+        let at = Timestamp(0);
+        let query = None;
         let context = Context {
             labels: &nothing,
             external_labels: &nothing,
@@ -105,7 +106,7 @@ impl Template {
         self.expand(&context).map(drop)
     }
 
-    /// The text as it was written.
+    /// The source text.
     pub fn source(&self) -> &str {
         &self.source
     }
@@ -113,7 +114,7 @@ impl Template {
     /// The text for one alert. A template without any `{{` is not copied.
     ///
     /// # Errors
-    /// Where a function is given what it cannot take.
+    /// If a function gets an invalid argument.
     pub fn expand<'s>(&'s self, context: &Context<'s>) -> Result<Cow<'s, str>, TemplateError> {
         match self.body.as_slice() {
             [] => Ok(Cow::Borrowed("")),
@@ -123,15 +124,12 @@ impl Template {
     }
 
     fn run<'s>(&'s self, body: &'s [Part], context: &Context<'s>) -> Result<String, TemplateError> {
-        let (labels, external) = (
-            Cow::Borrowed(context.labels),
-            Cow::Borrowed(context.external_labels),
-        );
-        let (labels, external) = (Value::Labels(labels), Value::Labels(external));
-        let (url, value) = (
-            Value::text(context.external_url),
-            Value::Float(context.value),
-        );
+        let labels = Cow::Borrowed(context.labels);
+        let external = Cow::Borrowed(context.external_labels);
+        let labels = Value::Labels(labels);
+        let external = Value::Labels(external);
+        let url = Value::text(context.external_url);
+        let value = Value::Float(context.value);
         let dot = Value::fields(
             "the alert",
             vec![
@@ -156,8 +154,8 @@ impl Template {
         eval::run(body, &[&self.defines], &world, &dot, known)
     }
 
-    /// The text for one alert; where the template fails, a text that says so, since an alert whose words are broken
-    /// must still reach somebody.
+    /// The text for one alert, or the error if the template fails: an alert with a broken template must
+    /// still be sent.
     pub fn expand_or_explain<'s>(&'s self, context: &Context<'s>) -> Cow<'s, str> {
         self.expand(context)
             .unwrap_or_else(|error| Cow::Owned(format!("<error expanding template: {error}>")))
@@ -460,7 +458,8 @@ mod tests {
         let template =
             Template::read("{{ if $labels.node }}{{ humanize $labels.node }}{{ end }}").unwrap();
         let labels = [("node", "g01")].into_iter().collect();
-        let (query, at) = (None, Timestamp(0));
+        let query = None;
+        let at = Timestamp(0);
         let context = Context {
             labels: &labels,
             external_labels: &labels,

@@ -82,8 +82,9 @@ fn with_exponent(mantissa: &str, exponent: i32) -> String {
 }
 
 fn trim_zeros(text: &str) -> &str {
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.'),
-        false => text,
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.')
+    } else {
+        text
     }
 }

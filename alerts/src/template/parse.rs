@@ -1,11 +1,11 @@
-//! From the text of a template to its parts.
+//! Parses the text of a template into its parts.
 
 use super::functions::{self, Dialect, Function};
 use super::{TemplateError, value::fail};
 use crate::unquote::unquote;
 use std::collections::BTreeMap;
 
-/// How deeply blocks and parentheses may nest.
+/// Depth of nested blocks and parentheses.
 const DEPTH_MAX: usize = 40;
 
 /// Templates by name.
@@ -45,7 +45,7 @@ pub struct Pipeline {
     pub commands: Vec<Command>,
 }
 
-/// The variable that a pipeline's value goes into.
+/// The variable that gets a pipeline's value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
     pub name: String,
@@ -83,7 +83,8 @@ pub(super) fn parse(source: &str, dialect: Dialect) -> Result<(Vec<Part>, Define
         .iter()
         .map(|name| (*name).to_owned())
         .collect();
-    let (pieces, defines) = (split(source)?.into_iter(), Defines::new());
+    let pieces = split(source)?.into_iter();
+    let defines = Defines::new();
     let mut parser = Parser {
         pieces,
         dialect,
@@ -107,9 +108,11 @@ enum Piece {
 /// Cuts the source at its delimiters, applying the trim marks.
 fn split(source: &str) -> Result<Vec<Piece>, TemplateError> {
     let mut pieces = Vec::new();
-    let (mut rest, mut trim_next) = (source, false);
+    let mut rest = source;
+    let mut trim_next = false;
     while let Some(at) = rest.find("{{") {
-        let (mut text, mut inside) = (&rest[..at], &rest[at + 2..]);
+        let mut text = &rest[..at];
+        let mut inside = &rest[at + 2..];
         if trim_next {
             text = text.trim_start();
         }
@@ -139,7 +142,7 @@ fn split(source: &str) -> Result<Vec<Piece>, TemplateError> {
     Ok(pieces)
 }
 
-/// Where the action's `}}` is: not one inside a string or a comment.
+/// Position of the action's `}}`, outside of strings and comments.
 fn end_of_action(inside: &str) -> Result<usize, TemplateError> {
     let mut rest = inside.char_indices().peekable();
     if let Some(comment) = inside.trim_start().strip_prefix("/*") {
@@ -175,7 +178,7 @@ enum Token {
     Text(String),
     Int(i64),
     Float(f64),
-    /// `.name`; glued where nothing stands before it, so that it belongs to the operand on its left.
+    /// `.name`; glued if no space precedes it, so that it belongs to the operand on its left.
     Field {
         name: String,
         glued: bool,
@@ -285,7 +288,8 @@ fn number(text: &str) -> Result<Token, TemplateError> {
         .or_else(|_| fail(format!("`{text}` is no number")))
 }
 
-/// Where the quoted string that `text` begins with has its closing quote. [`end_of_action`] saw that there is one.
+/// Position of the closing quote of the string at the start of `text`. [`end_of_action`] has checked
+/// that it exists.
 fn end_of_string(text: &str) -> usize {
     let mut escaped = false;
     let closing = text
@@ -311,11 +315,11 @@ struct Parser {
     defines: Defines,
     variables: Vec<String>,
     depth: usize,
-    /// How many `range`s surround what is read now.
+    /// Number of `range`s around the current position.
     loops: usize,
 }
 
-/// What ended a list of parts: `end` or `else`, and what stood behind `else`.
+/// The end of a list of parts: `end`, or `else` with the text after it.
 type Ending = Option<&'static str>;
 
 impl Parser {
@@ -374,7 +378,7 @@ impl Parser {
         Ok((parts, None, Vec::new()))
     }
 
-    /// The body of a template with a name: it knows no variables but its own `$`.
+    /// The body of a named template, whose only variable is its own `$`.
     fn define(&mut self, word: &str, name: String) -> Result<(), TemplateError> {
         let outside = std::mem::replace(&mut self.variables, vec!["$".to_owned()]);
         let loops = std::mem::take(&mut self.loops);
@@ -389,7 +393,7 @@ impl Parser {
         Ok(())
     }
 
-    /// A block and all up to its `end`. What it declares is known in it only.
+    /// A block up to its `end`. Its variables are known only inside.
     fn block(&mut self, word: &str, head: Vec<Token>) -> Result<Part, TemplateError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -592,16 +596,17 @@ impl Parser {
     }
 
     fn known(&self, name: &str) -> Result<(), TemplateError> {
-        match self.variables.iter().any(|known| known == name) {
-            true => Ok(()),
-            false => fail(format!("no variable `{name}`")),
+        if self.variables.iter().any(|known| known == name) {
+            Ok(())
+        } else {
+            fail(format!("no variable `{name}`"))
         }
     }
 }
 
 type Tokens<'a> = std::iter::Peekable<std::slice::Iter<'a, Token>>;
 
-/// Takes the name off the head of `define "name"` and its like.
+/// Splits the name off the head of `define "name"` and similar actions.
 fn quoted_name(word: &str, mut head: Vec<Token>) -> Result<(String, Vec<Token>), TemplateError> {
     match head.first() {
         Some(Token::Text(name)) => {
@@ -613,7 +618,7 @@ fn quoted_name(word: &str, mut head: Vec<Token>) -> Result<(String, Vec<Token>),
     }
 }
 
-/// Takes `$key,` off the head of `range $key, $value := …`.
+/// Splits `$key,` off the head of `range $key, $value := …`.
 fn range_key(mut head: Vec<Token>) -> Result<(Option<String>, Vec<Token>), TemplateError> {
     let key = match &head[..] {
         [

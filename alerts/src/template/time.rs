@@ -2,10 +2,11 @@
 
 use jiff::{SignedDuration, Zoned};
 
-/// The layout in which Go prints a time that nobody formats.
+/// Go's default layout of a time.
 pub(super) const PRINTED: &str = "2006-01-02 15:04:05.999999999 -0700 MST";
 
-/// Go's layouts are an example of a time; jiff has a sign for each part of it. Longer parts stand before their beginnings.
+/// Parts of Go's layouts, which are an example of a time, with jiff's signs. Longer parts come before
+/// their prefixes.
 const PARTS: &[(&str, &str)] = &[
     ("January", "%B"),
     ("Jan", "%b"),
@@ -37,7 +38,8 @@ const PARTS: &[(&str, &str)] = &[
 
 /// Writes a time in a layout such as `Jan 2, 15:04 MST`.
 pub(super) fn format(at: &Zoned, layout: &str) -> String {
-    let (mut out, mut rest) = (String::new(), layout);
+    let mut out = String::new();
+    let mut rest = layout;
     while !rest.is_empty() {
         if let Some((digits, behind)) = fraction(rest) {
             out += &fraction_of(at, digits);
@@ -50,9 +52,10 @@ pub(super) fn format(at: &Zoned, layout: &str) -> String {
         {
             // In these layouts UTC is the letter alone.
             Some((sign, behind)) if sign.starts_with('Z') => {
-                match at.offset().is_zero() {
-                    true => out.push('Z'),
-                    false => out += &at.strftime(&sign[1..]).to_string(),
+                if at.offset().is_zero() {
+                    out.push('Z')
+                } else {
+                    out += &at.strftime(&sign[1..]).to_string()
                 }
                 rest = behind;
             }
@@ -70,7 +73,7 @@ pub(super) fn format(at: &Zoned, layout: &str) -> String {
     out
 }
 
-/// `.000` or `.999` at the beginning: the digits, and what is behind them.
+/// Splits `.000` or `.999` at the start: digits and rest.
 fn fraction(layout: &str) -> Option<(&str, &str)> {
     let behind = layout.strip_prefix(['.', ','])?;
     let digit = behind.chars().next().filter(|c| matches!(c, '0' | '9'))?;
@@ -79,7 +82,7 @@ fn fraction(layout: &str) -> Option<(&str, &str)> {
     (!is_number && end <= 9).then(|| (&layout[..=end], &behind[end..]))
 }
 
-/// Nines drop the zeros at the end, and the point where nothing is left.
+/// Nines drop trailing zeros, and the point if no digit is left.
 fn fraction_of(at: &Zoned, digits: &str) -> String {
     let all = format!("{:09}", at.subsec_nanosecond());
     let shown = &all[..digits.len() - 1];
@@ -113,7 +116,8 @@ pub(super) fn print_duration(duration: SignedDuration) -> String {
     if let Some((_, unit, name)) = small.iter().find(|(below, ..)| nanos < *below) {
         return format!("{sign}{}{name}", trimmed(nanos as f64 / unit));
     }
-    let (hours, minutes) = (nanos / 3_600_000_000_000, nanos / 60_000_000_000 % 60);
+    let hours = nanos / 3_600_000_000_000;
+    let minutes = nanos / 60_000_000_000 % 60;
     let seconds = trimmed((nanos % 60_000_000_000) as f64 / 1e9);
     match (hours, minutes) {
         (0, 0) => format!("{sign}{seconds}s"),

@@ -1,4 +1,4 @@
-//! What an expression in a template stands for.
+//! The values of expressions in templates.
 
 use super::number::print_float;
 use super::{TemplateError, time};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use takt_model::{Labels, Timestamp};
 
-/// A value. Copies are cheap: what is large is shared.
+/// A value. Clones are cheap: large values are shared.
 #[derive(Debug, Clone)]
 pub enum Value<'a> {
     Nil,
@@ -15,24 +15,24 @@ pub enum Value<'a> {
     Int(i64),
     Float(f64),
     Text(Cow<'a, str>),
-    /// A plain map of texts: what it does not have is empty.
+    /// A plain map of texts; missing keys are empty.
     Labels(Cow<'a, Labels>),
-    /// The same with the methods that templates of messages know (`SortedPairs`, `Remove`, …).
+    /// A map of texts with the methods of message templates (`SortedPairs`, `Remove`, …).
     Kv(Cow<'a, Labels>),
     List(Rc<Vec<Value<'a>>>),
     Map(Rc<BTreeMap<String, Value<'a>>>),
-    /// Something with fields of its own: an alert, a sample, a pair.
+    /// A struct: an alert, a sample, a pair.
     Fields(Rc<Fields<'a>>),
     Time(jiff::Zoned),
     Duration(jiff::SignedDuration),
 }
 
-/// Fields by name, and what has them.
+/// A struct: its type and its fields.
 #[derive(Debug)]
 pub struct Fields<'a> {
-    /// What it is, for people.
+    /// Name of the type, for error messages.
     pub kind: &'static str,
-    /// In the order in which they are printed.
+    /// The fields, in the order of printing.
     pub fields: Vec<(&'static str, Value<'a>)>,
 }
 
@@ -90,7 +90,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What `range` walks over: keys and values.
+    /// The keys and values that `range` iterates over.
     pub(super) fn items(&self) -> Result<Vec<(Value<'a>, Value<'a>)>, TemplateError> {
         let text = |text: &str| Value::Text(Cow::Owned(text.to_owned()));
         Ok(match self {
@@ -116,7 +116,7 @@ impl<'a> Value<'a> {
         })
     }
 
-    /// As Go prints it with `%v`.
+    /// The text that Go prints with `%v`.
     pub(super) fn print(&self) -> Cow<'_, str> {
         let joined = |all: Vec<String>, before: &str, after: &str| {
             Cow::Owned(format!("{before}{}{after}", all.join(" ")))
@@ -210,7 +210,7 @@ fn lower_first(name: &str) -> String {
         .unwrap_or_default()
 }
 
-/// The pairs in the order of messages: the alert's name first, then by name.
+/// The pairs, the alert's name first, then sorted by name.
 pub(super) fn sorted(labels: &Labels) -> Vec<(&str, &str)> {
     let mut pairs: Vec<_> = labels.iter().collect();
     pairs.sort_by_key(|(name, _)| *name != crate::rules::ALERT_NAME);

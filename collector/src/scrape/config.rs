@@ -3,40 +3,42 @@
 use super::job::{Job, JobConfig};
 use super::prometheus;
 use super::target::Target;
-use crate::ConfigError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use takt_model::ConfigError;
 
 /// The scraper's part of the configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScrapeConfig {
-    /// Seconds between two scrapes of one target.
+    /// Seconds between two scrapes of a target.
     pub interval_seconds: f64,
-    /// Seconds after which a scrape is given up; at most `interval_seconds`.
+    /// Seconds after which a scrape fails; at most `interval_seconds`.
     pub timeout_seconds: f64,
-    /// Bytes of a page. A scrape over this or one of the following limits fails as a whole.
+    /// Maximum size of a page, in bytes. A scrape that exceeds this or one of the following limits
+    /// fails as a whole.
     pub body_size_limit_bytes: u64,
-    /// Samples of a page, after `metric_relabel_configs`.
+    /// Maximum number of samples on a page, after `metric_relabel_configs`.
     pub sample_limit: usize,
-    /// Series of one target in the head, those that ended lately included: what a page that names its series anew at
-    /// every scrape can do at worst.
+    /// Maximum number of series per target in the head, recently ended series included. It bounds a
+    /// target that renames its series at every scrape.
     pub series_limit: usize,
-    /// Labels of a series, those of the target included, `cluster` and `node` not where Takt adds them.
+    /// Maximum number of labels of a series, target labels included. The labels `cluster` and
+    /// `node` do not count if Takt adds them.
     pub label_limit: usize,
-    /// Bytes of a label's name.
+    /// Maximum length of a label name, in bytes.
     pub label_name_length_limit: usize,
-    /// Bytes of a label's value.
+    /// Maximum length of a label value, in bytes.
     pub label_value_length_limit: usize,
-    /// A `prometheus.yml` whose `scrape_configs` are followed too, as if they stood in `configs`; its `global` counts for
-    /// them, what else it has does not.
+    /// An existing `prometheus.yml`. Its `scrape_configs` and `global` are used as if they were in
+    /// `configs`; the rest of the file is ignored.
     pub prometheus_config: Option<PathBuf>,
-    /// Targets one by one.
+    /// Targets, one by one.
     pub targets: Vec<TargetConfig>,
-    /// Targets as Prometheus is told of them.
+    /// Scrape configurations in Prometheus' format.
     pub configs: Vec<JobConfig>,
 }
 
@@ -62,15 +64,15 @@ impl Default for ScrapeConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TargetConfig {
-    /// `host:port`; the page is `http://host:port/metrics`. Give this or `url`.
+    /// `host:port` of the exporter; the page is `http://host:port/metrics`. Give this or `url`.
     pub address: String,
-    /// The page's address in full. Give this or `address`.
+    /// Full URL of the page. Give this or `address`.
     pub url: String,
-    /// The node, by the scheduler's name for it; the host of the address if left out.
+    /// Name of the node in the scheduler. Default: the host of the address.
     pub node: String,
-    /// The label `job`.
+    /// Value of the label `job`.
     pub job: String,
-    /// More labels for every series of this target.
+    /// Additional labels of every series of this target.
     pub labels: BTreeMap<String, String>,
 }
 

@@ -1,12 +1,12 @@
 //! Why a scrape failed.
 
 use super::http::HttpError;
-use crate::store::ClockWentBack;
 use serde::{Serialize, Serializer};
 use std::error::Error;
 use std::io;
 use std::time::Duration;
 use takt_model::exposition::ReadError;
+use takt_store::ClockWentBack;
 
 /// A scrape that gave nothing.
 #[derive(Debug, thiserror::Error)]
@@ -142,6 +142,18 @@ impl ScrapeError {
         false
     }
 
+    /// Whether the target sent an answer, if not a usable one.
+    pub fn has_answer(&self) -> bool {
+        !matches!(
+            self,
+            Self::Unreachable { .. }
+                | Self::Timeout { .. }
+                | Self::TooManyTargets { .. }
+                | Self::Credentials { .. }
+                | Self::Clock(_)
+        )
+    }
+
     /// The kind of failure.
     pub fn reason(&self) -> FailureReason {
         match self {
@@ -167,7 +179,7 @@ impl ScrapeError {
 
     /// The error and its causes in one line.
     pub fn in_full(&self) -> String {
-        crate::error_chain(self)
+        takt_model::error_chain(self)
     }
 }
 

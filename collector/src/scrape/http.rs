@@ -1,6 +1,5 @@
 //! How an HTTP server is talked to: who we are, whom we trust. The same keys serve scrapes and `http_sd_configs`.
 
-use crate::ConfigError;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{self, HeaderMap, HeaderValue};
@@ -11,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use takt_model::ConfigError;
 
 /// Who asks.
 pub(super) const USER_AGENT: &str = concat!("takt/", env!("CARGO_PKG_VERSION"));
@@ -22,7 +22,7 @@ const MAX_REDIRECTS: usize = 10;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BasicAuthConfig {
-    /// The user's name.
+    /// User name.
     pub username: String,
     /// File with the password, read for every request.
     pub password_file: PathBuf,
@@ -32,7 +32,7 @@ pub struct BasicAuthConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AuthorizationConfig {
-    /// The word before the token; `Bearer` if left out.
+    /// Authentication scheme.
     pub r#type: String,
     /// File with the token, read for every request.
     pub credentials_file: PathBuf,
@@ -51,15 +51,16 @@ impl Default for AuthorizationConfig {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TlsConfig {
-    /// Certificates (PEM) of those who may have signed the server's; the system's if left out.
+    /// CA certificates (PEM) that may have signed the server's certificate. Default: those of the
+    /// system.
     pub ca_file: Option<PathBuf>,
-    /// Our certificate (PEM), where the server asks for one; with `key_file`.
+    /// Client certificate (PEM), with `key_file`.
     pub cert_file: Option<PathBuf>,
-    /// The key (PEM) of `cert_file`.
+    /// Private key (PEM) of `cert_file`.
     pub key_file: Option<PathBuf>,
-    /// The name that the server's certificate must have, if it is not the host of the address.
+    /// Expected name in the server's certificate. Default: the host of the address.
     pub server_name: String,
-    /// Whether to talk to a server whoever signed its certificate.
+    /// Accept any server certificate.
     pub insecure_skip_verify: bool,
 }
 

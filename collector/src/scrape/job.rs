@@ -5,12 +5,12 @@ use super::discovery::{FileSdConfig, HttpSdConfig, Provider, SlurmSdConfig, Stat
 use super::http::{AuthorizationConfig, BasicAuthConfig, Http, HttpKeys, TlsConfig};
 use super::relabel::{RelabelConfig, Rules};
 use super::units::{ByteSize, PromDuration};
-use crate::ConfigError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use takt_model::ConfigError;
 use takt_model::exposition::Format;
 
 /// One of Prometheus' `scrape_configs`: the same keys with the same meaning. After relabelling a target also gets
@@ -18,63 +18,66 @@ use takt_model::exposition::Format;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct JobConfig {
-    /// The label `job`; no two may have the same.
+    /// Value of the label `job`; unique.
     pub job_name: String,
-    /// Time between two scrapes of a target, such as `15s`; if left out, that of `[scrape]`.
+    /// Time between two scrapes of a target, such as `15s`. Default: that of `[scrape]`.
     pub scrape_interval: Option<PromDuration>,
-    /// Time after which a scrape is given up; if left out, that of `[scrape]`, but at most `scrape_interval`.
+    /// Time after which a scrape fails. Default: that of `[scrape]`, but at most `scrape_interval`.
     pub scrape_timeout: Option<PromDuration>,
-    /// Where on a target the page is.
+    /// Path of the page on the target.
     pub metrics_path: String,
     /// `http` or `https`.
     pub scheme: String,
-    /// Parameters of the page's address.
+    /// URL parameters.
     pub params: BTreeMap<String, Vec<String>>,
-    /// Whether a series keeps its own label where the target has one of that name; else it is renamed `exported_…`.
+    /// If a series and its target have the same label, keep the series' value. Otherwise the
+    /// series' label becomes `exported_…`.
     pub honor_labels: bool,
-    /// Whether timestamps on a page count; else every sample is of the time of its scrape.
+    /// Use timestamps on a page. Otherwise every sample gets the time of its scrape.
     pub honor_timestamps: bool,
-    /// Whether to ask for gzip. Inflating a page costs several times what reading it does: for far targets only.
+    /// Request pages with gzip. Decompressing a page costs several times as much as reading it, so
+    /// use it for distant targets only.
     pub enable_compression: bool,
-    /// How a page is read that does not say what it is: `PrometheusText0.0.4`, `PrometheusText1.0.0`, `OpenMetricsText0.0.1` or
-    /// `OpenMetricsText1.0.0`. Without it such a scrape fails.
+    /// Format of pages without a valid Content-Type: `PrometheusText0.0.4`, `PrometheusText1.0.0`,
+    /// `OpenMetricsText0.0.1` or `OpenMetricsText1.0.0`. Without it, such scrapes fail.
     pub fallback_scrape_protocol: Option<ScrapeProtocol>,
-    /// Whether to go where a target redirects to.
+    /// Follow HTTP redirects.
     pub follow_redirects: bool,
-    /// User and password.
+    /// HTTP basic authentication.
     pub basic_auth: Option<BasicAuthConfig>,
-    /// A token.
+    /// The `Authorization` header.
     pub authorization: Option<AuthorizationConfig>,
-    /// File with a token: short for `authorization`.
+    /// File with a bearer token; short for `authorization`.
     pub bearer_token_file: Option<PathBuf>,
-    /// Certificates.
+    /// TLS: certificates of the server and of Takt.
     pub tls_config: Option<TlsConfig>,
-    /// Targets by name.
+    /// A fixed list of targets.
     pub static_configs: Vec<StaticConfig>,
     /// Targets from files.
     pub file_sd_configs: Vec<FileSdConfig>,
     /// Targets from an HTTP server.
     pub http_sd_configs: Vec<HttpSdConfig>,
-    /// The nodes of the Slurm that this machine belongs to.
+    /// Targets from Slurm: every node of the cluster that this machine belongs to.
     pub slurm_sd_configs: Vec<SlurmSdConfig>,
-    /// Rules over a target's labels; `__address__`, `__scheme__`, `__metrics_path__`, `__param_NAME`,
-    /// `__scrape_interval__` and `__scrape_timeout__` say how it is scraped.
+    /// Relabelling of the targets. `__address__`, `__scheme__`, `__metrics_path__`, `__param_NAME`,
+    /// `__scrape_interval__` and `__scrape_timeout__` control the scrape.
     pub relabel_configs: Vec<RelabelConfig>,
-    /// Rules over the labels of every series.
+    /// Relabelling of the scraped series.
     pub metric_relabel_configs: Vec<RelabelConfig>,
-    /// Size of a page, such as `10MB`; this and the following limits: those of `[scrape]` if left out or 0.
+    /// Maximum size of a page, such as `10MB`. If this or one of the following limits is missing or
+    /// 0, that of `[scrape]` applies.
     pub body_size_limit: Option<ByteSize>,
-    /// Samples of a page, after `metric_relabel_configs`.
+    /// Maximum number of samples on a page, after `metric_relabel_configs`.
     pub sample_limit: usize,
-    /// Series of one target in the head, those that ended lately included.
+    /// Maximum number of series per target in the head, recently ended series included.
     pub series_limit: usize,
-    /// Labels of a series.
+    /// Maximum number of labels of a series.
     pub label_limit: usize,
-    /// Bytes of a label's name.
+    /// Maximum length of a label name, in bytes.
     pub label_name_length_limit: usize,
-    /// Bytes of a label's value.
+    /// Maximum length of a label value, in bytes.
     pub label_value_length_limit: usize,
-    /// Targets; beyond it every scrape of this configuration fails. 0 for no limit.
+    /// Maximum number of targets; with more, every scrape of this configuration fails. 0: no limit.
     pub target_limit: usize,
 }
 

@@ -8,14 +8,14 @@ use super::pool::{Pool, TargetAccess};
 use super::scraper::{End, Shared};
 use super::status::{MetadataTable, MetricMetadata, TargetStatus};
 use super::target::Target;
-use crate::ConfigError;
-use crate::store::Store;
 use prometheus_client::registry::Registry;
 use reqwest::Client;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use takt_model::ConfigError;
 use takt_model::Labels;
+use takt_store::Store;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
@@ -53,6 +53,7 @@ pub struct ScrapeManager {
 }
 
 /// A job that could be started: everything that may fail has been done.
+#[derive(Debug, Clone)]
 pub(super) struct Ready {
     pub job: Arc<Job>,
     pub client: Client,

@@ -23,6 +23,7 @@ pub(super) struct ScrapeMetrics {
     pub samples: Counter,
     pub duplicates: Counter,
     pub targets: Gauge,
+    pub scraper_restarts: Counter,
     discovery_failures: Family<Mechanism, Counter>,
 }
 
@@ -34,6 +35,7 @@ impl ScrapeMetrics {
             samples,
             duplicates,
             targets,
+            scraper_restarts,
             discovery_failures,
         } = &metrics;
         let registry = registry.sub_registry_with_prefix("takt_collector");
@@ -53,6 +55,11 @@ impl ScrapeMetrics {
             duplicates.clone(),
         );
         registry.register("targets", "Targets that are scraped", targets.clone());
+        registry.register(
+            "scraper_restarts",
+            "Scrapers that ended early and were started again",
+            scraper_restarts.clone(),
+        );
         registry.register(
             "discovery_failures",
             "Lists of targets that could not be had or read; the last list stands",

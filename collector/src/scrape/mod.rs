@@ -8,6 +8,7 @@ mod config;
 mod connection;
 mod discovery;
 mod error;
+mod evidence;
 mod fetch;
 mod http;
 mod job;

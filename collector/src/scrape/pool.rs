@@ -14,9 +14,13 @@ use super::target::Target;
 use reqwest::{Client, RequestBuilder, Url};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 use takt_model::Labels;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
+
+/// Time between two checks for scrapers that ended early.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Lists that may wait for the task.
 const QUEUE: usize = 16;
@@ -28,7 +32,8 @@ pub(super) struct Pool {
     client: Client,
     listed: Vec<Target>,
     view: Arc<RwLock<View>>,
-    orders: mpsc::UnboundedSender<Order>,
+    /// The latest order. A newer one replaces it, so nothing queues up.
+    orders: watch::Sender<Order>,
     task: JoinHandle<()>,
 }
 
@@ -67,6 +72,7 @@ impl TargetAccess {
     }
 }
 
+#[derive(Debug, Clone)]
 enum Order {
     Use(Ready),
     End(End),
@@ -81,7 +87,7 @@ impl Pool {
             ready.listed.clone(),
         );
         let view = Arc::default();
-        let (orders, receiver) = mpsc::unbounded_channel();
+        let (orders, receiver) = watch::channel(Order::Use(ready.clone()));
         let mut keeper = Keeper::new(shared, ready, Arc::clone(&view));
         keeper.start_missing(keeper.wanted());
         Self {
@@ -110,13 +116,12 @@ impl Pool {
         }
         (self.job, self.client) = (Arc::clone(&ready.job), ready.client.clone());
         self.listed = ready.listed.clone();
-        // A task that has ended has no targets to tell.
-        let _ = self.orders.send(Order::Use(ready));
+        self.orders.send_replace(Order::Use(ready));
     }
 
     /// Ends all scrapes and waits until they have.
     pub async fn end(self, how: End) {
-        let _ = self.orders.send(Order::End(how));
+        self.orders.send_replace(Order::End(how));
         if let Err(error) = self.task.await {
             tracing::error!(job = self.job.config.job_name, %error, "a job's task failed");
         }
@@ -229,26 +234,37 @@ impl Keeper {
         }
     }
 
-    async fn run(mut self, mut orders: mpsc::UnboundedReceiver<Order>) {
+    async fn run(mut self, mut orders: watch::Receiver<Order>) {
         let (mut providers, mut found) = self.start_providers();
+        let mut check = tokio::time::interval(CHECK_INTERVAL);
         let how = loop {
             tokio::select! {
                 biased;
-                order = orders.recv() => match order {
-                    Some(Order::Use(ready)) => {
-                        let Self { shared, running, view, .. } = self;
-                        self = Self { running, ..Self::new(shared, ready, view) };
-                        (providers, found) = self.start_providers();
+                changed = orders.changed() => {
+                    if changed.is_err() {
+                        break End::Replaced;
                     }
-                    Some(Order::End(how)) => break how,
-                    None => break End::Replaced,
-                },
+                    let order = orders.borrow_and_update().clone();
+                    match order {
+                        Order::Use(ready) => {
+                            let Self { shared, running, view, .. } = self;
+                            self = Self { running, ..Self::new(shared, ready, view) };
+                            (providers, found) = self.start_providers();
+                        }
+                        Order::End(how) => break how,
+                    }
+                }
                 Some(list) = found.recv() => {
                     let mut changed = self.take(list);
                     while let Ok(list) = found.try_recv() {
                         changed |= self.take(list);
                     }
                     if !changed {
+                        continue;
+                    }
+                }
+                _ = check.tick() => {
+                    if !self.remove_failed() {
                         continue;
                     }
                 }
@@ -261,6 +277,21 @@ impl Keeper {
         let ended = self.running.drain().map(|(_, running)| running.end(how));
         futures_util::future::join_all(ended.collect::<Vec<_>>()).await;
         self.show(View::default());
+    }
+
+    /// Removes scrapers whose task ended early, which only a panic does, and returns whether there were any. They are
+    /// started again with the next round.
+    fn remove_failed(&mut self) -> bool {
+        let before = self.running.len();
+        self.running.retain(|_, running| {
+            let is_failed = running.task.is_finished();
+            if is_failed {
+                tracing::error!(target_url = %running.target.url, "a scraper ended early and is started again");
+                self.shared.metrics.scraper_restarts.inc();
+            }
+            !is_failed
+        });
+        self.running.len() < before
     }
 
     fn start_providers(&self) -> (JoinSet<()>, mpsc::Receiver<Found>) {
@@ -395,7 +426,7 @@ impl Keeper {
                 Err(error) => {
                     let mut status = status.lock().unwrap_or_else(PoisonError::into_inner);
                     (status.health, status.error) =
-                        (TargetHealth::Down, Some(crate::error_chain(&error)));
+                        (TargetHealth::Down, Some(takt_model::error_chain(&error)));
                 }
             }
         }

@@ -2,9 +2,9 @@
 
 use super::job::JobConfig;
 use super::units::PromDuration;
-use crate::ConfigError;
 use std::path::Path;
 use std::time::Duration;
+use takt_model::ConfigError;
 use takt_model::yaml::Node;
 
 /// What Prometheus does where its configuration says nothing.

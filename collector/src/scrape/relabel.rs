@@ -3,14 +3,14 @@
 //! Run over a target's labels before it is scraped (`relabel_configs`) and over every new series of a page
 //! (`metric_relabel_configs`). A series is relabelled once in its life, not once a scrape.
 
-use crate::ConfigError;
-use crate::store::whole;
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::de::IntoDeserializer;
 use serde::{Deserialize, Deserializer, Serialize};
+use takt_model::ConfigError;
 use takt_model::Labels;
 use takt_model::go_regex::expand;
+use takt_model::whole;
 
 /// What a rule does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -45,17 +45,18 @@ pub enum RelabelAction {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RelabelConfig {
-    /// Labels whose values, joined with `separator`, are what the rule looks at.
+    /// Labels whose values are joined with `separator` and matched.
     pub source_labels: Vec<String>,
-    /// What stands between the values.
+    /// Text between the joined values.
     pub separator: String,
-    /// The label to set; may refer to groups of `regex`.
+    /// Label to set; may refer to groups of `regex`.
     pub target_label: String,
-    /// Regular expression that the whole value (of `labelmap`, `labeldrop`, `labelkeep`: the whole name) must match.
+    /// Regular expression that must match the whole value (for `labelmap`, `labeldrop` and
+    /// `labelkeep`: the whole label name).
     pub regex: String,
     /// Modulus of `hashmod`.
     pub modulus: u64,
-    /// The new value, with `$1` or `${1}` for the groups of `regex`.
+    /// New value; `$1` and `${1}` stand for the groups of `regex`.
     pub replacement: String,
     /// `replace`, `keep`, `drop`, `keepequal`, `dropequal`, `hashmod`, `labelmap`, `labeldrop`, `labelkeep`,
     /// `lowercase` or `uppercase`.

@@ -1,6 +1,7 @@
 //! One target's scrapes, one after the other.
 
 use super::error::ScrapeError;
+use super::evidence::Evidence;
 use super::fetch::{Fetched, Fetcher};
 use super::job::Job;
 use super::metrics::ScrapeMetrics;
@@ -8,11 +9,11 @@ use super::schedule::Schedule;
 use super::shape::{Newcomers, PageRow, Place, ReadRules, Shape};
 use super::status::{MetadataTable, TargetHealth, TargetStatus};
 use super::target::Target;
-use crate::store::{ClockWentBack, Column, Group, Store};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use takt_model::exposition::{self, Metadata};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
+use takt_store::{ClockWentBack, Column, Group, Store};
 use tokio::sync::oneshot;
 
 /// What all scrapers share.
@@ -43,6 +44,7 @@ pub(super) struct Scraper {
     group: Group,
     shape: Shape,
     report: Report,
+    evidence: Evidence,
     status: Arc<Mutex<TargetStatus>>,
     page_bytes: usize,
     /// When the last scrape was.
@@ -117,6 +119,7 @@ impl Scraper {
         let group = shared.store.group();
         let report = Report::new(&group, &target);
         let (shape, newest) = (Shape::default(), Timestamp(i64::MIN));
+        let evidence = Evidence::of(&target.url);
         Self {
             shared,
             job,
@@ -126,6 +129,7 @@ impl Scraper {
             group,
             shape,
             report,
+            evidence,
             status,
             page_bytes: 0,
             newest,
@@ -208,8 +212,17 @@ impl Scraper {
             };
             self.report.reserve(&mut row);
         }
-        if result.as_ref().is_err_and(ScrapeError::is_refusal) {
-            self.note_refusal(&mut row);
+        match &result {
+            Ok(()) => self.evidence.clear(),
+            Err(error) if error.is_refusal() => {
+                self.note_alive(&mut row, "takt_scrape_refused");
+            }
+            Err(error) => {
+                if error.has_answer() || self.evidence.answers() {
+                    self.note_alive(&mut row, "takt_scrape_host_answers");
+                }
+                self.evidence.look();
+            }
         }
         self.report
             .fill(&mut row, result.is_ok(), started.elapsed());
@@ -221,11 +234,11 @@ impl Scraper {
         result
     }
 
-    /// The machine answered, and said that nobody listens there: it is not down. The column is asked for each time: of a
-    /// series that is seldom written it does not stay.
-    fn note_refusal(&self, row: &mut PageRow) {
+    /// Writes that the target's machine is alive although the scrape failed. The column is requested each time, because
+    /// the column of a rarely written series does not stay.
+    fn note_alive(&self, row: &mut PageRow, metric: &str) {
         let mut labels = self.target.labels.clone();
-        labels.set(METRIC_NAME, "takt_scrape_refused");
+        labels.set(METRIC_NAME, metric);
         if let Some(column) = self.group.column(&labels) {
             row.set(column, 1.0);
         }

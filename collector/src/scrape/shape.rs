@@ -6,10 +6,10 @@
 //! pages, are known by their length and hash and skipped.
 
 use super::error::ScrapeError;
-use crate::store::{Column, STALE, Sample, is_stale};
 use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
 use std::hash::BuildHasher;
 use takt_model::exposition::{self, Format, Line, Metadata, Page};
+use takt_store::{Column, STALE, Sample, is_stale};
 use xxhash_rust::xxh64::xxh64;
 
 /// The series of a target by their text.
@@ -62,7 +62,7 @@ struct Entry {
 }
 
 /// The column of a series that relabelling dropped: it is remembered as such and not taken apart again.
-const DROPPED: Column = Column(u32::MAX);
+const DROPPED: Column = Column::at(u32::MAX);
 
 /// What counts while a page is read.
 #[derive(Debug, Clone, Copy)]
@@ -405,7 +405,7 @@ mod tests {
                 return Ok(Place::Dropped);
             }
             let next = self.by_series.len() as u32;
-            Ok(Place::Column(Column(
+            Ok(Place::Column(Column::at(
                 *self.by_series.entry(series).or_insert(next),
             )))
         }
@@ -452,7 +452,7 @@ mod tests {
             );
         }
         assert_eq!(columns.parsed, 4);
-        shape.forget(&[Column(0)]);
+        shape.forget(&[Column::at(0)]);
         read(&mut shape, &mut columns, "a 1\ndropped 2\nb 4\n");
         assert_eq!(columns.parsed, 5);
     }
@@ -587,7 +587,7 @@ mod tests {
     fn a_forgotten_column_is_asked_for_again() {
         let (mut shape, mut columns) = (Shape::default(), Columns::default());
         read(&mut shape, &mut columns, "a 1\nb 2\nc 3\n");
-        shape.forget(&[Column(1)]);
+        shape.forget(&[Column::at(1)]);
         let row = read(&mut shape, &mut columns, "a 1\nb 2\nc 3\n");
         assert_eq!(
             (row.values, row.added, columns.parsed),

@@ -4,9 +4,9 @@ use super::config::TargetConfig;
 use super::discovery::ADDRESS;
 use super::job::Job;
 use super::units::PromDuration;
-use crate::ConfigError;
 use reqwest::Url;
 use std::time::Duration;
+use takt_model::ConfigError;
 use takt_model::Labels;
 
 /// The labels that say where a series comes from.

@@ -1,10 +1,10 @@
 //! Durations and sizes as Prometheus' configuration writes them: `1m30s`, `10MB`.
 
-use promql_parser::util::{display_duration, parse_duration};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
+use takt_model::duration;
 
 /// A duration such as `15s` or `1h30m`, more than 0.
 #[derive(
@@ -18,11 +18,7 @@ impl TryFrom<String> for PromDuration {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        // What begins with a digit and ends with a unit; the function also takes bare numbers, and not all of them well.
-        let has_unit = text.starts_with(|c: char| c.is_ascii_digit())
-            && text.ends_with(|c: char| c.is_ascii_lowercase());
-        let parsed = has_unit.then(|| parse_duration(&text).ok()).flatten();
-        parsed
+        duration::parse(&text)
             .filter(|duration| !duration.is_zero())
             .map(Self)
             .ok_or_else(|| format!("expected a duration such as 15s or 1m30s, found {text:?}"))
@@ -37,7 +33,7 @@ impl From<PromDuration> for String {
 
 impl fmt::Display for PromDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&display_duration(&self.0))
+        f.write_str(&duration::print(self.0))
     }
 }
 

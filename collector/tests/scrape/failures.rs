@@ -188,6 +188,19 @@ fn each_kind_of_failure_has_its_reason() {
         .filter_map(|series| series.labels.get("node"))
         .collect();
     assert_eq!(nodes, ["g99"]);
+    // An answer that is of no use is one, too.
+    let alive = instant(&scraping.store, "takt_scrape_host_answers");
+    let alive: Vec<_> = alive
+        .iter()
+        .filter_map(|series| series.labels.get("node"))
+        .collect();
+    for (number, (reason, message)) in expected.iter().enumerate() {
+        let node = format!("g{number:02}");
+        if !matches!(reason, Unreachable | Timeout) {
+            assert!(alive.contains(&node.as_str()), "{node}: {message}");
+        }
+    }
+    assert!(!alive.contains(&"g99"), "{alive:?}");
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &scraping.registry).unwrap();
     assert!(

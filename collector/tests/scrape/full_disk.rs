@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
-use takt_collector::store::Health;
+use takt_store::Health;
 
 const DIRECTORY: &str = "TAKT_TEST_DIRECTORY";
 const TARGET: &str = "TAKT_TEST_TARGET";

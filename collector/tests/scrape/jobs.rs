@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use takt_collector::scrape::{FailureReason, ScrapeConfig, TargetHealth};
-use takt_collector::store::{Matcher, SeriesData, is_stale};
+use takt_model::Matcher;
+use takt_store::{SeriesData, is_stale};
 
 fn page(text: &str) -> Answer {
     Answer::Page(TEXT, text.to_owned())

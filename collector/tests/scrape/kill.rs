@@ -8,8 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
-use takt_collector::store::Store;
 use takt_model::Timestamp;
+use takt_store::Store;
 
 const DIRECTORY: &str = "TAKT_TEST_DIRECTORY";
 const TARGET: &str = "TAKT_TEST_TARGET";

@@ -5,8 +5,9 @@ use crate::support::{
 };
 use std::sync::{Arc, Mutex};
 use takt_collector::scrape::TargetHealth;
-use takt_collector::store::{Listed, Matcher, SeriesId, is_stale};
+use takt_model::Matcher;
 use takt_model::Timestamp;
+use takt_store::{Listed, SeriesId, is_stale};
 
 #[test]
 fn a_page_is_stored_with_the_targets_labels_and_on_the_grid() {

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use takt_collector::scrape::{ScrapeConfig, ScrapeManager, TargetConfig, TargetHealth};
-use takt_collector::store::{DataDir, Matcher, Sample, SeriesData, Store, StoreConfig, is_stale};
+use takt_model::Matcher;
 use takt_model::Timestamp;
+use takt_store::{DataDir, Sample, SeriesData, Store, StoreConfig, StoreError, is_stale};
 
 /// What a target sends for one request.
 pub enum Answer {
@@ -176,7 +177,21 @@ pub fn open(directory: &Path, registry: &mut Registry) -> Store {
         min_free_bytes: 0,
         ..StoreConfig::default()
     };
-    Store::open(DataDir::claim(directory).unwrap(), &config, registry).unwrap()
+    Store::open(claim(directory), &config, registry).unwrap()
+}
+
+/// Claims a directory that this process may have closed a moment ago. A program that another test starts right now holds
+/// every lock of this process until it is running.
+fn claim(directory: &Path) -> DataDir {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        match DataDir::claim(directory) {
+            Err(StoreError::Held { .. }) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            claimed => return claimed.unwrap(),
+        }
+    }
 }
 
 impl Scraping {

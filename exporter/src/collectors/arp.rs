@@ -2,15 +2,14 @@
 //!
 //! Source: `/proc/net/arp`.
 
-use crate::collector::{CollectError, Collector, ParseError};
-use crate::collectors::MAX_DEVICES;
+use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
 use crate::file::File;
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use std::collections::BTreeMap;
 use takt_model::{Metric, Samples};
 
-/// What `arp` leaves to choose.
+/// Flags of the collector `arp`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct ArpOptions {
@@ -30,7 +29,7 @@ pub struct ArpOptions {
     )]
     #[arg(conflicts_with = "arp-exclude")]
     pub device_include: Option<Pattern>,
-    /// Of node_exporter, which may read the same from two places.
+    /// Flag of node_exporter, accepted without effect: the exporter has one source.
     #[arg(
         id = "arp-netlink",
         long = "collector.arp.netlink",
@@ -47,14 +46,14 @@ struct Arp {
 
 const ENTRIES: Metric = Metric::gauge("node_arp_entries", "ARP entries by device", &["device"]);
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &ArpOptions) -> Box<dyn Collector> {
     let ArpOptions {
         device_include,
         device_exclude,
         ..
-    } = options.arp.clone();
+    } = options.clone();
     Box::new(Arp {
-        arp: File::new(options.paths.procfs.join("net/arp")),
+        arp: File::new(paths.procfs.join("net/arp")),
         filter: Filter::new(device_include, device_exclude),
     })
 }

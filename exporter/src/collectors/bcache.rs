@@ -1,22 +1,22 @@
 //! bcache: caches before disks, what they hold, hit and miss.
 //!
-//! Source: `/sys/fs/bcache/UUID`. The kernel writes sizes with a letter (`12.5k`, where the digits behind the point
-//! count tenths of 1024 / 1000), the counters as they are. A file that a kernel's version lacks counts 0, as
-//! node_exporter has it, but for readaheads, which newer kernels do not count.
+//! Source: `/sys/fs/bcache/UUID`. The kernel writes sizes with a letter (`12.5k`, where the digits
+//! behind the point count tenths of 1024 / 1000), the counters as they are. A file that a kernel's
+//! version lacks counts 0, as node_exporter has it, but for readaheads, which newer kernels do not
+//! count.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::collectors::table::{Row, metrics_of};
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::paths::Paths;
 use crate::sysfs;
+use crate::table::{Row, metrics_of};
 use std::path::{Path, PathBuf};
 use takt_model::{Metric, Samples};
 
-/// What `bcache` leaves to choose.
+/// Flags of the collector `bcache`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct BcacheOptions {
-    /// Give how a cache's buckets are used. The kernel walks through all of them.
+    /// Export the use of a cache's buckets. The kernel walks through all of them.
     #[arg(long = "collector.bcache.priorityStats")]
     pub priority_stats: bool,
 }
@@ -88,11 +88,11 @@ const METRICS: &[Metric] = metrics_of!(
     PRIORITY
 );
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let directory = options.paths.sysfs.join("fs/bcache");
+pub(crate) fn new(paths: &Paths, options: &BcacheOptions) -> Box<dyn Collector> {
+    let directory = paths.sysfs.join("fs/bcache");
     Box::new(Bcache {
         directory,
-        priority_stats: options.bcache.priority_stats,
+        priority_stats: options.priority_stats,
     })
 }
 
@@ -122,7 +122,8 @@ impl Collector for Bcache {
                 push_backing(&set.join(&device), &[uuid, &device], out);
             }
             for (device, _) in sysfs::numbered(&set, "cache").unwrap_or_default() {
-                let (directory, labels) = (set.join(&device), [uuid, &device]);
+                let directory = set.join(&device);
+                let labels = [uuid, &device];
                 push_numbers(&directory, OF_CACHE, &labels, out);
                 if self.priority_stats {
                     push_lines(&directory.join("priority_stats"), PRIORITY, &labels, out);

@@ -2,9 +2,8 @@
 //!
 //! Source: `/sys/class/net/bonding_masters` and the files of each master.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
@@ -24,9 +23,9 @@ const ACTIVE: Metric = Metric::gauge(
     &["master"],
 );
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Bonding {
-        class_net: options.paths.sysfs.join("class/net"),
+        class_net: paths.sysfs.join("class/net"),
     })
 }
 

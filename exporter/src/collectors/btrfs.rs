@@ -1,15 +1,15 @@
 //! Btrfs: how its space is laid out, how long its commits take, and the errors of its disks.
 //!
-//! Sources: `/sys/fs/btrfs/UUID`, and, for the disks of what is mounted, the ioctls of `linux/btrfs.h` on a mount
-//! point. A mount may hang, so this collector has a thread. The kernel counts sectors of 512 bytes and milliseconds; we
-//! publish bytes and seconds. A number that a kernel's version lacks is 0, as node_exporter has it.
+//! Sources: `/sys/fs/btrfs/UUID`, and, for the disks of what is mounted, the ioctls of
+//! `linux/btrfs.h` on a mount point. A mount may hang, so this collector has a thread. The kernel
+//! counts sectors of 512 bytes and milliseconds; we publish bytes and seconds. A number that a
+//! kernel's version lacks is 0, as node_exporter has it.
 
 mod disks;
 
 use self::disks::{Disk, disks};
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -106,11 +106,11 @@ const METRICS: &[Metric] = &[
 const SECTOR: f64 = 512.0;
 const MILLISECONDS: f64 = 1e3;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Btrfs {
-        directory: options.paths.sysfs.join("fs/btrfs"),
-        mounts: options.paths.procfs.join("1/mounts"),
-        rootfs: options.paths.rootfs.clone(),
+        directory: paths.sysfs.join("fs/btrfs"),
+        mounts: paths.procfs.join("1/mounts"),
+        rootfs: paths.rootfs.clone(),
     })
 }
 

@@ -4,7 +4,7 @@
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Buddyinfo {
@@ -17,9 +17,9 @@ const BLOCKS: Metric = Metric::gauge(
     &["node", "zone", "size"],
 );
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Buddyinfo {
-        buddyinfo: File::new(options.paths.procfs.join("buddyinfo")),
+        buddyinfo: File::new(paths.procfs.join("buddyinfo")),
     })
 }
 

@@ -1,10 +1,10 @@
-//! How many control groups there are, by controller. What each uses is told by `jobs`.
+//! Number of control groups, by controller. The collector `jobs` reports their usage.
 //!
 //! Source: `/proc/cgroups`.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Cgroups {
@@ -22,9 +22,9 @@ const ENABLED: Metric = Metric::gauge(
     &["subsys_name"],
 );
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Cgroups {
-        cgroups: File::new(options.paths.procfs.join("cgroups")),
+        cgroups: File::new(paths.procfs.join("cgroups")),
     })
 }
 

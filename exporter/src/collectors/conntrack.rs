@@ -1,10 +1,11 @@
 //! The firewall's table of connections: how full it is, and what did not fit.
 //!
-//! Sources: `/proc/sys/net/netfilter/nf_conntrack_{count,max}`, and `/proc/net/stat/nf_conntrack`, a line for each CPU.
+//! Sources: `/proc/sys/net/netfilter/nf_conntrack_{count,max}`, and `/proc/net/stat/nf_conntrack`,
+//! a line for each CPU.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Conntrack {
@@ -46,8 +47,8 @@ stats! {
 /// The metrics of [`COLUMNS`].
 const STATS: &[Metric] = METRICS.split_at(2).1;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let procfs = &options.paths.procfs;
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
+    let procfs = &paths.procfs;
     Box::new(Conntrack {
         count: File::new(procfs.join("sys/net/netfilter/nf_conntrack_count")),
         max: File::new(procfs.join("sys/net/netfilter/nf_conntrack_max")),
@@ -96,7 +97,8 @@ fn parse_number(text: &str) -> Result<f64, ParseError> {
         })
 }
 
-/// A line of names, then hexadecimal numbers for each CPU; the sums over the CPUs. The names moved between kernels.
+/// A line of names, then hexadecimal numbers for each CPU; the sums over the CPUs. The names moved
+/// between kernels.
 fn parse_stat(text: &str) -> Result<Vec<Option<u64>>, ParseError> {
     let mut lines = text.lines().enumerate();
     let heading: Vec<_> = lines

@@ -1,42 +1,41 @@
 //! CPU time by mode, and how often CPUs were throttled for heat.
 //!
-//! Sources: `/proc/stat`, which counts in hundredths of a second on every system, and, on Intel CPUs,
-//! `/sys/devices/system/cpu/cpu*/thermal_throttle`. On request `/proc/cpuinfo`.
+//! Sources: `/proc/stat`, which counts in hundredths of a second on every system, and, on Intel
+//! CPUs, `/sys/devices/system/cpu/cpu*/thermal_throttle`. On request `/proc/cpuinfo`.
 
 pub(crate) mod info;
 
 use self::info::Info;
-use crate::collector::{CollectError, Collector, ParseError};
-use crate::collectors::MAX_DEVICES;
+use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
 use crate::file::{Attribute, File};
 use crate::filter::Pattern;
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use takt_model::{Metric, Samples};
 
-/// What `cpu` leaves to choose.
+/// Flags of the collector `cpu`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct CpuOptions {
     /// Leave out node_cpu_guest_seconds_total.
     #[arg(long = "no-collector.cpu.guest", overrides_with = "guest")]
     pub no_guest: bool,
-    /// Give node_cpu_guest_seconds_total. On unless told otherwise.
+    /// Export node_cpu_guest_seconds_total (default).
     #[arg(
         long = "collector.cpu.guest",
         hide_short_help = true,
         overrides_with = "no_guest"
     )]
     pub guest: bool,
-    /// Tell which CPUs these are: node_cpu_info.
+    /// Export the CPUs' models: node_cpu_info.
     #[arg(long = "collector.cpu.info")]
     pub info: bool,
-    /// Of the CPUs' flags, those to tell: node_cpu_flag_info. Includes --collector.cpu.info.
+    /// CPU flags to export as node_cpu_flag_info. Includes --collector.cpu.info.
     #[arg(long = "collector.cpu.info.flags-include", value_name = "REGEXP")]
     pub flags_include: Option<Pattern>,
-    /// Of the CPUs' bugs, those to tell: node_cpu_bug_info. Includes --collector.cpu.info.
+    /// CPU bugs to export as node_cpu_bug_info. Includes --collector.cpu.info.
     #[arg(long = "collector.cpu.info.bugs-include", value_name = "REGEXP")]
     pub bugs_include: Option<Pattern>,
 }
@@ -99,8 +98,8 @@ const METRICS: &[Metric] = &[
     info::METRICS[2],
 ];
 
-/// The modes in the order of `/proc/stat`. Its columns after them count guests' time, which `user` and `nice`
-/// include.
+/// The modes in the order of `/proc/stat`. Its columns after them count guests' time, which `user`
+/// and `nice` include.
 const MODES: [&str; 8] = [
     "user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal",
 ];
@@ -111,19 +110,18 @@ const TICKS_A_SECOND: f64 = 100.0;
 /// A CPU's ticks in each of [`MODES`], then as guest in each of [`GUEST_MODES`].
 type Ticks = [u64; 10];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let sysfs = options.paths.sysfs.join("devices/system/cpu");
-    let file = |name: &str| File::new(options.paths.procfs.join(name));
+pub(crate) fn new(paths: &Paths, options: &CpuOptions) -> Box<dyn Collector> {
+    let sysfs = paths.sysfs.join("devices/system/cpu");
+    let file = |name: &str| File::new(paths.procfs.join(name));
     let CpuOptions {
         no_guest,
         flags_include,
         bugs_include,
         ..
-    } = options.cpu.clone();
+    } = options.clone();
     Box::new(Cpu {
         stat: file("stat"),
         info: options
-            .cpu
             .wants_info()
             .then(|| Info::new(file("cpuinfo"), flags_include, bugs_include)),
         guest: !no_guest,
@@ -197,8 +195,8 @@ impl Collector for Cpu {
     }
 }
 
-/// What is shown after `now` has been read. The kernel lets `idle` and `iowait` step back a little, as no counter may; a
-/// long step back means that the CPU was taken offline and begins anew.
+/// What is shown after `now` has been read. The kernel lets `idle` and `iowait` step back a little,
+/// as no counter may; a long step back means that the CPU was taken offline and begins anew.
 fn steady(shown: &Ticks, now: Ticks) -> Ticks {
     const REPLUGGED: u64 = 3 * TICKS_A_SECOND as u64;
     if shown[IDLE].saturating_sub(now[IDLE]) >= REPLUGGED {
@@ -242,14 +240,16 @@ fn parse_list(text: &str) -> Vec<usize> {
         .collect()
 }
 
-/// What `/sys` tells of the CPUs: the throttle counters, which all CPUs of a core, and all cores of a package, share.
+/// Files of the CPUs in `/sys`: the throttle counters, which all CPUs of a core, and all cores of a
+/// package, share.
 #[derive(Default)]
 struct Directories {
     /// How many CPUs there were when they were looked for.
     cpus: usize,
     cores: BTreeMap<(String, String), Attribute>,
     packages: BTreeMap<String, Attribute>,
-    /// Where each CPU says whether it is online. Empty where the first cannot be taken offline, as on most systems.
+    /// Where each CPU says whether it is online. Empty where the first cannot be taken offline, as
+    /// on most systems.
     online: Vec<(String, PathBuf)>,
     buffer: Vec<u8>,
 }

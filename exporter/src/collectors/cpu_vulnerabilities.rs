@@ -1,9 +1,9 @@
-//! Which faults of CPUs this one has, and what the kernel does about them.
+//! Hardware vulnerabilities of the CPU, and the kernel's mitigations.
 //!
 //! Source: `/sys/devices/system/cpu/vulnerabilities`.
 
 use crate::collector::{CollectError, Collector};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
@@ -18,12 +18,9 @@ const INFO: Metric = Metric::gauge(
     &["codename", "state", "mitigation"],
 );
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(CpuVulnerabilities {
-        directory: options
-            .paths
-            .sysfs
-            .join("devices/system/cpu/vulnerabilities"),
+        directory: paths.sysfs.join("devices/system/cpu/vulnerabilities"),
     })
 }
 
@@ -42,7 +39,7 @@ impl Collector for CpuVulnerabilities {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let names = sysfs::names(&self.directory, "").map_err(|source| {
-            CollectError::read(&self.directory, source).or_absent("the kernel tells of none")
+            CollectError::read(&self.directory, source).or_absent("the kernel reports none")
         })?;
         for name in names {
             let Some(text) = sysfs::text(&self.directory.join(&name)) else {

@@ -1,13 +1,14 @@
 //! The CPUs' clocks, and what governs them.
 //!
-//! Source: `/sys/devices/system/cpu/cpu*/cpufreq`, in kilohertz; we publish hertz. Some drivers measure when they are
-//! asked, which takes milliseconds for each CPU, so this collector has a thread. With --collector.cpu.info also
-//! `/proc/cpuinfo`: node_exporter has the clocks from there under the same name, with more labels.
+//! Source: `/sys/devices/system/cpu/cpu*/cpufreq`, in kilohertz; we publish hertz. Some drivers
+//! measure when they are asked, which takes milliseconds for each CPU, so this collector has a
+//! thread. With --collector.cpu.info also `/proc/cpuinfo`: node_exporter has the clocks from there
+//! under the same name, with more labels.
 
 use crate::collector::{CollectError, Collector};
 use crate::collectors::cpu::info::frequencies;
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
 use takt_model::{Kind, Metric, Samples};
@@ -32,6 +33,7 @@ const GOVERNOR: Metric = Metric::gauge(
 
 clocks! {
     "cpuinfo_cur_freq" "node_cpu_frequency_hertz" "Current CPU thread frequency in hertz.",
+    "cpuinfo_avg_freq" "node_cpu_frequency_avg_hertz" "Average CPU thread frequency in hertz.",
     "cpuinfo_min_freq" "node_cpu_frequency_min_hertz" "Minimum CPU thread frequency in hertz.",
     "cpuinfo_max_freq" "node_cpu_frequency_max_hertz" "Maximum CPU thread frequency in hertz.",
     "scaling_cur_freq" "node_cpu_scaling_frequency_hertz" "Current scaled CPU thread frequency in hertz.",
@@ -42,11 +44,12 @@ clocks! {
 /// No node has more hardware threads.
 const MAX_CPUS: usize = 4096;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let cpuinfo = || File::new(options.paths.procfs.join("cpuinfo"));
+/// `with_cpuinfo` adds the clocks of `/proc/cpuinfo`, as `cpu` does with `--collector.cpu.info`.
+pub(crate) fn new(paths: &Paths, with_cpuinfo: bool) -> Box<dyn Collector> {
+    let cpuinfo = || File::new(paths.procfs.join("cpuinfo"));
     Box::new(Cpufreq {
-        cpus: options.paths.sysfs.join("devices/system/cpu"),
-        cpuinfo: options.cpu.wants_info().then(cpuinfo),
+        cpus: paths.sysfs.join("devices/system/cpu"),
+        cpuinfo: with_cpuinfo.then(cpuinfo),
     })
 }
 
@@ -90,7 +93,7 @@ impl Collector for Cpufreq {
                 out.push_foreign(
                     METRICS[0].name,
                     Kind::Gauge,
-                    METRICS[0].help,
+                    "CPU frequency in hertz from /proc/cpuinfo.",
                     &labels,
                     hertz,
                 );

@@ -1,20 +1,19 @@
 //! Disk I/O by device, and which disk each is.
 //!
-//! Sources: `/proc/diskstats`, whose sectors are 512 bytes on every disk and whose times are milliseconds, and udev's
-//! properties in `/run/udev/data`.
+//! Sources: `/proc/diskstats`, whose sectors are 512 bytes on every disk and whose times are
+//! milliseconds, and udev's properties in `/run/udev/data`.
 
-use crate::collector::{CollectError, Collector, ParseError};
-use crate::collectors::MAX_DEVICES;
+use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
 use crate::file::File;
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::SystemTime;
 use takt_model::{Metric, Samples};
 
-/// What `diskstats` leaves to choose.
+/// Flags of the collector `diskstats`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct DiskstatsOptions {
@@ -175,7 +174,8 @@ const COLUMNS: [(Metric, f64); 17] = [
         SECONDS,
     ),
 ];
-/// Kernels before 4.18 count no discards, and before 5.5 no flushes; before 2.6 there was less still.
+/// Kernels before 4.18 count no discards, and before 5.5 no flushes; before 2.6 there was less
+/// still.
 const FEWEST_COLUMNS: usize = 11;
 
 const INFO: Metric = Metric::gauge(
@@ -233,17 +233,17 @@ const METRICS: &[Metric; COLUMNS.len() + 6] = &{
     metrics
 };
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &DiskstatsOptions) -> Box<dyn Collector> {
     let DiskstatsOptions {
         device_include,
         device_exclude,
-    } = options.diskstats.clone();
+    } = options.clone();
     Box::new(Diskstats {
-        diskstats: File::new(options.paths.procfs.join("diskstats")),
+        diskstats: File::new(paths.procfs.join("diskstats")),
         filter: Filter::new(device_include, device_exclude),
         udev: Udev {
-            data: options.paths.udev_data.clone(),
-            block: options.paths.sysfs.join("block"),
+            data: paths.udev_data.clone(),
+            block: paths.sysfs.join("block"),
             disks: HashMap::new(),
         },
     })
@@ -298,7 +298,9 @@ fn parse(text: &str) -> impl Iterator<Item = Result<Disk<'_>, ParseError>> {
     text.lines().enumerate().map(|(number, line)| {
         let disk = || {
             let mut words = line.split_ascii_whitespace();
-            let (major, minor, device) = (words.next()?, words.next()?, words.next()?);
+            let major = words.next()?;
+            let minor = words.next()?;
+            let device = words.next()?;
             let is_number = |text: &str| text.bytes().all(|c| c.is_ascii_digit());
             let mut counts = [None; COLUMNS.len()];
             for (count, word) in counts.iter_mut().zip(words) {
@@ -323,11 +325,11 @@ fn parse(text: &str) -> impl Iterator<Item = Result<Disk<'_>, ParseError>> {
 struct Udev {
     data: PathBuf,
     block: PathBuf,
-    disks: HashMap<(String, String), Known>,
+    disks: HashMap<(String, String), KnownDisk>,
 }
 
 /// A disk that was seen before.
-struct Known {
+struct KnownDisk {
     /// When what udev wrote was written.
     written: Option<SystemTime>,
     properties: Properties,
@@ -353,7 +355,7 @@ impl Udev {
                 let rotational =
                     sysfs::text(&self.block.join(disk.device).join("queue/rotational"));
                 let rotational = rotational.unwrap_or_else(|| "0".to_owned());
-                Known {
+                KnownDisk {
                     written: None,
                     properties: Properties {
                         rotational,
@@ -387,11 +389,13 @@ impl Properties {
 
     fn push(&self, disk: &Disk<'_>, out: &mut Samples) {
         let device = disk.device;
-        // What is printed on the disk is the first, where it is known.
-        let serial = match self.get("SCSI_IDENT_SERIAL") {
-            "" => self.get("ID_SERIAL_SHORT"),
-            serial => serial,
-        };
+        // The serial number on the disk's label comes first. MMC cards and virtio disks have only
+        // `ID_SERIAL`.
+        let serial = ["SCSI_IDENT_SERIAL", "ID_SERIAL_SHORT", "ID_SERIAL"]
+            .into_iter()
+            .map(|key| self.get(key))
+            .find(|serial| !serial.is_empty())
+            .unwrap_or_default();
         let [path, wwn, model, revision] =
             ["ID_PATH", "ID_WWN", "ID_MODEL", "ID_REVISION"].map(|key| self.get(key));
         out.push(
@@ -475,6 +479,27 @@ mod tests {
         ] {
             assert_eq!(parse(text).next().unwrap().unwrap_err().line, 1, "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_memory_card_has_the_serial_number_of_its_only_key() {
+        let card = Properties {
+            rotational: String::new(),
+            of_udev: parse_udev("E:ID_NAME=SD32G\nE:ID_SERIAL=0x1a2b3c4d\n"),
+        };
+        let disk = parse("179 0 mmcblk0 1 2 3 4 5 6 7 8 9 10 11")
+            .next()
+            .unwrap()
+            .unwrap();
+        let mut samples = Samples::new();
+        card.push(&disk, &mut samples);
+        let mut page = String::new();
+        takt_model::exposition::write_page(
+            takt_model::exposition::Format::Text,
+            [&samples],
+            &mut page,
+        );
+        assert!(page.contains(r#"serial="0x1a2b3c4d""#), "{page}");
     }
 
     #[test]

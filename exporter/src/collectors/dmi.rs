@@ -1,9 +1,10 @@
 //! What the firmware says about the machine: vendor, model, BIOS.
 //!
-//! Source: `/sys/class/dmi/id`. Serial numbers can be read by root only; what cannot be read has no label.
+//! Source: `/sys/class/dmi/id`. Serial numbers can be read by root only; what cannot be read has no
+//! label.
 
 use crate::collector::{CollectError, Collector};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
@@ -42,9 +43,9 @@ const INFO: Metric = Metric::gauge(
     LABELS,
 );
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Dmi {
-        id: options.paths.sysfs.join("class/dmi/id"),
+        id: paths.sysfs.join("class/dmi/id"),
         labels: None,
     })
 }

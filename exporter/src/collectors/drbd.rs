@@ -1,11 +1,12 @@
-//! Disks mirrored over the network (DRBD): what was sent and written, what waits, whether both sides are well.
+//! Disks mirrored over the network (DRBD): what was sent and written, what waits, whether both
+//! sides are well.
 //!
-//! Source: `/proc/drbd`, of DRBD 8; version 9 has it no more. The kernel counts KiB; we publish bytes.
+//! Source: `/proc/drbd`, of DRBD 8; version 9 has it no more. The kernel counts KiB; we publish
+//! bytes.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Kind, Metric, Samples};
 
 struct Drbd {
@@ -57,9 +58,9 @@ const CONNECTED: Metric = Metric::gauge(
     DEVICE,
 );
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Drbd {
-        drbd: File::new(options.paths.procfs.join("drbd")),
+        drbd: File::new(paths.procfs.join("drbd")),
     })
 }
 
@@ -87,7 +88,8 @@ impl Collector for Drbd {
     }
 }
 
-/// Words such as ` 0:`, which begins a device, `cs:Connected` and `ns:17`; those that we do not know are passed over.
+/// Words such as ` 0:`, which begins a device, `cs:Connected` and `ns:17`; those that we do not
+/// know are passed over.
 fn push(text: &str, out: &mut Samples) {
     let mut device = None;
     for (key, value) in text
@@ -133,7 +135,8 @@ mod tests {
     fn two_devices() {
         let text = "version: 8.4.11 (api:1/proto:86-101)\nsrcversion: 1:2\n\n 0: cs:Connected ro:Primary/Secondary ds:UpToDate/Inconsistent C r-----\n    \
                     ns:17 nr:0 dw:x oos:3\n 12: cs:WFConnection ro:Secondary/Unknown\n";
-        let (mut samples, mut page) = (Samples::new(), String::new());
+        let mut samples = Samples::new();
+        let mut page = String::new();
         push(text, &mut samples);
         takt_model::exposition::write_page(
             takt_model::exposition::Format::Text,

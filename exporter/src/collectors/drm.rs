@@ -1,11 +1,10 @@
 //! AMD GPUs: how busy they are, their memory, and their errors.
 //!
-//! Source: `/sys/class/drm/card*/device`, where the driver is amdgpu. Their sensors (temperatures, power, fans) are hwmon's,
-//! and their PCIe links those of `pcidevice`.
+//! Source: `/sys/class/drm/card*/device`, where the driver is amdgpu. Their sensors (temperatures,
+//! power, fans) are hwmon's, and their PCIe links those of `pcidevice`.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::{Path, PathBuf};
 use takt_model::{Metric, Samples};
@@ -33,7 +32,7 @@ const MEMORY_BUSY: Metric = Metric::gauge(
 );
 const PCIE_REPLAYS: Metric = Metric::counter(
     "takt_drm_pcie_replays_total",
-    "Packets that were sent again over PCIe.",
+    "Packets sent again over PCIe.",
     &["card"],
 );
 const ECC_ERRORS: Metric = Metric::counter(
@@ -64,9 +63,9 @@ numbers! {
     "mem_info_vram_used" "memory_vram_used_bytes" "The used amount of VRAM in bytes.",
 }
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Drm {
-        class: options.paths.sysfs.join("class/drm"),
+        class: paths.sysfs.join("class/drm"),
     })
 }
 
@@ -92,11 +91,9 @@ impl Collector for Drm {
             if !text("uevent").lines().any(|line| line == "DRIVER=amdgpu") {
                 continue;
             }
-            let (memory, level, id) = (
-                text("mem_info_vram_vendor"),
-                text("power_dpm_force_performance_level"),
-                text("unique_id"),
-            );
+            let memory = text("mem_info_vram_vendor");
+            let level = text("power_dpm_force_performance_level");
+            let id = text("unique_id");
             out.push(&INFO, &[card.as_str(), &memory, &level, &id, "amd"], 1.0);
             for (file, metric) in FILES.iter().zip(&METRICS[OTHERS..]) {
                 if let Some(value) = sysfs::number::<u64>(&device.join(file)) {

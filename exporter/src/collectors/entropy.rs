@@ -1,10 +1,11 @@
 //! The kernel's pool of randomness.
 //!
-//! Source: `/proc/sys/kernel/random`. Since Linux 5.18 both values are 256 as soon as the pool has been filled once.
+//! Source: `/proc/sys/kernel/random`. Since Linux 5.18 both values are 256 as soon as the pool has
+//! been filled once.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Entropy {
@@ -20,8 +21,8 @@ const AVAILABLE: Metric = Metric::gauge(
 const SIZE: Metric = Metric::gauge("node_entropy_pool_size_bits", "Bits of entropy pool.", &[]);
 const METRICS: &[Metric] = &[AVAILABLE, SIZE];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let random = options.paths.procfs.join("sys/kernel/random");
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
+    let random = paths.procfs.join("sys/kernel/random");
     Box::new(Entropy {
         available: File::new(random.join("entropy_avail")),
         size: File::new(random.join("poolsize")),

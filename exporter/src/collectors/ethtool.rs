@@ -1,27 +1,27 @@
-//! What the drivers of network links count, and what the links can do.
+//! Counters of the drivers of network links, and the modes that the links support.
 //!
-//! Source: the ioctls of `linux/ethtool.h`. A driver chooses its counters' names, and may ask its hardware, so this
-//! collector has a thread. Whether a link is slower than it could be is told by `links`.
+//! Source: the ioctls of `linux/ethtool.h`. A driver chooses its counters' names, and may ask its
+//! hardware, so this collector has a thread. The collector `links` reports links that are slower
+//! than they could be.
 
 mod modes;
 mod names;
 
 use self::modes::{FEATURES, PORTS, SPEEDS};
 use self::names::Renamed;
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
 use crate::collectors::links::ethtool::{self, Modes};
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
 use takt_model::{Family, Kind, Metric, Samples};
 
-/// What `ethtool` leaves to choose.
+/// Flags of the collector `ethtool`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct EthtoolOptions {
-    /// Network links to tell of.
+    /// Network links to include.
     #[arg(
         id = "ethtool-include",
         long = "collector.ethtool.device-include",
@@ -37,7 +37,7 @@ pub struct EthtoolOptions {
         default_value = ""
     )]
     pub device_exclude: Pattern,
-    /// Counters to give, by the driver's name for them.
+    /// Counters to include, by the driver's names.
     #[arg(
         long = "collector.ethtool.metrics-include",
         value_name = "REGEXP",
@@ -142,14 +142,14 @@ const COUNTERS: Family = Family {
 };
 const MEGABIT: f64 = 1e6 / 8.0;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &EthtoolOptions) -> Box<dyn Collector> {
     let EthtoolOptions {
         device_include,
         device_exclude,
         metrics_include,
-    } = options.ethtool.clone();
+    } = options.clone();
     Box::new(Ethtool {
-        class_net: options.paths.sysfs.join("class/net"),
+        class_net: paths.sysfs.join("class/net"),
         devices: Filter::new(device_include, device_exclude),
         counters: Filter::including(metrics_include),
     })
@@ -245,10 +245,8 @@ fn push_modes(
 ) {
     for (bit, megabits, is_full, suffix) in SPEEDS {
         if modes.has(*bit) {
-            let (duplex, mode) = (
-                if *is_full { "full" } else { "half" },
-                format!("{megabits}base{suffix}"),
-            );
+            let duplex = if *is_full { "full" } else { "half" };
+            let mode = format!("{megabits}base{suffix}");
             out.push(
                 speed,
                 &[device, duplex, &mode],

@@ -1,11 +1,11 @@
-//! What happened on the node, counted. The events themselves go out at once through `/events`.
+//! Counts of events on the node. The events themselves go out at once through `/events`.
 //!
 //! Source: [`Events`], which follows the kernel log. What matters most is there before it has happened, at 0: else the
 //! first time would be no increase.
 
 use crate::collector::{CollectError, Collector};
 use crate::events::{Events, MAX_SERVERS, MAX_XIDS};
-use crate::options::Options;
+use crate::paths::Paths;
 use std::io;
 use std::path::PathBuf;
 use takt_model::{EventKind, Metric, Samples, Timestamp};
@@ -17,42 +17,42 @@ struct EventCounts {
 
 const TOTAL: Metric = Metric::counter(
     "takt_events_total",
-    "Things that happened, told by the kernel log or by NVML, since the exporter started.",
+    "Events of the kernel log and of NVML since the exporter started.",
     &["kind"],
 );
 const UNTOLD: Metric = Metric::counter(
     "takt_events_untold_total",
-    "Events that were counted, but not told one by one: there were too many of the kind.",
+    "Events that were counted but not sent one by one, because there were too many of the kind.",
     &["kind"],
 );
 const LAST_SEEN: Metric = Metric::gauge(
     "takt_events_last_seen_timestamp_seconds",
-    "When the last event of the kind happened, also before a restart. No series: never, as far as is known.",
+    "Time of the last event of the kind, also before a restart. No series if none is known.",
     &["kind"],
 );
 const XIDS: Metric = Metric::counter(
     "takt_gpu_xid_errors_total",
-    "XIDs of the GPU since the exporter started, each counted once. uuid is the place on the bus where nobody knows better.",
+    "XIDs of the GPU since the exporter started, each counted once. uuid is the PCI bus id if the UUID is unknown.",
     &["uuid", "xid"],
 );
 const XID_LAST_SEEN: Metric = Metric::gauge(
     "takt_gpu_xid_last_seen_timestamp_seconds",
-    "When the GPU last had the XID, also before a restart.",
+    "Time of the GPU's last XID of this number, also before a restart.",
     &["uuid", "xid"],
 );
 const RESPONDING: Metric = Metric::gauge(
     "takt_nfs_server_responding",
-    "Whether the NFS server answered when the kernel last spoke of it. Servers that never failed have no series.",
+    "Whether the NFS server responded at the kernel's last message about it. Servers that never failed have no series.",
     &["server"],
 );
 const FOLLOWED: Metric = Metric::gauge(
     "takt_kernel_log_followed",
-    "Whether the kernel log is read as it is written.",
+    "Whether the kernel log is being followed.",
     &[],
 );
 const OVERRUNS: Metric = Metric::counter(
     "takt_kernel_log_overruns_total",
-    "How often the kernel overwrote lines before they were read; events may be missing.",
+    "Times that the kernel overwrote lines before they were read; events may be missing.",
     &[],
 );
 const LISTENERS: Metric = Metric::gauge(
@@ -72,15 +72,15 @@ const METRICS: &[Metric] = &[
     LISTENERS,
 ];
 
-/// XIDs that tell of the GPU's, the link's or the driver's failure, or of a frequent fault of programs: each GPU has them at
+/// XIDs of a failure of the GPU, the link or the driver, or of a frequent fault of programs: each GPU has them at
 /// 0 before they happen.
 const FOREKNOWN: [u32; 22] = [
     13, 31, 43, 45, 46, 48, 61, 62, 63, 64, 69, 74, 79, 92, 94, 95, 109, 119, 120, 140, 143, 154,
 ];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(EventCounts {
-        kmsg: options.paths.kmsg.clone(),
+        kmsg: paths.kmsg.clone(),
         events: Events::default(),
     })
 }
@@ -104,7 +104,7 @@ impl Collector for EventCounts {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let (listeners, uuids) = (self.events.listeners(), self.events.uuids());
+        let (listeners, uuids) = (self.events.listeners().count(), self.events.uuids());
         let shown = self.events.shown();
         for kind in EventKind::ALL {
             let count = shown.counts.get(kind).copied().unwrap_or_default();

@@ -1,11 +1,10 @@
 //! Fibre Channel adapters: their state and how their links do.
 //!
-//! Source: `/sys/class/fc_host`. The drivers count in hexadecimal; all bits set means that the adapter does not count
-//! this. They ask the adapter's firmware, so this collector has a thread.
+//! Source: `/sys/class/fc_host`. The drivers count in hexadecimal; all bits set means that the
+//! adapter does not count this. They ask the adapter's firmware, so this collector has a thread.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
@@ -59,9 +58,9 @@ counters! {
     "fcp_packet_aborts" "fcp_packet_aborts" "Number of aborted packets",
 }
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Fibrechannel {
-        class: options.paths.sysfs.join("class/fc_host"),
+        class: paths.sysfs.join("class/fc_host"),
     })
 }
 
@@ -86,9 +85,10 @@ impl Collector for Fibrechannel {
             let directory = self.class.join(&host);
             let label = |file: &&str| {
                 let text = sysfs::text(&directory.join(file)).unwrap_or_default();
-                match NUMBERS.contains(file) {
-                    true => text.strip_prefix("0x").unwrap_or(&text).to_owned(),
-                    false => text,
+                if NUMBERS.contains(file) {
+                    text.strip_prefix("0x").unwrap_or(&text).to_owned()
+                } else {
+                    text
                 }
             };
             let labels: Vec<_> = INFO.labels[1..].iter().map(label).collect();

@@ -4,7 +4,7 @@
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Filefd {
@@ -23,9 +23,9 @@ const MAXIMUM: Metric = Metric::gauge(
 );
 const METRICS: &[Metric] = &[ALLOCATED, MAXIMUM];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Filefd {
-        file_nr: File::new(options.paths.procfs.join("sys/fs/file-nr")),
+        file_nr: File::new(paths.procfs.join("sys/fs/file-nr")),
     })
 }
 

@@ -1,11 +1,12 @@
 //! The local cache of network file systems (FS-Cache, cachefilesd).
 //!
-//! Sources: `/proc/fs/fscache/stats`, and `/proc/fs/netfs/stats`, where newer kernels have it. Lines are `Section: key=1
-//! key=2`; sections and keys come and go with the kernel's version, so each that is known is read, wherever it stands.
+//! Sources: `/proc/fs/fscache/stats`, and `/proc/fs/netfs/stats`, where newer kernels have it.
+//! Lines are `Section: key=1 key=2`; sections and keys come and go with the kernel's version, so
+//! each that is known is read, wherever it stands.
 
 use crate::collector::{CollectError, Collector};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Fscache {
@@ -14,7 +15,7 @@ struct Fscache {
 
 const COOKIES: Metric = Metric::gauge(
     "takt_fscache_cookies",
-    "What the cache knows now: files (data), and volumes or indices.",
+    "Objects that the cache knows at present: files (data), and volumes or indices.",
     &["type"],
 );
 const ACQUIRED: Metric = Metric::counter(
@@ -24,32 +25,32 @@ const ACQUIRED: Metric = Metric::counter(
 );
 const REQUESTS: Metric = Metric::counter(
     "takt_fscache_requests_total",
-    "Requests to the cache: read, write; before Linux 5.17 of pages. What the cache could not give went to the server.",
+    "Requests to the cache: read, write; before Linux 5.17 of pages. Requests that the cache could not serve went to the server.",
     &["operation"],
 );
 const MISSES: Metric = Metric::counter(
     "takt_fscache_misses_total",
-    "Reads that the cache could not answer.",
+    "Reads that the cache could not serve.",
     &[],
 );
 const NO_SPACE: Metric = Metric::counter(
     "takt_fscache_no_space_total",
-    "What was given up because the cache's disk is full: write, create; and files removed to make room, cull.",
+    "Requests dropped because the cache's disk is full: write, create; and files removed to make room: cull.",
     &["operation"],
 );
 const RETIRED: Metric = Metric::counter(
     "takt_fscache_invalidations_total",
-    "Files whose cached data were thrown away as out of date.",
+    "Files whose cached data was dropped as outdated.",
     &[],
 );
 const READS: Metric = Metric::counter(
     "takt_fscache_read_sources_total",
-    "Parts of reads of network file systems by where they came from: cache, server, zero (holes).",
+    "Parts of reads of network file systems, by source: cache, server, zero (holes).",
     &["source"],
 );
 const FAILED: Metric = Metric::counter(
     "takt_fscache_failures_total",
-    "Parts of requests that failed, by what was asked: cache_read, cache_write, download, upload.",
+    "Failed parts of requests, by operation: cache_read, cache_write, download, upload.",
     &["operation"],
 );
 const METRICS: &[Metric] = &[
@@ -91,8 +92,8 @@ const KNOWN: &[(&str, &str, &Metric, &[&str])] = &[
     ("CacheEv", "cul", &NO_SPACE, &["cull"]),
 ];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let file = |name: &str| File::new(options.paths.procfs.join("fs").join(name).join("stats"));
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
+    let file = |name: &str| File::new(paths.procfs.join("fs").join(name).join("stats"));
     Box::new(Fscache {
         files: ["fscache", "netfs"].map(file),
     })
@@ -132,14 +133,16 @@ impl Collector for Fscache {
                 .into_iter()
                 .for_each(|value| out.push(metric, label, value));
         }
-        match is_there {
-            true => Ok(()),
-            false => Err(CollectError::Absent("no cache of network file systems")),
+        if is_there {
+            Ok(())
+        } else {
+            Err(CollectError::Absent("no cache of network file systems"))
         }
     }
 }
 
-/// Puts what is known in its place in `found`. The newer of the two files repeats what is in the older; one counts.
+/// Puts what is known in its place in `found`. The newer of the two files repeats what is in the
+/// older; one counts.
 fn parse(text: &str, found: &mut [Option<f64>; KNOWN.len()]) {
     for line in text.lines() {
         let Some((section, pairs)) = line.split_once(':') else {

@@ -1,22 +1,24 @@
 //! Sensors: temperatures, fans, voltages, currents, power.
 //!
-//! Source: `/sys/class/hwmon/hwmon*`. The files' names say what they are, `temp1_input`, `fan2_min`, in thousandths or
-//! millionths; we publish degrees Celsius, volts, amperes, watts and joules. Sensors behind a board controller may take
+//! Source: `/sys/class/hwmon/hwmon*`. A file's name gives the kind of sensor, its number and the
+//! element: `temp1_input`, `fan2_min`. The kernel counts thousandths or millionths; we publish
+//! degrees Celsius, volts, amperes, watts and joules. Sensors behind a board controller may take
 //! hundreds of milliseconds, so this collector has a thread.
 
 use crate::collector::{CollectError, Collector};
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use takt_model::{Family, Kind, Metric, Samples};
 
-/// What `hwmon` leaves to choose.
+/// Flags of the collector `hwmon`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct HwmonOptions {
-    /// Chips to tell of.
+    /// Chips to include.
     #[arg(
         long = "collector.hwmon.chip-include",
         value_name = "REGEXP",
@@ -31,14 +33,14 @@ pub struct HwmonOptions {
         default_value = ""
     )]
     pub chip_exclude: Pattern,
-    /// Sensors to tell of, by CHIP;SENSOR.
+    /// Sensors to include, as CHIP;SENSOR.
     #[arg(
         long = "collector.hwmon.sensor-include",
         value_name = "REGEXP",
         conflicts_with = "hwmon-sensor-exclude"
     )]
     pub sensor_include: Option<Pattern>,
-    /// Sensors to leave out, by CHIP;SENSOR.
+    /// Sensors to leave out, as CHIP;SENSOR.
     #[arg(
         id = "hwmon-sensor-exclude",
         long = "collector.hwmon.sensor-exclude",
@@ -79,7 +81,8 @@ const INTERVAL: Metric = Metric::gauge(
 
 macro_rules! families {
     ($($kind:literal,)*) => {
-        /// The kinds of sensors of which every file is told: kind, gauges, and counters, which only `energy` has.
+        /// Kinds of sensors whose files all become metrics. Gauges, but for `energy`. The help
+        /// texts are [`help`]'s.
         const FAMILIES: &[Family] = &[$(Family {
             prefix: concat!("node_hwmon_", $kind),
             help: concat!("Hardware monitor, ", $kind, "{}"),
@@ -89,22 +92,22 @@ macro_rules! families {
     };
 }
 
-families! { "in", "cpu", "fan", "pwm", "temp", "curr", "power", "energy", "humidity", "intrusion", }
+families! { "in", "cpu", "fan", "pwm", "temp", "curr", "power", "energy", "humidity", "intrusion", "freq", }
 const OTHER_KINDS: [&str; 3] = ["vrm", "beep_enable", "update_interval"];
 const PREFIX: &str = "node_hwmon_";
 
 /// No board has more sensors times files.
 const MAX_SERIES: usize = 8192;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &HwmonOptions) -> Box<dyn Collector> {
     let HwmonOptions {
         chip_include,
         chip_exclude,
         sensor_include,
         sensor_exclude,
-    } = options.hwmon.clone();
+    } = options.clone();
     Box::new(Hwmon {
-        class: options.paths.sysfs.join("class/hwmon"),
+        class: paths.sysfs.join("class/hwmon"),
         chips: Filter::new(chip_include, chip_exclude),
         sensors: Filter::new(sensor_include, sensor_exclude),
     })
@@ -128,19 +131,72 @@ impl Collector for Hwmon {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let chips = sysfs::names(&self.class, "")
+        let chips = chips(&self.class)
             .map_err(|source| CollectError::read(&self.class, source).or_absent("no sensors"))?;
-        for name in chips {
-            let directory = self.class.join(name);
-            if let Some(chip) = chip(&directory).filter(|chip| self.chips.passes(chip)) {
-                push_chip(&chip, &directory, &mut self.sensors, out);
+        for chip in &chips {
+            let label = chip.label(&chips);
+            if self.chips.passes(&label) {
+                push_chip(&label, chip, &mut self.sensors, out);
             }
         }
         Ok(())
     }
 }
 
-/// The files of one sensor, by what they tell of it.
+/// A directory of `/sys/class/hwmon`.
+struct Chip {
+    directory: PathBuf,
+    /// Name of the directory: `hwmon3`. It depends on the order in which drivers were loaded.
+    number: String,
+    /// Name of the device behind the chip, which does not.
+    device: String,
+    /// Name that the driver gives in the file `name`; may be empty.
+    driver: String,
+}
+
+/// The chips, in the order of their directories.
+fn chips(class: &Path) -> io::Result<Vec<Chip>> {
+    let chip = |number: String| {
+        let directory = class.join(&number);
+        let driver = sysfs::text(&directory.join("name")).unwrap_or_default();
+        let device = device(&directory, &driver)?;
+        Some(Chip {
+            directory,
+            number,
+            device,
+            driver,
+        })
+    };
+    Ok(sysfs::names(class, "")?
+        .into_iter()
+        .filter_map(chip)
+        .collect())
+}
+
+impl Chip {
+    /// The label `chip`. Chips of one device are distinguished by their drivers, or by their
+    /// numbers if the drivers are the same as well.
+    fn label(&self, all: &[Self]) -> String {
+        let same_device = |other: &&Self| other.device == self.device;
+        let siblings: Vec<_> = all.iter().filter(same_device).collect();
+        if siblings.len() == 1 {
+            return self.device.clone();
+        }
+        let driver = clean(&self.driver);
+        let same_driver = siblings
+            .iter()
+            .filter(|other| other.driver == self.driver)
+            .count();
+        let suffix = if driver.is_empty() || same_driver > 1 {
+            clean(&self.number)
+        } else {
+            driver
+        };
+        format!("{}_{suffix}", self.device)
+    }
+}
+
+/// The files of one sensor, by element.
 #[derive(Default)]
 struct Sensor {
     kind: String,
@@ -148,24 +204,22 @@ struct Sensor {
     files: BTreeMap<String, String>,
 }
 
-fn push_chip(chip: &str, directory: &Path, filter: &mut Filter, out: &mut Samples) {
+fn push_chip(label: &str, chip: &Chip, filter: &mut Filter, out: &mut Samples) {
     let mut sensors = BTreeMap::new();
-    gather(directory, &mut sensors);
-    gather(&directory.join("device"), &mut sensors);
-    if let Some(name) = sysfs::text(&directory.join("name"))
-        .map(|name| clean(&name))
-        .filter(|name| !name.is_empty())
-    {
-        out.push(&CHIP_NAMES, &[chip, &name], 1.0);
+    gather(&chip.directory, &mut sensors);
+    gather(&chip.directory.join("device"), &mut sensors);
+    let driver = clean(&chip.driver);
+    if !driver.is_empty() {
+        out.push(&CHIP_NAMES, &[label, &driver], 1.0);
     }
     for (name, sensor) in sensors
         .iter()
-        .filter(|(name, _)| filter.passes(&format!("{chip};{name}")))
+        .filter(|(name, _)| filter.passes(&format!("{label};{name}")))
     {
-        if let Some(label) = sensor.files.get("label") {
-            out.push(&SENSOR_LABEL, &[chip, name, label], 1.0);
+        if let Some(text) = sensor.files.get("label") {
+            out.push(&SENSOR_LABEL, &[label, name, text], 1.0);
         }
-        push_sensor(chip, name, sensor, out);
+        push_sensor(label, name, sensor, out);
     }
 }
 
@@ -194,22 +248,60 @@ fn push_sensor(chip: &str, name: &str, sensor: &Sensor, out: &mut Samples) {
                     continue;
                 };
                 let (field, scaled) = field(&sensor.kind, element, own.is_some(), value);
-                match sensor.kind.as_str() {
-                    "energy" => {
-                        let counter = Family {
-                            kind: Kind::Counter,
-                            ..*family
-                        };
-                        out.push_field(&counter, &field, &labels, scaled);
-                    }
-                    _ => out.push_field(family, &field, &labels, scaled),
-                }
+                let metric = format!("{}{field}", family.prefix);
+                let help = help(&sensor.kind, element);
+                let kind = if sensor.kind == "energy" {
+                    Kind::Counter
+                } else {
+                    family.kind
+                };
+                let frequency_label;
+                let sensor_name = if (sensor.kind.as_str(), element.as_str()) == ("freq", "input") {
+                    // node_exporter names a clock by its label, and leaves out clocks without one.
+                    let Some(label) = sensor.files.get("label") else {
+                        continue;
+                    };
+                    frequency_label = clean(label);
+                    &frequency_label
+                } else {
+                    name
+                };
+                let labels = [(SENSOR[0], chip), (SENSOR[1], sensor_name)];
+                out.push_foreign(&metric, kind, &help, &labels, scaled);
             }
         }
     }
 }
 
-/// What is told of a sensor by one of its files: the rest of the metric's name, and the value in its base unit.
+/// node_exporter's help text.
+fn help(kind: &str, element: &str) -> String {
+    match (kind, element) {
+        (_, "fault" | "alarm") => format!("Hardware sensor {element} status ({kind})"),
+        (_, "beep") => "Hardware monitor sensor has beeping enabled".into(),
+        ("in" | "cpu", _) => format!("Hardware monitor for voltage ({element})"),
+        ("temp", "") => "Hardware monitor for temperature (input)".into(),
+        ("temp", "type") => format!("Hardware monitor {kind} element {element}"),
+        ("temp", _) => format!("Hardware monitor for temperature ({element})"),
+        ("curr", _) => format!("Hardware monitor for current ({element})"),
+        ("energy", _) => format!("Hardware monitor for joules used so far ({element})"),
+        ("power", "accuracy") => "Hardware monitor power meter accuracy, as a ratio".into(),
+        ("power", "average_interval" | "average_interval_min" | "average_interval_max") => {
+            format!("Hardware monitor power usage update interval ({element})")
+        }
+        ("power", _) => format!("Hardware monitor for power usage in watts ({element})"),
+        ("humidity", _) => format!(
+            "Hardware monitor for humidity, as a ratio \
+             (multiply with 100.0 to get the humidity as a percentage) ({element})"
+        ),
+        ("fan", "input" | "min" | "max" | "target") => {
+            format!("Hardware monitor for fan revolutions per minute ({element})")
+        }
+        ("freq", "input") => "Hardware monitor for GPU frequency in MHz".into(),
+        _ => format!("Hardware monitor {kind} element {element}"),
+    }
+}
+
+/// The rest of the metric's name, and the value in its base unit.
 fn field(kind: &str, element: &str, has_own_file: bool, value: f64) -> (String, f64) {
     // "input" is the sensor's value, unless a file without an element is.
     let mut part = match element {
@@ -231,6 +323,7 @@ fn field(kind: &str, element: &str, has_own_file: bool, value: f64) -> (String, 
         }
         ("power", _) => ("_watt", value / 1e6),
         ("fan", "input" | "min" | "max" | "target") => ("_rpm", value),
+        ("freq", "input") => ("_freq_mhz", value / 1e6),
         _ => ("", value),
     };
     part.push_str(unit);
@@ -281,8 +374,9 @@ fn take_apart(file: &str) -> Option<(&str, u32, &str)> {
     }
 }
 
-/// A chip's number depends on the order in which drivers were loaded; its place does not.
-fn chip(directory: &Path) -> Option<String> {
+/// The name of the device behind a chip, with its bus; else the driver's name, else the
+/// directory's.
+fn device(directory: &Path, driver: &str) -> Option<String> {
     let named = |path: &Path| {
         path.file_name()
             .and_then(|name| name.to_str())
@@ -295,10 +389,12 @@ fn chip(directory: &Path) -> Option<String> {
         let bus = device.parent().and_then(named);
         return Some(bus.map_or(name.clone(), |bus| format!("{bus}_{name}")));
     }
-    let own = sysfs::text(&directory.join("name"))
-        .map(|name| clean(&name))
-        .filter(|name| !name.is_empty());
-    own.or_else(|| named(&directory.canonicalize().ok()?))
+    let driver = clean(driver);
+    if driver.is_empty() {
+        named(&directory.canonicalize().ok()?)
+    } else {
+        Some(driver)
+    }
 }
 
 /// As node_exporter writes names that the hardware chose.
@@ -361,5 +457,88 @@ mod tests {
             ("_joule_total".into(), 5.0)
         );
         assert_eq!(clean("  AMD k10-Temp\u{e9}"), "amd_k10_temp");
+    }
+
+    fn page(class: &Path) -> Vec<String> {
+        let pattern = || "".parse().unwrap();
+        let mut hwmon = Hwmon {
+            class: class.to_owned(),
+            chips: Filter::excluding(pattern()),
+            sensors: Filter::excluding(pattern()),
+        };
+        let mut samples = Samples::new();
+        hwmon.collect(&mut samples).unwrap();
+        let mut page = String::new();
+        takt_model::exposition::write_page(
+            takt_model::exposition::Format::Text,
+            [&samples],
+            &mut page,
+        );
+        page.lines()
+            .filter(|line| !line.starts_with("# TYPE"))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Three chips of one device, two of them of one driver, and a chip of its own.
+    #[test]
+    fn chips_of_one_device_keep_their_sensors() {
+        let sysfs = tempfile::tempdir().unwrap();
+        let class = sysfs.path().join("class/hwmon");
+        let device = sysfs.path().join("devices/platform/asus-nb-wmi");
+        let other = sysfs.path().join("devices/platform/coretemp.0");
+        for device in [&device, &other] {
+            std::fs::create_dir_all(device).unwrap();
+        }
+        for (number, name, device) in [
+            ("hwmon0", "asus_fan", &device),
+            ("hwmon1", "asus_wmi", &device),
+            ("hwmon2", "asus_wmi", &device),
+            ("hwmon3", "coretemp", &other),
+        ] {
+            let directory = class.join(number);
+            std::fs::create_dir_all(&directory).unwrap();
+            std::fs::write(directory.join("name"), format!("{name}\n")).unwrap();
+            std::fs::write(directory.join("temp1_input"), "41000\n").unwrap();
+            std::os::unix::fs::symlink(device, directory.join("device")).unwrap();
+        }
+        let chips = page(&class);
+        let chips: Vec<_> = chips
+            .iter()
+            .filter_map(|line| line.strip_prefix("node_hwmon_temp_celsius"))
+            .collect();
+        assert_eq!(
+            chips,
+            [
+                r#"{chip="platform_asus_nb_wmi_asus_fan",sensor="temp1"} 41"#,
+                r#"{chip="platform_asus_nb_wmi_hwmon1",sensor="temp1"} 41"#,
+                r#"{chip="platform_asus_nb_wmi_hwmon2",sensor="temp1"} 41"#,
+                r#"{chip="platform_coretemp_0",sensor="temp1"} 41"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn clocks_are_named_by_their_labels() {
+        let class = tempfile::tempdir().unwrap();
+        let directory = class.path().join("hwmon0");
+        std::fs::create_dir_all(&directory).unwrap();
+        for (file, text) in [
+            ("name", "amdgpu"),
+            ("freq1_input", "1500000000"),
+            ("freq1_label", "sclk"),
+            ("freq2_input", "96000000"),
+        ] {
+            std::fs::write(directory.join(file), text).unwrap();
+        }
+        assert_eq!(
+            page(class.path())[2..],
+            [
+                "# HELP node_hwmon_sensor_label Label for given chip and sensor",
+                r#"node_hwmon_sensor_label{chip="amdgpu",sensor="freq1",label="sclk"} 1"#,
+                "# HELP node_hwmon_freq_freq_mhz Hardware monitor for GPU frequency in MHz",
+                r#"node_hwmon_freq_freq_mhz{chip="amdgpu",sensor="sclk"} 1500"#,
+            ]
+        );
     }
 }

@@ -1,17 +1,41 @@
 //! InfiniBand and RoCE ports.
 //!
-//! Source: `/sys/class/infiniband/*/ports/*`. The counters of data count words of four bytes; we publish bytes. Some drivers
-//! ask the adapter's firmware for each counter, so this collector has a thread.
+//! Source: `/sys/class/infiniband/*/ports/*`. The counters of data count words of four bytes; we
+//! publish bytes. The counters' lifespan is in milliseconds; we publish seconds. Some drivers ask
+//! the adapter's firmware for each counter, so this collector has a thread.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::filter::{Filter, Pattern};
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::{Path, PathBuf};
 use takt_model::{Metric, Samples};
 
+/// Flags of the collector `infiniband`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Collectors' own flags")]
+pub struct InfinibandOptions {
+    /// InfiniBand devices to leave out.
+    #[arg(
+        id = "infiniband-exclude",
+        long = "collector.infiniband.device-exclude",
+        value_name = "REGEXP",
+        default_value = ""
+    )]
+    pub device_exclude: Pattern,
+    /// InfiniBand devices to keep, all others being left out.
+    #[arg(
+        id = "infiniband-include",
+        long = "collector.infiniband.device-include",
+        value_name = "REGEXP",
+        conflicts_with = "infiniband-exclude"
+    )]
+    pub device_include: Option<Pattern>,
+}
+
 struct Infiniband {
     class: PathBuf,
+    devices: Filter,
 }
 
 const PORT: &[&str] = &["device", "port"];
@@ -36,7 +60,13 @@ const RATE: Metric = Metric::gauge(
     PORT,
 );
 
-/// A counter's file, how many bytes or events one count is, and its metric.
+const LIFESPAN: Metric = Metric::gauge(
+    "node_infiniband_lifespan_seconds",
+    "The maximum period in ms which defines the aging of the counter reads. Two consecutive reads within this period might return the same values.",
+    PORT,
+);
+
+/// A counter's file, and how many bytes or events one count is.
 struct Counter {
     directory: &'static str,
     file: &'static str,
@@ -47,7 +77,7 @@ macro_rules! counters {
     ($($directory:literal $file:literal $unit:literal $name:literal $help:literal,)*) => {
         const COUNTERS: &[Counter] = &[$(Counter { directory: $directory, file: $file, unit: $unit }),*];
         const METRICS: &[Metric] = &[
-            INFO, STATE, PHYSICAL_STATE, RATE,
+            INFO, STATE, PHYSICAL_STATE, RATE, LIFESPAN,
             $(Metric::counter(concat!("node_infiniband_", $name), $help, PORT)),*
         ];
     };
@@ -84,11 +114,45 @@ counters! {
     "counters" "unicast_rcv_packets" 1 "unicast_packets_received_total" "Number of unicast packets received (including errors)",
     "counters" "unicast_xmit_packets" 1 "unicast_packets_transmitted_total" "Number of unicast packets transmitted (including errors)",
     "counters" "VL15_dropped" 1 "vl15_dropped_total" "Number of incoming VL15 packets dropped due to resource limitations.",
+    "hw_counters" "duplicate_request" 1 "duplicate_requests_packets_total" "The number of received packets. A duplicate request is a request that had been previously executed.",
+    "hw_counters" "implied_nak_seq_err" 1 "implied_nak_seq_errors_total" "The number of time the requested decided an ACK. with a PSN larger than the expected PSN for an RDMA read or response.",
+    "hw_counters" "local_ack_timeout_err" 1 "local_ack_timeout_errors_total" "The number of times QP's ack timer expired for RC, XRC, DCT QPs at the sender side. The QP retry limit was not exceed, therefore it is still recoverable error.",
+    "hw_counters" "np_cnp_sent" 1 "np_cnp_packets_sent_total" "The number of CNP packets sent by the Notification Point when it noticed congestion experienced in the RoCEv2 IP header (ECN bits). The counters was added in MLNX_OFED 4.1",
+    "hw_counters" "np_ecn_marked_roce_packets" 1 "np_ecn_marked_roce_packets_received_total" "The number of RoCEv2 packets received by the notification point which were marked for experiencing the congestion (ECN bits where '11' on the ingress RoCE traffic) . The counters was added in MLNX_OFED 4.1",
+    "hw_counters" "out_of_buffer" 1 "out_of_buffer_drops_total" "The number of drops occurred due to lack of WQE for the associated QPs.",
+    "hw_counters" "out_of_sequence" 1 "out_of_sequence_packets_received_total" "The number of out of sequence packets received.",
+    "hw_counters" "packet_seq_err" 1 "packet_sequence_errors_total" "The number of received NAK sequence error packets. The QP retry limit was not exceeded.",
+    "hw_counters" "req_cqe_error" 1 "req_cqes_errors_total" "The number of times requester detected CQEs completed with errors. The counters was added in MLNX_OFED 4.1",
+    "hw_counters" "req_cqe_flush_error" 1 "req_cqes_flush_errors_total" "The number of times requester detected CQEs completed with flushed errors. The counters was added in MLNX_OFED 4.1",
+    "hw_counters" "req_remote_access_errors" 1 "req_remote_access_errors_total" "The number of times requester detected remote access errors. The counters was added in MLNX_OFED 4.1",
+    "hw_counters" "req_remote_invalid_request" 1 "req_remote_invalid_request_errors_total" "The number of times requester detected remote invalid request errors. The counters was added in MLNX_OFED 4.1",
+    "hw_counters" "resp_cqe_error" 1 "resp_cqes_errors_total" "The number of times responder detected CQEs completed with errors. The counters was added in MLNX_OFED 4.1",
+    "hw_counters" "resp_cqe_flush_error" 1 "resp_cqes_flush_errors_total" "The number of times responder detected CQEs completed with flushed errors. The counters was added in MLNX_OFED 4.1",
+    "hw_counters" "resp_local_length_error" 1 "resp_local_length_errors_total" "The number of times responder detected local length errors. The counters was added in MLNX_OFED 4.1",
+    "hw_counters" "resp_remote_access_errors" 1 "resp_remote_access_errors_total" "The number of times responder detected remote access errors. The counters was added in MLNX_OFED 4.1",
+    "hw_counters" "rnr_nak_retry_err" 1 "rnr_nak_retry_packets_received_total" "The number of received RNR NAK packets. The QP retry limit was not exceeded.",
+    "hw_counters" "roce_adp_retrans" 1 "roce_adp_retransmits_total" "The number of adaptive retransmissions for RoCE traffic. The counter was added in MLNX_OFED rev 5.0-1.0.0.0 and kernel v5.6.0",
+    "hw_counters" "roce_adp_retrans_to" 1 "roce_adp_retransmits_timeout_total" "The number of times RoCE traffic reached timeout due to adaptive retransmission. The counter was added in MLNX_OFED rev 5.0-1.0.0.0 and kernel v5.6.0",
+    "hw_counters" "roce_slow_restart" 1 "roce_slow_restart_used_total" "The number of times RoCE slow restart was used. The counter was added in MLNX_OFED rev 5.0-1.0.0.0 and kernel v5.6.0",
+    "hw_counters" "roce_slow_restart_cnps" 1 "roce_slow_restart_cnps_total" "The number of times RoCE slow restart generated CNP packets. The counter was added in MLNX_OFED rev 5.0-1.0.0.0 and kernel v5.6.0",
+    "hw_counters" "roce_slow_restart_trans" 1 "roce_slow_restart_total" "The number of times RoCE slow restart changed state to slow restart. The counter was added in MLNX_OFED rev 5.0-1.0.0.0 and kernel v5.6.0",
+    "hw_counters" "rp_cnp_handled" 1 "rp_cnp_packets_handled_total" "The number of CNP packets handled by the Reaction Point HCA to throttle the transmission rate. The counters was added in MLNX_OFED 4.1",
+    "hw_counters" "rp_cnp_ignored" 1 "rp_cnp_ignored_packets_received_total" "The number of CNP packets received and ignored by the Reaction Point HCA. This counter should not raise if RoCE Congestion Control was enabled in the network. If this counter raise, verify that ECN was enabled on the adapter.",
+    "hw_counters" "rx_atomic_requests" 1 "rx_atomic_requests_total" "The number of received ATOMIC request for the associated QPs.",
+    "hw_counters" "rx_dct_connect" 1 "rx_dct_connect_requests_total" "The number of received connection requests for the associated DCTs.",
+    "hw_counters" "rx_icrc_encapsulated" 1 "rx_icrc_encapsulated_errors_total" "The number of RoCE packets with ICRC errors. This counter was added in MLNX_OFED 4.4 and kernel 4.19",
+    "hw_counters" "rx_read_requests" 1 "rx_read_requests_total" "The number of received READ requests for the associated QPs.",
+    "hw_counters" "rx_write_requests" 1 "rx_write_requests_total" "The number of received WRITE requests for the associated QPs.",
 }
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &InfinibandOptions) -> Box<dyn Collector> {
+    let InfinibandOptions {
+        device_exclude,
+        device_include,
+    } = options.clone();
     Box::new(Infiniband {
-        class: options.paths.sysfs.join("class/infiniband"),
+        class: paths.sysfs.join("class/infiniband"),
+        devices: Filter::new(device_include, device_exclude),
     })
 }
 
@@ -109,6 +173,9 @@ impl Collector for Infiniband {
         let devices = sysfs::names(&self.class, "")
             .map_err(|source| CollectError::read(&self.class, source).or_absent("no InfiniBand"))?;
         for device in &devices {
+            if !self.devices.passes(device) {
+                continue;
+            }
             let directory = self.class.join(device);
             let text = |file: &str| sysfs::text(&directory.join(file)).unwrap_or_default();
             out.push(
@@ -144,8 +211,11 @@ fn push_port(directory: &Path, labels: &[&str; 2], out: &mut Samples) {
     {
         out.push(&RATE, labels, gigabits * 1e9 / 8.0);
     }
-    for (counter, metric) in COUNTERS.iter().zip(&METRICS[4..]) {
-        // What a kind of port does not count is no number: "N/A (no PMA)".
+    if let Some(millis) = sysfs::number::<u64>(&directory.join("hw_counters/lifespan")) {
+        out.push(&LIFESPAN, labels, millis as f64 / 1e3);
+    }
+    for (counter, metric) in COUNTERS.iter().zip(&METRICS[5..]) {
+        // A counter that a kind of port lacks is no number: "N/A (no PMA)".
         if let Some(count) =
             sysfs::number::<u64>(&directory.join(counter.directory).join(counter.file))
         {
@@ -162,6 +232,45 @@ fn rate(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collector::defaults;
+
+    #[test]
+    fn left_out_devices_and_counters_of_the_adapter() {
+        let sysfs = tempfile::tempdir().unwrap();
+        for device in ["mlx5_0", "mlx5_1"] {
+            let counters = sysfs
+                .path()
+                .join(format!("class/infiniband/{device}/ports/1/hw_counters"));
+            std::fs::create_dir_all(&counters).unwrap();
+            std::fs::write(counters.join("lifespan"), "10\n").unwrap();
+            std::fs::write(counters.join("out_of_sequence"), "7\n").unwrap();
+        }
+        let paths = Paths {
+            sysfs: sysfs.path().to_owned(),
+            ..defaults()
+        };
+        let options = InfinibandOptions {
+            device_exclude: "_1$".parse().unwrap(),
+            ..defaults()
+        };
+        let mut samples = Samples::new();
+        new(&paths, &options).collect(&mut samples).unwrap();
+        let mut page = String::new();
+        takt_model::exposition::write_page(
+            takt_model::exposition::Format::Text,
+            [&samples],
+            &mut page,
+        );
+        let lines: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            lines,
+            [
+                r#"node_infiniband_info{device="mlx5_0",board_id="",firmware_version="",hca_type=""} 1"#,
+                r#"node_infiniband_lifespan_seconds{device="mlx5_0",port="1"} 0.01"#,
+                r#"node_infiniband_out_of_sequence_packets_received_total{device="mlx5_0",port="1"} 7"#,
+            ]
+        );
+    }
 
     #[test]
     fn rates() {

@@ -5,14 +5,14 @@
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
-/// What `interrupts` leaves to choose.
+/// Flags of the collector `interrupts`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct InterruptsOptions {
-    /// Interrupts to tell of, by NAME;INFO;DEVICES.
+    /// Interrupts to include, as NAME;INFO;DEVICES.
     #[arg(
         long = "collector.interrupts.name-include",
         value_name = "REGEXP",
@@ -33,7 +33,7 @@ pub struct InterruptsOptions {
         overrides_with = "include_zeros"
     )]
     pub no_zeros: bool,
-    /// Tell of interrupts that have not happened on a CPU. On unless told otherwise.
+    /// Include interrupts that have not happened on a CPU (default).
     #[arg(
         long = "collector.interrupts.include-zeros",
         hide_short_help = true,
@@ -54,15 +54,15 @@ const TOTAL: Metric = Metric::counter(
     &["cpu", "type", "info", "devices"],
 );
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &InterruptsOptions) -> Box<dyn Collector> {
     let InterruptsOptions {
         name_include,
         name_exclude,
         no_zeros,
         ..
-    } = options.interrupts.clone();
+    } = options.clone();
     Box::new(Interrupts {
-        interrupts: File::new(options.paths.procfs.join("interrupts")),
+        interrupts: File::new(paths.procfs.join("interrupts")),
         filter: Filter::new(name_include, name_exclude),
         zeros: !no_zeros,
     })
@@ -137,7 +137,8 @@ fn parse(text: &str) -> Result<Vec<Interrupt<'_>>, ParseError> {
     found.collect()
 }
 
-/// ERR and MIS, which have one number for all CPUs, give nothing; a count that is no number gives `Some(None)`.
+/// ERR and MIS, which have one number for all CPUs, give nothing; a count that is no number gives
+/// `Some(None)`.
 fn parse_line(line: &str, cpus: usize) -> Option<Option<Interrupt<'_>>> {
     let (name, rest) = line.split_once(':')?;
     let words: Vec<_> = rest.split_ascii_whitespace().collect();
@@ -145,7 +146,8 @@ fn parse_line(line: &str, cpus: usize) -> Option<Option<Interrupt<'_>>> {
         .split_at_checked(cpus)
         .filter(|(_, details)| !details.is_empty())?;
     let name = name.trim_ascii();
-    // `IO-APIC 2-edge timer`: the first word is the controller, but named interrupts have only a text.
+    // `IO-APIC 2-edge timer`: the first word is the controller, but named interrupts have only a
+    // text.
     let of_info = if name.parse::<u64>().is_ok() {
         1
     } else {

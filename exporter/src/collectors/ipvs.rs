@@ -1,20 +1,21 @@
 //! IPVS, the kernel's load balancer: its traffic, and the connections to each server behind it.
 //!
-//! Sources: `/proc/net/ip_vs_stats` and `/proc/net/ip_vs`, both in hexadecimal but for the servers' counts.
+//! Sources: `/proc/net/ip_vs_stats` and `/proc/net/ip_vs`, both in hexadecimal but for the servers'
+//! counts.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 use takt_model::{Kind, Metric, Samples};
 
-/// What `ipvs` leaves to choose.
+/// Flags of the collector `ipvs`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct IpvsOptions {
-    /// Labels of the servers behind IPVS; counts of those that differ in others only are added up.
+    /// Labels of the servers behind IPVS; servers that differ in other labels only are added up.
     #[arg(
         long = "collector.ipvs.backend-labels",
         value_name = "LABELS",
@@ -110,12 +111,12 @@ const METRICS: &[Metric] = &[
 ];
 const MAX_BACKENDS: usize = 16_384;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let file = |name: &str| File::new(options.paths.procfs.join("net").join(name));
+pub(crate) fn new(paths: &Paths, options: &IpvsOptions) -> Box<dyn Collector> {
+    let file = |name: &str| File::new(paths.procfs.join("net").join(name));
     Box::new(Ipvs {
         stats: file("ip_vs_stats"),
         table: file("ip_vs"),
-        labels: options.ipvs.backend_labels.0.clone(),
+        labels: options.backend_labels.0.clone(),
     })
 }
 

@@ -1,11 +1,11 @@
-//! Tasks that the kernel found hung, also while nobody followed its log.
+//! Number of tasks that the kernel has found hung since boot.
 //!
-//! Source: `/proc/sys/kernel/hung_task_detect_count`, which newer kernels have. Each is told at once by the collector
-//! `events`.
+//! Source: `/proc/sys/kernel/hung_task_detect_count`, since Linux 6.13. The collector `events`
+//! reports each hung task when the kernel logs it.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct KernelHung {
@@ -13,19 +13,14 @@ struct KernelHung {
 }
 
 const DETECTED: Metric = Metric::counter(
-    "node_kernel_hung_task_detect_count",
-    "Total number of tasks that have been detected as hung since the system booted",
+    "node_kernel_hung_tasks_total",
+    "Total number of tasks that have been detected as hung since the system booted.",
     &[],
 );
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(KernelHung {
-        count: File::new(
-            options
-                .paths
-                .procfs
-                .join("sys/kernel/hung_task_detect_count"),
-        ),
+        count: File::new(paths.procfs.join("sys/kernel/hung_task_detect_count")),
     })
 }
 

@@ -3,8 +3,8 @@
 //! Source: `/sys/kernel/mm/ksm`. The kernel counts milliseconds; we publish seconds.
 
 use crate::collector::{CollectError, Collector};
-use crate::collectors::table::{Row, metrics_of, push_files};
-use crate::options::Options;
+use crate::paths::Paths;
+use crate::table::{Row, metrics_of, push_files};
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
 
@@ -26,9 +26,9 @@ const FILES: &[Row] = &[
 ];
 const METRICS: &[Metric] = metrics_of!([], FILES);
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Ksmd {
-        directory: options.paths.sysfs.join("kernel/mm/ksm"),
+        directory: paths.sysfs.join("kernel/mm/ksm"),
     })
 }
 
@@ -47,9 +47,10 @@ impl Collector for Ksmd {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         push_files::<&str>(&self.directory, FILES, &[], out);
-        match out.is_empty() {
-            true => Err(CollectError::Absent("no shared pages in this kernel")),
-            false => Ok(()),
+        if out.is_empty() {
+            Err(CollectError::Absent("no shared pages in this kernel"))
+        } else {
+            Ok(())
         }
     }
 }

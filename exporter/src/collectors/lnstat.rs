@@ -1,9 +1,10 @@
 //! Caches of the network, such as that of neighbours, by CPU.
 //!
-//! Source: `/proc/net/stat`: a head of names, then a line for each CPU, in hexadecimal. The kernel chooses the names.
+//! Source: `/proc/net/stat`: a head of names, then a line for each CPU, in hexadecimal. The kernel
+//! chooses the names.
 
 use crate::collector::{CollectError, Collector};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
 use takt_model::{Family, Kind, Metric, Samples};
@@ -19,9 +20,9 @@ const FIELDS: Family = Family {
     labels: &["subsystem", "cpu"],
 };
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Lnstat {
-        directory: options.paths.procfs.join("net/stat"),
+        directory: paths.procfs.join("net/stat"),
     })
 }
 

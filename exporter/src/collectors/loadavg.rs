@@ -1,10 +1,11 @@
-//! Load averages: how many tasks ran, waited to run or slept uninterruptibly, over 1, 5 and 15 minutes.
+//! Load averages: how many tasks ran, waited to run or slept uninterruptibly, over 1, 5 and 15
+//! minutes.
 //!
 //! Source: `/proc/loadavg`.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Loadavg {
@@ -16,9 +17,9 @@ const LOAD5: Metric = Metric::gauge("node_load5", "5m load average.", &[]);
 const LOAD15: Metric = Metric::gauge("node_load15", "15m load average.", &[]);
 const METRICS: &[Metric] = &[LOAD1, LOAD5, LOAD15];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Loadavg {
-        loadavg: File::new(options.paths.procfs.join("loadavg")),
+        loadavg: File::new(paths.procfs.join("loadavg")),
     })
 }
 

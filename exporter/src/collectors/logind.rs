@@ -4,7 +4,6 @@
 
 use crate::collector::{CollectError, Collector};
 use crate::dbus::{Connection, DbusError, Method, Value};
-use crate::options::Options;
 use std::collections::HashMap;
 use takt_model::{Metric, Samples};
 
@@ -35,7 +34,7 @@ const MANAGER: Method<'static> = Method {
     name: "ListSeats",
 };
 
-pub(crate) fn new(_: &Options) -> Box<dyn Collector> {
+pub(crate) fn new() -> Box<dyn Collector> {
     Box::new(Logind)
 }
 
@@ -75,8 +74,8 @@ impl Collector for Logind {
 
 type Session = (String, &'static str, &'static str, &'static str);
 
-/// The seats, of which the last is that of remote sessions, and each session's seat, whether it is remote, type and
-/// class.
+/// The seats, of which the last is that of remote sessions, and each session's seat, whether it is
+/// remote, type and class.
 fn ask() -> Result<(Vec<String>, Vec<Session>), DbusError> {
     let mut connection = Connection::system()?;
     let mut list = |name| {

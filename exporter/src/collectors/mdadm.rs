@@ -1,15 +1,17 @@
 //! Software RAID: which arrays are whole, and which are being repaired.
 //!
-//! Source: `/proc/mdstat`, three lines or more an array.
+//! Sources: `/proc/mdstat`, three lines or more an array, and `/sys/block/md*/md`.
 
-use crate::collector::{CollectError, Collector, ParseError};
-use crate::collectors::MAX_DEVICES;
+use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
+use crate::sysfs;
+use std::path::{Path, PathBuf};
 use takt_model::{Metric, Samples};
 
 struct Mdadm {
     mdstat: File,
+    block: PathBuf,
 }
 
 const STATE: Metric = Metric::gauge(
@@ -37,11 +39,22 @@ const SYNCED: Metric = Metric::gauge(
     "Number of blocks synced on device.",
     &["device"],
 );
+const RAID_DISKS: Metric = Metric::gauge(
+    "node_md_raid_disks",
+    "Number of raid disks on device.",
+    &["device"],
+);
+const DEGRADED: Metric = Metric::gauge(
+    "node_md_degraded",
+    "Number of degraded disks on device.",
+    &["device"],
+);
 const STATES: [&str; 5] = ["active", "inactive", "recovering", "resync", "check"];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Mdadm {
-        mdstat: File::new(options.paths.procfs.join("mdstat")),
+        mdstat: File::new(paths.procfs.join("mdstat")),
+        block: paths.sysfs.join("block"),
     })
 }
 
@@ -51,11 +64,11 @@ impl Collector for Mdadm {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        &[STATE, DISKS, REQUIRED, BLOCKS, SYNCED]
+        &[STATE, DISKS, REQUIRED, BLOCKS, SYNCED, RAID_DISKS, DEGRADED]
     }
 
     fn max_series(&self) -> usize {
-        11 * MAX_DEVICES
+        13 * MAX_DEVICES
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
@@ -87,9 +100,33 @@ impl Collector for Mdadm {
             out.push(&REQUIRED, &[device], *required as f64);
             out.push(&BLOCKS, &[device], *blocks as f64);
             out.push(&SYNCED, &[device], *synced as f64);
+            push_disks(&self.block.join(device).join("md"), device, out);
         }
         Ok(())
     }
+}
+
+/// Pushes the disks that a whole array has, and those that are missing.
+fn push_disks(md: &Path, device: &str, out: &mut Samples) {
+    // Containers of firmware RAID have no disks of their own.
+    let level = sysfs::text(&md.join("level")).unwrap_or_default();
+    if !["", "container", "imsm", "ddf"].contains(&level.as_str())
+        && let Some(disks) = sysfs::text(&md.join("raid_disks"))
+            .as_deref()
+            .and_then(raid_disks)
+    {
+        out.push(&RAID_DISKS, &[device], disks as f64);
+    }
+    // Arrays without redundancy have no such file: they have all disks, or do not run.
+    if md.exists() {
+        let degraded: u64 = sysfs::number(&md.join("degraded")).unwrap_or(0);
+        out.push(&DEGRADED, &[device], degraded as f64);
+    }
+}
+
+/// `11`, or `11 (10)` while the array grows from 10 disks to 11.
+fn raid_disks(text: &str) -> Option<u64> {
+    text.split(' ').next()?.parse().ok()
 }
 
 #[derive(Debug, PartialEq, Default)]
@@ -128,10 +165,12 @@ fn parse(text: &str) -> Result<Vec<Array>, ParseError> {
     starts.map(array).collect()
 }
 
-/// `md0 : active raid1 sdb1[1] sda1[0](F)`, then `248896 blocks [2/1] [_U]`, then perhaps the progress of a repair.
+/// `md0 : active raid1 sdb1[1] sda1[0](F)`, then `248896 blocks [2/1] [_U]`, then perhaps the
+/// progress of a repair.
 fn parse_array(first: &str, rest: &[&str]) -> Option<Array> {
     let mut words = first.split_ascii_whitespace();
-    let (device, state) = (words.next()?, words.nth(1)?);
+    let device = words.next()?;
+    let state = words.nth(1)?;
     let status = rest.first()?;
     let blocks = status.split_ascii_whitespace().next()?.parse().ok()?;
     // Whatever stands in brackets behind a disk is its place.
@@ -191,6 +230,13 @@ fn parse_array(first: &str, rest: &[&str]) -> Option<Array> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn disks_of_an_array_that_grows() {
+        assert_eq!(raid_disks("11"), Some(11));
+        assert_eq!(raid_disks("11 (10)"), Some(11));
+        assert_eq!(raid_disks(""), None);
+    }
 
     #[test]
     fn arrays() {

@@ -4,7 +4,7 @@
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Family, Kind, Metric, Samples};
 
 struct Meminfo {
@@ -20,9 +20,9 @@ const FIELDS: Family = Family {
     labels: &[],
 };
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Meminfo {
-        meminfo: File::new(options.paths.procfs.join("meminfo")),
+        meminfo: File::new(paths.procfs.join("meminfo")),
         field: String::new(),
     })
 }

@@ -1,9 +1,10 @@
 //! Memory by NUMA node, and from which node it was taken.
 //!
-//! Sources: `/sys/devices/system/node/node*/meminfo`, whose `kB` is 1,024 bytes (we publish bytes), and `numastat`, in pages.
+//! Sources: `/sys/devices/system/node/node*/meminfo`, whose `kB` is 1,024 bytes (we publish bytes),
+//! and `numastat`, in pages.
 
 use crate::collector::{CollectError, Collector};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
 use takt_model::{Family, Kind, Metric, Samples};
@@ -24,9 +25,9 @@ const PAGES: Family = Family {
     ..FIELDS
 };
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(MeminfoNuma {
-        nodes: options.paths.sysfs.join("devices/system/node"),
+        nodes: paths.sysfs.join("devices/system/node"),
     })
 }
 

@@ -1,34 +1,37 @@
 //! The collectors: one file each, one line each in [`COLLECTORS`].
 
-pub(crate) mod arp;
-pub(crate) mod bcache;
+mod arp;
+mod bcache;
+mod bcachefs;
 mod bonding;
 mod btrfs;
 mod buddyinfo;
 mod cgroups;
 mod conntrack;
-pub(crate) mod cpu;
+mod cpu;
 mod cpu_vulnerabilities;
 mod cpufreq;
 mod disk_health;
-pub(crate) mod diskstats;
+mod diskstats;
 mod dmi;
+mod dmmultipath;
 mod drbd;
 mod drm;
 mod edac;
 mod entropy;
-pub(crate) mod ethtool;
+mod ethtool;
 mod events;
 mod fibrechannel;
 mod filefd;
-pub(crate) mod filesystem;
+mod filesystem;
+mod flags;
 mod fscache;
-pub(crate) mod hwmon;
+mod hwmon;
 mod infiniband;
-pub(crate) mod interrupts;
+mod interrupts;
 mod ipmi;
-pub(crate) mod ipvs;
-pub(crate) mod jobs;
+mod ipvs;
+mod jobs;
 mod kernel_hung;
 mod ksmd;
 mod links;
@@ -39,199 +42,266 @@ mod mdadm;
 mod meminfo;
 mod meminfo_numa;
 mod mountstats;
-pub(crate) mod netclass;
-pub(crate) mod netdev;
-pub(crate) mod netstat;
+mod netclass;
+mod netdev;
+mod netstat;
 mod network_route;
 mod nfs;
 mod nfsd;
+mod node_exporter;
 mod nvme;
 mod nvme_health;
-pub(crate) mod nvml;
+mod nvmesubsystem;
+mod nvml;
 mod os;
-pub(crate) mod pcidevice;
-pub(crate) mod powersupplyclass;
+mod pcidevice;
+mod powersupplyclass;
 mod pressure;
 mod processes;
-pub(crate) mod qdisc;
-pub(crate) mod rapl;
+mod qdisc;
+mod rapl;
 mod schedstat;
+mod selection;
 mod selinux;
-pub(crate) mod slabinfo;
+mod slabinfo;
 mod sockstat;
 mod softirqs;
 mod softnet;
-pub(crate) mod stat;
+mod stat;
 mod stuck;
 mod swap;
-pub(crate) mod sysctl;
-pub(crate) mod systemd;
-mod table;
-pub(crate) mod tapestats;
+mod sysctl;
+mod systemd;
+mod tapestats;
 mod tcpstat;
-pub(crate) mod textfile;
+mod textfile;
 mod thermal_zone;
 mod time;
 mod timex;
 mod udp_queues;
 mod uname;
-pub(crate) mod vmstat;
+mod vmstat;
 mod watchdog;
 mod xfrm;
 mod xfs;
 mod zfs;
 mod zoneinfo;
 
+pub use self::flags::Options;
+pub use self::selection::Selection;
 use crate::collector::Collector;
-use crate::options::Options;
 use std::time::Duration;
 
 /// A collector that can be chosen.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
-    /// As in `--collector.NAME`.
+    /// Name in flags (`--collector.NAME`), labels and `collect[]`.
     pub name: &'static str,
-    /// What it reads, for the list of flags.
+    /// Subject of the collector, for `--help`.
     pub about: &'static str,
-    /// Whether it runs when no flag says anything.
+    /// Whether the collector runs without a flag.
     pub by_default: bool,
-    /// When it reads.
+    /// When the collector reads.
     pub reads: Reads,
-    /// Makes one.
+    /// Creates the collector from the flags.
     pub new: fn(&Options) -> Box<dyn Collector>,
 }
 
 /// When a collector reads.
 #[derive(Debug, Clone, Copy)]
 pub enum Reads {
-    /// When the page is asked for. For what cannot block.
+    /// While the page is written. For collectors that cannot block.
     AtScrape,
-    /// On a thread of its own; later than `deadline` it counts as failed until it comes back.
+    /// On a thread of its own. A reading that takes longer than `deadline` counts as failed until
+    /// it returns.
     OnItsThread {
-        /// The longest time that a reading takes when all is well.
+        /// Longest time of a reading on a healthy node.
         deadline: Duration,
     },
 }
 
+const AT_SCRAPE: Reads = Reads::AtScrape;
 /// The usual deadline.
-const SOON: Reads = Reads::OnItsThread {
-    deadline: Duration::from_secs(2),
-};
-/// systemd answers for each unit by itself, and a node may have thousands.
-const BUS: Reads = Reads::OnItsThread {
-    deadline: Duration::from_secs(5),
-};
-/// Slow hardware, seldom asked: a disk that spins up, a controller with little time. What it said last stands meanwhile.
-const SLOW: Reads = Reads::OnItsThread {
-    deadline: Duration::from_secs(60),
-};
-/// NVML needs seconds to begin where nothing keeps the driver loaded. The collector itself gives up before.
-const DRIVER: Reads = Reads::OnItsThread {
-    deadline: Duration::from_secs(8),
-};
+const SOON: Reads = on_its_thread(2);
+/// systemd answers once per unit, and a node may have thousands of units.
+const BUS: Reads = on_its_thread(5);
+/// Slow hardware that is read rarely: a disk that spins up, a busy controller. The last values stay
+/// on the page meanwhile.
+const SLOW: Reads = on_its_thread(60);
+/// NVML needs seconds to start if nothing keeps the driver loaded. The collector has a shorter
+/// limit of its own.
+const DRIVER: Reads = on_its_thread(8);
 
-/// Every collector there is.
+const fn on_its_thread(deadline_seconds: u64) -> Reads {
+    Reads::OnItsThread {
+        deadline: Duration::from_secs(deadline_seconds),
+    }
+}
+
+/// Creates a collector from the flags.
+type New = fn(&Options) -> Box<dyn Collector>;
+
+/// A collector that runs by default.
+const fn on(name: &'static str, about: &'static str, reads: Reads, new: New) -> Entry {
+    Entry {
+        name,
+        about,
+        by_default: true,
+        reads,
+        new,
+    }
+}
+
+/// A collector that runs only with `--collector.NAME`.
+const fn off(name: &'static str, about: &'static str, reads: Reads, new: New) -> Entry {
+    Entry {
+        by_default: false,
+        ..on(name, about, reads, new)
+    }
+}
+
+/// All collectors, sorted by name.
 #[rustfmt::skip]
 pub const COLLECTORS: &[Entry] = &[
-    Entry { name: "arp", about: "Network neighbours", by_default: true, reads: Reads::AtScrape, new: arp::new },
-    Entry { name: "bcache", about: "Caches before disks", by_default: true, reads: SOON, new: bcache::new },
-    Entry { name: "bonding", about: "Bonded links", by_default: true, reads: Reads::AtScrape, new: bonding::new },
-    Entry { name: "btrfs", about: "Btrfs: space, commits, errors", by_default: true, reads: SOON, new: btrfs::new },
-    Entry { name: "buddyinfo", about: "Fragmentation of memory", by_default: false, reads: Reads::AtScrape, new: buddyinfo::new },
-    Entry { name: "cgroups", about: "Number of control groups", by_default: false, reads: Reads::AtScrape, new: cgroups::new },
-    Entry { name: "conntrack", about: "Connection tracking", by_default: true, reads: Reads::AtScrape, new: conntrack::new },
-    Entry { name: "cpu", about: "CPU time by mode", by_default: true, reads: Reads::AtScrape, new: cpu::new },
-    Entry { name: "cpu_vulnerabilities", about: "Faults of the CPUs", by_default: false, reads: Reads::AtScrape, new: cpu_vulnerabilities::new },
-    Entry { name: "cpufreq", about: "CPU clocks", by_default: true, reads: SOON, new: cpufreq::new },
-    Entry { name: "disk_health", about: "Health of SATA and SAS disks", by_default: true, reads: SLOW, new: disk_health::new },
-    Entry { name: "diskstats", about: "Disk I/O", by_default: true, reads: Reads::AtScrape, new: diskstats::new },
-    Entry { name: "dmi", about: "Vendor, model, BIOS", by_default: true, reads: Reads::AtScrape, new: dmi::new },
-    Entry { name: "drbd", about: "Disks mirrored over the network", by_default: false, reads: Reads::AtScrape, new: drbd::new },
-    Entry { name: "drm", about: "AMD GPUs", by_default: true, reads: SOON, new: drm::new },
-    Entry { name: "edac", about: "Memory errors", by_default: true, reads: Reads::AtScrape, new: edac::new },
-    Entry { name: "entropy", about: "Pool of randomness", by_default: true, reads: Reads::AtScrape, new: entropy::new },
-    Entry { name: "ethtool", about: "Drivers' own counters of network links", by_default: false, reads: SOON, new: ethtool::new },
-    Entry { name: "events", about: "The kernel log: XIDs, OOM kills, hung tasks, links", by_default: true, reads: Reads::AtScrape, new: events::new },
-    Entry { name: "fibrechannel", about: "Fibre Channel adapters", by_default: true, reads: SOON, new: fibrechannel::new },
-    Entry { name: "filefd", about: "Open files", by_default: true, reads: Reads::AtScrape, new: filefd::new },
-    Entry { name: "filesystem", about: "File system space", by_default: true, reads: SOON, new: filesystem::new },
-    Entry { name: "fscache", about: "Cache of network file systems", by_default: true, reads: Reads::AtScrape, new: fscache::new },
-    Entry { name: "hwmon", about: "Temperatures, fans, voltages", by_default: true, reads: SOON, new: hwmon::new },
-    Entry { name: "infiniband", about: "InfiniBand and RoCE ports", by_default: true, reads: SOON, new: infiniband::new },
-    Entry { name: "interrupts", about: "Interrupts by CPU and source", by_default: false, reads: Reads::AtScrape, new: interrupts::new },
-    Entry { name: "ipmi", about: "The BMC: its event log, faults of power and cooling", by_default: true, reads: SLOW, new: ipmi::new },
-    Entry { name: "ipvs", about: "Load balancing by the kernel", by_default: true, reads: Reads::AtScrape, new: ipvs::new },
-    Entry { name: "jobs", about: "Jobs: their use of the node, and their GPUs", by_default: true, reads: SOON, new: jobs::new },
-    Entry { name: "kernel_hung", about: "Tasks that were found hung", by_default: false, reads: Reads::AtScrape, new: kernel_hung::new },
-    Entry { name: "ksmd", about: "Pages shared by processes", by_default: false, reads: Reads::AtScrape, new: ksmd::new },
-    Entry { name: "links", about: "Links slower than they could be; the cluster's traffic", by_default: true, reads: SOON, new: links::new },
-    Entry { name: "lnstat", about: "Caches of the network", by_default: false, reads: Reads::AtScrape, new: lnstat::new },
-    Entry { name: "loadavg", about: "Load averages", by_default: true, reads: Reads::AtScrape, new: loadavg::new },
-    Entry { name: "logind", about: "Sessions of users", by_default: false, reads: BUS, new: logind::new },
-    Entry { name: "mdadm", about: "Software RAID", by_default: true, reads: Reads::AtScrape, new: mdadm::new },
-    Entry { name: "meminfo", about: "Memory", by_default: true, reads: Reads::AtScrape, new: meminfo::new },
-    Entry { name: "meminfo_numa", about: "Memory by NUMA node", by_default: false, reads: Reads::AtScrape, new: meminfo_numa::new },
-    Entry { name: "mountstats", about: "NFS client by mount", by_default: true, reads: SOON, new: mountstats::new },
-    Entry { name: "netclass", about: "Network links", by_default: true, reads: SOON, new: netclass::new },
-    Entry { name: "netdev", about: "Network traffic", by_default: true, reads: Reads::AtScrape, new: netdev::new },
-    Entry { name: "netstat", about: "Network protocols", by_default: true, reads: Reads::AtScrape, new: netstat::new },
-    Entry { name: "network_route", about: "Routes", by_default: false, reads: SOON, new: network_route::new },
-    Entry { name: "nfs", about: "NFS client", by_default: true, reads: Reads::AtScrape, new: nfs::new },
-    Entry { name: "nfsd", about: "NFS server", by_default: true, reads: Reads::AtScrape, new: nfsd::new },
-    Entry { name: "nvme", about: "NVMe disks", by_default: true, reads: Reads::AtScrape, new: nvme::new },
-    Entry { name: "nvme_health", about: "Health of NVMe disks", by_default: true, reads: SOON, new: nvme_health::new },
-    Entry { name: "nvml", about: "NVIDIA GPUs", by_default: true, reads: DRIVER, new: nvml::new },
-    Entry { name: "os", about: "Distribution", by_default: true, reads: Reads::AtScrape, new: os::new },
-    Entry { name: "pcidevice", about: "PCI devices and their links", by_default: false, reads: SOON, new: pcidevice::new },
-    Entry { name: "powersupplyclass", about: "Power supplies and batteries", by_default: true, reads: SOON, new: powersupplyclass::new },
-    Entry { name: "pressure", about: "Pressure stalls", by_default: true, reads: Reads::AtScrape, new: pressure::new },
-    Entry { name: "processes", about: "Processes and threads by state", by_default: false, reads: SOON, new: processes::new },
-    Entry { name: "qdisc", about: "Queues before network links", by_default: false, reads: SOON, new: qdisc::new },
-    Entry { name: "rapl", about: "Energy of the CPUs", by_default: true, reads: SOON, new: rapl::new },
-    Entry { name: "schedstat", about: "Scheduler, by CPU", by_default: true, reads: Reads::AtScrape, new: schedstat::new },
-    Entry { name: "selinux", about: "SELinux", by_default: true, reads: Reads::AtScrape, new: selinux::new },
-    Entry { name: "slabinfo", about: "The kernel's own memory", by_default: false, reads: Reads::AtScrape, new: slabinfo::new },
-    Entry { name: "sockstat", about: "Sockets", by_default: true, reads: Reads::AtScrape, new: sockstat::new },
-    Entry { name: "softirqs", about: "Soft interrupts by CPU", by_default: false, reads: Reads::AtScrape, new: softirqs::new },
-    Entry { name: "softnet", about: "Packets by CPU", by_default: true, reads: Reads::AtScrape, new: softnet::new },
-    Entry { name: "stat", about: "Interrupts, forks, boot time", by_default: true, reads: Reads::AtScrape, new: stat::new },
-    Entry { name: "stuck", about: "Processes that hang in the kernel, and zombies", by_default: true, reads: SOON, new: stuck::new },
-    Entry { name: "swap", about: "Swap by device", by_default: false, reads: Reads::AtScrape, new: swap::new },
-    Entry { name: "sysctl", about: "Settings of the kernel", by_default: false, reads: Reads::AtScrape, new: sysctl::new },
-    Entry { name: "systemd", about: "systemd's units", by_default: false, reads: BUS, new: systemd::new },
-    Entry { name: "tapestats", about: "Tapes", by_default: true, reads: Reads::AtScrape, new: tapestats::new },
-    Entry { name: "tcpstat", about: "TCP connections by state", by_default: false, reads: SOON, new: tcpstat::new },
-    Entry { name: "textfile", about: "Metrics of other programs, in files", by_default: true, reads: SOON, new: textfile::new },
-    Entry { name: "thermal_zone", about: "Thermal zones and cooling", by_default: true, reads: SOON, new: thermal_zone::new },
-    Entry { name: "time", about: "Clock and time zone", by_default: true, reads: Reads::AtScrape, new: time::new },
-    Entry { name: "timex", about: "How well the clock is kept", by_default: true, reads: Reads::AtScrape, new: timex::new },
-    Entry { name: "udp_queues", about: "Bytes waiting in UDP sockets", by_default: true, reads: Reads::AtScrape, new: udp_queues::new },
-    Entry { name: "uname", about: "Kernel and host name", by_default: true, reads: Reads::AtScrape, new: uname::new },
-    Entry { name: "vmstat", about: "Virtual memory", by_default: true, reads: Reads::AtScrape, new: vmstat::new },
-    Entry { name: "watchdog", about: "Watchdogs", by_default: true, reads: Reads::AtScrape, new: watchdog::new },
-    Entry { name: "xfrm", about: "Errors of IPsec", by_default: false, reads: Reads::AtScrape, new: xfrm::new },
-    Entry { name: "xfs", about: "XFS, from within", by_default: true, reads: Reads::AtScrape, new: xfs::new },
-    Entry { name: "zfs", about: "ZFS: caches, pools, data sets", by_default: true, reads: SOON, new: zfs::new },
-    Entry { name: "zoneinfo", about: "Memory by zone", by_default: false, reads: Reads::AtScrape, new: zoneinfo::new },
+    on("arp", "Network neighbours", AT_SCRAPE, |o| arp::new(&o.paths, &o.arp)),
+    on("bcache", "Caches in front of disks (bcache)", SOON, |o| bcache::new(&o.paths, &o.bcache)),
+    on("bcachefs", "bcachefs: space, errors, disks", SOON, |o| bcachefs::new(&o.paths)),
+    on("bonding", "Bonded links", AT_SCRAPE, |o| bonding::new(&o.paths)),
+    on("btrfs", "Btrfs: space, commits, errors", SOON, |o| btrfs::new(&o.paths)),
+    off("buddyinfo", "Fragmentation of memory", AT_SCRAPE, |o| buddyinfo::new(&o.paths)),
+    off("cgroups", "Number of control groups", AT_SCRAPE, |o| cgroups::new(&o.paths)),
+    on("conntrack", "Connection tracking", AT_SCRAPE, |o| conntrack::new(&o.paths)),
+    on("cpu", "CPU time by mode", AT_SCRAPE, |o| cpu::new(&o.paths, &o.cpu)),
+    off("cpu_vulnerabilities", "Vulnerabilities of the CPUs", AT_SCRAPE, |o| {
+        cpu_vulnerabilities::new(&o.paths)
+    }),
+    on("cpufreq", "CPU frequencies", SOON, |o| cpufreq::new(&o.paths, o.cpu.wants_info())),
+    on("disk_health", "Health of SATA and SAS disks", SLOW, |o| disk_health::new(&o.paths)),
+    on("diskstats", "Disk I/O", AT_SCRAPE, |o| diskstats::new(&o.paths, &o.diskstats)),
+    on("dmi", "Vendor, model, BIOS", AT_SCRAPE, |o| dmi::new(&o.paths)),
+    on("dmmultipath", "Disks with several paths", SOON, |o| dmmultipath::new(&o.paths)),
+    off("drbd", "Disks mirrored over the network (DRBD)", AT_SCRAPE, |o| drbd::new(&o.paths)),
+    on("drm", "AMD GPUs", SOON, |o| drm::new(&o.paths)),
+    on("edac", "Memory errors", AT_SCRAPE, |o| edac::new(&o.paths)),
+    on("entropy", "Entropy pool", AT_SCRAPE, |o| entropy::new(&o.paths)),
+    off("ethtool", "Drivers' counters of network links", SOON, |o| {
+        ethtool::new(&o.paths, &o.ethtool)
+    }),
+    on("events", "The kernel log: XIDs, OOM kills, hung tasks, links", AT_SCRAPE, |o| {
+        events::new(&o.paths)
+    }),
+    on("fibrechannel", "Fibre Channel adapters", SOON, |o| fibrechannel::new(&o.paths)),
+    on("filefd", "Open files", AT_SCRAPE, |o| filefd::new(&o.paths)),
+    on("filesystem", "File system space", SOON, |o| filesystem::new(&o.paths, &o.filesystem)),
+    on("fscache", "Cache of network file systems (FS-Cache)", AT_SCRAPE, |o| {
+        fscache::new(&o.paths)
+    }),
+    on("hwmon", "Temperatures, fans, voltages", SOON, |o| hwmon::new(&o.paths, &o.hwmon)),
+    on("infiniband", "InfiniBand and RoCE ports", SOON, |o| {
+        infiniband::new(&o.paths, &o.infiniband)
+    }),
+    off("interrupts", "Interrupts by CPU and source", AT_SCRAPE, |o| {
+        interrupts::new(&o.paths, &o.interrupts)
+    }),
+    on("ipmi", "BMC: event log, faults of power and cooling", SLOW, |_| ipmi::new()),
+    on("ipvs", "Load balancing by the kernel (IPVS)", AT_SCRAPE, |o| ipvs::new(&o.paths, &o.ipvs)),
+    on("jobs", "Jobs: resource usage and GPUs", SOON, |o| {
+        jobs::new(&o.paths, &o.jobs, &o.shared.gpus)
+    }),
+    on("kernel_hung", "Number of hung tasks", AT_SCRAPE, |o| kernel_hung::new(&o.paths)),
+    off("ksmd", "Pages shared by processes", AT_SCRAPE, |o| ksmd::new(&o.paths)),
+    on("links", "Link speeds below capability; links of the cluster's traffic", SOON, |o| {
+        links::new(&o.paths)
+    }),
+    off("lnstat", "Network cache statistics", AT_SCRAPE, |o| lnstat::new(&o.paths)),
+    on("loadavg", "Load averages", AT_SCRAPE, |o| loadavg::new(&o.paths)),
+    off("logind", "User sessions", BUS, |_| logind::new()),
+    on("mdadm", "Software RAID", AT_SCRAPE, |o| mdadm::new(&o.paths)),
+    on("meminfo", "Memory", AT_SCRAPE, |o| meminfo::new(&o.paths)),
+    off("meminfo_numa", "Memory by NUMA node", AT_SCRAPE, |o| meminfo_numa::new(&o.paths)),
+    on("mountstats", "NFS client by mount", SOON, |o| mountstats::new(&o.paths)),
+    on("netclass", "Properties of network links", SOON, |o| netclass::new(&o.paths, &o.netclass)),
+    on("netdev", "Network traffic", AT_SCRAPE, |o| netdev::new(&o.paths, &o.netdev)),
+    on("netstat", "Network protocol counters", AT_SCRAPE, |o| netstat::new(&o.paths, &o.netstat)),
+    off("network_route", "Routes", SOON, |_| network_route::new()),
+    on("nfs", "NFS client", AT_SCRAPE, |o| nfs::new(&o.paths)),
+    on("nfsd", "NFS server", AT_SCRAPE, |o| nfsd::new(&o.paths)),
+    on("nvme", "NVMe disks", AT_SCRAPE, |o| nvme::new(&o.paths)),
+    on("nvme_health", "Health of NVMe disks", SOON, |o| nvme_health::new(&o.paths)),
+    off("nvmesubsystem", "Paths to NVMe disks over the network", SOON, |o| {
+        nvmesubsystem::new(&o.paths)
+    }),
+    on("nvml", "NVIDIA GPUs", DRIVER, |o| {
+        nvml::new(&o.paths, &o.nvml, o.state_directory.as_deref(), &o.shared)
+    }),
+    on("os", "Distribution", AT_SCRAPE, |o| os::new(&o.paths)),
+    off("pcidevice", "PCI devices and their links", SOON, |o| {
+        pcidevice::new(&o.paths, &o.pcidevice)
+    }),
+    on("powersupplyclass", "Power supplies and batteries", SOON, |o| {
+        powersupplyclass::new(&o.paths, &o.powersupplyclass)
+    }),
+    on("pressure", "Pressure stalls", AT_SCRAPE, |o| pressure::new(&o.paths)),
+    off("processes", "Processes and threads by state", SOON, |o| processes::new(&o.paths)),
+    off("qdisc", "Queueing disciplines of network links", SOON, |o| qdisc::new(&o.qdisc)),
+    on("rapl", "Energy used by the CPUs", SOON, |o| rapl::new(&o.paths, &o.rapl)),
+    on("schedstat", "Scheduler statistics by CPU", AT_SCRAPE, |o| schedstat::new(&o.paths)),
+    on("selinux", "SELinux", AT_SCRAPE, |o| selinux::new(&o.paths)),
+    off("slabinfo", "Slab memory of the kernel", AT_SCRAPE, |o| {
+        slabinfo::new(&o.paths, &o.slabinfo)
+    }),
+    on("sockstat", "Sockets", AT_SCRAPE, |o| sockstat::new(&o.paths)),
+    off("softirqs", "Soft interrupts by CPU", AT_SCRAPE, |o| softirqs::new(&o.paths)),
+    on("softnet", "Packet processing by CPU", AT_SCRAPE, |o| softnet::new(&o.paths)),
+    on("stat", "Interrupts, forks, boot time", AT_SCRAPE, |o| stat::new(&o.paths, &o.stat)),
+    on("stuck", "Processes hung in the kernel, zombies", SOON, |o| stuck::new(&o.paths)),
+    off("swap", "Swap by device", AT_SCRAPE, |o| swap::new(&o.paths)),
+    off("sysctl", "Kernel settings", AT_SCRAPE, |o| sysctl::new(&o.paths, &o.sysctl)),
+    off("systemd", "systemd units", BUS, |o| systemd::new(&o.systemd)),
+    on("tapestats", "Tape drives", AT_SCRAPE, |o| tapestats::new(&o.paths, &o.tapestats)),
+    off("tcpstat", "TCP connections by state", SOON, |o| tcpstat::new(&o.paths)),
+    on("textfile", "Metrics from *.prom files", SOON, |o| {
+        textfile::new(&o.textfile, others(o, "textfile"))
+    }),
+    on("thermal_zone", "Thermal zones and cooling", SOON, |o| thermal_zone::new(&o.paths)),
+    on("time", "Clock and time zone", AT_SCRAPE, |o| time::new(&o.paths)),
+    on("timex", "Clock synchronisation", AT_SCRAPE, |_| timex::new()),
+    on("udp_queues", "Bytes waiting in UDP sockets", AT_SCRAPE, |o| udp_queues::new(&o.paths)),
+    on("uname", "Kernel and host name", AT_SCRAPE, |_| uname::new()),
+    on("vmstat", "Virtual memory", AT_SCRAPE, |o| vmstat::new(&o.paths, &o.vmstat)),
+    on("watchdog", "Watchdogs", AT_SCRAPE, |o| watchdog::new(&o.paths)),
+    off("xfrm", "IPsec errors", AT_SCRAPE, |o| xfrm::new(&o.paths)),
+    on("xfs", "XFS statistics", AT_SCRAPE, |o| xfs::new(&o.paths)),
+    on("zfs", "ZFS: caches, pools, data sets", SOON, |o| zfs::new(&o.paths)),
+    off("zoneinfo", "Memory by zone", AT_SCRAPE, |o| zoneinfo::new(&o.paths)),
 ];
 
-/// No node has more CPUs, disks, links or mounts than this; the bounds on series are made of it.
-const MAX_DEVICES: usize = 1024;
+/// The other collectors that these flags choose.
+fn others<'o>(
+    options: &'o Options,
+    name: &'static str,
+) -> impl Iterator<Item = Box<dyn Collector>> + use<'o> {
+    COLLECTORS
+        .iter()
+        .filter(move |entry| entry.name != name)
+        .filter(|entry| options.selection.runs(entry.name, entry.by_default))
+        .map(|entry| (entry.new)(options))
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Paths;
+    use crate::paths::Paths;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::path::Path;
     use takt_model::Samples;
     use takt_model::exposition::{Format, Page, write_page};
 
-    /// What happens to a node's files.
+    /// Damage to a node's files.
     #[derive(Debug, Clone)]
-    enum Harm {
-        /// Something stands in the midst of each.
+    enum FileDamage {
+        /// A text is inserted into each file.
         Inserted(String, prop::sample::Index),
         /// Each ends early.
         CutOff(prop::sample::Index),
@@ -239,7 +309,7 @@ mod tests {
         Replaced(Vec<u8>),
     }
 
-    impl Harm {
+    impl FileDamage {
         fn strategy() -> impl Strategy<Value = Self> {
             let inserted = "[ -~\n\u{fffd}]{0,40}|[0-9 :.-]{0,40}|\\u{0}";
             prop_oneof![
@@ -263,10 +333,11 @@ mod tests {
         }
     }
 
-    fn harm_tree(from: &Path, to: &Path, harm: &Harm) {
+    fn harm_tree(from: &Path, to: &Path, harm: &FileDamage) {
         std::fs::create_dir_all(to).unwrap();
         for entry in std::fs::read_dir(from).unwrap().flatten() {
-            let (from, to) = (entry.path(), to.join(entry.file_name()));
+            let from = entry.path();
+            let to = to.join(entry.file_name());
             if from.is_symlink() {
                 std::os::unix::fs::symlink(std::fs::read_link(from).unwrap(), to).unwrap();
             } else if from.is_dir() {
@@ -306,13 +377,15 @@ mod tests {
 
         /// The trees hold a file of each kind that a collector reads.
         #[test]
-        fn garbage_ends_no_collector(harm in Harm::strategy(), tree in prop::sample::select(vec!["odd-node", "much-hardware"])) {
+        fn garbage_ends_no_collector(harm in FileDamage::strategy(), tree in prop::sample::select(vec!["odd-node", "much-hardware"])) {
             let node = tempfile::tempdir().unwrap();
             harm_tree(&Path::new("fixtures/made-up").join(tree), node.path(), &harm);
             let options = options_of(node.path());
             for entry in COLLECTORS {
-                let (mut collector, mut samples) = ((entry.new)(&options), Samples::new());
-                // What matters is that it comes back, also to files that it has open, and with a page that can be read.
+                let mut collector = (entry.new)(&options);
+                let mut samples = Samples::new();
+                // The collector must return, also with files that it has open, and its page
+                // must be readable.
                 for _ in 0..2 {
                     samples.clear();
                     let _ = collector.collect(&mut samples);
@@ -325,8 +398,8 @@ mod tests {
         }
     }
 
-    /// Those that ask the kernel or another program otherwise than by files, or whose files are elsewhere; each has tests
-    /// of its own.
+    /// Collectors that ask the kernel or another program otherwise than by files, or whose files
+    /// are elsewhere; each has tests of its own.
     #[rustfmt::skip]
     const WITHOUT_FILES: [&str; 14] = [
         "disk_health", "ethtool", "events", "ipmi", "jobs", "links", "logind", "network_route", "nvme_health", "nvml", "os", "qdisc", "systemd", "tcpstat",
@@ -337,7 +410,8 @@ mod tests {
     fn the_trees_hold_files_for_every_collector() {
         let finds = |entry: &Entry, tree: &str| {
             let options = options_of(&Path::new("fixtures/made-up").join(tree));
-            let (mut collector, mut samples) = ((entry.new)(&options), Samples::new());
+            let mut collector = (entry.new)(&options);
+            let mut samples = Samples::new();
             let _ = collector.collect(&mut samples);
             !samples.is_empty()
         };
@@ -375,7 +449,8 @@ mod tests {
                 );
             }
         }
-        // A family may lie within another: `node_memory_numa_` within `node_memory_`, whose kernel has no such field.
+        // A family may lie within another: `node_memory_numa_` within `node_memory_`, whose kernel
+        // has no such field.
         let families = COLLECTORS
             .iter()
             .flat_map(|entry| (entry.new)(&options).families());

@@ -1,14 +1,15 @@
-//! NFS client by mount: what each kind of request cost, what the connection went through, and whether the server answers.
+//! NFS client by mount: what each kind of request cost, what the connection went through, and
+//! whether the server answers.
 //!
-//! Sources: `/proc/self/mountstats`, and `/proc/self/mountinfo` for the servers' addresses; neither asks a server anything.
-//! The counters start at mount. The kernel counts milliseconds; we publish seconds. Of some 70 operations nine have series
-//! of their own and the others are summed, and so are the connections of a mount (`nconnect`). What a kernel has more
-//! than we know, or less, is passed over.
+//! Sources: `/proc/self/mountstats`, and `/proc/self/mountinfo` for the servers' addresses; neither
+//! asks a server anything. The counters start at mount. The kernel counts milliseconds; we publish
+//! seconds. Of some 70 operations nine have series of their own and the others are summed, and so
+//! are the connections of a mount (`nconnect`). What a kernel has more than we know, or less, is
+//! passed over.
 
 use crate::collector::{CollectError, Collector};
-use crate::collectors::filesystem::unescape;
-use crate::file::File;
-use crate::options::Options;
+use crate::file::{File, unescape};
+use crate::paths::Paths;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 use takt_model::{Metric, Samples};
@@ -69,6 +70,11 @@ const OPERATIONS: &[Metric] = metrics! { OPERATION_LABELS "node_mountstats_nfs_o
     counter "response_time_seconds_total" "Duration all requests took to get a reply back after a request for a given operation was transmitted, in seconds.",
     counter "request_time_seconds_total" "Duration all requests took from when a request was enqueued to when it was completely handled for a given operation, in seconds.",
 };
+const MOUNTPOINT: Metric = Metric::gauge(
+    "node_mountstats_nfs_mountpoint_info",
+    "Info metric for an NFS mountpoint.",
+    &["export", "protocol", "mountaddr", "mountpoint"],
+);
 const ERRORS: Metric = Metric::counter(
     "takt_nfs_operation_errors_total",
     "Requests that the server answered with an error, or that failed without an answer (since Linux 5.3).",
@@ -76,13 +82,16 @@ const ERRORS: Metric = Metric::counter(
 );
 const HUNG: Metric = Metric::gauge(
     "takt_nfs_mount_hung_seconds",
-    "For how long the server has answered nothing though requests are sent to it; 0 while it answers, however slowly, or nothing is asked.",
+    "Time that the server has answered nothing although requests were sent; 0 while it answers, however slowly, or nothing is sent.",
     &["mountpoint", "server"],
 );
 const METRICS: [Metric; METRIC_COUNT] = {
     let mut metrics = [AGE; METRIC_COUNT];
-    let (mut at, mut list) = (3, 0);
-    (metrics[1], metrics[2]) = (ERRORS, HUNG);
+    metrics[1] = ERRORS;
+    metrics[2] = HUNG;
+    metrics[3] = MOUNTPOINT;
+    let mut at = 4;
+    let mut list = 0;
     while list < LISTS.len() {
         let mut within = 0;
         while within < LISTS[list].len() {
@@ -94,7 +103,7 @@ const METRICS: [Metric; METRIC_COUNT] = {
     metrics
 };
 const LISTS: [&[Metric]; 3] = [BYTES, TRANSPORT, OPERATIONS];
-const METRIC_COUNT: usize = 3 + BYTES.len() + TRANSPORT.len() + OPERATIONS.len();
+const METRIC_COUNT: usize = 4 + BYTES.len() + TRANSPORT.len() + OPERATIONS.len();
 
 /// The operations with series of their own; the last is the sum of all others.
 const NAMED: [&str; 10] = [
@@ -106,8 +115,8 @@ const TIMES: std::ops::Range<usize> = 5..8;
 /// A node mounts no more shares than this.
 const MAX_MOUNTS: usize = 256;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let own = options.paths.procfs.join("self");
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
+    let own = paths.procfs.join("self");
     Box::new(Mountstats {
         mountstats: File::new(own.join("mountstats")),
         mountinfo: File::new(own.join("mountinfo")),
@@ -125,7 +134,7 @@ impl Collector for Mountstats {
     }
 
     fn max_series(&self) -> usize {
-        MAX_MOUNTS * (2 + BYTES.len() + TRANSPORT.len() + NAMED.len() * (OPERATIONS.len() + 1))
+        MAX_MOUNTS * (3 + BYTES.len() + TRANSPORT.len() + NAMED.len() * (OPERATIONS.len() + 1))
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
@@ -144,7 +153,9 @@ impl Collector for Mountstats {
             .read()
             .map(parse_addresses)
             .unwrap_or_default();
-        let (mut seen, mut progress, now) = (HashSet::new(), HashMap::new(), Instant::now());
+        let mut seen = HashSet::new();
+        let mut progress = HashMap::new();
+        let now = Instant::now();
         for mount in &mounts {
             let before = self.progress.remove(mount.point);
             let after = Progress::step(before, mount, now);
@@ -155,6 +166,11 @@ impl Collector for Mountstats {
             );
             progress.insert(mount.point.to_owned(), after);
             let address = addresses.get(mount.point).copied().unwrap_or_default();
+            if !mount.protocol.is_empty() {
+                let point = unescape(mount.point);
+                let labels = [mount.export, mount.protocol, address, &point];
+                out.push(&MOUNTPOINT, &labels, 1.0);
+            }
             // Mounts of one export share its counters.
             if seen.insert((mount.export, mount.protocol, address)) {
                 mount.push(address, out);
@@ -165,7 +181,8 @@ impl Collector for Mountstats {
     }
 }
 
-/// What tells a mount that hangs from one that is slow or idle.
+/// Progress of a mount's requests: a mount that hangs makes none, one that is slow makes some, one
+/// that is idle sends nothing.
 #[derive(Debug, Clone, Copy)]
 struct Progress {
     sends: f64,
@@ -263,7 +280,8 @@ impl Mount<'_> {
             "age" => self.age = rest.trim_ascii().parse().ok(),
             "bytes" => self.bytes = numbers(rest).unwrap_or_default(),
             "xprt" => self.add_transport(rest),
-            // An operation's name is in capitals; `opts`, `caps`, `events` and what else there is are not.
+            // An operation's name is in capitals; `opts`, `caps`, `events` and what else there is
+            // are not.
             _ if !key.is_empty()
                 && key
                     .bytes()
@@ -280,8 +298,9 @@ impl Mount<'_> {
         let Some((protocol, rest)) = line.trim_ascii_start().split_once(' ') else {
             return;
         };
-        // What is published of the protocols that the statistics know, and where it stands; udp has no connections, and
-        // rdma counts its own things behind the backlog. node_exporter has 0 for what a protocol lacks.
+        // What is published of the protocols that the statistics know, and where it stands; udp has
+        // no connections, and rdma counts its own things behind the backlog. node_exporter has 0
+        // for what a protocol lacks.
         let places: [Option<usize>; TRANSPORT.len()] = match protocol {
             "tcp" => [1, 2, 4, 5, 6, 7, 9, 10, 11, 12].map(Some),
             "rdma" => [
@@ -317,9 +336,10 @@ impl Mount<'_> {
                 .copied()
                 .unwrap_or_default();
             // The mount is idle for as long as its busiest connection.
-            *sum = match at == Transport::IDLE && !self.protocol.is_empty() {
-                true => sum.min(value),
-                false => *sum + value,
+            *sum = if at == Transport::IDLE && !self.protocol.is_empty() {
+                sum.min(value)
+            } else {
+                *sum + value
             };
         }
         self.protocol = match protocol {
@@ -362,7 +382,8 @@ impl Transport {
     const RECEIVES: usize = 4;
 }
 
-/// A clock set back while a request was queued makes the kernel's sum negative, written as if it were huge.
+/// A clock set back while a request was queued makes the kernel's sum negative, written as if it
+/// were huge.
 fn seconds(milliseconds: f64) -> f64 {
     if milliseconds >= i64::MAX as f64 {
         0.0
@@ -371,7 +392,7 @@ fn seconds(milliseconds: f64) -> f64 {
     }
 }
 
-/// Those of one line, unless one of them is none.
+/// The numbers of a line; `None` if a word is not a number.
 fn numbers(text: &str) -> Option<Vec<f64>> {
     text.split_ascii_whitespace()
         .map(|word| word.parse::<i128>().ok().map(|number| number as f64))

@@ -1,19 +1,20 @@
 //! Network links: what is plugged in and how it was negotiated.
 //!
-//! Source: `/sys/class/net/*`. Some of these files wait for a lock that a driver may hold for long (`speed`, `duplex`,
-//! on newer kernels `carrier`), so this collector has a thread. `speed` is in megabits; we publish bytes a second.
+//! Source: `/sys/class/net/*`. Some of these files wait for a lock that a driver may hold for long
+//! (`speed`, `duplex`, on newer kernels `carrier`), so this collector has a thread. `speed` is in
+//! megabits; we publish bytes a second.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
 use crate::file::Attribute;
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use takt_model::{Metric, Samples};
 
-/// What `netclass` leaves to choose.
+/// Flags of the collector `netclass`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct NetclassOptions {
@@ -24,10 +25,10 @@ pub struct NetclassOptions {
         default_value = "^$"
     )]
     pub ignored_devices: Pattern,
-    /// Leave out node_network_speed_bytes where the driver says -1, which is "unknown".
+    /// Leave out node_network_speed_bytes if the driver reports -1, which is "unknown".
     #[arg(long = "collector.netclass.ignore-invalid-speed")]
     pub ignore_invalid_speed: bool,
-    /// Of node_exporter, which may read the same from two places.
+    /// Flag of node_exporter, accepted without effect: the exporter has one source.
     #[arg(
         id = "netclass-netlink",
         long = "collector.netclass.netlink",
@@ -41,7 +42,7 @@ struct Netclass {
     class_net: PathBuf,
     filter: Filter,
     ignore_invalid_speed: bool,
-    /// Those whose files stay open.
+    /// Links whose files stay open.
     links: BTreeMap<String, Link>,
     buffer: Vec<u8>,
 }
@@ -60,6 +61,7 @@ const INFO: Metric = Metric::gauge(
         "broadcast",
         "duplex",
         "operstate",
+        "adminstate",
         "ifalias",
     ],
 );
@@ -99,17 +101,31 @@ numbers! {
     "type" => gauge "protocol_type",
 }
 
-/// No more links than this keep their files open: a host of containers would run out of descriptors.
+/// Files that change by themselves, read each time. The others change when the link is configured,
+/// and the counts of changes when `carrier_changes` does.
+const STATES: [&str; 6] = [
+    "operstate",
+    "duplex",
+    "carrier",
+    "carrier_changes",
+    "flags",
+    "speed",
+];
+/// How long the other files' values hold.
+const SETTINGS_KEPT: Duration = Duration::from_secs(4);
+
+/// No more links than this keep their files open: a host of containers would run out of
+/// descriptors.
 const MAX_OPEN: usize = 16;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &NetclassOptions) -> Box<dyn Collector> {
     let NetclassOptions {
         ignored_devices,
         ignore_invalid_speed,
         ..
-    } = options.netclass.clone();
+    } = options.clone();
     Box::new(Netclass {
-        class_net: options.paths.sysfs.join("class/net"),
+        class_net: paths.sysfs.join("class/net"),
         filter: Filter::excluding(ignored_devices),
         ignore_invalid_speed,
         links: BTreeMap::new(),
@@ -154,38 +170,37 @@ impl Netclass {
         Ok(devices)
     }
 
-    /// A link that vanishes meanwhile is none any more, and harms no other.
+    /// Skips a link that vanishes meanwhile.
     fn push(&mut self, device: &str, out: &mut Samples) {
-        let (link, reading) = match self
+        let known = self
             .links
             .remove(device)
-            .and_then(|link| Some((link.read(&mut self.buffer).ok()?, link)))
-        {
-            Some((reading, link)) => (link, reading),
-            // New, or another link under the name of one that went.
-            None => {
-                let Ok(link) = Link::open(&self.class_net.join(device)) else {
-                    return;
-                };
-                let Ok(reading) = link.read(&mut self.buffer) else {
-                    return;
-                };
-                (link, reading)
-            }
+            .and_then(|mut link| link.read(&mut self.buffer).ok().map(|()| link));
+        // New, or another link under the name of one that went.
+        let open = || {
+            let mut link = Link::open(&self.class_net.join(device)).ok()?;
+            link.read(&mut self.buffer).ok()?;
+            Some(link)
         };
+        let Some(link) = known.or_else(open) else {
+            return;
+        };
+        link.reading.push(device, self.ignore_invalid_speed, out);
         if self.links.len() < MAX_OPEN {
             self.links.insert(device.to_owned(), link);
         }
-        reading.push(device, self.ignore_invalid_speed, out);
     }
 }
 
-/// A link's files. Those that a kind of link lacks are `None`.
+/// A link's files, and the values read last. Files that a kind of link lacks are `None`.
 struct Link {
     texts: [Option<Attribute>; TEXTS.len()],
     numbers: [Option<Attribute>; NUMBERS.len()],
+    reading: Reading,
+    settings_read_at: Option<Instant>,
 }
 
+#[derive(Default)]
 struct Reading {
     texts: [String; TEXTS.len()],
     numbers: [Option<f64>; NUMBERS.len()],
@@ -199,27 +214,53 @@ impl Link {
         Ok(Self {
             texts: TEXTS.map(open),
             numbers: std::array::from_fn(|at| open(NUMBERS[at])),
+            reading: Reading::default(),
+            settings_read_at: None,
         })
     }
 
-    /// What does not apply to a link, or not now, cannot be read (`EINVAL`) and is left out. Fails when the link is gone.
-    fn read(&self, buffer: &mut Vec<u8>) -> Result<Reading, Errno> {
-        let mut reading = Reading {
-            texts: Default::default(),
-            numbers: [None; NUMBERS.len()],
-        };
-        for (file, text) in self.texts.iter().zip(&mut reading.texts) {
-            file.as_ref()
-                .map_or(Ok(""), |file| unless_gone(file.read(buffer)))?
-                .clone_into(text);
+    /// Reads the states, and the settings if they are old or the carrier came or went. Fails when
+    /// the link is gone.
+    fn read(&mut self, buffer: &mut Vec<u8>) -> Result<(), Errno> {
+        let changes = self.reading.number("carrier_changes");
+        self.read_files(|file| STATES.contains(&file), buffer)?;
+        let is_young = self
+            .settings_read_at
+            .is_some_and(|read_at| read_at.elapsed() < SETTINGS_KEPT);
+        if !is_young || self.reading.number("carrier_changes") != changes {
+            self.read_files(|file| !STATES.contains(&file), buffer)?;
+            self.settings_read_at = Some(Instant::now());
         }
-        for (file, number) in self.numbers.iter().zip(&mut reading.numbers) {
-            *number = parse(
-                file.as_ref()
-                    .map_or(Ok(""), |file| unless_gone(file.read(buffer)))?,
-            );
+        Ok(())
+    }
+
+    /// A value that does not apply to a link, or not now, cannot be read (`EINVAL`) and is left
+    /// out.
+    fn read_files(
+        &mut self,
+        is_wanted: impl Fn(&str) -> bool,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Errno> {
+        let texts = TEXTS.iter().zip(&self.texts).zip(&mut self.reading.texts);
+        for ((name, file), text) in texts {
+            if let Some(file) = file
+                && is_wanted(name)
+            {
+                unless_gone(file.read(buffer))?.clone_into(text);
+            }
         }
-        Ok(reading)
+        let numbers = NUMBERS
+            .iter()
+            .zip(&self.numbers)
+            .zip(&mut self.reading.numbers);
+        for ((name, file), number) in numbers {
+            if let Some(file) = file
+                && is_wanted(name)
+            {
+                *number = parse(unless_gone(file.read(buffer))?);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -231,6 +272,22 @@ fn unless_gone(read: Result<&str, Errno>) -> Result<&str, Errno> {
 }
 
 impl Reading {
+    fn number(&self, file: &str) -> Option<f64> {
+        let at = NUMBERS.iter().position(|known| *known == file)?;
+        self.numbers[at]
+    }
+
+    /// Whether the administrator has turned the link on (`IFF_UP`); the link itself may have no
+    /// carrier.
+    fn administrative_state(&self) -> &'static str {
+        const IFF_UP: u64 = 1;
+        match self.number("flags") {
+            None => "unknown",
+            Some(flags) if flags as u64 & IFF_UP != 0 => "up",
+            Some(_) => "down",
+        }
+    }
+
     fn push(&self, device: &str, ignore_invalid_speed: bool, out: &mut Samples) {
         let [address, broadcast, duplex, operstate, ifalias] =
             self.texts.each_ref().map(String::as_str);
@@ -241,7 +298,15 @@ impl Reading {
         );
         out.push(
             &INFO,
-            &[device, address, broadcast, duplex, operstate, ifalias],
+            &[
+                device,
+                address,
+                broadcast,
+                duplex,
+                operstate,
+                self.administrative_state(),
+                ifalias,
+            ],
             1.0,
         );
         for ((file, metric), number) in NUMBERS.iter().zip(&METRICS[2..]).zip(self.numbers) {
@@ -314,7 +379,7 @@ mod tests {
         file("ifindex", "4\n");
         file("operstate", "up\n");
         file("speed", "2500\n");
-        let info = r#"node_network_info{device="eth0",address="",broadcast="",duplex="",operstate="up",ifalias=""} 1"#;
+        let info = r#"node_network_info{device="eth0",address="",broadcast="",duplex="",operstate="up",adminstate="unknown",ifalias=""} 1"#;
         let lines = [
             r#"node_network_up{device="eth0"} 1"#,
             info,
@@ -324,6 +389,15 @@ mod tests {
         assert_eq!(page(), lines);
         file("speed", "-1\n");
         assert_eq!(page(), lines[..3]);
+        for (flags, state) in [("0x1003\n", "up"), ("0x1002\n", "down")] {
+            std::fs::remove_dir_all(class_net.path().join("eth0")).unwrap();
+            assert_eq!(page(), [""; 0]);
+            file("ifindex", "4\n");
+            file("operstate", "down\n");
+            file("flags", flags);
+            let page = page().join("\n");
+            assert!(page.contains(&format!(r#"adminstate="{state}""#)), "{page}");
+        }
         std::fs::remove_dir_all(class_net.path().join("eth0")).unwrap();
         assert_eq!(page(), [""; 0]);
     }

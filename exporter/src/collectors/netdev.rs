@@ -1,21 +1,20 @@
 //! Network traffic by device.
 //!
-//! Sources: `/proc/net/dev`, and `/sys/class/net/*/statistics/rx_nohandler` for the one counter that it lacks. On request
-//! netlink for the addresses.
+//! Sources: `/proc/net/dev`, and `/sys/class/net/*/statistics/rx_nohandler` for the one counter
+//! that it lacks. On request netlink for the addresses.
 
 mod addresses;
 
-use crate::collector::{CollectError, Collector, ParseError};
-use crate::collectors::MAX_DEVICES;
+use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
 use crate::file::{Attribute, File};
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use takt_model::{Metric, Samples};
 
-/// What `netdev` leaves to choose.
+/// Flags of the collector `netdev`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct NetdevOptions {
@@ -39,20 +38,20 @@ pub struct NetdevOptions {
         conflicts_with = "netdev-exclude"
     )]
     pub device_include: Option<Pattern>,
-    /// Give each device's addresses: node_network_address_info.
+    /// Export each device's addresses: node_network_address_info.
     #[arg(long = "collector.netdev.address-info")]
     pub address_info: bool,
-    /// Give each device's alias as a label, ifalias.
+    /// Add each device's alias as the label ifalias.
     #[arg(long = "collector.netdev.label-ifalias")]
     pub label_ifalias: bool,
-    /// Names of its own for each kind of error, as the kernel has them; those that node_exporter has otherwise are then
-    /// missing.
+    /// Names of its own for each kind of error, as the kernel has them; those that node_exporter
+    /// has otherwise are then missing.
     #[arg(
         id = "netdev-detailed",
         long = "collector.netdev.enable-detailed-metrics"
     )]
     pub detailed: bool,
-    /// Of node_exporter, which may read the same from two places.
+    /// Flag of node_exporter, accepted without effect: the exporter has one source.
     #[arg(
         id = "netdev-netlink",
         long = "collector.netdev.netlink",
@@ -103,7 +102,7 @@ const COUNTERS: &[Metric] = counters![
     "receive_nohandler"
 ];
 const COLUMNS: usize = 16;
-/// On request in place of those above that tell of errors, drops, collisions and multicasts.
+/// Detailed metrics that replace those of errors, drops, collisions and multicasts above.
 const DETAILED: &[Metric] = counters![
     "receive_errors",
     "transmit_errors",
@@ -123,7 +122,7 @@ const DETAILED: &[Metric] = counters![
     "transmit_heartbeat_errors",
     "transmit_window_errors"
 ];
-/// Those that mean the same in both.
+/// Metrics that mean the same in both sets.
 const COMMON: [&str; 7] = [
     "receive_bytes",
     "receive_packets",
@@ -154,7 +153,7 @@ const ADDRESS: Metric = Metric::gauge(
 /// More than these a device does not have in earnest.
 const MAX_ADDRESSES: usize = 16;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &NetdevOptions) -> Box<dyn Collector> {
     let NetdevOptions {
         device_include,
         device_exclude,
@@ -162,10 +161,10 @@ pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
         label_ifalias,
         detailed,
         ..
-    } = options.netdev.clone();
-    let class_net = options.paths.sysfs.join("class/net");
+    } = options.clone();
+    let class_net = paths.sysfs.join("class/net");
     Box::new(Netdev {
-        dev: File::new(options.paths.procfs.join("net/dev")),
+        dev: File::new(paths.procfs.join("net/dev")),
         filter: Filter::new(device_include, device_exclude),
         nohandler: Nohandler::new(class_net.clone()),
         class_net,
@@ -220,10 +219,11 @@ impl Collector for Netdev {
                 Ok(())
             })
         })?;
-        match self.address_info {
-            true => addresses::push(&ADDRESS, out)
-                .map_err(|error| CollectError::read("netlink".as_ref(), error)),
-            false => Ok(()),
+        if self.address_info {
+            addresses::push(&ADDRESS, out)
+                .map_err(|error| CollectError::read("netlink".as_ref(), error))
+        } else {
+            Ok(())
         }
     }
 }

@@ -1,15 +1,16 @@
-//! What the network protocols counted: segments, retransmissions, overflows, errors.
+//! Counters of the network protocols: segments, retransmissions, overflows, errors.
 //!
-//! Sources: `/proc/net/snmp` and `/proc/net/netstat`, where a line of names is followed by a line of values, and
-//! `/proc/net/snmp6`, with a name and a value on each line. A flag says which are published.
+//! Sources: `/proc/net/snmp` and `/proc/net/netstat`, where a line of names is followed by a line
+//! of values, and `/proc/net/snmp6`, with a name and a value on each line. A flag says which are
+//! published.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Family, Kind, Metric, Samples};
 
-/// What `netstat` leaves to choose.
+/// Flags of the collector `netstat`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct NetstatOptions {
@@ -40,13 +41,32 @@ const FIELDS: Family = Family {
     labels: &[],
 };
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let file = |name| File::new(options.paths.procfs.join("net").join(name));
+macro_rules! families {
+    ($($protocol:literal)*) => {
+        /// A family for each protocol, since node_exporter's help texts join protocol and field
+        /// without the underscore.
+        const BY_PROTOCOL: &[(&str, Family)] = &[$((
+            $protocol,
+            Family {
+                prefix: concat!("node_netstat_", $protocol, "_"),
+                help: concat!("Statistic ", $protocol, "{}."),
+                ..FIELDS
+            },
+        )),*];
+    };
+}
+
+families! {
+    "Icmp" "Icmp6" "IcmpMsg" "Ip" "Ip6" "IpExt" "MPTcpExt" "Tcp" "TcpExt" "Udp" "Udp6" "UdpLite" "UdpLite6"
+}
+
+pub(crate) fn new(paths: &Paths, options: &NetstatOptions) -> Box<dyn Collector> {
+    let file = |name| File::new(paths.procfs.join("net").join(name));
     Box::new(Netstat {
         snmp: file("snmp"),
         netstat: file("netstat"),
         snmp6: file("snmp6"),
-        fields: Filter::including(options.netstat.fields.clone()),
+        fields: Filter::including(options.fields.clone()),
         field: String::new(),
     })
 }
@@ -79,8 +99,12 @@ impl Collector for Netstat {
         let mut push = |protocol: &str, name: &str, value: f64| {
             field.clear();
             field.extend([protocol, "_", name]);
-            if fields.passes(field) {
-                out.push_field::<&str>(&FIELDS, field, &[], value);
+            if !fields.passes(field) {
+                return;
+            }
+            match BY_PROTOCOL.iter().find(|(known, _)| *known == protocol) {
+                Some((_, family)) => out.push_field::<&str>(family, name, &[], value),
+                None => out.push_field::<&str>(&FIELDS, field, &[], value),
             }
         };
         netstat.parse(|text| parse_pairs(text, &mut push))?;

@@ -4,7 +4,6 @@
 
 use crate::collector::{CollectError, Collector};
 use crate::netlink::{self, LinkNames};
-use crate::options::Options;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use takt_model::{Metric, Samples};
@@ -37,7 +36,7 @@ const PRIORITY: u16 = 6;
 const SOURCE: u16 = 7;
 const MULTIPATH: u16 = 9;
 
-pub(crate) fn new(_: &Options) -> Box<dyn Collector> {
+pub(crate) fn new() -> Box<dyn Collector> {
     Box::new(NetworkRoute)
 }
 
@@ -56,10 +55,8 @@ impl Collector for NetworkRoute {
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let failed = |error| CollectError::read("netlink".as_ref(), error);
-        let (names, mut routes) = (
-            LinkNames::new().map_err(failed)?,
-            BTreeMap::<_, usize>::new(),
-        );
+        let names = LinkNames::new().map_err(failed)?;
+        let mut routes = BTreeMap::<_, usize>::new();
         let list = netlink::list(None, GET_ROUTE, &[0; HEAD_BYTES], |message| {
             for Route { link, labels } in parse(message).unwrap_or_default() {
                 let device = names.of(link).unwrap_or_default();
@@ -157,7 +154,7 @@ fn address(bytes: &[u8]) -> Option<String> {
     }
 }
 
-/// Who made the route, after `linux/rtnetlink.h`.
+/// Origin of a route, after `linux/rtnetlink.h`.
 fn protocol(number: u8) -> &'static str {
     match number {
         0 => "unspec",

@@ -1,10 +1,11 @@
-//! The node as an NFS client: remote procedure calls, retransmissions and requests by procedure, over all mounts.
+//! The node as an NFS client: remote procedure calls, retransmissions and requests by procedure,
+//! over all mounts.
 //!
 //! Source: `/proc/net/rpc/nfs`, which is there as soon as the kernel's client is loaded.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Nfs {
@@ -61,7 +62,8 @@ pub(super) const V3: &[&str] = &[
     "Null", "GetAttr", "SetAttr", "Lookup", "Access", "ReadLink", "Read", "Write", "Create", "MkDir", "SymLink",
     "MkNod", "Remove", "RmDir", "Rename", "Link", "ReadDir", "ReadDirPlus", "FsStat", "FsInfo", "PathConf", "Commit",
 ];
-/// The client's own operations, not the protocol's; newer kernels have more behind them, older ones fewer.
+/// The client's own operations, not the protocol's; newer kernels have more behind them, older ones
+/// fewer.
 #[rustfmt::skip]
 const V4: &[&str] = &[
     "Null", "Read", "Write", "Commit", "Open", "OpenConfirm", "OpenNoattr", "OpenDowngrade", "Close", "Setattr",
@@ -73,9 +75,9 @@ const V4: &[&str] = &[
     "BindConnToSession", "DestroyClientID", "Seek", "Allocate", "DeAllocate", "LayoutStats", "Clone",
 ];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Nfs {
-        nfs: File::new(options.paths.procfs.join("net/rpc/nfs")),
+        nfs: File::new(paths.procfs.join("net/rpc/nfs")),
     })
 }
 

@@ -5,7 +5,7 @@
 use super::nfs::{V2, V3, parse, push_requests};
 use crate::collector::{CollectError, Collector};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Nfsd {
@@ -88,21 +88,22 @@ const METRICS: &[Metric] = &[
     RPCS, RPC_ERRORS, REQUESTS,
 ];
 
-/// The operations of version 4 that node_exporter has, with their numbers in the protocol (RFC 7530, 16). It takes three
-/// of them, `Verify`, `Write` and `RelLockOwner`, from the places of other operations; ours are the right ones.
+/// The operations of version 4 that node_exporter has, with their numbers in the protocol (RFC
+/// 7530, 16). It takes three of them, `Verify`, `Write` and `RelLockOwner`, from the places of
+/// other operations; ours are the right ones.
 #[rustfmt::skip]
 const V4: &[(usize, &str)] = &[
     (3, "Access"), (4, "Close"), (5, "Commit"), (6, "Create"), (7, "DelegPurge"), (8, "DelegReturn"), (9, "GetAttr"),
     (10, "GetFH"), (11, "Link"), (12, "Lock"), (13, "Lockt"), (14, "Locku"), (15, "Lookup"), (16, "LookupRoot"),
     (17, "Nverify"), (18, "Open"), (19, "OpenAttr"), (20, "OpenConfirm"), (21, "OpenDgrd"), (22, "PutFH"),
     (25, "Read"), (26, "ReadDir"), (27, "ReadLink"), (28, "Remove"), (29, "Rename"), (30, "Renew"),
-    (31, "RestoreFH"), (32, "SaveFH"), (33, "SecInfo"), (34, "SetAttr"), (37, "Verify"), (38, "Write"),
-    (39, "RelLockOwner"),
+    (31, "RestoreFH"), (32, "SaveFH"), (33, "SecInfo"), (34, "SetAttr"), (35, "SetClientID"),
+    (36, "SetClientIDConfirm"), (37, "Verify"), (38, "Write"), (39, "RelLockOwner"),
 ];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Nfsd {
-        nfsd: File::new(options.paths.procfs.join("net/rpc/nfsd")),
+        nfsd: File::new(paths.procfs.join("net/rpc/nfsd")),
     })
 }
 
@@ -165,7 +166,8 @@ impl Collector for Nfsd {
                             }
                         }
                     }
-                    // Since Linux 6.7: how often an attribute had to be asked of a client that may write.
+                    // Since Linux 6.7: how often an attribute had to be asked of a client that may
+                    // write.
                     "wdeleg_getattr" => {
                         let [count] = line.first()?;
                         out.push(&REQUESTS, &["4", "WdelegGetattr"], count);
@@ -196,19 +198,19 @@ mod tests {
             format!("th 8 0\nproc4 2 1 9\nproc4ops 72{counts}\nwdeleg_getattr 16\n"),
         )
         .unwrap();
-        let (mut nfsd, mut samples, mut page) = (
-            Nfsd {
-                nfsd: File::new(path),
-            },
-            Samples::new(),
-            String::new(),
-        );
+        let mut nfsd = Nfsd {
+            nfsd: File::new(path),
+        };
+        let mut samples = Samples::new();
+        let mut page = String::new();
         nfsd.collect(&mut samples).unwrap();
         write_page(Format::Text, [&samples], &mut page);
         for line in [
             "node_nfsd_server_threads 8\n",
             "{proto=\"4\",method=\"Access\"} 503\n",
             "{proto=\"4\",method=\"Read\"} 525\n",
+            "{proto=\"4\",method=\"SetClientID\"} 535\n",
+            "{proto=\"4\",method=\"SetClientIDConfirm\"} 536\n",
             "{proto=\"4\",method=\"Write\"} 538\n",
             "{proto=\"4\",method=\"WdelegGetattr\"} 16\n",
         ] {

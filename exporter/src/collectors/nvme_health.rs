@@ -1,12 +1,12 @@
-//! Health of NVMe disks, as they tell it themselves.
+//! Health of NVMe disks, from their SMART log.
 //!
-//! Source: the SMART log (page 2) of each controller, asked over `/dev/nvme*`, which needs `CAP_SYS_ADMIN` and no other
-//! program. A controller in trouble may not answer, so this collector has a thread; the log changes slowly, and is read once
-//! a minute. The log counts 512,000-byte units, hours, minutes and kelvins; we publish bytes, seconds and degrees Celsius.
+//! Source: the SMART log (page 2) of each controller, asked over `/dev/nvme*`, which needs
+//! `CAP_SYS_ADMIN` and no other program. A controller in trouble may not answer, so this collector
+//! has a thread; the log changes slowly, and is read once a minute. The log counts 512,000-byte
+//! units, hours, minutes and kelvins; we publish bytes, seconds and degrees Celsius.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::paths::Paths;
 use crate::sysfs;
 use std::fs::File;
 use std::io;
@@ -28,7 +28,7 @@ const DEVICE: &[&str] = &["device"];
 const METRICS: &[Metric] = &[
     Metric::gauge(
         "takt_nvme_critical_warning",
-        "Bits: 1 little spare, 2 temperature, 4 unreliable, 8 read-only, 16 backup of volatile memory failed. 0 is well.",
+        "Bits: 1 little spare, 2 temperature, 4 unreliable, 8 read-only, 16 backup of volatile memory failed. 0 is healthy.",
         DEVICE,
     ),
     Metric::gauge(
@@ -43,12 +43,12 @@ const METRICS: &[Metric] = &[
     ),
     Metric::gauge(
         "takt_nvme_available_spare_threshold_ratio",
-        "Share of spare below which the disk warns.",
+        "Share of spare blocks below which the disk warns.",
         DEVICE,
     ),
     Metric::gauge(
         "takt_nvme_used_ratio",
-        "Share of the life that the maker expects which is used up; it may exceed 1.",
+        "Share of the disk's rated life that is used up; may exceed 1.",
         DEVICE,
     ),
     Metric::counter(
@@ -63,27 +63,27 @@ const METRICS: &[Metric] = &[
     ),
     Metric::counter(
         "takt_nvme_power_cycles_total",
-        "How often it was switched on.",
+        "Number of times the disk was switched on.",
         DEVICE,
     ),
     Metric::counter(
         "takt_nvme_power_on_seconds_total",
-        "Time that it was on.",
+        "Time powered on.",
         DEVICE,
     ),
     Metric::counter(
         "takt_nvme_unsafe_shutdowns_total",
-        "How often power went without notice.",
+        "Power losses without a shutdown.",
         DEVICE,
     ),
     Metric::counter(
         "takt_nvme_media_errors_total",
-        "Data that could not be read back or was wrong.",
+        "Errors of data that could not be read back or was wrong.",
         DEVICE,
     ),
     Metric::counter(
         "takt_nvme_warning_temperature_seconds_total",
-        "Time above the temperature at which it warns.",
+        "Time above the disk's warning temperature.",
         DEVICE,
     ),
 ];
@@ -91,9 +91,9 @@ const METRICS: &[Metric] = &[
 const EVERY: Duration = Duration::from_secs(60);
 const LOG_BYTES: usize = 512;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(NvmeHealth {
-        class: options.paths.sysfs.join("class/nvme"),
+        class: paths.sysfs.join("class/nvme"),
         last: None,
     })
 }
@@ -137,8 +137,7 @@ impl NvmeHealth {
             match File::open(&path).and_then(|disk| read_log(&disk)) {
                 Ok(log) => found.push((device, parse(&log))),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    failure =
-                        CollectError::Absent("the disks' health is told with CAP_SYS_ADMIN only");
+                    failure = CollectError::Absent("reading the disks' health needs CAP_SYS_ADMIN");
                 }
                 Err(source) => {
                     failure =
@@ -190,7 +189,8 @@ fn read_log(disk: &File) -> io::Result<[u8; LOG_BYTES]> {
         timeout_ms: 1000,
         ..Command::default()
     };
-    // SAFETY: the command points to a buffer of the length that it says, and both live on. The command changes nothing.
+    // SAFETY: the command points to a buffer of the length that it says, and both live on. The
+    // command changes nothing.
     match unsafe { libc::ioctl(disk.as_raw_fd(), ADMIN_COMMAND, &raw mut command) } {
         0 => Ok(log),
         status @ 1.. => Err(io::Error::other(format!(
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(size_of::<Command>(), 72);
         assert_eq!(std::mem::offset_of!(Command, address), 24);
         assert_eq!(std::mem::offset_of!(Command, words_10_15), 40);
-        // What is no NVMe disk refuses the command.
+        // A device that is no NVMe disk refuses the command.
         assert!(read_log(&File::open("/dev/null").unwrap()).is_err());
     }
 

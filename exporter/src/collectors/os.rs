@@ -1,10 +1,10 @@
-//! Which distribution the node runs, and until when it is supported.
+//! Distribution of the node, and the end of its support.
 //!
 //! Sources: `/etc/os-release`, or `/usr/lib/os-release` where there is none.
 
 use crate::collector::{CollectError, Collector};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use std::collections::HashMap;
@@ -44,8 +44,8 @@ const SUPPORT_END: Metric = Metric::gauge(
 );
 const METRICS: &[Metric] = &[INFO, VERSION, SUPPORT_END];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let rootfs = &options.paths.rootfs;
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
+    let rootfs = &paths.rootfs;
     Box::new(Os {
         files: ["etc/os-release", "usr/lib/os-release"].map(|path| File::new(rootfs.join(path))),
     })
@@ -94,7 +94,7 @@ impl Collector for Os {
     }
 }
 
-/// Assignments as a shell reads them (os-release(5)); what is none is passed over.
+/// Assignments as a shell reads them (os-release(5)); other lines are skipped.
 fn parse(text: &str) -> HashMap<&str, String> {
     let assignments = text
         .lines()
@@ -124,7 +124,8 @@ fn unquote(value: &str) -> String {
     unquoted
 }
 
-/// The number that the version begins with: 22.04 of `22.04`, 15.4 of `15.4.1`, none of a rolling release.
+/// The number that the version begins with: 22.04 of `22.04`, 15.4 of `15.4.1`, none of a rolling
+/// release.
 fn version(id: &str) -> Option<f64> {
     let is_whole = |part: &str| !part.is_empty() && part.bytes().all(|c| c.is_ascii_digit());
     let mut parts = id.split('.').map(|part| {

@@ -1,26 +1,26 @@
 //! PCI devices: which they are, and the width and speed of their links.
 //!
-//! Source: `/sys/bus/pci/devices`, links whose targets tell the bridge above each device. What a device does not tell
-//! is -1 or 0, as node_exporter has it. With `--collector.pcidevice.names` the names come from the distribution's
-//! `pci.ids`.
+//! Source: `/sys/bus/pci/devices`, links whose targets name the bridge above each device. Values
+//! that a device lacks is -1 or 0, as node_exporter has it. With `--collector.pcidevice.names` the
+//! names come from the distribution's `pci.ids`.
 
 mod ids;
 
 use self::ids::Names;
 use crate::collector::{CollectError, Collector};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::{Path, PathBuf};
 use takt_model::{Kind, Metric, Samples};
 
-/// What `pcidevice` leaves to choose.
+/// Flags of the collector `pcidevice`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct PcideviceOptions {
-    /// Name vendors, devices and classes too.
+    /// Add the names of vendors, devices and classes.
     #[arg(long = "collector.pcidevice.names")]
     pub names: bool,
-    /// Where the names are. Otherwise they are looked for where distributions put them.
+    /// File with the names (pci.ids). Default: where distributions put it.
     #[arg(long = "collector.pcidevice.idsfile", value_name = "PATH")]
     pub ids_file: Option<PathBuf>,
 }
@@ -69,7 +69,8 @@ const NUMA_NODE: Metric = Metric::gauge(
     "NUMA node number for the PCI device. -1 indicates unknown or not available.",
     &PLACE,
 );
-/// The files that are identifications, how many digits these have, and whether every device has them.
+/// The files that are identifications, how many digits these have, and whether every device has
+/// them.
 const IDENTIFICATIONS: [(&str, usize); 6] = [
     ("class", 6),
     ("vendor", 4),
@@ -100,10 +101,10 @@ numbers! {
     "sriov_vf_total_msix" 0.0 "sriov_vf_total_msix" "Total number of MSI-X vectors for Virtual Functions.",
 }
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let PcideviceOptions { names, ids_file } = &options.pcidevice;
+pub(crate) fn new(paths: &Paths, options: &PcideviceOptions) -> Box<dyn Collector> {
+    let PcideviceOptions { names, ids_file } = &options;
     Box::new(Pcidevice {
-        devices: options.paths.sysfs.join("bus/pci/devices"),
+        devices: paths.sysfs.join("bus/pci/devices"),
         names: names.then(|| Names::new(ids_file.as_deref())),
     })
 }

@@ -1,16 +1,16 @@
 //! Power supplies and batteries.
 //!
-//! Source: `/sys/class/power_supply`, in millionths of volts, amperes and watts and in tenths of degrees.
+//! Source: `/sys/class/power_supply`, in millionths of volts, amperes and watts and in tenths of
+//! degrees.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
 
-/// What `powersupplyclass` leaves to choose.
+/// Flags of the collector `powersupplyclass`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct PowersupplyOptions {
@@ -123,10 +123,10 @@ numbers! {
     "temp_min" 10.0 "temp_min_celsius",
 }
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &PowersupplyOptions) -> Box<dyn Collector> {
     Box::new(Powersupplyclass {
-        class: options.paths.sysfs.join("class/power_supply"),
-        filter: Filter::excluding(options.powersupplyclass.ignored_supplies.clone()),
+        class: paths.sysfs.join("class/power_supply"),
+        filter: Filter::excluding(options.ignored_supplies.clone()),
     })
 }
 

@@ -1,11 +1,12 @@
 //! Pressure stall information: for how long tasks waited for CPU, memory or I/O that others had.
 //!
-//! Source: `/proc/pressure/*`, since Linux 4.20 where `psi=0` does not turn it off. The kernel counts microseconds; we
-//! publish seconds. "Waiting" is the time in which some task waited, "stalled" that in which none could go on.
+//! Source: `/proc/pressure/*`, since Linux 4.20 where `psi=0` does not turn it off. The kernel
+//! counts microseconds; we publish seconds. "Waiting" is the time in which some task waited,
+//! "stalled" that in which none could go on.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Pressure {
@@ -57,7 +58,8 @@ const METRICS: &[Metric] = &[
     IRQ_STALLED,
 ];
 
-/// All tasks of a node cannot wait for its CPUs at once, and of interrupts the kernel tells only the stalls.
+/// All tasks of a node cannot wait for its CPUs at once, and of interrupts the kernel reports only
+/// the stalls.
 const RESOURCES: [Resource; 4] = [
     Resource {
         file: "cpu",
@@ -83,8 +85,8 @@ const RESOURCES: [Resource; 4] = [
 /// Only where the kernel accounts for the time of interrupts.
 const IRQ: &str = "irq";
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let pressure = options.paths.procfs.join("pressure");
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
+    let pressure = paths.procfs.join("pressure");
     Box::new(Pressure {
         resources: RESOURCES.map(|resource| File::new(pressure.join(resource.file))),
     })

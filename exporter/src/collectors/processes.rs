@@ -1,9 +1,10 @@
 //! How many processes and threads there are, by state, and how many there may be.
 //!
-//! Source: `/proc/*/stat` and `/proc/*/task/*/stat`. A node has thousands, so this collector has a thread.
+//! Source: `/proc/*/stat` and `/proc/*/task/*/stat`. A node has thousands, so this collector has a
+//! thread.
 
 use crate::collector::{CollectError, Collector};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,9 +45,9 @@ const METRICS: &[Metric] = &[
     MAX_PROCESSES,
 ];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Processes {
-        procfs: options.paths.procfs.clone(),
+        procfs: paths.procfs.clone(),
     })
 }
 
@@ -66,7 +67,8 @@ impl Collector for Processes {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let pids = sysfs::numbered(&self.procfs, "")
             .map_err(|source| CollectError::read(&self.procfs, source))?;
-        let (mut processes, mut threads) = (Counts::default(), Counts::default());
+        let mut processes = Counts::default();
+        let mut threads = Counts::default();
         let mut allocated = 0.0;
         for (pid, _) in pids {
             let directory = self.procfs.join(&pid);
@@ -77,11 +79,12 @@ impl Collector for Processes {
             processes.add(&state);
             allocated += count;
             for (thread, _) in sysfs::numbered(&directory.join("task"), "").unwrap_or_default() {
-                match thread == pid {
-                    true => threads.add(&state),
-                    false => read(&directory.join("task").join(thread))
+                if thread == pid {
+                    threads.add(&state)
+                } else {
+                    read(&directory.join("task").join(thread))
                         .iter()
-                        .for_each(|(state, _)| threads.add(state)),
+                        .for_each(|(state, _)| threads.add(state))
                 }
             }
         }
@@ -123,7 +126,8 @@ fn read(directory: &Path) -> Option<(String, f64)> {
     parse(&text).map(|(state, threads)| (state.to_owned(), threads))
 }
 
-/// `26231 (vim) R 5392 …`: the name may hold anything, so what follows begins behind the last parenthesis.
+/// `26231 (vim) R 5392 …`: the name may hold anything, so what follows begins behind the last
+/// parenthesis.
 fn parse(text: &str) -> Option<(&str, f64)> {
     const THREADS_BEHIND_STATE: usize = 16;
     let mut words = text.rsplit_once(") ")?.1.split_ascii_whitespace();

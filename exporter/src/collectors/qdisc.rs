@@ -2,21 +2,19 @@
 //!
 //! Source: netlink. A queue within another is left out: its packets are counted by the outer one.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
 use crate::filter::{Filter, Pattern};
 use crate::netlink::{self, LinkNames};
-use crate::options::Options;
 use rustix::io::Errno;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use takt_model::{Metric, Samples};
 
-/// What `qdisc` leaves to choose.
+/// Flags of the collector `qdisc`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct QdiscOptions {
-    /// Network links to tell of.
+    /// Network links to include.
     #[arg(
         id = "qdisc-include",
         long = "collector.qdisc.device-include",
@@ -92,7 +90,8 @@ struct Queue {
 }
 
 const GET_QDISC: u16 = 38;
-/// `struct tcmsg`: family, the link's number at 4, the queue's at 8, the outer one's at 12, information.
+/// `struct tcmsg`: family, the link's number at 4, the queue's at 8, the outer one's at 12,
+/// information.
 const HEAD_BYTES: usize = 20;
 const KIND: u16 = 1;
 const STATS: u16 = 3;
@@ -100,12 +99,12 @@ const STATS2: u16 = 7;
 const BASIC: u16 = 1;
 const QUEUE_STATS: u16 = 3;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(options: &QdiscOptions) -> Box<dyn Collector> {
     let QdiscOptions {
         device_include,
         device_exclude,
         fixtures,
-    } = options.qdisc.clone();
+    } = options.clone();
     let filter = Filter::new(device_include, device_exclude);
     Box::new(Qdisc { filter, fixtures })
 }
@@ -161,7 +160,8 @@ fn recorded(file: &Path) -> Result<Vec<Queue>, CollectError> {
 }
 
 fn asked() -> Result<Vec<Queue>, Errno> {
-    let (names, mut queues) = (LinkNames::new()?, Vec::new());
+    let names = LinkNames::new()?;
+    let mut queues = Vec::new();
     netlink::list(None, GET_QDISC, &[0; HEAD_BYTES], |message| {
         if let Some((link, mut queue)) = parse(message)
             && let Some(name) = names.of(link)

@@ -1,24 +1,24 @@
 //! Energy that the CPU's packages and their parts have drawn.
 //!
-//! Source: `/sys/class/powercap/*/energy_uj`, which begins again at 0 behind `max_energy_range_uj`: for a busy server every few
-//! minutes. So this collector has a thread, which reads often enough to see every such turn, and what it publishes never
-//! turns. The files are root's alone since they tell what other programs compute; a zone that cannot be read is left out, and
-//! harms no other.
+//! Source: `/sys/class/powercap/*/energy_uj`, which begins again at 0 behind `max_energy_range_uj`:
+//! for a busy server every few minutes. So this collector has a thread, which reads often enough to
+//! see every such turn, and what it publishes never turns. Only root may read the files, because
+//! they reveal what other programs compute; a zone that cannot be read is left out, and harms no
+//! other.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
 
-/// What `rapl` leaves to choose.
+/// Flags of the collector `rapl`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct RaplOptions {
-    /// Name the zone in a label of one metric, not in the name of a metric of its own.
+    /// Put the zone into a label of one metric instead of into the metric's name.
     #[arg(long = "collector.rapl.enable-zone-label")]
     pub enable_zone_label: bool,
 }
@@ -26,21 +26,22 @@ pub struct RaplOptions {
 struct Rapl {
     class: PathBuf,
     has_zone_label: bool,
-    turns: HashMap<String, Turns>,
+    turns: HashMap<String, WrappingCounter>,
 }
 
 const LABELS: &[&str] = &["index", "path"];
-/// The zone's name is the kernel's, so its metric's is made at run time; this is how they are declared.
+/// The zone's name is the kernel's, so its metric's is made at run time; this is how they are
+/// declared.
 const JOULES: Metric = Metric::counter(
     "node_rapl_joules_total",
     "Current RAPL value in joules",
     &["index", "path", "rapl_zone"],
 );
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &RaplOptions) -> Box<dyn Collector> {
     Box::new(Rapl {
-        class: options.paths.sysfs.join("class/powercap"),
-        has_zone_label: options.rapl.enable_zone_label,
+        class: paths.sysfs.join("class/powercap"),
+        has_zone_label: options.enable_zone_label,
         turns: HashMap::new(),
     })
 }
@@ -61,7 +62,9 @@ impl Collector for Rapl {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let directories = sysfs::names(&self.class, "")
             .map_err(|source| CollectError::read(&self.class, source).or_absent("no powercap"))?;
-        let (mut names, mut denied, mut read) = (HashMap::new(), None, 0);
+        let mut names = HashMap::new();
+        let mut denied = None;
+        let mut read = 0;
         for directory in directories {
             let path = self.class.join(&directory);
             let Some(name) = sysfs::text(&path.join("name")) else {
@@ -85,14 +88,14 @@ impl Collector for Rapl {
                 .total(energy, range) as f64
                 / 1e6;
             read += 1;
-            let (index, path) = (index.to_string(), path.to_string_lossy());
-            match self.has_zone_label {
-                true => out.push(&JOULES, &[index.as_str(), &path, &zone], joules),
-                false => {
-                    let labels = [(LABELS[0], index.as_str()), (LABELS[1], &*path)];
-                    let help = format!("Current RAPL {zone} value in joules");
-                    out.push_foreign(&metric_name(&zone), JOULES.kind, &help, &labels, joules);
-                }
+            let index = index.to_string();
+            let path = path.to_string_lossy();
+            if self.has_zone_label {
+                out.push(&JOULES, &[index.as_str(), &path, &zone], joules)
+            } else {
+                let labels = [(LABELS[0], index.as_str()), (LABELS[1], &*path)];
+                let help = format!("Current RAPL {zone} value in joules");
+                out.push_foreign(&metric_name(&zone), JOULES.kind, &help, &labels, joules);
             }
         }
         match denied {
@@ -106,7 +109,8 @@ impl Collector for Rapl {
     }
 }
 
-/// A zone's name and number: `package-0` is number 0 of `package`; names that repeat without a number are counted.
+/// A zone's name and number: `package-0` is number 0 of `package`; names that repeat without a
+/// number are counted.
 fn zone(name: &str, names: &mut HashMap<String, u64>) -> (String, u64) {
     let (zone, index) = match name
         .split_once('-')
@@ -132,17 +136,18 @@ fn metric_name(zone: &str) -> String {
 
 /// A counter that begins again at zero behind its range.
 #[derive(Debug, Default)]
-struct Turns {
+struct WrappingCounter {
     last: Option<u64>,
     total: u64,
 }
 
-impl Turns {
+impl WrappingCounter {
     fn total(&mut self, now: u64, range: Option<u64>) -> u64 {
         self.total = match self.last {
             None => now,
             Some(last) if now >= last => self.total + (now - last),
-            // A smaller reading means the counter went once through its range. Without one there is no telling how far.
+            // A smaller reading means the counter went once through its range. Without a known
+            // range the amount is unknown.
             Some(last) => match range.filter(|range| *range >= last) {
                 Some(range) => self.total + (range - last) + now + 1,
                 None => self.total + now,
@@ -156,6 +161,7 @@ impl Turns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collector::defaults;
     use proptest::prelude::*;
 
     #[test]
@@ -187,9 +193,11 @@ mod tests {
                 energy => std::fs::write(directory.join("energy_uj"), energy).unwrap(),
             }
         }
-        let mut options = Options::default();
-        options.paths.sysfs = sysfs.path().to_owned();
-        let mut rapl = new(&options);
+        let paths = Paths {
+            sysfs: sysfs.path().to_owned(),
+            ..defaults()
+        };
+        let mut rapl = new(&paths, &defaults());
         let mut read = || {
             let mut samples = Samples::new();
             rapl.collect(&mut samples).unwrap();
@@ -218,14 +226,15 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn what_is_published_rises_by_what_was_drawn(steps in prop::collection::vec(0_u64..=1000, 1..50)) {
-            let (mut turns, mut drawn) = (Turns::default(), 0);
-            turns.total(0, Some(1000));
-            for step in steps {
-                drawn += step;
-                prop_assert_eq!(turns.total(drawn % 1001, Some(1000)), drawn);
+            #[test]
+            fn what_is_published_rises_by_what_was_drawn(steps in prop::collection::vec(0_u64..=1000, 1..50)) {
+                let mut turns = WrappingCounter::default();
+    let mut drawn = 0;
+                turns.total(0, Some(1000));
+                for step in steps {
+                    drawn += step;
+                    prop_assert_eq!(turns.total(drawn % 1001, Some(1000)), drawn);
+                }
             }
         }
-    }
 }

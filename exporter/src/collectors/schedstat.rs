@@ -4,7 +4,7 @@
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Schedstat {
@@ -27,9 +27,9 @@ const TIMESLICES: Metric = Metric::counter(
     &["cpu"],
 );
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Schedstat {
-        schedstat: File::new(options.paths.procfs.join("schedstat")),
+        schedstat: File::new(paths.procfs.join("schedstat")),
     })
 }
 
@@ -60,7 +60,8 @@ impl Collector for Schedstat {
     }
 }
 
-/// `cpu0` and nine numbers, of which the last three are told. Lines of scheduling domains come between.
+/// `cpu0` and nine numbers, of which the last three are published. Lines of scheduling domains come
+/// between.
 fn parse(text: &str) -> impl Iterator<Item = Result<(&str, [u64; 3]), ParseError>> {
     let cpus = text
         .lines()

@@ -3,7 +3,7 @@
 //! Sources: `/sys/fs/selinux`, which is mounted only where it is on, and `/etc/selinux/config`.
 
 use crate::collector::{CollectError, Collector};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
@@ -74,10 +74,10 @@ const METRICS: &[Metric] = &[
     CACHE[5].1,
 ];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Selinux {
-        selinuxfs: options.paths.sysfs.join("fs/selinux"),
-        config: options.paths.rootfs.join("etc/selinux/config"),
+        selinuxfs: paths.sysfs.join("fs/selinux"),
+        config: paths.rootfs.join("etc/selinux/config"),
     })
 }
 

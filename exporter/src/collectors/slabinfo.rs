@@ -5,21 +5,21 @@
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
-/// What `slabinfo` leaves to choose.
+/// Flags of the collector `slabinfo`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct SlabinfoOptions {
-    /// Slabs to tell of.
+    /// Slabs to include.
     #[arg(
         long = "collector.slabinfo.slabs-include",
         value_name = "REGEXP",
         default_value = ".*"
     )]
     pub slabs_include: Pattern,
-    /// Slabs to leave out of those.
+    /// Slabs to leave out of these.
     #[arg(
         long = "collector.slabinfo.slabs-exclude",
         value_name = "REGEXP",
@@ -64,13 +64,13 @@ const METRICS: &[Metric] = &[
     ),
 ];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &SlabinfoOptions) -> Box<dyn Collector> {
     let SlabinfoOptions {
         slabs_include,
         slabs_exclude,
-    } = options.slabinfo.clone();
+    } = options.clone();
     Box::new(Slabinfo {
-        slabinfo: File::new(options.paths.procfs.join("slabinfo")),
+        slabinfo: File::new(paths.procfs.join("slabinfo")),
         include: Filter::including(slabs_include),
         exclude: Filter::excluding(slabs_exclude),
     })

@@ -1,11 +1,11 @@
 //! Sockets by protocol and state.
 //!
-//! Sources: `/proc/net/sockstat` and `/proc/net/sockstat6`. `mem` counts pages of the kernel's size, so it is published
-//! in bytes too; `memory` is in bytes already.
+//! Sources: `/proc/net/sockstat` and `/proc/net/sockstat6`. `mem` counts pages of the kernel's
+//! size, so it is published in bytes too; `memory` is in bytes already.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Family, Kind, Metric, Samples};
 
 struct Sockstat {
@@ -17,14 +17,36 @@ struct Sockstat {
 /// `TCP_inuse`, `sockets_used` and the like: the kernel names the protocols.
 const FIELDS: Family = Family {
     prefix: "node_sockstat_",
-    help: "Number of sockets: {}.",
+    help: "Number of {} sockets.",
     kind: Kind::Gauge,
     labels: &[],
 };
+const USED: Metric = Metric::gauge(
+    "node_sockstat_sockets_used",
+    "Number of IPv4 sockets in use.",
+    &[],
+);
+
+macro_rules! families {
+    ($($protocol:literal)*) => {
+        /// A family for each protocol: node_exporter's help texts name protocol and state apart.
+        const BY_PROTOCOL: &[(&str, Family)] = &[$((
+            $protocol,
+            Family {
+                prefix: concat!("node_sockstat_", $protocol, "_"),
+                help: concat!("Number of ", $protocol, " sockets in state {}."),
+                ..FIELDS
+            },
+        )),*];
+    };
+}
+
+families! { "FRAG" "FRAG6" "RAW" "RAW6" "TCP" "TCP6" "UDP" "UDP6" "UDPLITE" "UDPLITE6" }
+
 const STATES: [&str; 6] = ["inuse", "orphan", "tw", "alloc", "mem", "memory"];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let net = options.paths.procfs.join("net");
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
+    let net = paths.procfs.join("net");
     Box::new(Sockstat {
         files: ["sockstat", "sockstat6"].map(|name| File::new(net.join(name))),
         page_bytes: rustix::param::page_size() as f64,
@@ -38,7 +60,7 @@ impl Collector for Sockstat {
     }
 
     fn metrics(&self) -> &'static [Metric] {
-        &[]
+        &[USED]
     }
 
     fn families(&self) -> &'static [Family] {
@@ -56,8 +78,19 @@ impl Collector for Sockstat {
                     let (protocol, state, value) = entry?;
                     let mut push = |suffix, value| {
                         self.field.clear();
-                        self.field.extend([protocol, "_", state, suffix]);
-                        out.push_field::<&str>(&FIELDS, &self.field, &[], value);
+                        match BY_PROTOCOL.iter().find(|(known, _)| *known == protocol) {
+                            Some((_, family)) => {
+                                self.field.extend([state, suffix]);
+                                out.push_field::<&str>(family, &self.field, &[], value);
+                            }
+                            None if protocol == "sockets" => {
+                                out.push::<&str>(&USED, &[], value);
+                            }
+                            None => {
+                                self.field.extend([protocol, "_", state, suffix]);
+                                out.push_field::<&str>(&FIELDS, &self.field, &[], value);
+                            }
+                        }
                     };
                     push("", value);
                     if state == "mem" {
@@ -92,10 +125,8 @@ fn parse(text: &str) -> impl Iterator<Item = Result<(&str, &str, f64), ParseErro
             .is_empty()
             .then_some(Err(error("a protocol and a colon")));
         let pairs = std::iter::from_fn(move || {
-            let (state, value) = (
-                words.next()?,
-                words.next().and_then(|value| value.parse::<u64>().ok()),
-            );
+            let state = words.next()?;
+            let value = words.next().and_then(|value| value.parse::<u64>().ok());
             Some(
                 value
                     .map(|value| (protocol, state, value as f64))

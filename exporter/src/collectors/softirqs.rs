@@ -4,7 +4,7 @@
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Softirqs {
@@ -17,9 +17,9 @@ const FUNCTIONS: Metric = Metric::counter(
     &["cpu", "type"],
 );
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Softirqs {
-        softirqs: File::new(options.paths.procfs.join("softirqs")),
+        softirqs: File::new(paths.procfs.join("softirqs")),
     })
 }
 

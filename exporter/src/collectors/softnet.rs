@@ -1,12 +1,11 @@
 //! Packets as the CPUs took them from the network cards' queues.
 //!
-//! Source: `/proc/net/softnet_stat`: a line for each CPU that is online, of hexadecimal numbers. Old kernels have fewer
-//! of them.
+//! Source: `/proc/net/softnet_stat`: a line for each CPU that is online, of hexadecimal numbers.
+//! Old kernels have fewer of them.
 
-use crate::collector::{CollectError, Collector, ParseError};
-use crate::collectors::MAX_DEVICES;
+use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Softnet {
@@ -59,9 +58,9 @@ const CPU_COLUMN: usize = 12;
 /// The columns of the oldest kernel that there may be.
 const FEWEST_COLUMNS: usize = 9;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Softnet {
-        softnet_stat: File::new(options.paths.procfs.join("net/softnet_stat")),
+        softnet_stat: File::new(paths.procfs.join("net/softnet_stat")),
     })
 }
 

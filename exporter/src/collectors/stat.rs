@@ -1,13 +1,14 @@
-//! What the kernel has done since it started: interrupts, context switches, forks; and how many tasks run or wait.
+//! What the kernel has done since it started: interrupts, context switches, forks; and how many
+//! tasks run or wait.
 //!
 //! Source: `/proc/stat`. Its CPU lines are the collector `cpu`'s.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
-/// What `stat` leaves to choose.
+/// Flags of the collector `stat`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct StatOptions {
@@ -68,10 +69,10 @@ const VECTORS: [&str; 10] = [
     "rcu",
 ];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &StatOptions) -> Box<dyn Collector> {
     Box::new(Stat {
-        stat: File::new(options.paths.procfs.join("stat")),
-        softirq: options.stat.softirq,
+        stat: File::new(paths.procfs.join("stat")),
+        softirq: options.softirq,
     })
 }
 

@@ -1,41 +1,44 @@
-//! Processes that hang in the kernel, and those that have ended and that nobody has fetched.
+//! Processes that hang in the kernel, and zombies.
 //!
-//! Source: `/proc/*/stat`, and `status` of the few that sleep where no signal reaches them (state D). A process that waits
-//! for much I/O is seen in that state again and again; one that hangs has not run once in between, which its context
-//! switches tell: the kernel's own detector of hung tasks judges alike. Of each process the first thread is looked at: of
-//! all others the kernel log tells (the event `hung_task`).
+//! Source: `/proc/*/stat`, and `status` of the few that sleep where no signal reaches them (state
+//! D). A process that waits for much I/O is seen in that state again and again; one that hangs has
+//! not run once in between, which its context switches show; the kernel's own detector of hung
+//! tasks judges alike. Only the first thread of a process is looked at; the kernel log reports the
+//! others (the event `hung_task`).
 
 use crate::collector::{CollectError, Collector};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use takt_model::{Metric, Samples};
 
-/// A node has thousands of processes, and what hangs does so for minutes: they are looked through seldom.
+/// A node has thousands of processes, and what hangs does so for minutes: they are looked through
+/// seldom.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
 
-/// The kernel's own threads (`PF_KTHREAD`). Some of other people's drivers sleep like that for good.
+/// The kernel's own threads (`PF_KTHREAD`). Some of other people's drivers sleep like that for
+/// good.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// What the GPU driver's own programs and threads are called.
+/// Prefix of the names of the GPU driver's programs and threads.
 const DRIVER: &str = "nvidia";
 
 const TASK: Metric = Metric::gauge(
     "takt_stuck_task_seconds",
-    "How long the process has hung that hangs in the kernel for longest, without having run once; 0 where none does. The \
-        kernel's own threads are left out.",
+    "Longest time that a process has hung in the kernel without running once; 0 if no process hangs. Kernel threads are \
+        left out.",
     &[],
 );
 const DRIVER_TASK: Metric = Metric::gauge(
     "takt_stuck_driver_task_seconds",
-    "The same of the GPU driver's programs and threads (nvidia…).",
+    "Longest time that a program or thread of the GPU driver (nvidia…) has hung in the kernel.",
     &[],
 );
 const ZOMBIES: Metric = Metric::gauge(
     "takt_zombie_processes",
-    "Processes that have ended and that their parent has not fetched.",
+    "Processes that ended and whose parent has not collected their exit status.",
     &[],
 );
 const METRICS: &[Metric] = &[TASK, DRIVER_TASK, ZOMBIES];
@@ -61,8 +64,8 @@ struct Sleep {
     is_kernel_thread: bool,
 }
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Stuck::new(options.paths.procfs.clone()))
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
+    Box::new(Stuck::new(paths.procfs.clone()))
 }
 
 impl Collector for Stuck {
@@ -174,7 +177,8 @@ struct Process<'t> {
 }
 
 impl<'t> Process<'t> {
-    /// `26231 (vim) R 5392 …`: the name may hold anything, so what follows begins behind the last parenthesis.
+    /// `26231 (vim) R 5392 …`: the name may hold anything, so what follows begins behind the last
+    /// parenthesis.
     fn parse(text: &'t str) -> Option<Self> {
         let (before, after) = text.rsplit_once(") ")?;
         let (pid, name) = before.split_once(" (")?;
@@ -228,7 +232,8 @@ mod tests {
         );
     }
 
-    /// A process of a made-up node: number, name, state, flags, and how often it was switched away from.
+    /// A process of a made-up node: number, name, state, flags, and how often it was switched away
+    /// from.
     fn process(procfs: &Path, pid: u32, name: &str, state: &str, flags: u64, switches: u64) {
         let directory = procfs.join(pid.to_string());
         std::fs::create_dir_all(&directory).unwrap();

@@ -4,7 +4,7 @@
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct Swap {
@@ -16,9 +16,9 @@ const SIZE: Metric = Metric::gauge("node_swap_size_bytes", "Swap device size in 
 const USED: Metric = Metric::gauge("node_swap_used_bytes", "Swap device used in bytes.", DEVICE);
 const PRIORITY: Metric = Metric::gauge("node_swap_priority", "Swap device priority.", DEVICE);
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Swap {
-        swaps: File::new(options.paths.procfs.join("swaps")),
+        swaps: File::new(paths.procfs.join("swaps")),
     })
 }
 

@@ -1,15 +1,16 @@
 //! Settings of the kernel that the administrator names.
 //!
-//! Source: `/proc/sys`. `--collector.sysctl.include` takes the dotted name of a setting with numbers, and, behind a
-//! colon, names for them where there are several: `net.ipv4.tcp_rmem:min,default,max`.
+//! Source: `/proc/sys`. `--collector.sysctl.include` takes the dotted name of a setting with
+//! numbers, and, behind a colon, names for them where there are several:
+//! `net.ipv4.tcp_rmem:min,default,max`.
 
 use crate::collector::{CollectError, Collector};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::{Path, PathBuf};
 use takt_model::{Family, Kind, Metric, Samples};
 
-/// What `sysctl` leaves to choose.
+/// Flags of the collector `sysctl`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct SysctlOptions {
@@ -37,7 +38,8 @@ const INFO: Metric = Metric::gauge(
     "sysctl info",
     &["name", "value", "index"],
 );
-/// Whose help text is made here, as it names the setting with its dots.
+/// Family of settings. The help text is made per setting, because it has the setting's name with
+/// dots.
 const VALUES: Family = Family {
     prefix: "node_sysctl_",
     help: "sysctl {}",
@@ -45,12 +47,12 @@ const VALUES: Family = Family {
     labels: &[],
 };
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &SysctlOptions) -> Box<dyn Collector> {
     let settings = |flags: &[String]| flags.iter().map(|flag| Setting::new(flag)).collect();
     Box::new(Sysctl {
-        directory: options.paths.procfs.join("sys"),
-        numbers: settings(&options.sysctl.include),
-        texts: settings(&options.sysctl.include_info),
+        directory: paths.procfs.join("sys"),
+        numbers: settings(&options.include),
+        texts: settings(&options.include_info),
     })
 }
 
@@ -177,7 +179,8 @@ mod tests {
     use takt_model::exposition::{Format, write_page};
 
     fn lines(flag: &str, words: &str) -> Result<Vec<String>, &'static str> {
-        let (mut samples, mut page) = (Samples::new(), String::new());
+        let mut samples = Samples::new();
+        let mut page = String::new();
         let words: Vec<_> = words.split(' ').map(str::to_owned).collect();
         Setting::new(flag).push_numbers(&words, &mut samples)?;
         write_page(Format::Text, [&samples], &mut page);

@@ -1,7 +1,7 @@
 //! systemd's units: their states, and what services, sockets and timers do.
 //!
-//! Source: systemd's manager, asked over D-Bus. It may be busy, so this collector has a thread; an answer that does not
-//! come within two seconds is a failure.
+//! Source: systemd's manager, asked over D-Bus. It may be busy, so this collector has a thread; an
+//! answer that does not come within two seconds is a failure.
 
 mod units;
 
@@ -9,15 +9,14 @@ use self::units::{Manager, Unit};
 use crate::collector::{CollectError, Collector};
 use crate::dbus::{Connection, DbusError};
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
 use std::collections::BTreeMap;
 use takt_model::{Metric, Samples};
 
-/// What `systemd` leaves to choose.
+/// Flags of the collector `systemd`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct SystemdOptions {
-    /// Units to tell of; the whole name must match.
+    /// Units to include; the whole name must match
     #[arg(
         long = "collector.systemd.unit-include",
         alias = "collector.systemd.unit-whitelist",
@@ -26,7 +25,7 @@ pub struct SystemdOptions {
         value_parser = whole
     )]
     pub unit_include: Pattern,
-    /// Units to leave out of those; the whole name must match.
+    /// Units to leave out of these; the whole name must match.
     #[arg(
         long = "collector.systemd.unit-exclude",
         alias = "collector.systemd.unit-blacklist",
@@ -35,13 +34,13 @@ pub struct SystemdOptions {
         value_parser = whole
     )]
     pub unit_exclude: Pattern,
-    /// Give the number of tasks of each service.
+    /// Export the number of tasks of each service.
     #[arg(long = "collector.systemd.enable-task-metrics")]
     pub enable_tasks: bool,
-    /// Give how often each service was started anew.
+    /// Export the number of restarts of each service.
     #[arg(long = "collector.systemd.enable-restarts-metrics")]
     pub enable_restarts: bool,
-    /// Give when each unit was started.
+    /// Export the start time of each unit.
     #[arg(long = "collector.systemd.enable-start-time-metrics")]
     pub enable_start_times: bool,
 }
@@ -142,8 +141,8 @@ const STATES: [&str; 5] = ["active", "activating", "deactivating", "inactive", "
 const MICROSECONDS: f64 = 1e6;
 const MAX_UNITS: usize = 10_000;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let options = options.systemd.clone();
+pub(crate) fn new(options: &SystemdOptions) -> Box<dyn Collector> {
+    let options = options.clone();
     Box::new(Systemd {
         include: Filter::including(options.unit_include.clone()),
         exclude: Filter::excluding(options.unit_exclude.clone()),
@@ -168,7 +167,7 @@ impl Collector for Systemd {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let result = self.ask(out);
         if result.is_err() {
-            // What is still to come on it would be taken for the answer to another question.
+            // A late answer on this connection would be taken for the answer to the next question.
             self.connection = None;
         }
         result.map_err(|source| CollectError::Dbus {
@@ -212,7 +211,7 @@ impl Systemd {
     }
 }
 
-/// What a unit does not tell is left out.
+/// Properties that a unit lacks are left out.
 fn push_unit(unit: &Unit, manager: &mut Manager<'_>, options: &SystemdOptions, out: &mut Samples) {
     let name = &unit.name;
     let kind = unit.kind();

@@ -2,16 +2,15 @@
 //!
 //! Source: `/sys/class/scsi_tape/st*/stats`. The kernel counts nanoseconds; we publish seconds.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::collectors::table::{Row, metrics_of, push_files};
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
+use crate::table::{Row, metrics_of, push_files};
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
 
-/// What `tapestats` leaves to choose.
+/// Flags of the collector `tapestats`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct TapestatsOptions {
@@ -47,10 +46,10 @@ const FILES: &[Row] = &[
 ];
 const METRICS: &[Metric] = metrics_of!([], FILES);
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &TapestatsOptions) -> Box<dyn Collector> {
     Box::new(Tapestats {
-        class: options.paths.sysfs.join("class/scsi_tape"),
-        filter: Filter::excluding(options.tapestats.ignored_devices.clone()),
+        class: paths.sysfs.join("class/scsi_tape"),
+        filter: Filter::excluding(options.ignored_devices.clone()),
     })
 }
 

@@ -1,10 +1,11 @@
 //! TCP connections by state, and the bytes that wait in them.
 //!
-//! Source: netlink's socket diagnosis. `/proc/net/tcp` would cost ten times as much where there are many.
+//! Source: netlink's socket diagnosis. `/proc/net/tcp` would cost ten times as much where there are
+//! many.
 
 use crate::collector::{CollectError, Collector};
 use crate::netlink;
-use crate::options::Options;
+use crate::paths::Paths;
 use rustix::net::{AddressFamily, netlink as protocols};
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
@@ -38,7 +39,8 @@ const RECEIVED: usize = 11;
 const TO_SEND: usize = 12;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-/// Of `struct inet_diag_req_v2`: family, protocol, …, the wanted states, and the socket, which is left open.
+/// Of `struct inet_diag_req_v2`: family, protocol, …, the wanted states, and the socket, which is
+/// left open.
 const REQUEST_BYTES: usize = 56;
 const ALL_STATES: u32 = 0xfff;
 const TCP: u8 = 6;
@@ -47,9 +49,9 @@ const STATE: usize = 1;
 const RECEIVE_QUEUE: usize = 56;
 const SEND_QUEUE: usize = 60;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Tcpstat {
-        tcp6: options.paths.procfs.join("net/tcp6"),
+        tcp6: paths.procfs.join("net/tcp6"),
     })
 }
 

@@ -1,12 +1,14 @@
-//! What other programs of the node have to say: metrics in files, as text 0.0.4.
+//! Metrics that other programs of the node write into files, in Prometheus' text format.
 //!
-//! Source: `*.prom` in the directories of `--collector.textfile.directory`. A file that cannot be read, is not as it
-//! should be, has time stamps, or claims a metric that is somebody else's, is left out as a whole and reported; the
-//! others stay. The directory may be on a mount that hangs, so this collector has a thread.
+//! Source: `*.prom` in the directories of `--collector.textfile.directory`. A file is left out as a
+//! whole, and reported, if it cannot be read, is malformed, has timestamps or a metric of another
+//! collector; the other files stay. Only regular files are read; opening a FIFO or a device does
+//! not block. Symbolic links are followed, as in node_exporter, so nothing that a file contains is
+//! ever logged: the link may lead anywhere. The directory may be on a mount that hangs, so this
+//! collector has a thread.
 
 use crate::collector::{CollectError, Collector};
-use crate::collectors::COLLECTORS;
-use crate::options::Options;
+use rustix::fs::{Mode, OFlags, open};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -16,7 +18,7 @@ use std::time::UNIX_EPOCH;
 use takt_model::exposition::{Fact, Format, Line, MetricType, Page, ReadError};
 use takt_model::{Kind, Labels, METRIC_NAME, Metric, Samples};
 
-/// What `textfile` leaves to choose.
+/// Flags of the collector `textfile`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct TextfileOptions {
@@ -32,8 +34,8 @@ pub struct TextfileOptions {
 struct Textfile {
     directories: Vec<PathBuf>,
     names: Names,
-    /// What was wrong with a file the last time, so that it is logged once.
-    complaints: HashMap<PathBuf, String>,
+    /// Errors of the last reading by file: the same error is logged once.
+    errors: HashMap<PathBuf, String>,
 }
 
 const SCRAPE_ERROR: Metric = Metric::gauge(
@@ -48,15 +50,19 @@ const MTIME: Metric = Metric::gauge(
 );
 const METRICS: &[Metric] = &[SCRAPE_ERROR, MTIME];
 
-/// No file of a sane script is larger.
+/// Largest file that is read.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 const MAX_SERIES: usize = 16_384;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+/// `others` are the collectors whose metrics no file may claim.
+pub(crate) fn new(
+    options: &TextfileOptions,
+    others: impl Iterator<Item = Box<dyn Collector>>,
+) -> Box<dyn Collector> {
     Box::new(Textfile {
-        directories: options.textfile.directory.clone(),
-        names: Names::of_collectors(options),
-        complaints: HashMap::new(),
+        directories: options.directory.clone(),
+        names: Names::of_collectors(others),
+        errors: HashMap::new(),
     })
 }
 
@@ -74,54 +80,66 @@ impl Collector for Textfile {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let (mut is_wrong, mut mtimes, mut seen, mut complaints) =
-            (false, Vec::new(), HashSet::new(), HashMap::new());
-        for directory in &self
-            .directories
-            .iter()
-            .flat_map(|pattern| expand(pattern))
-            .collect::<Vec<_>>()
-        {
-            let Ok(files) = files(directory) else {
-                is_wrong = true;
-                self.note(directory, "cannot be listed".into(), &mut complaints);
-                continue;
-            };
-            for path in files {
-                let read = read(&path).and_then(|(text, metadata)| {
-                    Ok((parse(&text, &self.names, &mut seen)?, metadata))
-                });
-                match read {
-                    Ok((series, metadata)) => {
-                        series.iter().for_each(|series| series.push(out));
-                        mtimes.push((path, mtime(&metadata)));
-                    }
-                    Err(wrong) => {
-                        is_wrong = true;
-                        self.note(&path, wrong.to_string(), &mut complaints);
-                    }
-                }
-            }
+        let mut found = Found::default();
+        for directory in self.directories.iter().flat_map(|path| expand(path)) {
+            self.read_directory(&directory, &mut found, out);
         }
-        self.complaints = complaints;
-        for (path, mtime) in mtimes {
+        for (path, mtime) in found.mtimes {
             out.push(&MTIME, &[path.to_string_lossy()], mtime);
         }
-        out.push::<&str>(&SCRAPE_ERROR, &[], f64::from(u8::from(is_wrong)));
+        let has_errors = !found.errors.is_empty();
+        out.push::<&str>(&SCRAPE_ERROR, &[], f64::from(u8::from(has_errors)));
+        self.errors = found.errors;
         Ok(())
     }
 }
 
+/// The results of one reading of all directories.
+#[derive(Default)]
+struct Found {
+    mtimes: Vec<(PathBuf, f64)>,
+    /// Series of all files, to find those that come twice.
+    series: HashSet<String>,
+    errors: HashMap<PathBuf, String>,
+}
+
 impl Textfile {
-    fn note(&self, path: &Path, wrong: String, complaints: &mut HashMap<PathBuf, String>) {
-        if self.complaints.get(path) != Some(&wrong) {
-            tracing::warn!(path = %path.display(), error = wrong, "textfile left out");
+    /// Exports the files of a directory that are well formed, and notes what is wrong with the
+    /// others.
+    fn read_directory(&self, directory: &Path, found: &mut Found, out: &mut Samples) {
+        let files = match files(directory) {
+            Ok(files) => files,
+            Err(error) => {
+                let error = format!("cannot be listed: {error}");
+                return self.note(directory, error, found);
+            }
+        };
+        for path in files {
+            let file = read(&path).and_then(|(text, metadata)| {
+                let series = parse(&text, &self.names, &mut found.series)?;
+                Ok((series, metadata))
+            });
+            match file {
+                Ok((series, metadata)) => {
+                    series.iter().for_each(|series| series.push(out));
+                    found.mtimes.push((path, mtime(&metadata)));
+                }
+                Err(error) => self.note(&path, error.to_string(), found),
+            }
         }
-        complaints.insert(path.to_owned(), wrong);
+    }
+
+    /// Logs an error unless the last reading found the same.
+    fn note(&self, path: &Path, error: String, found: &mut Found) {
+        if self.errors.get(path) != Some(&error) {
+            tracing::warn!(path = %path.display(), error, "textfile left out");
+        }
+        found.errors.insert(path.to_owned(), error);
     }
 }
 
-/// The directories whose paths match the pattern. Without `*` and `?` it is the directory itself, be it there or not.
+/// The directories whose paths match the pattern. A pattern without `*` and `?` is returned as it
+/// is, also where the directory does not exist.
 fn expand(pattern: &Path) -> Vec<PathBuf> {
     let mut found = vec![PathBuf::new()];
     for part in pattern.components() {
@@ -148,7 +166,7 @@ fn expand(pattern: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a name is as the pattern says, where `*` stands for any letters and `?` for one.
+/// Whether a name matches the pattern: `*` stands for any characters, `?` for one.
 fn matches(pattern: &str, name: &str) -> bool {
     let mut rest = pattern.chars();
     match rest.next() {
@@ -168,7 +186,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// The names that the other collectors fill. A page cannot have two metrics of one name.
+/// Names of the other collectors' metrics. A page cannot have two metrics of one name.
 #[derive(Debug, Default)]
 struct Names {
     metrics: HashSet<&'static str>,
@@ -176,18 +194,12 @@ struct Names {
 }
 
 impl Names {
-    fn of_collectors(options: &Options) -> Self {
+    fn of_collectors(others: impl Iterator<Item = Box<dyn Collector>>) -> Self {
         let mut names = Self {
             metrics: METRICS.iter().map(|metric| metric.name).collect(),
             prefixes: Vec::new(),
         };
-        let runs = COLLECTORS
-            .iter()
-            .filter(|entry| options.selection.runs(entry.name, entry.by_default));
-        for collector in runs
-            .filter(|entry| entry.name != "textfile")
-            .map(|entry| (entry.new)(options))
-        {
+        for collector in others {
             names
                 .metrics
                 .extend(collector.metrics().iter().map(|metric| metric.name));
@@ -199,30 +211,34 @@ impl Names {
     }
 
     fn include(&self, name: &str) -> bool {
-        let is_own = ["node_scrape_collector_", "takt_exporter_"]
-            .iter()
-            .any(|own| name.starts_with(own));
-        is_own
+        const OWN: [&str; 3] = ["node_scrape_collector_", "takt_exporter_", "process_"];
+        OWN.iter().any(|own| name.starts_with(own))
             || self.metrics.contains(name)
             || self.prefixes.iter().any(|prefix| name.starts_with(prefix))
     }
 }
 
-/// Why a file is left out.
+/// Why a file is left out. Names lines, and what was expected there, but nothing that the file
+/// contains.
 #[derive(Debug, thiserror::Error)]
-enum Wrong {
+enum FileError {
     #[error("cannot be read: {0}")]
     Io(#[from] std::io::Error),
-    #[error("is larger than {MAX_FILE_BYTES} bytes")]
-    Large,
-    #[error("{0}")]
-    Text(#[from] ReadError),
-    #[error("{0} has a time stamp")]
-    Timestamp(String),
-    #[error("{0} comes twice")]
-    Twice(String),
-    #[error("{0} is filled by a collector")]
-    Owned(String),
+    #[error("not a regular file")]
+    NotRegular,
+    #[error("larger than {MAX_FILE_BYTES} bytes")]
+    TooLarge,
+    #[error("line {line}: expected {expected}")]
+    Line { line: usize, expected: &'static str },
+}
+
+impl From<ReadError> for FileError {
+    fn from(error: ReadError) -> Self {
+        Self::Line {
+            line: error.line,
+            expected: error.expected,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -262,15 +278,22 @@ fn files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn read(path: &Path) -> Result<(String, Metadata), Wrong> {
-    let file = std::fs::File::open(path)?;
+/// Reads a regular file. Opening without blocking returns at once for a FIFO that has no writer,
+/// and changes nothing for a regular file.
+fn read(path: &Path) -> Result<(String, Metadata), FileError> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = open(path, flags, Mode::empty()).map_err(std::io::Error::from)?;
+    let file = std::fs::File::from(file);
     let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(FileError::NotRegular);
+    }
     let mut text = String::new();
     file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
-    match text.len() as u64 > MAX_FILE_BYTES {
-        true => Err(Wrong::Large),
-        false => Ok((text, metadata)),
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(FileError::TooLarge);
     }
+    Ok((text, metadata))
 }
 
 /// In whole seconds, as node_exporter has it.
@@ -282,11 +305,12 @@ fn mtime(metadata: &Metadata) -> f64 {
     since.map_or(0.0, |since| since.as_secs() as f64)
 }
 
-/// The file's series; all of them become `seen`, or none.
-fn parse(text: &str, names: &Names, seen: &mut HashSet<String>) -> Result<Vec<Series>, Wrong> {
-    let (mut all, mut own): (Vec<Series>, HashSet<String>) = Default::default();
-    let (mut kinds, mut helps): (HashMap<String, Kind>, HashMap<String, String>) =
-        Default::default();
+/// The series of a file. Adds them to `seen`; fails, and adds none, at the first wrong line.
+fn parse(text: &str, names: &Names, seen: &mut HashSet<String>) -> Result<Vec<Series>, FileError> {
+    let mut all = Vec::new();
+    let mut own = HashSet::new();
+    let mut kinds = HashMap::new();
+    let mut helps = HashMap::new();
     let mut page = Page::new(Format::Text, text.as_bytes());
     while let Some(line) = page.next_line(b"")? {
         match line {
@@ -300,18 +324,22 @@ fn parse(text: &str, names: &Names, seen: &mut HashSet<String>) -> Result<Vec<Se
             }
             Line::Sample(sample) => {
                 let labels = sample.labels()?;
-                let series = labels.to_string();
+                let wrong = |expected| FileError::Line {
+                    line: sample.line,
+                    expected,
+                };
                 if sample.at.is_some() {
-                    return Err(Wrong::Timestamp(series));
+                    return Err(wrong("no timestamp"));
                 }
                 let name = labels.metric();
                 if names.include(name) {
-                    return Err(Wrong::Owned(series));
+                    return Err(wrong("no metric of another collector"));
                 }
+                let series = labels.to_string();
                 let kind = kinds.get(name).copied().unwrap_or(Kind::Unknown);
                 let help = helps.get(name).cloned().unwrap_or_default();
                 if seen.contains(&series) || !own.insert(series.clone()) {
-                    return Err(Wrong::Twice(series));
+                    return Err(wrong("no series for the second time"));
                 }
                 all.push(Series {
                     labels,
@@ -326,9 +354,10 @@ fn parse(text: &str, names: &Names, seen: &mut HashSet<String>) -> Result<Vec<Se
     Ok(all)
 }
 
-/// The parts of histograms and summaries go out as series of their own, whose type is not told.
-fn kind(told: MetricType) -> Kind {
-    match told {
+/// The type to export. Parts of histograms and summaries become series of their own, without a
+/// type.
+fn kind(declared: MetricType) -> Kind {
+    match declared {
         MetricType::Counter => Kind::Counter,
         MetricType::Gauge => Kind::Gauge,
         _ => Kind::Unknown,
@@ -354,7 +383,7 @@ mod tests {
         let mut textfile = Textfile {
             directories,
             names,
-            complaints: HashMap::new(),
+            errors: HashMap::new(),
         };
         let (mut samples, mut page) = (Samples::new(), String::new());
         textfile.collect(&mut samples).unwrap();
@@ -435,7 +464,7 @@ mod tests {
             let mut textfile = Textfile {
                 directories,
                 names: Names::default(),
-                complaints: HashMap::new(),
+                errors: HashMap::new(),
             };
             textfile.collect(&mut samples).unwrap();
             let mut page = String::new();
@@ -446,6 +475,84 @@ mod tests {
         assert_eq!(
             collect(vec!["/nonexistent".into()]),
             "node_textfile_scrape_error 1"
+        );
+    }
+
+    /// What the collector logs about a file, and how long its reading took.
+    fn error_of(path: &Path) -> String {
+        let names = Names::default();
+        let result = read(path)
+            .and_then(|(text, _)| parse(&text, &names, &mut HashSet::new()).map(|_| String::new()));
+        result.unwrap_or_else(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_no_regular_file_does_not_block() {
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo.prom");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &fifo,
+            rustix::fs::FileType::Fifo,
+            Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        let socket = directory.path().join("socket.prom");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::fs::create_dir(directory.path().join("directory.prom")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", directory.path().join("zero.prom")).unwrap();
+        std::os::unix::fs::symlink("/dev/tty", directory.path().join("tty.prom")).unwrap();
+        std::fs::write(directory.path().join("good.prom"), "good 1\n").unwrap();
+        assert_eq!(error_of(&fifo), "not a regular file");
+        let mut textfile = Textfile {
+            directories: vec![directory.path().to_owned()],
+            names: Names::default(),
+            errors: HashMap::new(),
+        };
+        let mut samples = Samples::new();
+        textfile.collect(&mut samples).unwrap();
+        let mut page = String::new();
+        write_page(Format::Text, [&samples], &mut page);
+        assert!(page.contains("good 1\n") && page.ends_with("node_textfile_scrape_error 1\n"));
+        assert_eq!(textfile.errors.len(), 5);
+    }
+
+    #[test]
+    fn an_error_names_the_line_and_quotes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("link.prom");
+        let secret = "root:$6$secret:0:0:root:/root:/bin/bash";
+        let path = directory.path().join("bad.prom");
+        for (text, expected) in [
+            (format!("good 1\n{secret}\n"), "line 2: expected "),
+            (format!("good{{a=\"{secret}\"}} x\n"), "line 1: expected "),
+            (
+                format!("good{{a=\"{secret}\"}} 1 1700000000000\n"),
+                "line 1: expected no timestamp",
+            ),
+            (
+                format!("a{{b=\"{secret}\"}} 1\na{{b=\"{secret}\"}} 1\n"),
+                "line 2: expected no series for the second time",
+            ),
+            (
+                format!("takt_exporter_x{{b=\"{secret}\"}} 1\n"),
+                "line 1: expected no metric of another collector",
+            ),
+        ] {
+            std::fs::write(&path, &text).unwrap();
+            let error = error_of(&path);
+            assert!(error.starts_with(expected), "{text}: {error}");
+            assert!(
+                !error.contains("root") && !error.contains("secret"),
+                "{error}"
+            );
+        }
+        std::os::unix::fs::symlink("/etc/passwd", &link).unwrap();
+        let error = error_of(&link);
+        assert!(
+            error.starts_with("line 1: expected ") && !error.contains("root"),
+            "{error}"
         );
     }
 }

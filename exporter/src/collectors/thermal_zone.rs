@@ -1,11 +1,11 @@
 //! Thermal zones and the devices that cool them.
 //!
-//! Source: `/sys/class/thermal`, in thousandths of a degree. Firmware is asked for some of them, so this collector has a
-//! thread. A node without any is a success without series, as with node_exporter.
+//! Source: `/sys/class/thermal`, in thousandths of a degree. Firmware is asked for some of them, so
+//! this collector has a thread. A node without any is a success without series, as with
+//! node_exporter.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
@@ -30,9 +30,9 @@ const MAX_STATE: Metric = Metric::gauge(
     &["name", "type"],
 );
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(ThermalZone {
-        class: options.paths.sysfs.join("class/thermal"),
+        class: paths.sysfs.join("class/thermal"),
     })
 }
 

@@ -4,7 +4,7 @@
 
 use crate::collector::{CollectError, Collector};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::path::Path;
@@ -43,9 +43,9 @@ const CURRENT: Metric = Metric::gauge(
 );
 const METRICS: &[Metric] = &[SECONDS, ZONE, AVAILABLE, CURRENT];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Time {
-        clocksources: clocksources(&options.paths.sysfs),
+        clocksources: clocksources(&paths.sysfs),
     })
 }
 

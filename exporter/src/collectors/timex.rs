@@ -3,7 +3,6 @@
 //! Source: the system call `adjtimex`, which needs no right as long as it changes nothing.
 
 use crate::collector::{CollectError, Collector};
-use crate::options::Options;
 use std::io;
 use takt_model::{Metric, Samples};
 
@@ -58,7 +57,7 @@ const ALL: [Metric; METRICS.len() + COUNTERS.len()] = {
     all
 };
 
-pub(crate) fn new(_options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new() -> Box<dyn Collector> {
     Box::new(Timex)
 }
 

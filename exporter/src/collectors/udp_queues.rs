@@ -4,7 +4,7 @@
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Metric, Samples};
 
 struct UdpQueues {
@@ -17,8 +17,8 @@ const QUEUES: Metric = Metric::gauge(
     &["queue", "ip"],
 );
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let file = |name| File::new(options.paths.procfs.join("net").join(name));
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
+    let file = |name| File::new(paths.procfs.join("net").join(name));
     Box::new(UdpQueues {
         files: [("v4", file("udp")), ("v6", file("udp6"))],
     })

@@ -1,9 +1,8 @@
-//! Which kernel runs on which host.
+//! Kernel and host name.
 //!
 //! Source: the system call `uname`.
 
 use crate::collector::{CollectError, Collector};
-use crate::options::Options;
 use rustix::system::uname;
 use takt_model::{Metric, Samples};
 
@@ -22,7 +21,7 @@ const INFO: Metric = Metric::gauge(
     ],
 );
 
-pub(crate) fn new(_: &Options) -> Box<dyn Collector> {
+pub(crate) fn new() -> Box<dyn Collector> {
     Box::new(Uname)
 }
 

@@ -1,15 +1,16 @@
-//! Virtual memory: pages faulted, swapped and read, and processes killed because there was no memory left.
+//! Virtual memory: pages faulted, swapped and read, and processes killed because there was no
+//! memory left.
 //!
-//! Source: `/proc/vmstat`. It has some 190 fields; a flag says which are published. They count pages, but for `pgpgin`
-//! and `pgpgout`, which count kilobytes.
+//! Source: `/proc/vmstat`. It has some 190 fields; a flag says which are published. They count
+//! pages, but for `pgpgin` and `pgpgout`, which count kilobytes.
 
 use crate::collector::{CollectError, Collector, ParseError};
 use crate::file::File;
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use takt_model::{Family, Kind, Metric, Samples};
 
-/// What `vmstat` leaves to choose.
+/// Flags of the collector `vmstat`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct VmstatOptions {
@@ -35,10 +36,10 @@ const FIELDS: Family = Family {
     labels: &[],
 };
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &VmstatOptions) -> Box<dyn Collector> {
     Box::new(Vmstat {
-        vmstat: File::new(options.paths.procfs.join("vmstat")),
-        fields: Filter::including(options.vmstat.fields.clone()),
+        vmstat: File::new(paths.procfs.join("vmstat")),
+        fields: Filter::including(options.fields.clone()),
     })
 }
 

@@ -2,11 +2,10 @@
 //!
 //! Source: `/sys/class/watchdog`.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::collectors::table::{Row, metrics_of, push_files};
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::paths::Paths;
 use crate::sysfs;
+use crate::table::{Row, metrics_of, push_files};
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
 
@@ -39,9 +38,9 @@ const INFO: Metric = Metric::gauge(
 );
 const METRICS: &[Metric] = metrics_of!([INFO], FILES);
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Watchdog {
-        class: options.paths.sysfs.join("class/watchdog"),
+        class: paths.sysfs.join("class/watchdog"),
     })
 }
 

@@ -3,9 +3,9 @@
 //! Source: `/proc/net/xfrm_stat`.
 
 use crate::collector::{CollectError, Collector};
-use crate::collectors::table::{Row, metrics_of};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
+use crate::table::{Row, metrics_of};
 use takt_model::{Metric, Samples};
 
 struct Xfrm {
@@ -45,9 +45,9 @@ const FIELDS: &[Row] = &[
 ];
 const METRICS: &[Metric] = metrics_of!([], FIELDS);
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Xfrm {
-        xfrm_stat: File::new(options.paths.procfs.join("net/xfrm_stat")),
+        xfrm_stat: File::new(paths.procfs.join("net/xfrm_stat")),
     })
 }
 

@@ -1,10 +1,10 @@
 //! XFS: what its file systems do inside, each for itself.
 //!
-//! Source: `/sys/fs/xfs/*/stats/stats`, lines of a subject and its counts. The kernel's counters have 32 bits and turn.
+//! Source: `/sys/fs/xfs/*/stats/stats`, lines of a subject and its counts. The kernel's counters
+//! have 32 bits and turn.
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::PathBuf;
 use takt_model::{Metric, Samples};
@@ -68,9 +68,9 @@ counts! {
     "vnodes" 6 "vnode_remove" "Number of times vn_remove called for a filesystem.",
 }
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Xfs {
-        directory: options.paths.sysfs.join("fs/xfs"),
+        directory: paths.sysfs.join("fs/xfs"),
     })
 }
 

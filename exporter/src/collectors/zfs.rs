@@ -1,10 +1,10 @@
 //! ZFS: its caches, its pools and their data sets.
 //!
-//! Source: `/proc/spl/kstat/zfs`. ZFS chooses the names, so these are families; a hyphen becomes an underscore. Of a pool
-//! that is just being exported, the files that are gone are left out.
+//! Source: `/proc/spl/kstat/zfs`. ZFS chooses the names, so these are families; a hyphen becomes an
+//! underscore. Of a pool that is just being exported, the files that are gone are left out.
 
 use crate::collector::{CollectError, Collector};
-use crate::options::Options;
+use crate::paths::Paths;
 use crate::sysfs;
 use std::path::{Path, PathBuf};
 use takt_model::{Family, Kind, Metric, Samples};
@@ -70,9 +70,9 @@ const STATES: [&str; 7] = [
 /// Names are ASCII and short; a file of something else gives none.
 const MAX_SERIES: usize = 200_000;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Zfs {
-        kstat: options.paths.procfs.join("spl/kstat/zfs"),
+        kstat: paths.procfs.join("spl/kstat/zfs"),
     })
 }
 
@@ -132,14 +132,17 @@ fn text(path: &Path) -> Option<String> {
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The lines of name, type and value, below their headline; only those of the types (`3` signed, `4` unsigned).
+/// The lines of name, type and value, below their headline; only those of the types (`3` signed,
+/// `4` unsigned).
 fn fields<'a>(text: &'a str, types: &'a [&str]) -> impl Iterator<Item = (String, f64)> + 'a {
     let lines = text
         .lines()
         .map(str::split_ascii_whitespace)
         .skip_while(|line| !line.clone().eq(["name", "type", "data"]));
     lines.skip(1).filter_map(move |mut line| {
-        let (name, kind, value) = (line.next()?, line.next()?, line.next()?);
+        let name = line.next()?;
+        let kind = line.next()?;
+        let value = line.next()?;
         let value = types
             .contains(&kind)
             .then(|| value.parse().ok())
@@ -155,7 +158,8 @@ fn data_set(text: &str) -> Option<&str> {
     line.find(value).map(|at| &line[at..])
 }
 
-/// The numbers of the second line under the names of the first. A headline of something else may stand above.
+/// The numbers of the second line under the names of the first. A headline of something else may
+/// stand above.
 fn columns(text: &str) -> impl Iterator<Item = (String, f64)> {
     let mut lines = text
         .lines()

@@ -3,9 +3,9 @@
 //! Source: `/proc/zoneinfo`. Its fields count pages.
 
 use crate::collector::{CollectError, Collector};
-use crate::collectors::table::{Row, metrics_of};
 use crate::file::File;
-use crate::options::Options;
+use crate::paths::Paths;
+use crate::table::{Row, metrics_of};
 use takt_model::{Family, Kind, Metric, Samples};
 
 struct Zoneinfo {
@@ -58,9 +58,9 @@ const PROTECTION: Family = Family {
     labels: ZONE,
 };
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     Box::new(Zoneinfo {
-        zoneinfo: File::new(options.paths.procfs.join("zoneinfo")),
+        zoneinfo: File::new(paths.procfs.join("zoneinfo")),
     })
 }
 

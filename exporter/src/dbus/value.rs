@@ -1,13 +1,13 @@
-//! D-Bus' way of writing values: each aligned to its size, lists behind their length.
+//! D-Bus' encoding of values: each aligned to its size, lists after their length.
 
-/// A value, as far as what it is matters here.
+/// A value. Types that need no distinction here share a variant.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
-    /// A byte, a whole number or a truth; a negative one, or a fraction, by its bits.
+    /// A byte, an integer or a boolean; negative numbers and fractions as their bits.
     Number(u64),
-    /// A text, a path of an object or a signature.
+    /// A string, an object path or a signature.
     Text(String),
-    /// A list, a struct or an entry of a dictionary.
+    /// An array, a struct or a dictionary entry.
     List(Vec<Value>),
 }
 
@@ -49,7 +49,7 @@ impl Writer {
         self.bytes.push(byte);
     }
 
-    /// A length or number; what we write is short.
+    /// A length or number below 2³².
     pub fn word(&mut self, number: usize) {
         self.pad(4);
         self.bytes
@@ -68,7 +68,7 @@ impl Writer {
         self.byte(0);
     }
 
-    /// The beginning of a field of a message's head: its number, and of what kind its value is.
+    /// Begins a header field: its number, and the type of its value.
     pub fn field(&mut self, number: u8, kind: char) {
         self.pad(8);
         self.byte(number);
@@ -79,12 +79,12 @@ impl Writer {
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// How deep values are within others.
+    /// Nesting depth of the value being read.
     depth: usize,
 }
 
 impl<'a> Reader<'a> {
-    /// What D-Bus allows.
+    /// Deepest nesting that D-Bus allows.
     const MAX_DEPTH: usize = 64;
 
     pub fn new(bytes: &'a [u8]) -> Self {
@@ -95,7 +95,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The values of a signature, or nothing where the bytes are not such.
+    /// Reads values of the types of a signature; `None` where the bytes do not match.
     pub fn values(&mut self, mut signature: &str) -> Option<Vec<Value>> {
         let mut values = Vec::new();
         while !signature.is_empty() {
@@ -163,7 +163,7 @@ impl<'a> Reader<'a> {
         self.at = self.at.next_multiple_of(size);
     }
 
-    /// A number of so many bytes, in this machine's order.
+    /// An integer of this many bytes, in this machine's byte order.
     fn number(&mut self, size: usize) -> Option<u64> {
         self.align(size);
         let bytes = self.bytes.get(self.at..self.at.checked_add(size)?)?;
@@ -176,7 +176,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// So many bytes and the zero behind them.
+    /// This many bytes, and the zero after them.
     fn text(&mut self, length: usize) -> Option<String> {
         let end = self.at.checked_add(length)?;
         let text = String::from_utf8_lossy(self.bytes.get(self.at..end)?).into_owned();
@@ -194,7 +194,7 @@ fn alignment(signature: &str) -> Option<usize> {
     })
 }
 
-/// How many characters of a signature its first type takes.
+/// Length of the first type in a signature.
 fn length_of_type(signature: &str) -> Option<usize> {
     let mut open = 0_usize;
     for (at, c) in signature.bytes().enumerate() {

@@ -1,25 +1,26 @@
-//! Which GPU is at which place on the bus: the kernel log names places, everything else names UUIDs.
+//! UUIDs of GPUs by PCI bus id: the kernel log names bus ids, everything else names UUIDs.
 //!
-//! Source: `/proc/driver/nvidia/gpus/*/information`, which needs no NVML; and NVML, where it runs. A driver in trouble may not
-//! answer, and that is just when events come, so the files are read by a thread for which nobody waits long.
+//! Source: `/proc/driver/nvidia/gpus/*/information`, which needs no NVML; and NVML, where it runs.
+//! A driver in trouble may hang just when events come, so a thread of its own reads the files, and
+//! others wait for it only briefly.
 
-use super::recognise::pci_bus_id;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
+use takt_model::pci;
 
-/// No node has more.
+/// Most GPUs of a node.
 const MAX_GPUS: usize = 256;
-/// How long the start waits for the driver, and an event of a GPU that is not known yet.
+/// Wait for the driver at the start, and for each event of an unknown GPU.
 const WAIT: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
 pub(crate) struct Gpus {
     directory: PathBuf,
     uuids: Arc<Mutex<BTreeMap<String, String>>>,
-    /// A thread is reading, perhaps for ever.
+    /// Whether a thread is reading; it may hang.
     is_looking: Arc<AtomicBool>,
 }
 
@@ -33,7 +34,7 @@ impl Gpus {
         gpus
     }
 
-    /// The UUID of the GPU at `bus_id`. The driver is asked only for GPUs that are new.
+    /// The UUID of the GPU at `bus_id`. The driver is read only for unknown GPUs.
     pub fn uuid(&self, bus_id: &str) -> Option<String> {
         let known = lock(&self.uuids).get(bus_id).cloned();
         known.or_else(|| {
@@ -80,9 +81,10 @@ impl Gpus {
     }
 }
 
-/// A GPU that was lost before anybody asked has question marks for a UUID.
+/// Adds a GPU. The driver writes question marks for the UUID of a GPU that was lost early; those
+/// are left out.
 fn learn(uuids: &mut BTreeMap<String, String>, bus_id: &str, uuid: String) {
-    let Some(bus_id) = pci_bus_id(bus_id) else {
+    let Some(bus_id) = pci::bus_id(bus_id) else {
         return;
     };
     let has_room = uuids.len() < MAX_GPUS || uuids.contains_key(&bus_id);
@@ -91,7 +93,7 @@ fn learn(uuids: &mut BTreeMap<String, String>, bus_id: &str, uuid: String) {
     }
 }
 
-/// Bus ids and UUIDs, as the driver has them.
+/// Bus ids and UUIDs from the driver's files.
 fn read(directory: &Path) -> Vec<(String, String)> {
     let entries = std::fs::read_dir(directory)
         .into_iter()
@@ -161,7 +163,7 @@ mod tests {
         let procfs = tempfile::tempdir().unwrap();
         let directory = procfs.path().join("driver/nvidia/gpus/0000:06:00.0");
         std::fs::create_dir_all(&directory).unwrap();
-        // Whoever opens a pipe to read waits until somebody writes.
+        // Opening a FIFO for reading waits for its writer.
         rustix::fs::mknodat(
             rustix::fs::CWD,
             directory.join("information"),

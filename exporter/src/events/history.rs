@@ -1,7 +1,8 @@
-//! What outlives the process: the last events, and how far the kernel's log and the BMC's were read.
+//! The history on disk: the last events, and the positions in the kernel's and the BMC's log.
 //!
-//! `events.jsonl` in the state directory has one line for each event and for each record of a log that told of one known
-//! already, or of none. Lines are only appended; now and then the file is written anew with those that are still wanted.
+//! `events.jsonl` in the state directory has one line for each event, and for each record of a log
+//! that brought no new event. Lines are appended; from time to time the file is rewritten with
+//! those that are still needed.
 
 use super::judge::Source;
 use rustix::fs::{FlockOperation, flock};
@@ -13,23 +14,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use takt_model::Event;
 
-/// So many events are kept for readers that were away.
+/// Events that are kept for listeners that were away.
 pub(crate) const KEPT_EVENTS: usize = 1024;
 
-/// The file is written anew when it has so many lines.
+/// Lines at which the file is rewritten.
 const MAX_LINES: usize = 4 * KEPT_EVENTS;
 
-/// A place in a log.
+/// A position in a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mark {
     #[serde(default)]
     pub source: Source,
-    /// Which log: another start of the node has another one.
+    /// The log's identity: each boot has another kernel log.
     pub log: String,
     pub position: u64,
 }
 
-/// How far each log was read.
+/// The position in each log.
 pub(crate) type Marks = BTreeMap<Source, Mark>;
 
 #[derive(Serialize, Deserialize)]
@@ -40,18 +41,18 @@ struct Entry<E> {
     event: Option<E>,
 }
 
-/// The file. Where it cannot be written, events still go to whoever listens.
+/// The file. Where it cannot be written, events are still sent.
 #[derive(Debug)]
 pub(crate) struct History {
     path: PathBuf,
     file: File,
     lines: usize,
-    /// Held for as long as this is.
+    /// Locked until this is dropped.
     _lock: File,
     is_failing: bool,
 }
 
-/// What was found in it.
+/// The contents of a history.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub events: VecDeque<Arc<Event>>,
@@ -59,14 +60,17 @@ pub(crate) struct Found {
 }
 
 impl History {
-    /// Opens the history in `directory`, which is made where it does not exist.
+    /// Opens the history in `directory`, which is created if needed.
+    ///
+    /// # Errors
+    /// When the directory cannot be used, or another exporter uses it.
     pub fn open(directory: &Path) -> io::Result<(Self, Found)> {
         std::fs::create_dir_all(directory)?;
         let lock = File::create(directory.join("lock"))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
             io::Error::new(
                 io::ErrorKind::ResourceBusy,
-                "another exporter has its state there",
+                "another exporter uses this state directory",
             )
         })?;
         let path = directory.join("events.jsonl");
@@ -88,14 +92,14 @@ impl History {
         ))
     }
 
-    /// Adds an event, or a place in the log that told nothing new. Written, but not yet safe from a power cut: see
-    /// [`shorten`].
+    /// Appends an event, or a position that brought none. The line survives a power cut only once
+    /// the file of [`shorten`] is synced.
     ///
     /// [`shorten`]: History::shorten
     pub fn append(&mut self, mark: Option<&Mark>, event: Option<&Event>) {
         let mut text = Vec::new();
         if self.is_failing {
-            // The line before may have been cut off. And some may be missing: all that is kept is to be written anew.
+            // The last line may be cut off and others missing: everything kept has to be rewritten.
             text.push(b'\n');
             self.lines = MAX_LINES + 1;
         }
@@ -104,11 +108,11 @@ impl History {
             self.file.write_all(&text)
         });
         self.lines += 1;
-        self.told(result);
+        self.wrote(result);
     }
 
-    /// Makes the file small when it is not. Gives a handle to it: syncing that, which may take as long as the disk
-    /// likes, makes what was appended safe from a power cut.
+    /// Rewrites the file if it is too long. Returns a handle to it: syncing the handle, which may
+    /// take long, makes the appended lines survive a power cut.
     pub fn shorten(&mut self, kept: impl FnOnce() -> Found) -> io::Result<File> {
         if self.lines > MAX_LINES {
             (self.file, self.lines) = write_anew(&self.path, &kept())?;
@@ -116,8 +120,8 @@ impl History {
         self.file.try_clone()
     }
 
-    /// How writing went.
-    pub fn told(&mut self, result: io::Result<()>) {
+    /// Takes note of the result of a write; the first failure is logged.
+    pub fn wrote(&mut self, result: io::Result<()>) {
         match result {
             Ok(()) => self.is_failing = false,
             Err(error) if !self.is_failing => {
@@ -138,7 +142,7 @@ fn line(mark: Option<&Mark>, event: Option<&Event>) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// A line that was cut off by a crash, or that nobody can read, is left out.
+/// Reads a history. Lines that are cut off or damaged are left out.
 fn read(bytes: &[u8]) -> Found {
     let mut found = Found::default();
     for line in bytes
@@ -146,7 +150,7 @@ fn read(bytes: &[u8]) -> Found {
         .filter(|line| !line.is_empty())
     {
         let Ok(entry) = serde_json::from_slice::<Entry<Event>>(line) else {
-            tracing::warn!("left out an unreadable line of the events' history");
+            tracing::warn!("skipped a damaged line of the history of events");
             continue;
         };
         found
@@ -163,7 +167,7 @@ fn read(bytes: &[u8]) -> Found {
     found
 }
 
-/// The last lines carry the marks.
+/// Rewrites the file: events first, then positions. Returns it with its number of lines.
 fn write_anew(path: &Path, found: &Found) -> io::Result<(File, usize)> {
     let beside = path.with_extension("new");
     let mut file = File::create(&beside)?;

@@ -1,14 +1,15 @@
-//! Whether what was told is news.
+//! Decides whether a report is a new event.
 //!
-//! The kernel log and NVML tell of the same XIDs; a GPU that fell off the bus is told of with an XID, without one, and then
-//! again whenever somebody touches it; a broken link or a failing DIMM can fill the log. Pure: the instants are arguments.
+//! The kernel log and NVML report the same XIDs; a GPU that fell off the bus is reported with an
+//! XID, without one, and again at each access; a broken link or a failing DIMM can fill the log.
+//! Pure: times are arguments.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use takt_model::{EventKind, Labels, Timestamp};
 
-/// Who told.
+/// The source of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Source {
@@ -18,42 +19,42 @@ pub(crate) enum Source {
     Bmc,
 }
 
-/// What becomes of it.
+/// The decision about a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Counted and told.
+    /// A new event: counted and sent.
     News,
-    /// Known already, from the other source or from an earlier line.
+    /// Reported before, by the other source or by an earlier line.
     Known,
-    /// Counted, but there are so many of the kind that telling each would drown the others.
+    /// Counted but not sent: one of too many of its kind.
     Flood,
 }
 
-/// The kernel and NVML tell of the same XID within this time.
+/// Time within which the kernel and NVML report the same XID.
 const TWINS_WITHIN: Duration = Duration::from_secs(5);
-/// A GPU that fell off the bus does not come back by itself; for so long more lines about it are no news.
+/// Time for which more lines about a GPU that fell off the bus are no new events.
 const LOST_FOR: Duration = Duration::from_secs(300);
-/// So many events of one kind are told at once, and then one a second.
+/// Events of one kind that are sent at once; then one a second.
 const BURST: f64 = 100.0;
 
-/// So many XIDs can wait for the other source.
+/// XIDs that can wait for the report of the other source.
 const MAX_SINGLE: usize = 1024;
 
-/// "GPU has fallen off the bus".
+/// The XID "GPU has fallen off the bus".
 const OFF_THE_BUS: &str = "79";
 
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
-    /// XIDs that one source has told and the other not yet.
-    single: VecDeque<Told>,
+    /// XIDs that only one source has reported so far.
+    single: VecDeque<XidReport>,
     /// When a GPU fell off the bus, by bus id.
     lost: BTreeMap<String, Timestamp>,
-    /// How many more events of the kind may be told, as of when.
+    /// Events of each kind that may still be sent, and the time of that count.
     allowance: BTreeMap<EventKind, (f64, Timestamp)>,
 }
 
 #[derive(Debug)]
-struct Told {
+struct XidReport {
     source: Source,
     gpu: String,
     xid: String,
@@ -82,25 +83,28 @@ impl Judge {
             }
             _ => false,
         };
-        match is_known {
-            true => Verdict::Known,
-            false if self.allows(kind, at) => Verdict::News,
-            false => Verdict::Flood,
+        if is_known {
+            Verdict::Known
+        } else if self.allows(kind, at) {
+            Verdict::News
+        } else {
+            Verdict::Flood
         }
     }
 
-    /// Each XID of one source stands for one of the other's.
+    /// Whether the other source has reported the same XID; each report matches one of the other's.
     fn has_twin(&mut self, source: Source, gpu: &str, xid: &str, at: Timestamp) -> bool {
         self.single
-            .retain(|told| apart(told.at, at) <= TWINS_WITHIN);
-        let is_twin = |told: &Told| told.source != source && told.gpu == gpu && told.xid == xid;
+            .retain(|report| apart(report.at, at) <= TWINS_WITHIN);
+        let is_twin =
+            |report: &XidReport| report.source != source && report.gpu == gpu && report.xid == xid;
         match self.single.iter().position(is_twin) {
             Some(place) => self.single.remove(place).is_some(),
             None => {
                 if self.single.len() >= MAX_SINGLE {
                     self.single.pop_front();
                 }
-                self.single.push_back(Told {
+                self.single.push_back(XidReport {
                     source,
                     gpu: gpu.to_owned(),
                     xid: xid.to_owned(),
@@ -116,7 +120,7 @@ impl Judge {
         if at > *since {
             *left = (*left + apart(*since, at).as_secs_f64()).min(BURST);
         }
-        // Also where the clock was set back: it may take years to come to where it was.
+        // Also where the clock was set back: it may take years to catch up.
         *since = at;
         let allows = *left >= 1.0;
         if allows {

@@ -1,8 +1,9 @@
-//! The kernel log, record by record, as it is written.
+//! The kernel log, record by record.
 //!
-//! Sources: `/dev/kmsg`, which gives one record a read and has kept those since the node started (as far as the kernel's
-//! buffer reaches); or a file that somebody else writes, one line a record, for tests and for containers that may not open
-//! the device. A line of such a file may be a record as `/dev/kmsg` has it, or a message with or without a prefix.
+//! Sources: `/dev/kmsg`, which returns one record for each read and keeps the records since boot
+//! (as far as the kernel's buffer reaches); or a file with one record on each line, for tests and
+//! for containers that may not open the device. A line of such a file is a record in the format of
+//! `/dev/kmsg`, or a message with or without a prefix.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, SeekFrom, inotify, open, seek};
@@ -16,24 +17,24 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use takt_model::Timestamp;
 
-/// What was written to the log at one time.
+/// One record of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// Rises from record to record of one log.
+    /// Position in the log; rises with each record.
     pub position: u64,
     pub at: Timestamp,
     pub message: String,
 }
 
-/// What comes of waiting for the next record.
+/// Result of waiting for the next record.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Record(Record),
-    /// Not within the time given.
+    /// No record arrived in time.
     Nothing,
     /// The kernel overwrote records before they were read.
     Overrun,
-    /// A file was cut off or replaced: positions begin anew.
+    /// The file was truncated or replaced: positions begin at 0 again.
     Restarted,
 }
 
@@ -44,15 +45,17 @@ pub(crate) enum KernelLog {
 }
 
 impl KernelLog {
-    /// Opens the log; its first record comes first.
+    /// Opens the log at its first record.
     pub fn open(path: &Path) -> io::Result<Self> {
-        match std::fs::metadata(path)?.file_type().is_char_device() {
-            true => Device::open(path).map(Self::Device),
-            false => Follow::open(path).map(Self::File),
+        let kind = std::fs::metadata(path)?.file_type();
+        if kind.is_char_device() {
+            Device::open(path).map(Self::Device)
+        } else {
+            Follow::open(path).map(Self::File)
         }
     }
 
-    /// Leaves out what is there already.
+    /// Skips the records that are already there.
     pub fn skip_to_end(&mut self) -> io::Result<()> {
         match self {
             Self::Device(device) => seek(&device.handle, SeekFrom::End(0))
@@ -62,7 +65,7 @@ impl KernelLog {
         }
     }
 
-    /// The log that positions belong to: they say nothing about another one.
+    /// Identity of the log: a position is valid only in the log it came from.
     pub fn identity(&self) -> String {
         match self {
             Self::Device(device) => device.boot.clone(),
@@ -70,7 +73,7 @@ impl KernelLog {
         }
     }
 
-    /// Where a file ends; the kernel's log has no end that can be asked for.
+    /// Length of a file; the device has none.
     pub fn end(&self) -> Option<u64> {
         match self {
             Self::Device(_) => None,
@@ -93,7 +96,7 @@ pub(crate) struct Device {
     buffer: Box<[u8; RECORD_BYTES]>,
 }
 
-/// No record is longer; a shorter buffer would get `EINVAL`.
+/// Longest record; a shorter buffer would get `EINVAL`.
 const RECORD_BYTES: usize = 16 << 10;
 
 impl Device {
@@ -123,7 +126,7 @@ impl Device {
     }
 }
 
-/// The next record, as `/dev/kmsg` gives it; `wait` tells whether there is something to read.
+/// The next record of `/dev/kmsg`. `wait` returns whether the device is readable.
 fn next_record(
     buffer: &mut [u8],
     mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
@@ -151,7 +154,7 @@ fn next_record(
     }
 }
 
-/// True when there is something to read.
+/// Waits until the device is readable. False when `timeout` passes first.
 fn wait(handle: &OwnedFd, timeout: Duration) -> io::Result<bool> {
     let timeout = Timespec {
         tv_sec: timeout.as_secs() as i64,
@@ -164,7 +167,7 @@ fn wait(handle: &OwnedFd, timeout: Duration) -> io::Result<bool> {
     }
 }
 
-/// What the kernel's time since its start is by the clock.
+/// Converts the kernel's time since boot to the time of the clock.
 struct Clock {
     wall: SystemTime,
     since_start: Duration,
@@ -187,10 +190,12 @@ impl Clock {
     }
 }
 
-/// The facility of what is written to the device by hand (`echo … >/dev/kmsg`), as for a trial. Services have others.
+/// Facility of lines that are written to the device by hand (`echo … >/dev/kmsg`), as for a test.
+/// Services have others.
 const FACILITY_USER: u32 = 1;
 
-/// `priority,sequence,microseconds,flags;message`, then lines with a blank before them that are not for people.
+/// Parses `priority,sequence,microseconds,flags;message`. Continuation lines, which begin with a
+/// blank, are left out.
 fn parse_record(text: &str, clock: &Clock) -> Option<Record> {
     let (head, message) = text.split_once(';')?;
     let mut fields = head.split(',');
@@ -207,7 +212,7 @@ fn parse_record(text: &str, clock: &Clock) -> Option<Record> {
     })
 }
 
-/// The kernel writes unprintable bytes, line feeds among them, as `\x0a`.
+/// Replaces the kernel's escapes, such as `\x0a` for a line feed.
 fn unescape(text: &str) -> String {
     if !text.contains("\\x") {
         return text.to_owned();
@@ -236,18 +241,18 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A file that grows.
+/// A growing file.
 pub(crate) struct Follow {
     path: PathBuf,
     file: File,
     changes: OwnedFd,
-    /// Read, but not yet handed out.
+    /// Bytes that were read and not yet returned.
     pending: Vec<u8>,
-    /// Of the first byte of `pending`.
+    /// Offset of the first byte of `pending` in the file.
     offset: u64,
 }
 
-/// What is longer is no line of a log, and is handed out in pieces.
+/// Longest line; a longer one is returned in pieces.
 const LINE_BYTES: usize = 64 << 10;
 
 impl Follow {
@@ -332,7 +337,7 @@ impl Follow {
         })
     }
 
-    /// Whether the file was cut off or another one has its name; then that is read from its beginning.
+    /// Whether the file was truncated or replaced; the new one is then read from its beginning.
     fn is_another(&mut self) -> io::Result<bool> {
         let own = self.file.metadata()?;
         match std::fs::metadata(&self.path) {
@@ -356,15 +361,15 @@ impl Follow {
     }
 }
 
+/// Opens a regular file. Without blocking, because opening a FIFO would wait for its writer.
 fn open_file(path: &Path) -> io::Result<File> {
-    let file = File::open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "expected /dev/kmsg or a file",
-        )),
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = File::from(open(path, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        let reason = "expected /dev/kmsg or a regular file";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
     }
+    Ok(file)
 }
 
 #[cfg(test)]
@@ -374,6 +379,16 @@ mod tests {
     use std::io::Write;
 
     const SOON: Duration = Duration::from_millis(10);
+
+    #[test]
+    fn a_fifo_is_refused_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("kmsg");
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, Mode::RUSR, 0).unwrap();
+        let error = KernelLog::open(&fifo).err().unwrap();
+        assert_eq!(error.to_string(), "expected /dev/kmsg or a regular file");
+    }
 
     fn message(log: &mut KernelLog) -> Option<String> {
         match log.next(SOON).unwrap() {

@@ -1,51 +1,51 @@
-//! What happens on the node at an instant: recognised, counted, kept, and told at once to whoever listens.
+//! Events of the node: recognised, counted, kept, and sent to listeners at once.
 //!
 //! ```text
 //! kernel log ─► Recogniser ──────────┐
-//! NVML's event thread ───────────────┼─► Judge ─► History (disk) ─► Shown ─► /events, the collector `events`
+//! NVML's event thread ───────────────┼─► Judge ─► History (disk) ─► Shown ─► /events, collector `events`
 //! BMC's log ─► the collector `ipmi` ─┘
 //! ```
 //!
-//! One writer at a time goes through this; pages and listeners look only at [`Shown`], so a disk that hangs delays
-//! neither. docs/events.md has the form in which events go out.
+//! One writer at a time goes through this. Pages and listeners read only [`Shown`], so a disk that
+//! hangs delays neither. docs/events.md describes the format.
 
+mod follow;
 mod gpus;
 mod history;
 mod judge;
 mod kernel_log;
+mod listeners;
 mod recognise;
+mod shown;
 mod stream;
+mod writer;
 
 pub(crate) use self::history::Mark;
 pub(crate) use self::judge::Source;
+pub(crate) use self::shown::{MAX_SERVERS, MAX_XIDS};
 pub(crate) use self::stream::events;
 
 use self::gpus::Gpus;
-use self::history::{Found, History, KEPT_EVENTS, Marks};
-use self::judge::{Judge, Verdict};
-use self::kernel_log::{KernelLog, Next, Record};
-use self::recognise::{Recognised, Recogniser, pci_bus_id};
-use std::collections::{BTreeMap, VecDeque};
+use self::history::{Found, History};
+use self::judge::Judge;
+use self::listeners::Listeners;
+use self::recognise::Recognised;
+use self::shown::Shown;
+use self::writer::{First, Writer};
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
-use takt_model::{Event, EventKind, Labels, Timestamp};
+use takt_model::{Event, EventKind, Labels, Timestamp, pci};
 use tokio::sync::watch;
 
-/// How long NVML's word waits for the kernel's, which says more: the process, and what exactly happened.
+/// How long an event of NVML's waits for the kernel's line about it, which also names the process
+/// and the fault.
 const KERNEL_FIRST: Duration = Duration::from_millis(250);
-/// How often the thread that follows the log looks whether it is still needed.
-const LOOK_UP: Duration = Duration::from_secs(1);
-/// How often a log that cannot be opened is tried again.
-const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// No node has more GPUs times XIDs, nor talks to more NFS servers.
-pub(crate) const MAX_XIDS: usize = 1024;
-pub(crate) const MAX_SERVERS: usize = 256;
 
-/// Everything that happens on one node. Cloning gives another handle to the same.
+/// The events of one node. Cloning gives another handle to the same.
 #[derive(Clone, Default)]
 pub struct Events(Arc<Inner>);
 
@@ -54,135 +54,58 @@ struct Inner {
     writer: Mutex<Writer>,
     shown: Mutex<Shown>,
     gpus: Gpus,
-    /// Which start of the machine this is; `None` where the kernel does not say.
+    /// Id of the machine's boot; `None` where the kernel has none.
     boot_id: Option<String>,
     newest: watch::Sender<u64>,
-    /// To the thread that waits for the disk, where there is a history.
+    listeners: Listeners,
+    /// Wakes the thread that syncs the history to disk.
     unsynced: Option<SyncSender<()>>,
 }
 
-/// The way of an event from whoever told it to the disk.
-#[derive(Default)]
-struct Writer {
-    judge: Judge,
-    history: Option<History>,
-    marks: Marks,
-    newest: u64,
-    /// Of the first start with a history: where news begins.
-    first: Option<First>,
-}
-
-/// The first start with a history. What the log held then is kept and counted, but is news to nobody.
-#[derive(Debug, Clone, Copy)]
-struct First {
-    at: Timestamp,
-    /// The log's end then, where it has one.
-    end: Option<u64>,
-}
-
-impl First {
-    /// The ids of what was before lie before that of the start, however much it is.
-    const ROOM: u64 = 1_000_000;
-
-    fn id(self) -> u64 {
-        u64::try_from(self.at.0).unwrap_or(0)
-    }
-
-    fn was_after(self, position: u64, at: Timestamp) -> bool {
-        self.end.map_or(at < self.at, |end| position <= end)
-    }
-}
-
-/// What pages and listeners see.
-#[derive(Default)]
-pub(crate) struct Shown {
-    /// The last events, the oldest first.
-    pub kept: VecDeque<Arc<Event>>,
-    /// Of the newest event that is not kept any more.
-    forgotten: u64,
-    pub counts: BTreeMap<EventKind, Count>,
-    /// By UUID and XID.
-    pub xids: BTreeMap<(String, u32), Count>,
-    /// Whether an NFS server answered when the kernel last spoke of it.
-    pub servers: BTreeMap<String, bool>,
-    pub log: LogState,
-}
-
-/// How often something happened since the exporter started, and when last, also before.
-#[derive(Debug, Default, Clone, Copy, PartialEq)]
-pub(crate) struct Count {
-    pub total: u64,
-    pub last: Option<Timestamp>,
-    /// How many of them were too many to be told one by one.
-    pub untold: u64,
-}
-
-/// Whether the kernel log is followed.
-#[derive(Debug, Default)]
-pub(crate) struct LogState {
-    pub is_followed: bool,
-    pub overruns: u64,
-    pub problem: Option<(PathBuf, io::ErrorKind, String)>,
-}
-
-/// What comes after an event that a reader has seen.
+/// The next event after an id.
 #[derive(Debug, PartialEq)]
 pub(crate) enum After {
     Event(Arc<Event>),
-    /// There were some that are not kept any more, or the reader knows ids that this node never gave.
+    /// Events in between are no longer kept, or the node never gave this id.
     Gap,
     Nothing,
 }
 
 impl Events {
-    /// Events whose history is in `state_directory`, if that is given; else a restart forgets them.
+    /// Opens the events, with a history in `state_directory`; without one a restart forgets them.
+    ///
+    /// # Errors
+    /// When the state directory cannot be used, or the system gives no thread.
     pub(crate) fn open(procfs: &Path, state_directory: Option<&Path>) -> io::Result<Self> {
-        let (history, found) = match state_directory {
-            Some(directory) => {
-                History::open(directory).map(|(history, found)| (Some(history), found))?
-            }
-            None => (None, Found::default()),
-        };
-        let mut shown = Shown::default();
-        for event in &found.events {
-            shown.remember(event);
-        }
-        shown.forgotten = match (&history, found.events.front()) {
-            (Some(_), Some(oldest)) if found.events.len() == KEPT_EVENTS => oldest.id - 1,
-            (Some(_), _) => 0,
-            // What happened before this start is not known, and ids tell the time.
-            (None, _) => millis(SystemTime::now()),
-        };
-        let newest = found
-            .events
-            .back()
-            .map_or(shown.forgotten, |event| event.id);
-        let is_first = history.is_some()
-            && found.events.is_empty()
-            && !found.marks.contains_key(&Source::Kernel);
+        let (history, found) = state_directory.map(History::open).transpose()?.unzip();
+        let has_history = history.is_some();
+        let found = found.unwrap_or_default();
+        let is_first =
+            has_history && found.events.is_empty() && !found.marks.contains_key(&Source::Kernel);
         let first = is_first.then(|| First {
             at: Timestamp::from(SystemTime::now()),
             end: None,
         });
-        shown.kept = found.events;
+        let shown = Shown::restored(found.events, has_history);
+        let newest = shown.kept.back().map_or(shown.forgotten, |event| event.id);
         let (unsynced, to_sync) = sync_channel(1);
-        let writer = Writer {
-            judge: Judge::default(),
-            history,
-            marks: found.marks,
-            newest,
-            first,
-        };
         let inner = Inner {
-            writer: Mutex::new(writer),
+            writer: Mutex::new(Writer {
+                judge: Judge::default(),
+                history,
+                marks: found.marks,
+                newest,
+                first,
+            }),
             shown: Mutex::new(shown),
             gpus: Gpus::new(procfs),
             boot_id: crate::sysfs::text(&procfs.join("sys/kernel/random/boot_id")),
             newest: watch::Sender::new(first.map_or(newest, First::id)),
+            listeners: Listeners::default(),
             unsynced: Some(unsynced),
         };
         let events = Self(Arc::new(inner));
-        if state_directory.is_some() {
+        if has_history {
             let events = Arc::downgrade(&events.0);
             let thread = std::thread::Builder::new()
                 .name("events' disk".to_owned())
@@ -192,18 +115,8 @@ impl Events {
         Ok(events)
     }
 
-    /// Starts the thread that follows the kernel log. It ends when nobody has these events any more.
-    pub(crate) fn follow(&self, path: &Path) -> io::Result<()> {
-        let log = self.open_log(path, true);
-        let (events, path) = (Arc::downgrade(&self.0), path.to_owned());
-        let thread = std::thread::Builder::new()
-            .name("kernel log".to_owned())
-            .stack_size(256 << 10);
-        thread.spawn(move || follow(&events, &path, log)).map(drop)
-    }
-
-    /// NVML's event thread reports an XID. If the kernel log tells of it too, that counts, and this is forgotten; so
-    /// this may wait for a moment.
+    /// Records an XID reported by NVML. Waits a moment for the kernel's line about it, which counts
+    /// instead.
     pub fn xid_by_nvml(&self, bus_id: &str, xid: u64) {
         let labels = [("pci_bus_id", bus_id), ("xid", &xid.to_string())];
         self.by_nvml(
@@ -213,7 +126,7 @@ impl Events {
         );
     }
 
-    /// NVML says that a GPU is lost. Known already if the kernel log has told.
+    /// Records a GPU that NVML reports as lost, unless the kernel log has reported it.
     pub fn gpu_lost_by_nvml(&self, bus_id: &str) {
         self.by_nvml(
             EventKind::GpuLost,
@@ -222,7 +135,8 @@ impl Events {
         );
     }
 
-    /// NVML knows which GPU is at which place. Those that it does not name stay known: they may be lost.
+    /// Takes over the UUIDs of GPUs by PCI bus id. GPUs that are not among them stay known: they
+    /// may be lost.
     pub fn gpus(&self, uuids_by_bus_id: impl IntoIterator<Item = (String, String)>) {
         for (bus_id, uuid) in uuids_by_bus_id {
             self.0.gpus.learn(&bus_id, uuid);
@@ -232,7 +146,7 @@ impl Events {
     fn by_nvml(&self, kind: EventKind, labels: &[(&str, &str)], message: String) {
         let at = Timestamp::from(SystemTime::now());
         let mut labels: Labels = labels.iter().copied().collect();
-        if let Some(bus_id) = labels.get("pci_bus_id").and_then(pci_bus_id) {
+        if let Some(bus_id) = labels.get("pci_bus_id").and_then(pci::bus_id) {
             labels.set("pci_bus_id", &bus_id);
         }
         if self.shown().log.is_followed {
@@ -251,12 +165,12 @@ impl Events {
         self.sync();
     }
 
-    /// How far the BMC's log was read, also before a restart where there is a history.
+    /// The position in the BMC's log, from before a restart where there is a history.
     pub(crate) fn bmc_mark(&self) -> Option<Mark> {
         self.writer().marks.get(&Source::Bmc).cloned()
     }
 
-    /// The BMC's log tells of something that matters.
+    /// Records an event of the BMC's log.
     pub(crate) fn hardware_log(&self, labels: Labels, message: String, at: Timestamp, mark: Mark) {
         self.record(
             Source::Bmc,
@@ -271,7 +185,7 @@ impl Events {
         self.sync();
     }
 
-    /// The BMC's log was read so far, and there was nothing to tell at its end.
+    /// Moves the position in the BMC's log to `mark`; the records before it were no events.
     pub(crate) fn bmc_log_was_read(&self, mark: Mark) {
         let mut writer = self.writer();
         if writer.marks.get(&Source::Bmc) == Some(&mark) {
@@ -285,85 +199,9 @@ impl Events {
         self.sync();
     }
 
-    /// The way of one event. `mark` is its place in the log that told it.
-    fn record(&self, source: Source, told: Recognised, at: Timestamp, mark: Option<Mark>) {
-        let mut writer = self.writer();
-        let verdict = writer.judge.verdict(source, told.kind, &told.labels, at);
-        // The kernel's log is read from its beginning after a restart, so that the judge knows what came before.
-        let is_behind = |known: &Mark| {
-            mark.as_ref()
-                .is_some_and(|mark| mark.log == known.log && mark.position <= known.position)
-        };
-        if writer.marks.get(&source).is_some_and(is_behind) {
-            return;
-        }
-        let mut labels = told.labels;
-        if let Some(uuid) = labels
-            .get("pci_bus_id")
-            .and_then(|bus_id| self.0.gpus.uuid(bus_id))
-        {
-            labels.set("uuid", &uuid);
-        }
-        // A fault that comes back after each restart of the machine is another matter than one that comes often.
-        if let Some(boot_id) = self
-            .0
-            .boot_id
-            .as_ref()
-            .filter(|_| told.kind == EventKind::Xid)
-        {
-            labels.set("boot_id", boot_id);
-        }
-        // Over restarts ids rise with the clock, even where nothing was kept.
-        let id = match (writer.first, &mark) {
-            (Some(first), Some(mark))
-                if source == Source::Kernel && first.was_after(mark.position, at) =>
-            {
-                let own = u64::try_from(at.0)
-                    .unwrap_or(0)
-                    .min(first.id().saturating_sub(First::ROOM));
-                own.max(writer.newest + 1)
-            }
-            (first, _) => {
-                let newest = first.map_or(0, First::id).max(writer.newest);
-                millis(SystemTime::now()).max(newest + 1)
-            }
-        };
-        let event = Event {
-            id,
-            at,
-            kind: told.kind,
-            labels,
-            message: told.message,
-        };
-        let is_news = verdict == Verdict::News;
-        if let Some(history) = &mut writer.history
-            && verdict != Verdict::Flood
-            && (is_news || mark.is_some())
-        {
-            history.append(mark.as_ref(), is_news.then_some(&event));
-        }
-        writer.marks.extend(mark.map(|mark| (source, mark)));
-        match verdict {
-            Verdict::Known => {}
-            Verdict::Flood => self.shown().count(&event, false),
-            Verdict::News => {
-                writer.newest = id;
-                let mut shown = self.shown();
-                shown.count(&event, true);
-                shown.keep(event);
-                drop(shown);
-                self.0.newest.send_if_modified(|newest| {
-                    let is_newer = id > *newest;
-                    *newest = id.max(*newest);
-                    is_newer
-                });
-            }
-        }
-    }
-
-    /// Has what was recorded made safe from a power cut. Whoever listens is not kept waiting for the disk.
+    /// Wakes the thread that syncs the history to disk. Listeners do not wait for the disk.
     fn sync(&self) {
-        // If one is to come anyway, it will do for this too.
+        // A wake-up that is already queued serves this event too.
         let _ = self
             .0
             .unsynced
@@ -382,14 +220,14 @@ impl Events {
 
     fn synced(&self, result: io::Result<()>) {
         if let Some(history) = &mut self.writer().history {
-            history.told(result);
+            history.wrote(result);
         }
     }
 
-    /// What a reader that has seen `id` is to see next.
+    /// The next event for a reader that has seen `id`.
     pub(crate) fn after(&self, id: u64) -> After {
         let shown = self.shown();
-        // The event may be kept already and its id not yet told.
+        // An event is kept a moment before its id is published.
         let newest = shown
             .kept
             .back()
@@ -405,22 +243,30 @@ impl Events {
             .map_or(After::Nothing, |event| After::Event(Arc::clone(event)))
     }
 
-    /// From where a reader starts that accepts a gap.
+    /// The id from which all kept events follow.
     pub(crate) fn oldest(&self) -> u64 {
         self.shown().forgotten
     }
 
-    /// Tells of each event that is recorded.
+    /// The id before the first kept event that was recorded at `millis` since 1970 or later. Ids
+    /// are the times at which events were recorded.
+    pub(crate) fn before(&self, millis: u64) -> u64 {
+        let newest = *self.0.newest.borrow();
+        let oldest = self.oldest();
+        millis.saturating_sub(1).clamp(oldest, newest.max(oldest))
+    }
+
+    /// A receiver of the newest event's id.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.0.newest.subscribe()
     }
 
-    /// The UUIDs of the node's GPUs, as far as they are known.
+    /// The known UUIDs of the node's GPUs.
     pub(crate) fn uuids(&self) -> Vec<String> {
         self.0.gpus.uuids()
     }
 
-    /// The last XID of a GPU since the start; 0 where there was none.
+    /// The last XID of a GPU since the start; 0 without one.
     pub(crate) fn last_xid(&self, uuid: &str) -> u32 {
         let shown = self.shown();
         let of_gpu = shown
@@ -432,8 +278,9 @@ impl Events {
             .map_or(0, |((_, xid), _)| *xid)
     }
 
-    pub(crate) fn listeners(&self) -> usize {
-        self.0.newest.receiver_count()
+    /// Connections that wait for events.
+    pub(crate) fn listeners(&self) -> &Listeners {
+        &self.0.listeners
     }
 
     pub(crate) fn shown(&self) -> MutexGuard<'_, Shown> {
@@ -445,71 +292,8 @@ impl Events {
     }
 }
 
-impl Shown {
-    fn count(&mut self, event: &Event, is_told: bool) {
-        self.remember(event);
-        let add = |count: &mut Count| {
-            count.total += 1;
-            count.untold += u64::from(!is_told);
-        };
-        self.counts.entry(event.kind).and_modify(add);
-        if let Some(xid) = xid_of(event) {
-            self.xids.entry(xid).and_modify(add);
-        }
-    }
-
-    /// When it happened, and what it means for what is shown as it is now.
-    fn remember(&mut self, event: &Event) {
-        self.counts.entry(event.kind).or_default().last = Some(event.at);
-        if let Some(xid) = xid_of(event)
-            && (self.xids.len() < MAX_XIDS || self.xids.contains_key(&xid))
-        {
-            self.xids.entry(xid).or_default().last = Some(event.at);
-        }
-        let responds = match event.kind {
-            EventKind::NfsNotResponding => false,
-            EventKind::NfsResponding => true,
-            _ => return,
-        };
-        if let Some(server) = event.labels.get("server")
-            && (self.servers.len() < MAX_SERVERS || self.servers.contains_key(server))
-        {
-            self.servers.insert(server.to_owned(), responds);
-        }
-    }
-
-    fn keep(&mut self, event: Event) {
-        self.kept.push_back(Arc::new(event));
-        if self.kept.len() > KEPT_EVENTS
-            && let Some(oldest) = self.kept.pop_front()
-        {
-            self.forgotten = oldest.id;
-        }
-    }
-}
-
-/// The GPU, by its UUID or, where that is not known, its place on the bus; and the XID.
-fn xid_of(event: &Event) -> Option<(String, u32)> {
-    let xid = event
-        .labels
-        .get("xid")
-        .filter(|_| event.kind == EventKind::Xid)?
-        .parse()
-        .ok()?;
-    let gpu = event
-        .labels
-        .get("uuid")
-        .or_else(|| event.labels.get("pci_bus_id"))
-        .unwrap_or_default();
-    Some((gpu.to_owned(), xid))
-}
-
-fn millis(at: SystemTime) -> u64 {
-    u64::try_from(Timestamp::from(at).0).unwrap_or(0)
-}
-
-/// The life of the thread that waits for the disk. It holds nobody's events meanwhile: whoever ends gives back the
-/// state directory at once.
+/// The thread that syncs the history to disk. It holds no handle while it waits, so that the state
+/// directory is free as soon as the last handle is dropped.
 fn sync_on(events: &Weak<Inner>, to_sync: &Receiver<()>) {
     while to_sync.recv().is_ok() {
         let Some(file) = events
@@ -523,111 +307,6 @@ fn sync_on(events: &Weak<Inner>, to_sync: &Receiver<()>) {
             return;
         };
         Events(inner).synced(result);
-    }
-}
-
-/// The thread's life: read on, and where that fails open the log again.
-fn follow(events: &Weak<Inner>, path: &Path, mut log: Option<KernelLog>) {
-    loop {
-        if let Some(log) = log.take() {
-            let Some(error) = read_on(events, log) else {
-                return;
-            };
-            let Some(inner) = events.upgrade() else {
-                return;
-            };
-            Events(inner).cannot_follow(path, &error);
-        }
-        std::thread::sleep(TRY_AGAIN);
-        let Some(inner) = events.upgrade() else {
-            return;
-        };
-        // A log that comes later is new as a whole.
-        log = Events(inner).open_log(path, false);
-    }
-}
-
-impl Events {
-    fn open_log(&self, path: &Path, is_first: bool) -> Option<KernelLog> {
-        let log = KernelLog::open(path).and_then(|log| self.begin(log, is_first));
-        log.map_err(|error| self.cannot_follow(path, &error)).ok()
-    }
-
-    /// With a history the log is read from its beginning, and what the history has is not news. Without one nothing
-    /// tells what an exporter before this one told, so this one begins with what comes.
-    fn begin(&self, mut log: KernelLog, is_first: bool) -> io::Result<KernelLog> {
-        let mut writer = self.writer();
-        match writer.history.is_some() {
-            false if is_first => log.skip_to_end()?,
-            false => {}
-            true => {
-                let is_cut = |mark: &Mark| {
-                    mark.log == log.identity() && log.end().is_some_and(|end| end < mark.position)
-                };
-                writer
-                    .marks
-                    .retain(|source, mark| *source != Source::Kernel || !is_cut(mark));
-                let end = log.end().filter(|_| is_first);
-                writer.first = writer.first.map(|first| First {
-                    end: end.or(first.end),
-                    ..first
-                });
-            }
-        }
-        drop(writer);
-        let mut shown = self.shown();
-        shown.log.is_followed = true;
-        if shown.log.problem.take().is_some() {
-            tracing::info!("following the kernel log");
-        }
-        Ok(log)
-    }
-
-    fn cannot_follow(&self, path: &Path, error: &io::Error) {
-        let log = &mut self.shown().log;
-        log.is_followed = false;
-        log.problem = Some((path.to_owned(), error.kind(), error.to_string()));
-    }
-}
-
-/// Reads until the log fails, which is returned, or nobody has the events any more.
-fn read_on(events: &Weak<Inner>, mut log: KernelLog) -> Option<io::Error> {
-    let mut recogniser = Recogniser::new();
-    let mut identity = log.identity();
-    loop {
-        let next = log.next(LOOK_UP);
-        let events = Events(events.upgrade()?);
-        match next {
-            Ok(Next::Record(Record {
-                position,
-                at,
-                message,
-            })) => {
-                if let Some(told) = recogniser.read(&message) {
-                    let mark = Mark {
-                        source: Source::Kernel,
-                        log: identity.clone(),
-                        position,
-                    };
-                    events.record(Source::Kernel, told, at, Some(mark));
-                    events.sync();
-                }
-            }
-            Ok(Next::Nothing) => {}
-            Ok(Next::Overrun) => {
-                tracing::warn!(
-                    "the kernel overwrote lines of its log before they were read: events may be missing"
-                );
-                events.shown().log.overruns += 1;
-            }
-            Ok(Next::Restarted) => {
-                identity = log.identity();
-                let mut writer = events.writer();
-                writer.marks.remove(&Source::Kernel);
-                writer.first = None;
-            }
-            Err(error) => return Some(error),
-        }
     }
 }
 

@@ -1,13 +1,14 @@
-//! What a line of the kernel log means.
+//! Recognises events in lines of the kernel log.
 //!
-//! One table: a word that must be in the line (cheap, and nearly every line ends there), a regular expression whose named
-//! groups become labels, the kind. Lines that mean something only together (an OOM kill and the cgroup it was in, a GPU
-//! that fell off the bus in three lines) are kept in [`Recogniser`] until the last of them has come.
+//! One table: a word that the line must contain (cheap, and enough to reject nearly every line), a
+//! regular expression whose named groups become labels, and the kind. Some events take several
+//! lines (an OOM kill and its cgroup, a GPU that fell off the bus): [`Recogniser`] keeps the first
+//! lines until the last one comes.
 
 use regex_lite::Regex;
-use takt_model::{EventKind, Labels};
+use takt_model::{EventKind, Labels, pci};
 
-/// What a line told.
+/// An event found in a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Recognised {
     pub kind: EventKind,
@@ -40,7 +41,7 @@ use EventKind::{
     NfsNotResponding, NfsResponding, OomKill, PcieError, Sxid, Xid,
 };
 
-/// The first that matches counts.
+/// All patterns; the first match counts.
 #[rustfmt::skip]
 const PATTERNS: &[Pattern] = &[
     pattern(Xid, "NVRM: Xid", r"NVRM: Xid \((?P<pci_bus_id>[^)]+)\).*?: (?P<xid>\d+)(?:,|$|\s)(?: pid='?(?P<pid>\d+)'?, name=(?P<process>[^,<]+),)?"),
@@ -80,17 +81,17 @@ const PATTERNS: &[Pattern] = &[
     pattern(DiskError, "nvme", r"nvme (?P<device>nvme\d+): (?:I/O (?:tag )?\d+ .*timeout|controller is down|Device not ready|Abort status)"),
 ];
 
-/// Lines that say nothing by themselves, but something about one that follows.
+/// Recognises events, and keeps lines that belong to one that follows.
 #[derive(Debug, Default)]
 pub(crate) struct Recogniser {
-    /// `oom-kill:…`: where the process was that is killed next.
+    /// `oom-kill:…`: cgroup and user of the process that is killed next.
     oom: Option<Labels>,
-    /// `NVRM: The NVIDIA GPU 0000:b3:00.0`, and how many lines ago.
+    /// Bus id from `NVRM: The NVIDIA GPU 0000:b3:00.0`, and the number of lines since.
     gpu: Option<(String, u8)>,
     compiled: Vec<Regex>,
 }
 
-/// The third line of the driver's says what the first is about.
+/// Lines within which the driver's message about a lost GPU is complete.
 const LINES_OF_THE_DRIVER: u8 = 3;
 
 impl Recogniser {
@@ -102,19 +103,19 @@ impl Recogniser {
         }
     }
 
-    /// What a message of the kernel tells; it may have several lines.
+    /// The event in a message of the kernel, which may have several lines.
     pub fn read(&mut self, message: &str) -> Option<Recognised> {
-        // The kernel speaks of one thing in one message.
-        let told: Vec<_> = message
+        // One message is about one event. All lines are read: some belong to a later message.
+        let found: Vec<_> = message
             .lines()
             .filter_map(|line| self.line(line.trim_end()))
             .collect();
-        told.into_iter().next()
+        found.into_iter().next()
     }
 
     fn line(&mut self, line: &str) -> Option<Recognised> {
-        if let Some(told) = self.oom_kill(line).or_else(|| self.gpu_lost(line)) {
-            return Some(told);
+        if let Some(found) = self.oom_kill(line).or_else(|| self.gpu_lost(line)) {
+            return Some(found);
         }
         PATTERNS
             .iter()
@@ -191,11 +192,11 @@ impl Recogniser {
         })
     }
 
-    /// Three lines: `NVRM: The NVIDIA GPU 0000:b3:00.0`, `NVRM: (PCI ID: …) installed in this system has`, `NVRM: fallen off
-    /// the bus and is not responding to commands.`
+    /// Three lines: `NVRM: The NVIDIA GPU 0000:b3:00.0`, `NVRM: (PCI ID: …) installed in this
+    /// system has`, `NVRM: fallen off the bus and is not responding to commands.`
     fn gpu_lost(&mut self, line: &str) -> Option<Recognised> {
         if let Some((_, id)) = line.split_once("NVRM: The NVIDIA GPU ") {
-            self.gpu = id.split(' ').next().and_then(pci_bus_id).map(|id| (id, 1));
+            self.gpu = id.split(' ').next().and_then(pci::bus_id).map(|id| (id, 1));
             return None;
         }
         let (gpu, lines) = self.gpu.take()?;
@@ -215,9 +216,9 @@ impl Recogniser {
     }
 }
 
-/// Brings labels into the form in which the rest of Takt has them.
+/// Brings labels into the form that the rest of Takt uses.
 fn tidy(kind: EventKind, line: &str, labels: &mut Labels) {
-    if let Some(id) = labels.get("pci_bus_id").and_then(pci_bus_id) {
+    if let Some(id) = labels.get("pci_bus_id").and_then(pci::bus_id) {
         labels.set("pci_bus_id", &id);
     }
     if kind == Xid && labels.get("xid") == Some("154") {
@@ -240,31 +241,12 @@ fn job_of(cgroup: &str) -> Option<&str> {
         .then_some(digits)
 }
 
-/// `0000:06:00.0`, as `/sys` has it, from whatever form the driver or NVML uses: `PCI:0000:06:00`, `00000000:06:00.0`.
-pub(crate) fn pci_bus_id(text: &str) -> Option<String> {
-    let text = text
-        .trim()
-        .trim_start_matches("PCI:")
-        .trim_end_matches([':', '.']);
-    let (address, function) = text.split_once('.').unwrap_or((text, "0"));
-    let mut parts = address
-        .rsplit(':')
-        .map(|part| u32::from_str_radix(part, 16).ok());
-    let (device, bus) = (parts.next()??, parts.next()??);
-    let domain = parts.next().unwrap_or(Some(0))?;
-    let function = u32::from_str_radix(function, 16).ok()?;
-    parts
-        .next()
-        .is_none()
-        .then(|| format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What each line of the file tells, as text that can be compared.
+    /// The event of each line, as text.
     fn told(text: &str) -> Vec<String> {
         let mut recogniser = Recogniser::new();
         let told = text.lines().filter_map(|line| recogniser.read(line));
@@ -527,27 +509,6 @@ Tasks in /foo are going to be killed due to memory.oom.group set";
             let is_told = [OomKill, EventKind::HardwareLog].contains(kind)
                 || PATTERNS.iter().any(|pattern| pattern.kind == *kind);
             assert!(is_told, "{}", kind.name());
-        }
-    }
-
-    #[test]
-    fn bus_ids_have_one_form() {
-        for text in [
-            "PCI:0000:06:00",
-            "0000:06:00",
-            "00000000:06:00.0",
-            "0000:06:00.0",
-            "06:00.0",
-            "PCI:0000:06:00.",
-        ] {
-            assert_eq!(pci_bus_id(text).as_deref(), Some("0000:06:00.0"), "{text}");
-        }
-        assert_eq!(
-            pci_bus_id("PCI:0001:C1:1F.7").as_deref(),
-            Some("0001:c1:1f.7")
-        );
-        for text in ["", ":", "xyz", "1:2:3:4", "06", "0000:06:00.x"] {
-            assert_eq!(pci_bus_id(text), None, "{text}");
         }
     }
 

@@ -1,103 +1,191 @@
-//! `/events`: server-sent events, from now on or from an id.
+//! `/events`: server-sent events, from now on, from an id, or from a time.
 
+use super::listeners::{ListenerKind, Place};
 use super::{After, Events};
 use crate::exporter::Exporter;
+use crate::web::{Connection, client, unavailable};
+use axum::Extension;
 use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::header::{HeaderName, USER_AGENT};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::sse::{Event as Message, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{Stream, StreamExt, iter, unfold};
 use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use takt_model::Event;
 use tokio::sync::watch;
 
-/// So many listen at the same time; those beyond get 503.
-const MAX_LISTENERS: usize = 32;
-/// A connection that says nothing for longer may be cut by what is between.
+/// Interval of comments: proxies cut connections that are silent for longer.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Seconds after which a refused listener may come again.
+const RETRY_LISTEN: u64 = 15;
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 pub(crate) async fn events(
     State(exporter): State<Exporter>,
     Query(query): Query<Vec<(String, String)>>,
+    connection: Option<Extension<Arc<Connection>>>,
     headers: HeaderMap,
 ) -> Response {
     let events = exporter.events();
-    if events.listeners() >= MAX_LISTENERS {
-        return (StatusCode::SERVICE_UNAVAILABLE, "too many listeners\n").into_response();
-    }
-    // A browser repeats the query when it comes back, and says in the header what it has seen by then.
-    let header = headers
-        .get("last-event-id")
-        .map(|id| id.to_str().unwrap_or("unreadable"));
-    let after = header.or_else(|| {
-        query
-            .iter()
-            .find(|(key, _)| key == "after")
-            .map(|(_, id)| id.as_str())
-    });
-    let receiver = events.subscribe();
-    let is_new = after.is_none();
-    let after = match after.map(str::parse) {
-        None => *receiver.borrow(),
-        Some(Ok(0)) => events.oldest(),
-        Some(Ok(id)) => id,
-        Some(Err(_)) => {
-            let reason = "Last-Event-ID, or ?after=: expected the id of an event, or 0 for all that are kept\n";
-            return (StatusCode::BAD_REQUEST, reason).into_response();
-        }
+    let start = match Start::asked(&query, &headers) {
+        Ok(start) => start,
+        Err(reason) => return (StatusCode::BAD_REQUEST, reason).into_response(),
     };
-    // Who comes for the first time hears where it begins: should it be gone before the first event, it can ask from there.
-    let begin = is_new.then(|| Ok(told("begin", after).id(after.to_string())));
-    let messages = messages(events.clone(), receiver, exporter.ended(), after);
-    Sse::new(iter(begin).chain(messages))
+    let user_agent = headers.get(USER_AGENT).and_then(|name| name.to_str().ok());
+    let kind = ListenerKind::of_user_agent(user_agent);
+    let Some(place) = events.listeners().enter(client(connection), kind) else {
+        exporter.refusals().events.fetch_add(1, Ordering::Relaxed);
+        return refusal(events);
+    };
+    let newest = events.subscribe();
+    let after = match start {
+        Start::Now => *newest.borrow(),
+        Start::AfterId(0) => events.oldest(),
+        Start::AfterId(id) => id,
+        Start::Since(at) => events.before(at),
+    };
+    // A new listener gets the id to go on from, should its connection end before the first event.
+    let is_new = !matches!(start, Start::AfterId(_));
+    let begin = is_new.then(|| Ok(place_message("begin", after).id(after.to_string())));
+    let listening = Listening {
+        events: events.clone(),
+        newest,
+        ended: exporter.ended(),
+        place,
+        after,
+    };
+    Sse::new(iter(begin).chain(listening.messages()))
         .keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
         .into_response()
 }
 
-/// Each event after `after`, as it comes, until the exporter ends. A slow listener holds up nobody: it is the one that
-/// asks for the next.
-fn messages(
+/// The answer to a listener for whom there is no place. Its `Last-Event-ID` is the newest event's,
+/// so that the listener can ask later for what happened meanwhile.
+fn refusal(events: &Events) -> Response {
+    let newest = *events.subscribe().borrow();
+    let mut response = unavailable(RETRY_LISTEN, "too many listeners\n");
+    response
+        .headers_mut()
+        .insert(LAST_EVENT_ID, HeaderValue::from(newest));
+    response
+}
+
+/// Where a listener begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Start {
+    /// With what happens from now on.
+    Now,
+    /// With what came after the event of this id; 0 is all that is kept.
+    AfterId(u64),
+    /// With what was recorded at this time or later, in milliseconds since 1970.
+    Since(u64),
+}
+
+impl Start {
+    /// Reads the header and the query. The header wins: a browser that connects again repeats the
+    /// query and puts the last event it got into the header.
+    fn asked(query: &[(String, String)], headers: &HeaderMap) -> Result<Self, &'static str> {
+        const ID: &str =
+            "Last-Event-ID, or ?after=: expected the id of an event, or 0 for all that are kept\n";
+        const TIME: &str = "?since=: expected milliseconds since 1970\n";
+        if let Some(id) = headers.get(LAST_EVENT_ID) {
+            let id = id.to_str().ok().and_then(|id| id.parse().ok());
+            return id.map(Self::AfterId).ok_or(ID);
+        }
+        let parameter = |name: &str| {
+            let mut named = query.iter().filter(|(key, _)| key == name);
+            named.next().map(|(_, value)| value.parse())
+        };
+        if let Some(id) = parameter("after") {
+            return id.map(Self::AfterId).map_err(|_| ID);
+        }
+        if let Some(at) = parameter("since") {
+            return at.map(Self::Since).map_err(|_| TIME);
+        }
+        Ok(Self::Now)
+    }
+}
+
+/// A connection that waits for events.
+struct Listening {
     events: Events,
     newest: watch::Receiver<u64>,
     ended: watch::Receiver<bool>,
+    place: Place,
+    /// Id of the last event that was sent.
     after: u64,
-) -> impl Stream<Item = Result<Message, Infallible>> + Send {
-    unfold(
-        (events, newest, ended, after),
-        |(events, mut newest, mut ended, mut after)| async move {
-            loop {
-                newest.mark_unchanged();
-                let message = match events.after(after) {
-                    After::Event(event) => {
-                        after = event.id;
-                        message(&event)
-                    }
-                    After::Gap => {
-                        after = events.oldest();
-                        told("gap", after)
-                    }
-                    After::Nothing => {
-                        tokio::select! {
-                            changed = newest.changed() => changed.ok()?,
-                            _ = ended.wait_for(|ended| *ended) => return None,
-                        }
-                        continue;
-                    }
-                };
-                return Some((Ok(message), (events, newest, ended, after)));
-            }
-        },
-    )
 }
 
-fn told(kind: &str, after: u64) -> Message {
+impl Listening {
+    /// Each event after the last one, as it comes, until the exporter ends or the place is taken. A
+    /// slow listener delays itself alone: each message is made when the connection asks for it.
+    fn messages(self) -> impl Stream<Item = Result<Message, Infallible>> + Send {
+        unfold(self, |mut listening| async move {
+            let message = listening.next().await?;
+            Some((Ok(message), listening))
+        })
+    }
+
+    async fn next(&mut self) -> Option<Message> {
+        loop {
+            self.newest.mark_unchanged();
+            match self.events.after(self.after) {
+                After::Event(event) => {
+                    self.after = event.id;
+                    return Some(event_message(&event));
+                }
+                After::Gap => {
+                    self.after = self.events.oldest();
+                    return Some(place_message("gap", self.after));
+                }
+                After::Nothing => {}
+            }
+            tokio::select! {
+                changed = self.newest.changed() => changed.ok()?,
+                _ = self.ended.wait_for(|ended| *ended) => return None,
+                () = self.place.replaced() => return None,
+            }
+        }
+    }
+}
+
+fn place_message(kind: &str, after: u64) -> Message {
     Message::default()
         .event(kind)
         .data(format!("{{\"after\":{after}}}"))
 }
 
-fn message(event: &Event) -> Message {
+fn event_message(event: &Event) -> Message {
     let data = serde_json::to_string(event).expect("an event is plain text and numbers");
     Message::default().id(event.id.to_string()).data(data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_says_where_it_begins() {
+        let asked = |query: &[(&str, &str)], header: Option<&'static str>| {
+            let query: Vec<_> = query
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect();
+            let headers = header.map(|id| (LAST_EVENT_ID, HeaderValue::from_static(id)));
+            Start::asked(&query, &headers.into_iter().collect())
+        };
+        assert_eq!(asked(&[], None), Ok(Start::Now));
+        assert_eq!(asked(&[("after", "7")], None), Ok(Start::AfterId(7)));
+        assert_eq!(asked(&[("since", "7")], None), Ok(Start::Since(7)));
+        let both = asked(&[("since", "7"), ("after", "8")], Some("9"));
+        assert_eq!(both, Ok(Start::AfterId(9)));
+        assert!(asked(&[("after", "x")], None).is_err());
+        assert!(asked(&[("since", "x")], None).is_err());
+        assert!(asked(&[], Some("-1")).is_err());
+    }
 }

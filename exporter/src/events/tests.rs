@@ -1,6 +1,8 @@
+use super::history::KEPT_EVENTS;
 use super::*;
 use std::fs::File;
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Instant;
 
 const XID: &str = "NVRM: Xid (PCI:0000:06:00): 79, GPU has fallen off the bus.\n";
@@ -48,7 +50,7 @@ impl Node {
     }
 }
 
-/// Waits until so many events are kept, and tells their messages.
+/// Waits until this many events are kept, and returns their messages.
 fn wait_for(events: &Events, count: usize) -> Vec<String> {
     let until = Instant::now() + Duration::from_secs(20);
     while events.shown().kept.len() < count {
@@ -117,7 +119,7 @@ fn what_was_before_the_first_start_is_kept_and_news_to_nobody() {
         matches!(events.after(present), After::Event(event) if event.message.contains("process 3"))
     );
     drop(events);
-    // From now on it is known what was told: what happens while no exporter runs is news.
+    // From now on it is known which events were sent: those of a time without an exporter are new.
     node.write(&oom(4));
     let events = node.start(true);
     let newest = *events.subscribe().borrow();

@@ -1,4 +1,5 @@
-//! Who gets in: users and passwords, how often, and the headers that every answer has.
+//! Checks before every route: passwords and the rate limit. Adds the configured headers to every
+//! answer.
 
 use super::{LiveConfig, Problem, RateLimit, duration};
 use axum::extract::{Request, State};
@@ -9,30 +10,44 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use std::collections::hash_map::RandomState;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 use std::hash::BuildHasher;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use tokio::sync::Semaphore;
 
 pub(super) struct Guard {
-    /// Hashes of passwords by user; nobody is asked where there are none.
+    /// Password hashes by user. Without users no password is asked for.
     users: BTreeMap<String, String>,
     headers: Vec<(HeaderName, HeaderValue)>,
     limit: Option<Limit>,
     verdicts: Verdicts,
 }
 
-/// bcrypt is slow on purpose, and a scraper says the same every few seconds.
-#[derive(Default)]
+/// Results of password checks: bcrypt is slow on purpose, and a scraper sends the same password
+/// every few seconds.
 struct Verdicts {
-    /// Keyed anew with every start, so that nothing in memory tells a password.
+    /// Random for each start, so that the stored keys reveal no password.
     keys: [RandomState; 2],
-    known: Mutex<HashMap<[u64; 2], bool>>,
+    known: Mutex<KnownVerdicts>,
+    /// Checks at the same time: a client that guesses passwords must not take all of the processor.
+    checks: Semaphore,
 }
 
-const MAX_VERDICTS: usize = 128;
+/// Keys of users with passwords. A flood of wrong ones does not displace the right ones.
+#[derive(Default)]
+struct KnownVerdicts {
+    right: HashSet<[u64; 2]>,
+    wrong: HashSet<[u64; 2]>,
+}
 
-/// What the password of an unknown user is compared with, so that the time taken does not tell who is known.
+/// Keys that are kept of right passwords, and of wrong ones.
+const MAX_VERDICTS: usize = 128;
+/// Passwords that are checked at the same time.
+const MAX_CHECKS: usize = 2;
+
+/// Hash for the password of an unknown user, so that the time taken does not reveal which users
+/// exist.
 const NOBODY: &str = "$2b$10$abcdefghijklmnopqrstuu4T826PRnz0Hu6YlprUuxkZxOOj5Fw5S";
 
 struct Limit {
@@ -41,7 +56,7 @@ struct Limit {
     state: Mutex<(f64, Instant)>,
 }
 
-/// The headers that may be set, with the values that are possible where not all are.
+/// Headers that may be set, with their possible values; any value where the list is empty.
 const HEADERS: &[(&str, &[&str])] = &[
     ("Content-Security-Policy", &[]),
     ("Strict-Transport-Security", &[]),
@@ -70,7 +85,7 @@ impl Guard {
             users,
             headers,
             limit: Limit::new(limit)?,
-            verdicts: Verdicts::default(),
+            verdicts: Verdicts::new(),
         })
     }
 }
@@ -113,10 +128,10 @@ impl Limit {
         if file.burst == 0 {
             return Err((
                 "rate_limit.burst".to_owned(),
-                "expected at least 1: with 0 nobody gets in".to_owned(),
+                "expected at least 1: 0 would refuse all requests".to_owned(),
             ));
         }
-        let burst = f64::from(file.burst);
+        let burst = file.burst as f64;
         let state = Mutex::new((burst, Instant::now()));
         Ok((!interval.is_zero()).then_some(Self {
             seconds: interval.as_secs_f64(),
@@ -136,7 +151,7 @@ impl Limit {
     }
 }
 
-/// Stands before every route.
+/// Middleware of every route.
 pub(crate) async fn guard(
     State(config): State<Arc<LiveConfig>>,
     request: Request,
@@ -145,7 +160,7 @@ pub(crate) async fn guard(
     let Some(config) = config.current() else {
         return (
             StatusCode::INTERNAL_SERVER_ERROR,
-            "the web configuration is wrong; see the log\n",
+            "the web configuration is wrong; see the log of the exporter\n",
         )
             .into_response();
     };
@@ -175,34 +190,69 @@ async fn is_known(config: &Arc<super::WebConfig>, headers: &HeaderMap) -> bool {
         return false;
     };
     let guard = &config.guard;
-    let hash = guard.users.get(&user);
-    let key = guard
-        .verdicts
+    let verdicts = &guard.verdicts;
+    let key = verdicts
         .keys
         .each_ref()
         .map(|keys| keys.hash_one((&user, &password)));
-    if let Some(verdict) = guard.verdicts.lock().get(&key) {
-        return *verdict;
+    if let Some(is_right) = verdicts.lock().get(key) {
+        return is_right;
     }
-    let hash = hash.cloned();
-    // On another thread: whoever is scraped meanwhile need not wait for it.
+    let Ok(_check) = verdicts.checks.acquire().await else {
+        return false;
+    };
+    // Another request may have checked the same meanwhile.
+    if let Some(is_right) = verdicts.lock().get(key) {
+        return is_right;
+    }
+    let hash = guard.users.get(&user).cloned();
+    // On another thread, so that other requests need not wait.
     let verify = move || {
         let is_right =
             bcrypt::verify(&password, hash.as_deref().unwrap_or(NOBODY)).unwrap_or(false);
         is_right && hash.is_some()
     };
-    let verdict = tokio::task::spawn_blocking(verify).await.unwrap_or(false);
-    let mut known = guard.verdicts.lock();
-    if known.len() >= MAX_VERDICTS {
-        known.clear();
-    }
-    known.insert(key, verdict);
-    verdict
+    let is_right = tokio::task::spawn_blocking(verify).await.unwrap_or(false);
+    verdicts.lock().add(key, is_right);
+    is_right
 }
 
 impl Verdicts {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<[u64; 2], bool>> {
+    fn new() -> Self {
+        Self {
+            keys: Default::default(),
+            known: Mutex::default(),
+            checks: Semaphore::new(MAX_CHECKS),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, KnownVerdicts> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KnownVerdicts {
+    /// Whether the password is right; `None` where it has not been checked.
+    fn get(&self, key: [u64; 2]) -> Option<bool> {
+        if self.right.contains(&key) {
+            Some(true)
+        } else if self.wrong.contains(&key) {
+            Some(false)
+        } else {
+            None
+        }
+    }
+
+    fn add(&mut self, key: [u64; 2], is_right: bool) {
+        let keys = if is_right {
+            &mut self.right
+        } else {
+            &mut self.wrong
+        };
+        if keys.len() >= MAX_VERDICTS {
+            keys.clear();
+        }
+        keys.insert(key);
     }
 }
 
@@ -239,6 +289,19 @@ mod tests {
             assert_eq!(of(text), None, "{text}");
         }
         assert!(NOBODY.parse::<bcrypt::HashParts>().is_ok());
+    }
+
+    #[test]
+    fn wrong_passwords_displace_no_right_one() {
+        let mut known = KnownVerdicts::default();
+        known.add([7, 7], true);
+        for number in 0..10 * MAX_VERDICTS as u64 {
+            known.add([number, 0], false);
+        }
+        assert_eq!(known.get([7, 7]), Some(true));
+        assert_eq!(known.get([10 * MAX_VERDICTS as u64 - 1, 0]), Some(false));
+        assert_eq!(known.get([0, 0]), None);
+        assert!(known.wrong.len() <= MAX_VERDICTS);
     }
 
     #[test]

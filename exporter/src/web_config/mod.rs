@@ -1,14 +1,14 @@
-//! `--web.config.file`: TLS, client certificates, passwords, headers and a rate limit, in the format of Prometheus'
-//! exporter-toolkit, so that one file serves all exporters of a node.
+//! `--web.config.file`: TLS, client certificates, passwords, headers and a rate limit, in the
+//! format of Prometheus' exporter-toolkit, so that one file serves all exporters of a node.
 //!
-//! The file, and the certificates that it names, are looked at with every connection and request, and read again when they
-//! have changed: a renewed certificate or a new password needs no restart. While they are wrong nobody gets in.
+//! The file, and the certificates that it names, are checked with every connection and request, and
+//! read again when they have changed: a renewed certificate or a new password needs no restart.
+//! While they are wrong, all requests are refused.
 
 mod guard;
 mod tls;
 
 pub(crate) use self::guard::guard;
-pub(crate) use self::tls::TlsListener;
 
 use self::guard::Guard;
 use self::tls::TlsFile;
@@ -19,41 +19,42 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use takt_model::yaml::{self, Mistake};
 
-/// What is wrong with the file or with what it names.
+/// A mistake in the web configuration, or in a file that it names.
 #[derive(Debug, thiserror::Error)]
 pub enum WebConfigError {
-    /// It cannot be read.
+    /// The configuration file cannot be read.
     #[error("cannot read {path}")]
     Read {
         /// The configuration file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// It is no such file; the cause names the key and the line.
+    /// The file is not YAML of this format; the cause names the line.
     #[error("{path}")]
     Format {
         /// The configuration file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The mistake and its line.
         #[source]
-        source: serde_norway::Error,
+        source: Mistake,
     },
-    /// A key has a value that cannot be.
+    /// A key has an invalid value.
     #[error("{path}: {key}: {problem}")]
     Key {
         /// The configuration file.
         path: PathBuf,
-        /// The key, from the outside in.
+        /// The key, with those around it: `tls_server_config.cert_file`.
         key: String,
-        /// What is wrong, and what was expected.
+        /// The mistake, and the expected value.
         problem: String,
     },
 }
 
-/// The file as it is written.
+/// The file as written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct File {
@@ -76,19 +77,19 @@ struct HttpFile {
 #[serde(deny_unknown_fields, default)]
 struct RateLimit {
     interval: String,
-    burst: u32,
+    burst: u64,
 }
 
-/// A wrong value: the key, and what is wrong.
+/// A wrong value: the key and the mistake.
 type Problem = (String, String);
 
-/// The file as it is trusted.
+/// The checked configuration.
 pub(crate) struct WebConfig {
     pub tls: Option<Arc<ServerConfig>>,
     guard: Guard,
 }
 
-/// The configuration as it is now.
+/// The configuration, read again when it changes.
 pub(crate) struct LiveConfig {
     path: PathBuf,
     has_tls: bool,
@@ -100,10 +101,11 @@ struct Last {
     files: Files,
 }
 
-/// The files that were read, the configuration first, each as it was just before.
+/// The files that were read, the configuration first, each with its stamp before the reading.
 type Files = Vec<(PathBuf, Stamp)>;
 
-/// What changes when a file does: device, inode, size and time; `None` where there is none.
+/// Device, inode, size and modification time of a file, which change when it does; `None` where it
+/// does not exist.
 type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
 fn stamp(path: &Path) -> Stamp {
@@ -134,12 +136,12 @@ impl LiveConfig {
         })
     }
 
-    /// Whether connections are encrypted. This alone needs a restart to change.
+    /// Whether connections are encrypted. Changing this needs a restart.
     pub fn has_tls(&self) -> bool {
         self.has_tls
     }
 
-    /// What is in force now. `None` while the file is wrong, which is logged once.
+    /// The configuration in force. `None` while the file is wrong, which is logged once.
     pub fn current(&self) -> Option<Arc<WebConfig>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last
@@ -156,10 +158,13 @@ impl LiveConfig {
             };
             match &config {
                 Ok(_) => {
-                    tracing::info!(file = %self.path.display(), "the web configuration was read again")
+                    tracing::info!(file = %self.path.display(), "web configuration read again")
                 }
                 Err(error) => {
-                    tracing::error!(error, "nobody gets in until the web configuration is right")
+                    tracing::error!(
+                        error,
+                        "all requests are refused until the web configuration is corrected"
+                    )
                 }
             }
             *last = Last {
@@ -183,11 +188,10 @@ fn try_load(path: &Path, files: &mut Files) -> Result<WebConfig, WebConfigError>
         path: path.to_owned(),
         source,
     })?;
-    let file: Option<File> =
-        serde_norway::from_str(&text).map_err(|source| WebConfigError::Format {
-            path: path.to_owned(),
-            source,
-        })?;
+    let file: Option<File> = yaml::from_str(&text).map_err(|source| WebConfigError::Format {
+        path: path.to_owned(),
+        source,
+    })?;
     let file = file.unwrap_or_default();
     let directory = path.parent().unwrap_or(Path::new(""));
     let wrong = |(key, problem): Problem| WebConfigError::Key {
@@ -260,12 +264,22 @@ mod tests {
         let cases = [
             (
                 "tls_server_cofig: {}",
-                "DIR/web.yml: unknown field `tls_server_cofig`",
+                "DIR/web.yml: line 1: unknown field `tls_server_cofig`",
             ),
             (
-                "tls_server_config: {cert_fil: x}",
-                "DIR/web.yml: tls_server_config: unknown field `cert_fil`",
+                "tls_server_config:\n  cert_fil: x",
+                "DIR/web.yml: line 2: unknown field `cert_fil`, expected one of `cert`",
             ),
+            (
+                "rate_limit: {interval: 1s, burst: many}",
+                "DIR/web.yml: line 1: expected a whole number",
+            ),
+            (
+                "basic_auth_users:\n  alice: x\n  alice: y",
+                "DIR/web.yml: line 3: `alice` is set twice",
+            ),
+            ("{}\n---\n{}", "DIR/web.yml: line 2: a second document"),
+            ("tls_server_config: [", "DIR/web.yml: line 2: not YAML"),
             (
                 "tls_server_config: {cert_file: x}",
                 "tls_server_config.key_file: missing",

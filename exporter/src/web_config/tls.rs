@@ -1,25 +1,18 @@
-//! TLS: which certificate, which clients, and the connections themselves.
+//! `tls_server_config`: certificates, clients, versions and ciphers, as a configuration of rustls.
 
-use super::{LiveConfig, Problem};
-use axum::serve::Listener;
+use super::Problem;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::version::{TLS12, TLS13};
 use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
 use serde::Deserialize;
-use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
-/// `tls_server_config`, as it is written.
+/// `tls_server_config` as written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct TlsFile {
@@ -35,7 +28,7 @@ pub(super) struct TlsFile {
     max_version: String,
     cipher_suites: Vec<String>,
     curve_preferences: Vec<String>,
-    /// The server's order counts in any case.
+    /// Accepted without effect: the server's order always counts.
     #[allow(dead_code, reason = "it is a key of the format")]
     prefer_server_cipher_suites: Option<bool>,
 }
@@ -45,7 +38,7 @@ fn problem(key: &str, problem: impl Into<String>) -> Problem {
 }
 
 impl TlsFile {
-    /// A section without certificate, key and clients is none.
+    /// Whether the section configures TLS: it has a certificate, a key or client certificates.
     pub fn is_enabled(&self) -> bool {
         let Self {
             cert,
@@ -70,7 +63,7 @@ impl TlsFile {
         .any(|text| !text.is_empty())
     }
 
-    /// The files that it names, relative to the configuration's directory.
+    /// The files named in the section, relative to the configuration's directory.
     pub fn files(&self, directory: &Path) -> impl Iterator<Item = PathBuf> {
         let named = [&self.cert_file, &self.key_file, &self.client_ca_file];
         named
@@ -79,92 +72,35 @@ impl TlsFile {
             .map(|file| directory.join(file))
     }
 
+    /// The configuration for rustls.
+    ///
+    /// # Errors
+    /// When a key is missing or wrong, or a file cannot be used.
     pub fn build(&self, directory: &Path) -> Result<ServerConfig, Problem> {
-        let pem = |key: &'static str, inline: &str, file: &str| match (inline, file) {
-            ("", "") => Err(problem(
-                &format!("{key}_file"),
-                format!("missing; expected it or {key}"),
-            )),
-            ("", file) => {
-                let path = directory.join(file);
-                let read = std::fs::read(&path);
-                read.map_err(|error| {
-                    problem(
-                        &format!("{key}_file"),
-                        format!("cannot read {}: {error}", path.display()),
-                    )
-                })
-            }
-            (inline, _) => Ok(inline.as_bytes().to_vec()),
-        };
-        // Both keys are looked for before either is read.
+        // Both keys are checked before a file is read.
         for (key, inline, file) in [
             ("cert", &self.cert, &self.cert_file),
             ("key", &self.key, &self.key_file),
         ] {
             if inline.is_empty() && file.is_empty() {
-                pem(key, "", "")?;
+                return Err(missing(key));
             }
         }
-        let chain = certificates("cert_file", &pem("cert", &self.cert, &self.cert_file)?)?;
-        let key = PrivateKeyDer::from_pem_slice(&pem("key", &self.key, &self.key_file)?).map_err(
-            |error| {
-                problem(
-                    "key_file",
-                    format!("expected a private key in PEM: {error}"),
-                )
-            },
-        )?;
-
+        let chain = pem("cert", &self.cert, &self.cert_file, directory)?;
+        let chain = certificates("cert_file", &chain)?;
+        let key = pem("key", &self.key, &self.key_file, directory)?;
+        let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| {
+            let reason = format!("expected a private key in PEM: {error}");
+            problem("key_file", reason)
+        })?;
         let provider = Arc::new(self.provider()?);
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&self.versions()?)
             .map_err(|error| problem("cipher_suites", error.to_string()))?;
-        let builder = match (self.client_auth_type.as_str(), self.has_client_ca()) {
-            ("" | "NoClientCert", false) => builder.with_no_client_auth(),
-            ("" | "NoClientCert", true) => {
-                return Err(problem(
-                    "client_auth_type",
-                    "missing, though there is a client_ca_file",
-                ));
-            }
-            (kind @ ("RequireAndVerifyClientCert" | "VerifyClientCertIfGiven"), _) => {
-                let mut roots = RootCertStore::empty();
-                for root in certificates(
-                    "client_ca_file",
-                    &pem("client_ca", &self.client_ca, &self.client_ca_file)?,
-                )? {
-                    roots
-                        .add(root)
-                        .map_err(|error| problem("client_ca_file", error.to_string()))?;
-                }
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-                let verifier = if kind.starts_with("Verify") {
-                    verifier.allow_unauthenticated()
-                } else {
-                    verifier
-                };
-                let verifier = verifier
-                    .build()
-                    .map_err(|error| problem("client_ca_file", error.to_string()))?;
-                builder.with_client_cert_verifier(verifier)
-            }
-            (other, _) => {
-                let expected =
-                    "expected NoClientCert, VerifyClientCertIfGiven or RequireAndVerifyClientCert";
-                return Err(problem(
-                    "client_auth_type",
-                    format!("{other}: {expected}; others trust unknown certificates"),
-                ));
-            }
+        let builder = match self.client_verifier(directory, provider)? {
+            Some(verifier) => builder.with_client_cert_verifier(verifier),
+            None => builder.with_no_client_auth(),
         };
-        if !self.client_allowed_sans.is_empty() {
-            return Err(problem(
-                "client_allowed_sans",
-                "not supported; give these clients a client_ca_file of their own",
-            ));
-        }
         let config = builder.with_single_cert(chain, key);
         let mut config = config
             .map_err(|error| problem("key_file", format!("does not fit cert_file: {error}")))?;
@@ -172,11 +108,67 @@ impl TlsFile {
         Ok(config)
     }
 
+    /// The check of client certificates; `None` where none are asked for.
+    fn client_verifier(
+        &self,
+        directory: &Path,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Option<Arc<dyn ClientCertVerifier>>, Problem> {
+        let is_optional = match self.client_auth_type.as_str() {
+            "" | "NoClientCert" if self.has_client_ca() => {
+                let reason = "missing, though client_ca_file is set";
+                return Err(problem("client_auth_type", reason));
+            }
+            "" | "NoClientCert" => {
+                self.refuse_allowed_sans()?;
+                return Ok(None);
+            }
+            "RequireAndVerifyClientCert" => false,
+            "VerifyClientCertIfGiven" => true,
+            other => {
+                let expected =
+                    "expected NoClientCert, VerifyClientCertIfGiven or RequireAndVerifyClientCert";
+                let reason = format!("{other}: {expected}; others trust unknown certificates");
+                return Err(problem("client_auth_type", reason));
+            }
+        };
+        let pem = pem(
+            "client_ca",
+            &self.client_ca,
+            &self.client_ca_file,
+            directory,
+        )?;
+        let wrong = |error: &dyn std::error::Error| problem("client_ca_file", error.to_string());
+        let mut roots = RootCertStore::empty();
+        for root in certificates("client_ca_file", &pem)? {
+            roots.add(root).map_err(|error| wrong(&error))?;
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+        let verifier = if is_optional {
+            verifier.allow_unauthenticated()
+        } else {
+            verifier
+        };
+        let verifier = verifier.build().map_err(|error| wrong(&error))?;
+        self.refuse_allowed_sans()?;
+        Ok(Some(verifier))
+    }
+
+    fn refuse_allowed_sans(&self) -> Result<(), Problem> {
+        if self.client_allowed_sans.is_empty() {
+            return Ok(());
+        }
+        Err(problem(
+            "client_allowed_sans",
+            "not supported; give these clients a client_ca_file of their own",
+        ))
+    }
+
     fn has_client_ca(&self) -> bool {
         !self.client_ca.is_empty() || !self.client_ca_file.is_empty()
     }
 
-    /// Versions before 1.2 are not spoken, whatever the least is that the file allows.
+    /// Protocol versions from `min_version` to `max_version`; never one before 1.2.
     fn versions(&self) -> Result<Vec<&'static SupportedProtocolVersion>, Problem> {
         let number = |key: &str, text: &str, default: u8| match text {
             "" => Ok(default),
@@ -186,26 +178,21 @@ impl TlsFile {
             "TLS13" => Ok(13),
             other => Err(problem(key, format!("{other}: expected TLS12 or TLS13"))),
         };
-        let (least, most) = (
-            number("min_version", &self.min_version, 12)?,
-            number("max_version", &self.max_version, 13)?,
-        );
+        let least = number("min_version", &self.min_version, 12)?;
+        let most = number("max_version", &self.max_version, 13)?;
         let versions: Vec<_> = [(12, &TLS12), (13, &TLS13)]
             .into_iter()
-            .filter_map(|(version, supported)| {
-                (least..=most).contains(&version).then_some(supported)
-            })
+            .filter(|(version, _)| (least..=most).contains(version))
+            .map(|(_, supported)| supported)
             .collect();
-        match versions.is_empty() {
-            true => Err(problem(
-                "max_version",
-                "expected TLS12 or TLS13, and not before min_version",
-            )),
-            false => Ok(versions),
+        if versions.is_empty() {
+            let reason = "expected TLS12 or TLS13, and not before min_version";
+            return Err(problem("max_version", reason));
         }
+        Ok(versions)
     }
 
-    /// As in Go, the list is about TLS 1.2; those of 1.3 are all good.
+    /// Ciphers and curves. As in Go, the list of ciphers restricts TLS 1.2 only.
     fn provider(&self) -> Result<CryptoProvider, Problem> {
         let mut provider = ring::default_provider();
         let name = |suite: &rustls::SupportedCipherSuite| {
@@ -252,6 +239,26 @@ impl TlsFile {
     }
 }
 
+/// The PEM text of a key of the section: written in place, or in the file of `KEY_file`.
+fn pem(key: &str, inline: &str, file: &str, directory: &Path) -> Result<Vec<u8>, Problem> {
+    if !inline.is_empty() {
+        return Ok(inline.as_bytes().to_vec());
+    }
+    if file.is_empty() {
+        return Err(missing(key));
+    }
+    let path = directory.join(file);
+    std::fs::read(&path).map_err(|error| {
+        let reason = format!("cannot read {}: {error}", path.display());
+        problem(&format!("{key}_file"), reason)
+    })
+}
+
+fn missing(key: &str) -> Problem {
+    let reason = format!("missing; expected it or {key}");
+    problem(&format!("{key}_file"), reason)
+}
+
 fn certificates(key: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Problem> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     match certificates {
@@ -261,69 +268,5 @@ fn certificates(key: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, P
             key,
             format!("expected certificates in PEM: {error}"),
         )),
-    }
-}
-
-/// Accepts connections and speaks TLS with them. A client that dawdles holds up no other.
-pub(crate) struct TlsListener {
-    tcp: TcpListener,
-    config: Arc<LiveConfig>,
-    handshakes: JoinSet<Option<(TlsStream<TcpStream>, SocketAddr)>>,
-}
-
-/// A handshake that takes longer is given up.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// So many may be under way; a connection beyond waits in the kernel.
-const MAX_HANDSHAKES: usize = 128;
-
-impl TlsListener {
-    pub fn new(tcp: TcpListener, config: Arc<LiveConfig>) -> Self {
-        Self {
-            tcp,
-            config,
-            handshakes: JoinSet::new(),
-        }
-    }
-
-    fn begin(&mut self, stream: TcpStream, address: SocketAddr) {
-        // With the file as it is now.
-        let Some(tls) = self.config.current().and_then(|config| config.tls.clone()) else {
-            return;
-        };
-        let _ = stream.set_nodelay(true);
-        self.handshakes.spawn(async move {
-            let handshake = tokio::time::timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(stream));
-            match handshake.await {
-                Ok(Ok(stream)) => Some((stream, address)),
-                Ok(Err(error)) => {
-                    tracing::debug!(%address, %error, "no TLS connection");
-                    None
-                }
-                Err(_) => None,
-            }
-        });
-    }
-}
-
-impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            let has_room = self.handshakes.len() < MAX_HANDSHAKES;
-            tokio::select! {
-                Some(done) = self.handshakes.join_next() => {
-                    if let Ok(Some(connection)) = done {
-                        return connection;
-                    }
-                }
-                (stream, address) = Listener::accept(&mut self.tcp), if has_room => self.begin(stream, address),
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.tcp.local_addr()
     }
 }

@@ -69,19 +69,20 @@ impl Running {
         Self { address, child }
     }
 
-    /// Starts Debian's node_exporter, or says that it is not there.
+    /// Starts the node_exporter that the variable `TAKT_NODE_EXPORTER` names, else Debian's. None where there is none.
     pub fn node_exporter(flags: &[&str]) -> Option<Self> {
         Self::node_exporter_with(flags, &[])
     }
 
     /// The same, with variables in its environment.
     pub fn node_exporter_with(flags: &[&str], variables: &[(&str, &str)]) -> Option<Self> {
-        const PROGRAM: &str = "prometheus-node-exporter";
+        let program = std::env::var("TAKT_NODE_EXPORTER");
+        let program = program.as_deref().unwrap_or("prometheus-node-exporter");
         let address = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap();
-        let mut command = Command::new(PROGRAM);
+        let mut command = Command::new(program);
         command
             .arg(format!("--web.listen-address={address}"))
             .args(flags)
@@ -96,14 +97,14 @@ impl Running {
                 let running = Self { address, child };
                 let until = Instant::now() + Duration::from_secs(20);
                 while TcpStream::connect(address).is_err() {
-                    assert!(Instant::now() < until, "{PROGRAM} does not serve");
+                    assert!(Instant::now() < until, "{program} does not serve");
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 Some(running)
             }
             Err(error) => {
                 eprintln!(
-                    "SKIPPED: cannot run {PROGRAM} ({error}); apt-get install prometheus-node-exporter"
+                    "SKIPPED: cannot run {program} ({error}); apt-get install prometheus-node-exporter"
                 );
                 None
             }

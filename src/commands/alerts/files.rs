@@ -1,21 +1,21 @@
 //! Rule files, routes and tests that a person wrote.
 
-use crate::alerting::{Rules, instant};
-use crate::failure::{Failure, OrUsage};
 use anyhow::{Context, anyhow};
 use std::cell::RefCell;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use takt_alerts::glob;
 use takt_alerts::notify::channels::Channels;
-use takt_alerts::notify::email::EmailConfig;
 use takt_alerts::notify::owner::Addresses;
 use takt_alerts::ports::{Query, QueryError, Sample, SampleSink, StoreError};
 use takt_alerts::promtest::{self, TestFile};
 use takt_alerts::routing::config::Config as Routing;
 use takt_alerts::yaml::Node;
-use takt_collector::query::promql::Memory;
+use takt_mail::EmailConfig;
 use takt_model::{Labels, Timestamp};
+use takt_promql::Memory;
+use takt_server::alerting::{Rules, instant};
+use takt_server::{Failure, OrUsage};
 
 /// Checks files as the server would read them; fails where one has a mistake, after all were looked at.
 pub fn check(files: &[PathBuf]) -> Result<(), Failure> {

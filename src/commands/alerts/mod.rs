@@ -1,20 +1,24 @@
 //! `takt alerts`: what fires, what was told, rules, silences.
 
+mod close;
 mod files;
 mod send;
 mod silences;
 
-use super::{print, source};
+use super::{ask, print};
 use crate::cli::{Alerts, AlertsHistory, AlertsList, AlertsRouteTest, Place};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
-use crate::output::{Column, Listing};
-use crate::{alerting, source as sources};
+use crate::client::Server;
+use crate::place;
+use crate::source;
 use anyhow::anyhow;
 use reqwest::Method;
 use serde_json::Value;
 use std::io::Write;
 use takt_model::Labels;
+use takt_server::alerting;
+use takt_server::answers::SqlQuestion;
+use takt_server::listing::{Column, Listing};
+use takt_server::{Failure, OrUsage};
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Alerts) -> Result<(), Failure> {
@@ -26,18 +30,19 @@ pub fn run(place: &Place, asked: &Alerts) -> Result<(), Failure> {
         Alerts::RouteTest(asked) => route_test(place, asked),
         Alerts::Silence(asked) => silences::run(place, asked),
         Alerts::Ack(asked) => silences::acknowledge(place, asked),
+        Alerts::Close(asked) => close::run(place, asked),
         Alerts::TestSend(asked) => send::run(place, asked),
     }
 }
 
 /// The server of the place.
-fn server(place: &Place) -> Result<sources::Server, Failure> {
-    let config = Config::load(place).usage()?;
-    sources::server(sources::Whereabouts::of(place, &config)?)
+fn server(place: &Place) -> Result<Server, Failure> {
+    let (_, at) = place::find(place)?;
+    source::server(at)
 }
 
 /// The alerts that fire and that all matchers choose.
-fn firing(server: &sources::Server, matchers: &[String]) -> Result<Vec<Value>, Failure> {
+fn firing(server: &Server, matchers: &[String]) -> Result<Vec<Value>, Failure> {
     let query: Vec<(&str, &str)> = matchers
         .iter()
         .map(|matcher| ("filter", matcher.as_str()))
@@ -47,7 +52,8 @@ fn firing(server: &sources::Server, matchers: &[String]) -> Result<Vec<Value>, F
 }
 
 fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
-    let alerts = firing(&server(place)?, &asked.matchers)?;
+    let mut alerts = firing(&server(place)?, &asked.matchers)?;
+    alerts.retain(|alert| asked.all || alert["labels"]["severity"] != "none");
     let mut listing =
         Listing::new(&["alert", "severity", "node", "since", "state", "summary"].map(Column::Text));
     for alert in &alerts {
@@ -115,6 +121,14 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
             .as_ref()
             .map(|name| format!("node = {}", quoted(name))),
     );
+    if !asked.messages && !asked.pending {
+        // Most conditions end before their `for` has passed: such alerts were never sent to anybody.
+        wanted.push(
+            "NOT (state_after = 'pending' AND state_before = 'inactive') \
+             AND NOT (state_before = 'pending' AND state_after = 'inactive')"
+                .to_owned(),
+        );
+    }
     let (columns, table, order) = match asked.messages {
         true => (
             "created_at, channel, reason, alerts, state, attempts, coalesce(error, '') AS error",
@@ -133,12 +147,12 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
         wanted.join(" AND "),
         asked.limit
     );
-    let rows = source(place)?.sql(&statement)?;
+    let rows = ask(place, &SqlQuestion { statement })?;
     super::sql::show(asked.format, &rows)
 }
 
 fn route_test(place: &Place, asked: &AlertsRouteTest) -> Result<(), Failure> {
-    let config = Config::load(place).usage()?;
+    let config = place::load(place).usage()?;
     let loaded = alerting::load(&config).usage()?;
     let mut labels = Labels::new();
     for pair in &asked.labels {

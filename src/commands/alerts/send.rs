@@ -1,23 +1,23 @@
 //! One message by every channel, to see that it arrives before it matters.
 
-use crate::alerting;
 use crate::cli::{AlertsTestSend, Place};
-use crate::config::Config;
-use crate::failure::{Failure, OrUsage};
+use crate::place;
 use anyhow::{Context, anyhow};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::SystemTime;
 use takt_alerts::alert::Alert;
-use takt_alerts::message::{Message, Status, ToldAlert};
+use takt_alerts::message::{Message, MessageAlert, Status};
 use takt_alerts::outbox::{Outcome, Row, RowState};
 use takt_alerts::routing::dedup::Reason;
-use takt_alerts::run;
 use takt_model::{Labels, Timestamp};
+use takt_server::Config;
+use takt_server::alerting;
+use takt_server::{Failure, OrUsage};
 
 /// Runs the command. It fails where a channel did not take the message, after all were tried.
 pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
-    let config = Config::load(place).usage()?;
+    let config = place::load(place).usage()?;
     let channels = alerting::load(&config).usage()?.channels;
     let wanted = |name: &&str| asked.channel.as_ref().is_none_or(|only| only == name);
     let names: Vec<&str> = channels.names().filter(wanted).collect();
@@ -28,24 +28,23 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
             false => anyhow!("no such channel; there are {}", known.join(", ")),
         }));
     }
-    let http = run::client().context("cannot set up the HTTP client")?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let mut out = std::io::stdout().lock();
     let mut failed = 0;
     for name in &names {
-        let way = channels
+        let channel = channels
             .get(name)
             .context("a channel that was listed is gone")?;
-        let (outcome, _) = runtime.block_on(run::tell(way, &http, &row(name, &config), None));
+        let outcome = runtime.block_on(channel.send(&row(name, &config), None));
         let said = match outcome {
             Outcome::Sent(_) => "sent".to_owned(),
             Outcome::TryAgain { error, .. } | Outcome::NoAnswer { error } => {
                 format!("not now: {error}")
             }
             Outcome::GiveUp { error } => format!("refused: {error}"),
-            Outcome::Nobody { error } => format!("nobody is told: {error}"),
+            Outcome::NoRecipient { error } => format!("no recipient: {error}"),
         };
         failed += usize::from(said != "sent");
         writeln!(out, "{name}: {said}")?;
@@ -80,6 +79,7 @@ fn row(channel: &str, config: &Config) -> Row {
         ends_at: None,
         updated_at: now,
         generator_url: String::new(),
+        began_at: None,
         is_timeout: false,
     };
     let message = Message {
@@ -97,7 +97,7 @@ fn row(channel: &str, config: &Config) -> Row {
             .external_url
             .clone()
             .unwrap_or_else(|| format!("http://{}", config.server.listen_address)),
-        alerts: vec![ToldAlert::new(&alert, now)],
+        alerts: vec![MessageAlert::new(&alert, now)],
     };
     Row {
         id: 0,

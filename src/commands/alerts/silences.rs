@@ -2,16 +2,16 @@
 
 use super::{firing, server, text};
 use crate::cli::{AlertsAck, AlertsSilence, Place};
+use crate::client::Server;
 use crate::commands::print;
-use crate::failure::Failure;
-use crate::output::{Column, Listing};
-use crate::source::Server;
 use anyhow::anyhow;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::io::Write;
 use takt_alerts::duration;
 use takt_alerts::routing::matcher::{MatchOp, parse_matchers};
+use takt_server::Failure;
+use takt_server::listing::{Column, Listing};
 
 /// Sets, ends or lists.
 pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {
@@ -108,18 +108,22 @@ fn set(
             "--start: the silence would have ended at {ends_at}"
         )));
     }
-    let user = std::env::var("SUDO_USER")
-        .or_else(|_| std::env::var("USER"))
-        .unwrap_or_else(|_| "takt".to_owned());
     let silence = json!({
         "matchers": matchers,
         "startsAt": starts_at.to_string(),
         "endsAt": ends_at.to_string(),
-        "createdBy": user,
+        "createdBy": user(),
         "comment": comment,
     });
     let answer = server.alertmanager(Method::POST, "silences", &[], Some(&silence))?;
     Ok(text(&answer["silenceID"]))
+}
+
+/// The user who runs the command.
+pub fn user() -> String {
+    std::env::var("SUDO_USER")
+        .or_else(|_| std::env::var("USER"))
+        .unwrap_or_else(|_| "takt".to_owned())
 }
 
 fn list(server: &Server, asked: &AlertsSilence) -> Result<(), Failure> {

@@ -25,6 +25,7 @@
 //! | `hide FUNCTION` | the symbol is missing, as in an older driver. Read only when the library is loaded. |
 //! | `fail FUNCTION CODE` | the call fails; a trailing `*` matches the rest, `*` alone every call but `nvmlInit*`, `nvmlShutdown` and `nvmlErrorString`. |
 //! | `sleep FUNCTION MILLISECONDS` | the call takes so long; other calls go on meanwhile. `*` as above. |
+//! | `crash FUNCTION segv\|abort` | the call ends the process. `*` as above. |
 //! | `xid GPU CODE` | one XID event, delivered once. A line added later is a new event, also when it repeats an old one. |
 //! | `event GPU TYPE DATA` | any other event, by NVML's event type bit. |
 //! | `gpu GPU STATEMENT` | something about one GPU, numbered from 0 in the order of the profiles: |

@@ -145,6 +145,30 @@ pub struct Event {
 pub struct Faults {
     fail: Vec<(Pattern, u32)>,
     sleep: Vec<(Pattern, u64)>,
+    crash: Vec<(Pattern, Crash)>,
+}
+
+/// How a call ends the process that makes it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Crash {
+    /// By touching memory that is not there.
+    Segmentation,
+    /// By `abort`.
+    Abort,
+}
+
+impl Crash {
+    fn happen(self) {
+        match self {
+            Self::Abort => std::process::abort(),
+            Self::Segmentation => {
+                let nowhere = std::ptr::without_provenance_mut::<u64>(4096);
+                // SAFETY: none. The first page is never mapped, so the write ends the process, which
+                // is what the script asks for.
+                unsafe { nowhere.write_volatile(0) };
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -159,8 +183,12 @@ impl Faults {
             .map(|&(_, code)| code)
     }
 
-    /// How long the call shall take.
+    /// How long the call shall take. Does not return where the script lets the call crash.
     pub fn delay_ms(&self, function: &str) -> Option<u64> {
+        let crash = self.crash.iter().find(|(p, _)| p.matches(function));
+        if let Some((_, crash)) = crash {
+            crash.happen();
+        }
         self.sleep
             .iter()
             .find(|(p, _)| p.matches(function))
@@ -236,6 +264,12 @@ impl Script {
             "hide" => self.hidden.push(words.text("a function")?.to_owned()),
             "fail" => self.faults.fail.push(words.fault("a return code")?),
             "sleep" => self.faults.sleep.push(words.fault("milliseconds")?),
+            "crash" => {
+                let pattern = words.pattern()?;
+                let crash =
+                    [Crash::Segmentation, Crash::Abort][words.choice(&["segv", "abort"])?];
+                self.faults.crash.push((pattern, crash));
+            }
             "xid" => {
                 let gpu = self.gpu_index(words)?;
                 let kind = nvml_wrapper_sys::bindings::nvmlEventTypeXidCriticalError.into();

@@ -2,13 +2,13 @@
 
 use super::super::units::PromDuration;
 use super::{Listener, StaticConfig};
-use crate::ConfigError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use takt_model::ConfigError;
 use takt_model::{Labels, yaml};
 
 /// A change of a file is seen this soon. Files are read, not watched: that works on every file system, and whatever way
@@ -22,9 +22,9 @@ const MAX_BYTES: u64 = 64 << 20;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FileSdConfig {
-    /// Paths that end in `.json`, `.yml` or `.yaml`; the last part may have one `*`.
+    /// Paths that end in `.json`, `.yml` or `.yaml`; the last path component may contain one `*`.
     pub files: Vec<PathBuf>,
-    /// Files are looked at this often, and at least every 3 seconds.
+    /// Interval between two reads of the files; changes are noticed within 3 seconds anyway.
     pub refresh_interval: PromDuration,
 }
 

@@ -5,12 +5,12 @@ use super::super::http::{
 };
 use super::super::units::PromDuration;
 use super::{Listener, StaticConfig};
-use crate::ConfigError;
 use reqwest::{Client, Url, header};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
+use takt_model::ConfigError;
 use takt_model::Labels;
 
 /// Bytes of an answer.
@@ -23,19 +23,19 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HttpSdConfig {
-    /// The address.
+    /// URL of the target list.
     pub url: String,
-    /// How often it is asked.
+    /// Interval between two requests.
     pub refresh_interval: PromDuration,
-    /// User and password.
+    /// HTTP basic authentication.
     pub basic_auth: Option<BasicAuthConfig>,
-    /// A token.
+    /// The `Authorization` header.
     pub authorization: Option<AuthorizationConfig>,
-    /// File with a token: short for `authorization`.
+    /// File with a bearer token; short for `authorization`.
     pub bearer_token_file: Option<PathBuf>,
-    /// Certificates.
+    /// TLS: certificates of the server and of Takt.
     pub tls_config: Option<TlsConfig>,
-    /// Whether to go where it redirects to.
+    /// Follow HTTP redirects.
     pub follow_redirects: bool,
 }
 

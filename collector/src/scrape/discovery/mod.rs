@@ -13,13 +13,13 @@ pub use slurm::SlurmSdConfig;
 
 use super::job::JobConfig;
 use super::metrics::ScrapeMetrics;
-use crate::ConfigError;
 use file::FileSd;
 use http::HttpSd;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use slurm::SlurmSd;
 use std::collections::BTreeMap;
+use takt_model::ConfigError;
 use takt_model::Labels;
 use tokio::sync::mpsc;
 
@@ -30,9 +30,9 @@ pub(super) const ADDRESS: &str = "__address__";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StaticConfig {
-    /// `host:port` of each.
+    /// Addresses of the targets, `host:port`.
     pub targets: Vec<String>,
-    /// Labels for all of them.
+    /// Labels of all these targets.
     pub labels: BTreeMap<String, String>,
 }
 
@@ -158,7 +158,7 @@ impl Listener {
     /// Notes that a list could not be had. `mechanism` is the word of the configuration.
     fn failed(&self, mechanism: &'static str, error: &(dyn std::error::Error + 'static)) {
         self.metrics.discovery_failed(mechanism);
-        let error = crate::error_chain(error);
+        let error = takt_model::error_chain(error);
         tracing::warn!(job = %self.job, mechanism, %error, "cannot discover targets; the last list stands");
     }
 }

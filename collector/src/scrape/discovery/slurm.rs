@@ -5,7 +5,7 @@
 
 use super::super::units::PromDuration;
 use super::{ADDRESS, Listener};
-use crate::jobs::{self, PollError};
+use crate::schedulers::{PollError, ask_slurm};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -16,11 +16,11 @@ use takt_model::Labels;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SlurmSdConfig {
-    /// The exporter's port on every node.
+    /// Port of the exporter on every node.
     pub port: u16,
-    /// How often Slurm is asked.
+    /// Interval between two reads of the node list.
     pub refresh_interval: PromDuration,
-    /// Directory of `scontrol`; else where PATH says.
+    /// Directory of `scontrol`. Default: PATH.
     pub slurm_bin: Option<PathBuf>,
 }
 
@@ -57,7 +57,7 @@ impl SlurmSd {
     }
 
     async fn ask(&self) -> Result<Vec<Labels>, PollError> {
-        let answer = jobs::ask_slurm(
+        let answer = ask_slurm(
             self.0.slurm_bin.as_deref(),
             "scontrol",
             ["--oneliner", "show", "nodes"],

@@ -22,7 +22,8 @@ impl Disk {
     pub const ERRORS: [&str; 5] = ["write", "read", "flush", "corruption", "generation"];
 }
 
-/// `_IOR(0x94, 31, struct btrfs_ioctl_fs_info_args)`: highest disk number, number of disks, UUID, and more.
+/// `_IOR(0x94, 31, struct btrfs_ioctl_fs_info_args)`: highest disk number, number of disks, UUID,
+/// and more.
 const FS_INFO: (libc::c_ulong, usize) = (0x8400_941f, 1024);
 /// `_IOWR(0x94, 30, struct btrfs_ioctl_dev_info_args)`: number, UUID, bytes used, bytes, …, path.
 const DEV_INFO: (libc::c_ulong, usize) = (0xd000_941e, 4096);
@@ -35,7 +36,8 @@ const MAX_DISKS: u64 = 1024;
 /// The disks of each file system that is mounted and can be opened, by its UUID without hyphens.
 pub(super) fn disks(mounts: &Path, rootfs: &Path) -> BTreeMap<String, Vec<Disk>> {
     let text = std::fs::read_to_string(mounts).unwrap_or_default();
-    let (mut systems, mut asked) = (BTreeMap::new(), Vec::new());
+    let mut systems = BTreeMap::new();
+    let mut asked = Vec::new();
     for line in text.lines() {
         let mut words = line.split_ascii_whitespace();
         let (Some(device), Some(point), Some("btrfs")) = (words.next(), words.next(), words.next())
@@ -66,7 +68,8 @@ pub(super) fn disks(mounts: &Path, rootfs: &Path) -> BTreeMap<String, Vec<Disk>>
 
 fn ask(directory: &OwnedFd) -> Option<(String, Vec<Disk>)> {
     let info = call(directory, FS_INFO, 0)?;
-    let (last, count) = (number(&info, 0), number(&info, 1));
+    let last = number(&info, 0);
+    let count = number(&info, 1);
     let mut disks = Vec::new();
     // The numbers have gaps.
     for id in 0..=last.min(MAX_DISKS) {

@@ -1,7 +1,7 @@
 //! Which CPUs these are.
 //!
-//! Source: `/proc/cpuinfo`: a paragraph for each CPU, which differs by architecture. What one does not tell is an empty
-//! label.
+//! Source: `/proc/cpuinfo`: a paragraph for each CPU, which differs by architecture. A missing
+//! field is an empty label.
 
 use crate::collector::CollectError;
 use crate::file::File;
@@ -57,7 +57,8 @@ pub(super) struct Info {
 
 impl Info {
     pub fn new(cpuinfo: File, flags: Option<Pattern>, bugs: Option<Pattern>) -> Self {
-        let (flags, bugs) = (flags.map(Filter::including), bugs.map(Filter::including));
+        let flags = flags.map(Filter::including);
+        let bugs = bugs.map(Filter::including);
         Self {
             cpuinfo,
             flags,

@@ -1,7 +1,8 @@
 //! ATA disks: their power mode, their own judgement, SMART attributes and device statistics.
 //!
-//! Commands and layouts follow ATA/ATAPI Command Set 3 (ACS-3) and, for what makers agree on without a standard (which
-//! attribute has which number), smartmontools. The commands go through SCSI's ATA PASS-THROUGH (16).
+//! Commands and layouts follow ATA/ATAPI Command Set 3 (ACS-3) and, for what makers agree on
+//! without a standard (which attribute has which number), smartmontools. The commands go through
+//! SCSI's ATA PASS-THROUGH (16).
 
 use super::Health;
 use super::scsi::{Registers, command};
@@ -18,7 +19,8 @@ const SMART: u8 = 0xb0;
 const READ_DATA: u8 = 0xd0;
 const READ_THRESHOLDS: u8 = 0xd1;
 const RETURN_STATUS: u8 = 0xda;
-/// In LBA mid and high: that SMART is meant, and in the answer that all is well. Turned round: it is not.
+/// In LBA mid and high: that SMART is meant, and in the answer that all is well. Turned round: it
+/// is not.
 const SMART_IS_MEANT: (u8, u8) = (0x4f, 0xc2);
 const DEVICE_STATISTICS: u8 = 0x04;
 const FAILED: u8 = 0x01;
@@ -75,7 +77,7 @@ impl Taskfile {
         ]
     }
 
-    /// Without data: what it leaves in the registers. `None` where a bridge does not tell.
+    /// Without data: what it leaves in the registers. `None` if a bridge does not report them.
     fn run(&self, disk: &File) -> io::Result<Option<Registers>> {
         const TELL_THE_REGISTERS: u8 = 0x20;
         let reply = command(disk, &self.block(3, TELL_THE_REGISTERS), &mut [])?;
@@ -159,7 +161,8 @@ fn judgement(registers: Registers) -> Option<bool> {
     }
 }
 
-/// SMART READ DATA and READ THRESHOLDS: up to 30 entries of 12 bytes each. A page whose sum is wrong is nobody's word.
+/// SMART READ DATA and READ THRESHOLDS: up to 30 entries of 12 bytes each. A page with a wrong
+/// checksum is dropped.
 fn read_attributes(data: &Sector, thresholds: Option<&Sector>, health: &mut Health) {
     if !adds_up(data) {
         return;
@@ -170,8 +173,8 @@ fn read_attributes(data: &Sector, thresholds: Option<&Sector>, health: &mut Heal
         let count = |bytes: usize| Some(number(&entry[5..5 + bytes]));
         let temperature =
             || Some(f64::from(entry[5])).filter(|celsius| (1.0..=120.0).contains(celsius));
-        // Some makers keep other things in the upper bytes, by smartmontools' drive database: 5 and 188 have two
-        // bytes, 9 three, temperatures one with the lowest and the highest beside it.
+        // Some makers keep other things in the upper bytes, by smartmontools' drive database: 5 and
+        // 188 have two bytes, 9 three, temperatures one with the lowest and the highest beside it.
         match entry[0] {
             5 => health.reallocated = count(2),
             9 => health.power_on_seconds = count(3).map(|hours| hours * 3600.0),
@@ -221,7 +224,8 @@ fn word(identity: &[u8], number: usize) -> u16 {
         .map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
 }
 
-/// Whether logs can be read one page at a time: else the question is not put, for some old firmware hangs on it.
+/// Whether logs can be read one page at a time: else the question is not put, for some old firmware
+/// hangs on it.
 fn keeps_statistics(identity: &[u8]) -> bool {
     let features = word(identity, 87);
     features >> 14 == 0b01 && features & 1 << 5 != 0
@@ -322,7 +326,8 @@ mod tests {
         );
     }
 
-    /// What QEMU's disk gave smartctl under Linux 6.1, and what smartctl made of it: no sector given up, an hour, 31 degrees.
+    /// What QEMU's disk gave smartctl under Linux 6.1, and what smartctl made of it: no sector
+    /// given up, an hour, 31 degrees.
     #[test]
     fn a_page_as_smartctl_showed_it() {
         let data = page(&[
@@ -345,7 +350,7 @@ mod tests {
         );
         assert_eq!(
             health.failing_attributes, None,
-            "without thresholds nobody knows"
+            "unknown without thresholds"
         );
     }
 
@@ -451,7 +456,8 @@ mod tests {
                 page[511] = page[511].wrapping_sub(sum);
                 page
             };
-            let (data, thresholds) = (whole(&bytes), whole(&others));
+            let data = whole(&bytes);
+            let thresholds = whole(&others);
             let mut health = read(&data, Some(&thresholds));
             let _ = keeps_statistics(&identity);
             let sector_bytes = logical_sector_bytes(&identity);

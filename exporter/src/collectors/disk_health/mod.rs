@@ -1,20 +1,20 @@
-//! Health of SATA and SAS disks, as they tell it themselves.
+//! Health of SATA and SAS disks, from SMART and the disks' statistics.
 //!
-//! Source: each `/dev/sd*`, asked with SCSI commands (`SG_IO`) and no other program: SMART's judgement, attributes and
-//! thresholds and the device statistics of an ATA disk, which needs `CAP_SYS_RAWIO`; the informational exceptions of a SAS
-//! disk, which whoever may open it may ask for. A disk that sleeps is not woken: what it said last stands, but for its
-//! temperature. One that is in trouble may not answer, so this collector has a thread, and asks every five minutes.
+//! Source: each `/dev/sd*`, asked with SCSI commands (`SG_IO`) and no other program: SMART's
+//! judgement, attributes and thresholds and the device statistics of an ATA disk, which needs
+//! `CAP_SYS_RAWIO`; the informational exceptions of a SAS disk, which whoever may open it may ask
+//! for. A disk that sleeps is not woken: what it said last stands, but for its temperature. One
+//! that is in trouble may not answer, so this collector has a thread, and asks every five minutes.
 //!
-//! A bridge or a RAID controller that refuses the commands has no series. USB bridges are asked only if they say by
-//! themselves that they translate for an ATA disk: some of the others hang.
+//! A bridge or a RAID controller that refuses the commands has no series. USB bridges are asked
+//! only if they say by themselves that they translate for an ATA disk: some of the others hang.
 
 mod ata;
 mod sas;
 mod scsi;
 
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::paths::Paths;
 use crate::sysfs;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -83,12 +83,12 @@ const DEVICE: &[&str] = &["device"];
 const METRICS: &[Metric] = &[
     Metric::gauge(
         "takt_disk_asleep",
-        "Whether the disk sleeps: then it is not asked, and its last words stand.",
+        "Whether the disk sleeps. A sleeping disk is not asked; its last values stay.",
         DEVICE,
     ),
     Metric::gauge(
         "takt_disk_healthy",
-        "The disk's own judgement: 0 where SMART, or a SAS disk's informational exception, says that it will fail.",
+        "The disk's own judgement: 0 if SMART, or a SAS disk's informational exception, predicts a failure.",
         DEVICE,
     ),
     Metric::gauge(
@@ -103,32 +103,32 @@ const METRICS: &[Metric] = &[
     ),
     Metric::counter(
         "takt_disk_power_on_seconds_total",
-        "Time that it was on, by its statistics or attribute 9, which nearly all count in hours.",
+        "Time powered on, from the device statistics or attribute 9, which nearly all disks count in hours.",
         DEVICE,
     ),
     Metric::counter(
         "takt_disk_reallocated_sectors_total",
-        "Bad sectors that spare ones stand for (attribute 5).",
+        "Bad sectors replaced by spare ones (attribute 5).",
         DEVICE,
     ),
     Metric::gauge(
         "takt_disk_pending_sectors",
-        "Sectors that cannot be read now (attribute 197).",
+        "Sectors that cannot be read at present (attribute 197).",
         DEVICE,
     ),
     Metric::gauge(
         "takt_disk_offline_uncorrectable_sectors",
-        "Sectors that its own test could not read (attribute 198).",
+        "Sectors that the disk's own test could not read (attribute 198).",
         DEVICE,
     ),
     Metric::counter(
         "takt_disk_reported_uncorrectable_errors_total",
-        "Errors that it could not correct and told of (attribute 187).",
+        "Uncorrectable errors reported to the host (attribute 187).",
         DEVICE,
     ),
     Metric::counter(
         "takt_disk_command_timeouts_total",
-        "Commands given up because they took too long (attribute 188).",
+        "Commands aborted by a timeout (attribute 188).",
         DEVICE,
     ),
     Metric::counter(
@@ -138,17 +138,17 @@ const METRICS: &[Metric] = &[
     ),
     Metric::gauge(
         "takt_disk_used_ratio",
-        "Share of an SSD's life that the maker expects which is used up; it may exceed 1.",
+        "Share of the SSD's rated life that is used up; may exceed 1.",
         DEVICE,
     ),
     Metric::counter(
         "takt_disk_read_bytes_total",
-        "Bytes that were read in its life, by its statistics.",
+        "Bytes read in the disk's life, from the device statistics.",
         DEVICE,
     ),
     Metric::counter(
         "takt_disk_written_bytes_total",
-        "Bytes that were written in its life, by its statistics.",
+        "Bytes written in the disk's life, from the device statistics.",
         DEVICE,
     ),
 ];
@@ -156,11 +156,11 @@ const METRICS: &[Metric] = &[
 const EVERY: Duration = Duration::from_secs(300);
 
 const NO_DISKS: &str = "no SATA or SAS disks";
-const NOT_ALLOWED: &str = "SATA disks tell their health with CAP_SYS_RAWIO only";
-const ALL_REFUSE: &str = "no disk tells its health";
+const NOT_ALLOWED: &str = "reading the health of SATA disks needs CAP_SYS_RAWIO";
+const ALL_REFUSE: &str = "no disk reports its health";
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    let block = options.paths.sysfs.join("block");
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
+    let block = paths.sysfs.join("block");
     Box::new(DiskHealth {
         block,
         asked: None,
@@ -234,7 +234,7 @@ impl DiskHealth {
                     continue;
                 }
                 Err(error) => {
-                    tracing::debug!(device = name, %error, "tells no health");
+                    tracing::debug!(device = name, %error, "no health reported");
                     self.problem = self.problem.or(Some(ALL_REFUSE));
                     continue;
                 }
@@ -258,7 +258,7 @@ impl DiskHealth {
 
 /// Asks one disk; `None`: it sleeps. `block` is its directory in `/sys/block`.
 fn ask(block: &Path, name: &str) -> io::Result<Option<Health>> {
-    // The kernel would wake a disk that it put to sleep itself as soon as somebody opened it.
+    // The kernel would wake a disk that it put to sleep itself as soon as the device is opened.
     if sysfs::text(&block.join("device/power/runtime_status")).as_deref() == Some("suspended") {
         return Ok(None);
     }
@@ -270,21 +270,21 @@ fn ask(block: &Path, name: &str) -> io::Result<Option<Health>> {
             .open(Path::new("/dev").join(name))
     };
     match language {
-        Language::Ata { identity } => {
+        DiskProtocol::Ata { identity } => {
             let disk: File = open()?;
             if ata::is_asleep(&disk)? {
                 return Ok(None);
             }
             ata::health(&disk, identity.as_deref()).map(Some)
         }
-        Language::Scsi => {
+        DiskProtocol::Scsi => {
             let disk = open()?;
             if sas::is_asleep(&disk)? {
                 return Ok(None);
             }
             sas::health(&disk).map(Some)
         }
-        Language::Unknown => Err(io::Error::new(
+        DiskProtocol::Unknown => Err(io::Error::new(
             io::ErrorKind::Unsupported,
             "a USB bridge that may not know the commands",
         )),
@@ -293,7 +293,7 @@ fn ask(block: &Path, name: &str) -> io::Result<Option<Health>> {
 
 /// What a disk speaks.
 #[derive(Debug, PartialEq)]
-enum Language {
+enum DiskProtocol {
     Ata {
         /// IDENTIFY DEVICE, as the kernel read it when it found the disk.
         identity: Option<Vec<u8>>,
@@ -302,8 +302,9 @@ enum Language {
     Unknown,
 }
 
-/// Vital product data 0x89, "ATA information", is there only where somebody translates for an ATA disk.
-fn language(block: &Path) -> Language {
+/// Vital product data 0x89, "ATA information", exists only if an ATA disk is behind a translating
+/// controller.
+fn language(block: &Path) -> DiskProtocol {
     const IDENTITY_FROM: usize = 60;
     let information = std::fs::read(block.join("device/vpd_pg89"))
         .ok()
@@ -313,16 +314,16 @@ fn language(block: &Path) -> Language {
     if is_ata {
         let identity = information
             .and_then(|page| Some(page.get(IDENTITY_FROM..IDENTITY_FROM + 512)?.to_vec()));
-        return Language::Ata { identity };
+        return DiskProtocol::Ata { identity };
     }
     let path = std::fs::canonicalize(block).unwrap_or_default();
     let is_usb = path
         .components()
         .any(|part| part.as_os_str().to_string_lossy().starts_with("usb"));
     if is_usb {
-        Language::Unknown
+        DiskProtocol::Unknown
     } else {
-        Language::Scsi
+        DiskProtocol::Scsi
     }
 }
 
@@ -341,18 +342,18 @@ mod tests {
         };
         assert_eq!(
             language(&device("pci0/ata1/block/sda", "ATA     \n")),
-            Language::Ata { identity: None }
+            DiskProtocol::Ata { identity: None }
         );
         assert_eq!(
             language(&device("pci0/host0/block/sdb", "SEAGATE \n")),
-            Language::Scsi
+            DiskProtocol::Scsi
         );
         let bridge = device("pci0/usb1/1-1/block/sdc", "Samsung \n");
-        assert_eq!(language(&bridge), Language::Unknown);
+        assert_eq!(language(&bridge), DiskProtocol::Unknown);
         let mut page = vec![0; 572];
         page[60..62].copy_from_slice(&[0x40, 0x00]);
         std::fs::write(bridge.join("device/vpd_pg89"), &page).unwrap();
-        let Language::Ata {
+        let DiskProtocol::Ata {
             identity: Some(identity),
         } = language(&bridge)
         else {

@@ -1,6 +1,7 @@
 //! SAS disks: their informational exceptions, SCSI's counterpart of SMART.
 //!
-//! Layouts follow SCSI Primary Commands 4 (SPC-4). The kernel lets whoever opened the disk send these commands.
+//! Layouts follow SCSI Primary Commands 4 (SPC-4). The kernel lets whoever opened the disk send
+//! these commands.
 
 use super::Health;
 use super::scsi::{Sense, command};
@@ -23,7 +24,8 @@ pub(super) fn is_asleep(disk: &File) -> io::Result<bool> {
     Ok(Sense::parse(&data[..reply.bytes]).is_some_and(|sense| sleeps(&sense)))
 }
 
-/// Standby of either depth, or waiting for the command to start. In idle a disk answers without being woken.
+/// Standby of either depth, or waiting for the command to start. In idle a disk answers without
+/// being woken.
 fn sleeps(sense: &Sense) -> bool {
     matches!(sense.code, (0x5e, 0x02 | 0x04 | 0x43) | (0x04, 0x02))
 }
@@ -52,7 +54,8 @@ pub(super) fn health(disk: &File) -> io::Result<Health> {
     told.ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "no informational exceptions"))
 }
 
-/// A header of four bytes, then parameter 0: number, control, length, additional sense code, qualifier, temperature.
+/// A header of four bytes, then parameter 0: number, control, length, additional sense code,
+/// qualifier, temperature.
 fn parse(page: &[u8]) -> Option<Health> {
     let [first, _, length @ ..] = page else {
         return None;

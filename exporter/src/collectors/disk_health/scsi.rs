@@ -1,4 +1,5 @@
-//! SCSI commands through the kernel's `SG_IO`, and what a disk says when a command does not just succeed.
+//! SCSI commands through the kernel's `SG_IO`, and what a disk says when a command does not just
+//! succeed.
 
 use std::fs::File;
 use std::io;
@@ -36,7 +37,8 @@ const NO_DATA: libc::c_int = -1;
 const FROM_DEVICE: libc::c_int = -3;
 const GOOD: u8 = 0;
 const CHECK_CONDITION: u8 = 2;
-/// When this has passed the kernel resets the disk, and who works with it waits: long enough for one that is only busy.
+/// When this has passed the kernel resets the disk, and who works with it waits: long enough for
+/// one that is only busy.
 const TIMEOUT_MS: u32 = 30_000;
 const SENSE_BYTES: usize = 32;
 
@@ -118,7 +120,8 @@ pub(super) struct Registers {
 }
 
 impl Sense {
-    /// "ATA pass-through information available": the fixed format then has registers in place of other things.
+    /// "ATA pass-through information available": the fixed format then has registers in place of
+    /// other things.
     const REGISTERS: (u8, u8) = (0x00, 0x1d);
     const ATA_STATUS_RETURN: u8 = 0x09;
 
@@ -182,7 +185,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A USB disk's answer to STANDBY (SAT, fixed format), from the report at sourceforge.net/p/hdparm/patches/53.
+    /// A USB disk's answer to STANDBY (SAT, fixed format), from the report at
+    /// sourceforge.net/p/hdparm/patches/53.
     const FIXED: [u8; 18] = [
         0xf0, 0, 1, 0, 0x50, 0x40, 0x3c, 0x0a, 0x80, 0, 0, 0, 0, 0x1d, 0, 0, 0, 0,
     ];
@@ -201,7 +205,8 @@ mod tests {
             registers: Some(registers),
         };
         assert_eq!(Sense::parse(&FIXED), Some(fixed));
-        // libata's of Linux 6.1 to CHECK POWER MODE, of a disk that is awake (QEMU's, under a real kernel).
+        // libata's of Linux 6.1 to CHECK POWER MODE, of a disk that is awake (QEMU's, under a real
+        // kernel).
         let awake = [
             0x72, 1, 0, 0x1d, 0, 0, 0, 0x0e, 9, 0x0c, 0, 0, 0, 0xff, 0, 0, 0, 0, 0, 0, 0, 0x50,
         ];
@@ -218,7 +223,7 @@ mod tests {
                 ..fixed
             })
         );
-        // The same with SMART's registers, behind a descriptor that somebody else put first.
+        // The same with SMART's registers, behind another descriptor.
         let descriptors = [
             0x72, 1, 0, 0x1d, 0, 0, 0, 18, 2, 2, 0, 0, 9, 12, 0, 0, 0, 0xff, 0, 0, 0, 0x4f, 0,
             0xc2, 0, 0x50,

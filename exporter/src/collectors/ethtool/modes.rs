@@ -13,7 +13,8 @@ pub(super) const PORTS: &[(u32, &str)] = &[
 /// The bits of autonegotiation, pause and asymmetric pause.
 pub(super) const FEATURES: [u32; 3] = [6, 13, 14];
 
-/// The bits of speeds: megabits a second, whether it is full duplex, and what the mode's name ends with.
+/// The bits of speeds: megabits a second, whether it is full duplex, and what the mode's name ends
+/// with.
 #[rustfmt::skip]
 pub(super) const SPEEDS: &[(u32, u32, bool, &str)] = &[
     (0, 10, false, "T"),

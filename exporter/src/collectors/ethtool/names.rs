@@ -1,4 +1,4 @@
-//! What the drivers' counters are called on the page.
+//! Metric names of the drivers' counters.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ pub(super) struct Renamed {
     pub value: u64,
 }
 
-/// Those that most drivers have, by what they mean elsewhere.
+/// Counters that most drivers have, and their metric names.
 const COMMON: &[(&str, &str, &str)] = &[
     (
         "rx_bytes",
@@ -49,7 +49,7 @@ const COMMON: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Sorted by name. Of those whose names become the same none is given: nobody could tell which it is.
+/// Sorted by name. Counters whose metric names would be the same are left out.
 pub(super) fn rename(
     counters: &[(String, u64)],
     mut passes: impl FnMut(&str) -> bool,
@@ -80,7 +80,8 @@ pub(super) fn rename(
 
 /// Runs of what may not be in a name, with the underscores about them, become one underscore.
 fn plain(name: &str) -> String {
-    let (mut plain, mut rest) = (String::new(), name);
+    let mut plain = String::new();
+    let mut rest = name;
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     while let Some(at) = rest.find(|c| !is_word(c)) {
         plain.push_str(rest[..at].trim_end_matches('_'));
@@ -99,7 +100,8 @@ fn spelt_out(name: &str) -> String {
     replace_word(&received, "tx", "transmitted")
 }
 
-/// Of two in a row node_exporter replaces the first, as the underscore between them is used up by then.
+/// Of two in a row node_exporter replaces the first, as the underscore between them is used up by
+/// then.
 fn replace_word(name: &str, word: &str, by: &str) -> String {
     let mut was_replaced = false;
     let words = name.split('_').map(|found| {

@@ -1,24 +1,23 @@
 //! Space and inodes of the mounted file systems.
 //!
-//! Sources: `/proc/1/mountinfo` (that of init, which sees all; else our own, else the older `mounts`) and the system
-//! call `statfs`, which may not come back when the mount's server is gone. Such mounts are asked by a thread each, so
-//! one dead server costs no other mount its values.
+//! Sources: `/proc/1/mountinfo` (that of init, which sees all; else our own, else the older
+//! `mounts`) and the system call `statfs`, which may not come back when the mount's server is gone.
+//! Such mounts are asked by a thread each, so one dead server costs no other mount its values.
 
 mod watch;
 
 use self::watch::{Answer, Watches};
-use crate::collector::{CollectError, Collector, ParseError};
-use crate::collectors::MAX_DEVICES;
-use crate::file::File;
+use crate::collector::{CollectError, Collector, MAX_DEVICES, ParseError};
+use crate::file::{MountList, unescape};
 use crate::filter::{Filter, Pattern};
-use crate::options::Options;
+use crate::paths::Paths;
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use takt_model::{Metric, Samples};
 
-/// What `filesystem` leaves to choose.
+/// Flags of the collector `filesystem`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct FilesystemOptions {
@@ -58,14 +57,15 @@ pub struct FilesystemOptions {
         conflicts_with = "fs-types-exclude"
     )]
     pub fs_types_include: Option<Pattern>,
-    /// Of node_exporter, where a mount that hangs holds up the page for so long; here none does.
+    /// Flag of node_exporter, accepted without effect: a mount that hangs delays no page.
     #[arg(
         long = "collector.filesystem.mount-timeout",
         value_name = "DURATION",
         hide = true
     )]
     pub mount_timeout: Option<String>,
-    /// Of node_exporter; here each mount that may hang has a thread of its own.
+    /// Flag of node_exporter, accepted without effect: each mount that may hang has a thread of its
+    /// own.
     #[arg(
         long = "collector.filesystem.stat-workers",
         value_name = "COUNT",
@@ -144,22 +144,22 @@ const LOCAL: [&str; 18] = [
     "ntfs3", "ramfs", "reiserfs", "squashfs", "tmpfs", "vfat", "xfs", "zfs",
 ];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Filesystem::new(options, statfs))
+pub(crate) fn new(paths: &Paths, options: &FilesystemOptions) -> Box<dyn Collector> {
+    Box::new(Filesystem::new(paths, options, statfs))
 }
 
 impl Filesystem {
-    fn new(options: &Options, statfs: StatFs) -> Self {
+    fn new(paths: &Paths, options: &FilesystemOptions, statfs: StatFs) -> Self {
         let FilesystemOptions {
             mount_points_exclude,
             mount_points_include,
             fs_types_exclude,
             fs_types_include,
             ..
-        } = options.filesystem.clone();
+        } = options.clone();
         Self {
-            mounts: Mounts::new(&options.paths.procfs),
-            rootfs: options.paths.rootfs.clone(),
+            mounts: Mounts::new(&paths.procfs),
+            rootfs: paths.rootfs.clone(),
             mount_points: Filter::new(mount_points_include, mount_points_exclude),
             fs_types: Filter::new(fs_types_include, fs_types_exclude),
             statfs,
@@ -184,7 +184,7 @@ impl Collector for Filesystem {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let (mount_points, fs_types, rootfs) =
             (&mut self.mount_points, &mut self.fs_types, &self.rootfs);
-        self.mounts.file().parse(|text| {
+        self.mounts.list().parse(|text| {
             let mut seen = HashSet::new();
             let mut mounts = Vec::new();
             for mount in parse(text) {
@@ -202,9 +202,10 @@ impl Collector for Filesystem {
                 .map(|mount| (mount.labels(), paths(mount)));
             self.watches.ask(remote);
             for mount in &mounts {
-                let answer = match mount.is_local() {
-                    true => Answer::from((self.statfs)(&paths(mount))),
-                    false => self.watches.answer(mount.labels()),
+                let answer = if mount.is_local() {
+                    Answer::from((self.statfs)(&paths(mount)))
+                } else {
+                    self.watches.answer(mount.labels())
                 };
                 mount.push(answer, out);
             }
@@ -214,26 +215,26 @@ impl Collector for Filesystem {
 }
 
 /// Where the list of mounts may be. Init's is not to be seen everywhere.
-struct Mounts([File; 4]);
+struct Mounts([MountList; 4]);
 
 impl Mounts {
     fn new(procfs: &Path) -> Self {
         let names = ["1/mountinfo", "1/mounts", "self/mountinfo", "self/mounts"];
-        Self(names.map(|name| File::new(procfs.join(name))))
+        Self(names.map(|name| MountList::new(procfs.join(name))))
     }
 
     /// The first that can be read, or the last.
-    fn file(&mut self) -> &mut File {
+    fn list(&mut self) -> &mut MountList {
         let at = self
             .0
             .iter_mut()
-            .position(File::opens)
+            .position(MountList::opens)
             .unwrap_or(self.0.len() - 1);
         &mut self.0[at]
     }
 }
 
-/// What `statfs` says, in bytes and inodes.
+/// Space from `statfs`, in bytes and inodes.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Space {
     size: f64,
@@ -345,13 +346,13 @@ fn parse_mounts(line: &str) -> Option<Mount<'_>> {
         device,
         point: unescape(point),
         fs_type,
-        read_only: is_read_only(options),
+        read_only: has(options, "ro"),
         numbers: None,
     })
 }
 
-/// `36 35 98:0 / / rw,noatime shared:1 - ext3 /dev/sda1 rw,errors=continue`: the mount's options, and, behind any
-/// number of fields, those of the file system.
+/// `36 35 98:0 / / rw,noatime shared:1 - ext3 /dev/sda1 rw,errors=continue`: the mount's options,
+/// and, behind any number of fields, those of the file system.
 fn parse_mountinfo(line: &str) -> Option<Mount<'_>> {
     let (mount, system) = line.split_once(" - ")?;
     let mut words = mount.split_ascii_whitespace().skip(2);
@@ -362,43 +363,20 @@ fn parse_mountinfo(line: &str) -> Option<Mount<'_>> {
         device,
         point: unescape(point),
         fs_type,
-        read_only: is_read_only(options) || is_read_only(of_system),
+        read_only: has(options, "ro") || has(of_system, "ro") || has(of_system, "emergency_ro"),
         numbers: Some(numbers.split_once(':')?),
     })
 }
 
-fn is_read_only(options: &str) -> bool {
-    options.split(',').any(|option| option == "ro")
-}
-
-/// The kernel writes blanks and backslashes as `\` and three octal digits.
-pub(super) fn unescape(text: &str) -> Cow<'_, str> {
-    if !text.contains('\\') {
-        return text.into();
-    }
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
-    while let Some((&first, behind)) = rest.split_first() {
-        let escaped = behind
-            .get(..3)
-            .filter(|_| first == b'\\')
-            .and_then(|digits| std::str::from_utf8(digits).ok());
-        match escaped.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &behind[3..];
-            }
-            None => {
-                bytes.push(first);
-                rest = behind;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned().into()
+/// Whether the comma-separated options include `wanted`.
+fn has(options: &str, wanted: &str) -> bool {
+    options.split(',').any(|option| option == wanted)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collector::defaults;
     use std::time::{Duration, Instant};
     use takt_model::exposition::{Format, write_page};
 
@@ -457,7 +435,8 @@ mod tests {
     }
 
     fn page(filesystem: &mut Filesystem) -> Vec<String> {
-        let (mut samples, mut page) = (Samples::new(), String::new());
+        let mut samples = Samples::new();
+        let mut page = String::new();
         filesystem.collect(&mut samples).unwrap();
         write_page(Format::Text, [&samples], &mut page);
         let lines = page.lines().filter(|line| !line.starts_with('#'));
@@ -484,9 +463,11 @@ mod tests {
         std::fs::create_dir(procfs.path().join("self")).unwrap();
         let mounts = "srv:/a /dead nfs4 rw 0 0\n/dev/vda / ext4 rw 0 0\nsrv2:/b /alive nfs rw 0 0\n/dev/vdb /forbidden xfs rw 0 0\n";
         std::fs::write(procfs.path().join("self/mounts"), mounts).unwrap();
-        let mut options = Options::default();
-        options.paths.procfs = procfs.path().to_owned();
-        let mut filesystem = Filesystem::new(&options, statfs);
+        let paths = Paths {
+            procfs: procfs.path().to_owned(),
+            ..defaults()
+        };
+        let mut filesystem = Filesystem::new(&paths, &defaults(), statfs);
         for reading in 0..3 {
             let began = Instant::now();
             assert_eq!(

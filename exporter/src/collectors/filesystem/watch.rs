@@ -16,7 +16,7 @@ const SLOW: Duration = Duration::from_secs(2);
 
 const STACK_BYTES: usize = 64 << 10;
 
-/// What a mount says.
+/// Answer of a mount.
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
     Space(Space),
@@ -39,7 +39,7 @@ fn why(error: &io::Error) -> String {
         .to_lowercase()
 }
 
-/// What node_exporter says of a mount that does not answer.
+/// node_exporter's word for a mount that does not answer.
 const NO_ANSWER: Answer = Answer::Error(Cow::Borrowed("mountpoint timeout"));
 
 /// Device, mount point and type.
@@ -73,7 +73,8 @@ impl Watches {
         }
     }
 
-    /// Asks all these mounts, but those that still owe an answer, and waits a little. Forgets all others.
+    /// Asks all these mounts, but those that still owe an answer, and waits a little. Forgets all
+    /// others.
     pub fn ask<'a>(&mut self, mounts: impl Iterator<Item = ([&'a str; 3], PathBuf)>) {
         let mut before = std::mem::take(&mut self.watches);
         let until = Instant::now() + PATIENCE;
@@ -94,7 +95,7 @@ impl Watches {
             }
             self.watches.insert(labels, watch);
         }
-        // Those that owed before may answer too, but are not waited for.
+        // Mounts that did not answer before may answer too, but are not waited for.
         while let Ok((labels, answer)) = self.answers.try_recv() {
             owed -= usize::from(self.note(labels, answer, until));
         }
@@ -131,7 +132,8 @@ impl Watches {
 
     fn watch(&self, labels: Labels, path: PathBuf) -> Watch {
         let (question, questions) = channel();
-        let (statfs, answers) = (self.statfs, self.answering.clone());
+        let statfs = self.statfs;
+        let answers = self.answering.clone();
         let thread = std::thread::Builder::new()
             .name("statfs".to_owned())
             .stack_size(STACK_BYTES);

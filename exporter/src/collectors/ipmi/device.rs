@@ -64,7 +64,7 @@ pub(super) struct Bmc {
     asked: libc::c_long,
 }
 
-/// What the BMC answered: its completion code, and what it says where that is 0.
+/// Answer of the BMC: completion code, and data if the code is 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Answer {
     pub code: u8,
@@ -96,14 +96,15 @@ impl Bmc {
             id: self.asked,
             message,
         };
-        // SAFETY: the request points to an address and data of the lengths that it says, and they live on.
+        // SAFETY: the request points to an address and data of the lengths that it says, and they
+        // live on.
         if unsafe { libc::ioctl(self.device.as_raw_fd(), SEND_COMMAND, &raw mut request) } != 0 {
             return Err(io::Error::last_os_error());
         }
         let until = Instant::now() + TIMEOUT;
         loop {
             self.wait(until)?;
-            // An answer to a question that was given up is nobody's.
+            // Answers to questions that were given up are dropped.
             if let Some((id, answer)) = self.receive()?
                 && id == self.asked
             {
@@ -209,7 +210,7 @@ mod tests {
                 (0x8028_690d, 0xc030_690b)
             );
         }
-        // What is no BMC refuses the command.
+        // A device that is no BMC refuses the command.
         assert!(
             Bmc::open("/dev/null".as_ref())
                 .unwrap()

@@ -1,21 +1,22 @@
 //! The BMC's event log (SEL): how full it is, and what is new in it.
 //!
-//! IPMI 2.0, §31. Records are linked: each is answered with the id of the next. Ids come round again and logs are cleared,
-//! so a place in the log is a record as a whole: where it is still as it was, what follows it is new.
+//! IPMI 2.0, §31. Records are linked: each is answered with the id of the next. Ids come round
+//! again and logs are cleared, so a place in the log is a record as a whole: where it is still as
+//! it was, what follows it is new.
 
 use super::device::Answer;
 use super::record::{self, BYTES, Raw};
 use crate::events::{Mark, Source};
 use std::io;
 
-/// Whoever answers questions as a BMC does.
-pub(super) trait Ask {
+/// A BMC, or a stand-in for one.
+pub(super) trait BmcTransport {
     fn ask(&mut self, function: u8, command: u8, data: &[u8]) -> io::Result<Answer>;
 }
 
 /// How full the log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Fill {
+pub(super) struct LogSpace {
     pub entries: u16,
     /// Up to 65,535, which may be more.
     pub free_bytes: u16,
@@ -33,7 +34,7 @@ const NO_MORE: u16 = 0xffff;
 /// So many new records are read at once; others at the next time.
 const AT_ONCE: usize = 64;
 
-/// What it answers where all is well.
+/// Completion code of success.
 pub(super) fn well(answer: Answer) -> io::Result<Vec<u8>> {
     match answer.code {
         0 => Ok(answer.data),
@@ -50,13 +51,14 @@ fn too_short() -> io::Error {
     )
 }
 
-pub(super) fn fill(bmc: &mut impl Ask) -> io::Result<Fill> {
+pub(super) fn fill(bmc: &mut impl BmcTransport) -> io::Result<LogSpace> {
     let info = well(bmc.ask(STORAGE, GET_LOG_INFO, &[])?)?;
     let &[_, e0, e1, f0, f1, .., flags] = info.get(..14).ok_or_else(too_short)? else {
         return Err(too_short());
     };
-    let (entries, free_bytes) = (u16::from_le_bytes([e0, e1]), u16::from_le_bytes([f0, f1]));
-    Ok(Fill {
+    let entries = u16::from_le_bytes([e0, e1]);
+    let free_bytes = u16::from_le_bytes([f0, f1]);
+    Ok(LogSpace {
         entries,
         free_bytes,
         has_overflown: flags & 0x80 != 0,
@@ -64,16 +66,17 @@ pub(super) fn fill(bmc: &mut impl Ask) -> io::Result<Fill> {
 }
 
 /// Seconds since 1970, by the BMC's clock.
-pub(super) fn clock(bmc: &mut impl Ask) -> io::Result<u32> {
+pub(super) fn clock(bmc: &mut impl BmcTransport) -> io::Result<u32> {
     let time = well(bmc.ask(STORAGE, GET_LOG_TIME, &[])?)?;
     let time = time.first_chunk().ok_or_else(too_short)?;
     Ok(u32::from_le_bytes(*time))
 }
 
-/// Adds to `news` what was written after `mark`, the oldest first, and moves the mark on; both hold also where this fails
-/// midway. Where there is no mark yet, what the log holds was before, and is not read.
+/// Adds to `news` what was written after `mark`, the oldest first, and moves the mark on; both hold
+/// also where this fails midway. Where there is no mark yet, what the log holds was before, and is
+/// not read.
 pub(super) fn follow(
-    bmc: &mut impl Ask,
+    bmc: &mut impl BmcTransport,
     mark: &mut Option<Mark>,
     news: &mut Vec<Raw>,
 ) -> io::Result<()> {
@@ -86,7 +89,8 @@ pub(super) fn follow(
         None => FIRST,
         Some(known) => match entry(bmc, record::id(&known))? {
             Some((next, same)) if same == known => next,
-            // Cleared, or written over. Should the BMC have changed the record, what is older is still not news.
+            // Cleared, or written over. Should the BMC have changed the record, what is older is
+            // still not news.
             _ => {
                 lost_since = record::time(&known);
                 FIRST
@@ -139,7 +143,7 @@ fn place(mark: &Mark) -> Option<Raw> {
 }
 
 /// The id of the next, and the record.
-fn entry(bmc: &mut impl Ask, id: u16) -> io::Result<Option<(u16, Raw)>> {
+fn entry(bmc: &mut impl BmcTransport, id: u16) -> io::Result<Option<(u16, Raw)>> {
     const NOT_THERE: [u8; 2] = [0xc9, 0xcb];
     const ALL_OF_IT: [u8; 2] = [0, 0xff];
     let [low, high] = id.to_le_bytes();
@@ -170,14 +174,15 @@ mod tests {
     }
 
     fn record(id: u16, time: u32) -> Raw {
-        let (id, time) = (id.to_le_bytes(), time.to_le_bytes());
+        let id = id.to_le_bytes();
+        let time = time.to_le_bytes();
         [
             id[0], id[1], 2, time[0], time[1], time[2], time[3], 0x20, 0, 4, 8, 0x51, 0x6f, 3,
             0xff, 0xff,
         ]
     }
 
-    impl Ask for Bmc {
+    impl BmcTransport for Bmc {
         fn ask(&mut self, function: u8, command: u8, data: &[u8]) -> io::Result<Answer> {
             assert_eq!((function, command), (STORAGE, GET_LOG_ENTRY));
             let wanted = u16::from_le_bytes([data[2], data[3]]);
@@ -276,11 +281,12 @@ mod tests {
         assert_eq!(bmc.news(&mut mark).last(), Some(&100));
     }
 
-    /// What `ipmitool raw 0x0a 0x40` said, from computercheese.blogspot.com/2013/05/ipmi-sel-device-commands.html.
+    /// What `ipmitool raw 0x0a 0x40` said, from
+    /// computercheese.blogspot.com/2013/05/ipmi-sel-device-commands.html.
     #[test]
     fn how_full_it_is() {
         struct Info<'a>(&'a [u8]);
-        impl Ask for Info<'_> {
+        impl BmcTransport for Info<'_> {
             fn ask(&mut self, _: u8, command: u8, _: &[u8]) -> io::Result<Answer> {
                 assert_eq!(command, GET_LOG_INFO);
                 Ok(Answer {
@@ -292,7 +298,7 @@ mod tests {
         let info = [
             0, 0x51, 8, 0, 0x4c, 0xfb, 0x5d, 0x55, 0x0b, 0x5b, 0x43, 0xd2, 0xff, 0x4e, 0x0f,
         ];
-        let expected = Fill {
+        let expected = LogSpace {
             entries: 8,
             free_bytes: 0xfb4c,
             has_overflown: false,
@@ -302,7 +308,7 @@ mod tests {
         let info = &[
             0, 0x51, 4, 0, 0xc0, 7, 0xb0, 0x37, 2, 0x6b, 0xff, 0xff, 0xff, 0xff, 2,
         ];
-        let expected = Fill {
+        let expected = LogSpace {
             entries: 4,
             free_bytes: 1984,
             has_overflown: false,
@@ -315,9 +321,9 @@ mod tests {
         assert!(fill(&mut Info(&[0, 0x51, 8])).is_err());
     }
 
-    struct Babble(Vec<u8>);
+    struct GarbageBmc(Vec<u8>);
 
-    impl Ask for Babble {
+    impl BmcTransport for GarbageBmc {
         fn ask(&mut self, _: u8, _: u8, _: &[u8]) -> io::Result<Answer> {
             Ok(Answer {
                 code: 0,
@@ -329,7 +335,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_answer_ends_the_reader_or_keeps_it_for_ever(bytes in prop::collection::vec(any::<u8>(), 0..40), log in ".{0,40}") {
-            let bmc = &mut Babble(bytes);
+            let bmc = &mut GarbageBmc(bytes);
             let _ = (fill(bmc), clock(bmc));
             let mut news = Vec::new();
             let mut mark = Some(Mark { source: Source::Bmc, log, position: 1 });

@@ -1,23 +1,24 @@
-//! The node's BMC: its event log, whose entries go out as events, and what it says of power and cooling.
+//! The node's BMC: its event log, whose entries go out as events, and what it says of power and
+//! cooling.
 //!
-//! Source: `/dev/ipmi0`, asked with the few commands below and no other program. BMCs are slow and busy with other things, so
-//! this collector has a thread, asks seldom, and keeps what was said last for a while when there is no answer: an alert
-//! must not come and go with a BMC's mood. A node without one has nothing to collect.
+//! Source: `/dev/ipmi0`, asked with the few commands below and no other program. BMCs are slow and
+//! busy with other things, so this collector has a thread, asks seldom, and keeps what was said
+//! last for a while when there is no answer: an alert must not come and go with a BMC's mood. A
+//! node without one has nothing to collect.
 //!
-//! Sensors are not read one by one: their names and limits are in a repository of hundreds of records, which takes minutes
-//! to read where a BMC is slow; what goes beyond a critical limit is written into the log. hwmon has what the board's own
-//! chips measure.
+//! Sensors are not read one by one: their names and limits are in a repository of hundreds of
+//! records, which takes minutes to read where a BMC is slow; what goes beyond a critical limit is
+//! written into the log. hwmon has what the board's own chips measure.
 
 mod device;
 mod log;
 mod record;
 
 use self::device::{Answer, Bmc};
-use self::log::{Ask, Fill};
+use self::log::{BmcTransport, LogSpace};
 use self::record::Raw;
 use crate::collector::{CollectError, Collector};
 use crate::events::{Events, Mark};
-use crate::options::Options;
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
@@ -29,14 +30,14 @@ struct Ipmi {
     /// How far the log was read.
     mark: Option<Mark>,
     asked: Option<Instant>,
-    /// What the BMC said last, and when.
-    said: Option<(Instant, Said)>,
+    /// The BMC's last answer, and its time.
+    said: Option<(Instant, BmcStatus)>,
     problem: Option<(io::ErrorKind, String)>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Said {
-    fill: Fill,
+struct BmcStatus {
+    fill: LogSpace,
     /// In the order of [`FAULTS`]; a BMC need not know.
     faults: Option<[bool; FAULTS.len()]>,
 }
@@ -48,17 +49,17 @@ const ENTRIES: Metric = Metric::gauge(
 );
 const FREE: Metric = Metric::gauge(
     "takt_ipmi_log_free_bytes",
-    "Room left in the BMC's event log; 65,535 may be more.",
+    "Free space in the BMC's event log; 65,535 means that or more.",
     &[],
 );
 const OVERFLOWN: Metric = Metric::gauge(
     "takt_ipmi_log_overflown",
-    "Whether the BMC has dropped records since its log was full. It has to be cleared.",
+    "Whether the BMC has dropped records because its log is full. The log must be cleared.",
     &[],
 );
 const FAULT: Metric = Metric::gauge(
     "takt_ipmi_chassis_fault",
-    "Whether the BMC sees this wrong with the chassis now: power, power_control, power_overload, drive or cooling.",
+    "Whether the BMC reports this fault of the chassis: power, power_control, power_overload, drive or cooling.",
     &["fault"],
 );
 const METRICS: &[Metric] = &[ENTRIES, FREE, OVERFLOWN, FAULT];
@@ -67,7 +68,7 @@ const EVERY: Duration = Duration::from_secs(30);
 /// For so long what was said last is shown when there is no answer.
 const KEPT: Duration = Duration::from_secs(600);
 
-pub(crate) fn new(_: &Options) -> Box<dyn Collector> {
+pub(crate) fn new() -> Box<dyn Collector> {
     Box::new(Ipmi {
         device: PathBuf::from("/dev/ipmi0"),
         events: Events::default(),
@@ -138,7 +139,7 @@ impl Ipmi {
         let fill = log::fill(bmc)?;
         self.said = Some((
             Instant::now(),
-            Said {
+            BmcStatus {
                 fill,
                 faults: faults(bmc).unwrap_or_default(),
             },
@@ -179,7 +180,7 @@ impl Ipmi {
     }
 }
 
-impl Ask for Bmc {
+impl BmcTransport for Bmc {
     fn ask(&mut self, function: u8, command: u8, data: &[u8]) -> io::Result<Answer> {
         self.ask(function, command, data)
     }
@@ -197,8 +198,8 @@ const FAULTS: &[(&str, usize, u8)] = &[
     ("cooling", 2, 3),
 ];
 
-/// What is wrong with the chassis; `None` where the BMC does not know the question.
-fn faults(bmc: &mut impl Ask) -> io::Result<Option<[bool; FAULTS.len()]>> {
+/// Faults of the chassis; `None` if the BMC does not support the command.
+fn faults(bmc: &mut impl BmcTransport) -> io::Result<Option<[bool; FAULTS.len()]>> {
     let answer = bmc.ask(CHASSIS, GET_CHASSIS_STATUS, &[])?;
     Ok(log::well(answer)
         .ok()
@@ -220,7 +221,7 @@ mod tests {
 
     #[test]
     fn what_was_said_last_stands_for_a_while() {
-        let fill = Fill {
+        let fill = LogSpace {
             entries: 7,
             free_bytes: 100,
             has_overflown: false,
@@ -234,7 +235,7 @@ mod tests {
                 asked: None,
                 said: Instant::now()
                     .checked_sub(ago)
-                    .map(|at| (at, Said { fill, faults: None })),
+                    .map(|at| (at, BmcStatus { fill, faults: None })),
                 problem: None,
             };
             let mut samples = Samples::new();

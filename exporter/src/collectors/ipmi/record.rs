@@ -1,7 +1,8 @@
-//! What a record of the BMC's event log means.
+//! Records of the BMC's event log.
 //!
-//! Layout and tables: IPMI 2.0, §32 (records), tables 42-2 (event types) and 42-3 (sensor types). The tables hold what
-//! somebody has to hear of; what is not there is no event. Records of a maker's own form say nothing to others.
+//! Layout and tables: IPMI 2.0, §32 (records), tables 42-2 (event types) and 42-3 (sensor types).
+//! The tables hold what must be reported; other offsets are no events. Records of a maker's own
+//! form say nothing to others.
 
 use takt_model::Labels;
 
@@ -12,9 +13,9 @@ pub(super) type Raw = [u8; BYTES];
 /// Times up to this are counted from the BMC's own start, not from 1970.
 const LAST_OF_START: u32 = 0x2000_0000;
 
-/// A record that somebody has to hear of.
+/// A record that is reported as an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct LogEntry {
     pub labels: Labels,
     pub message: String,
 }
@@ -32,13 +33,13 @@ pub(super) fn time(record: &Raw) -> Option<u32> {
         .filter(|time| record[2] < WITHOUT_TIME && (LAST_OF_START + 1..u32::MAX).contains(time))
 }
 
-/// The whole of it, to be told and to be known again.
+/// All bytes of the record, for the event and to recognise it again.
 pub(super) fn hex(record: &Raw) -> String {
     record.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What it tells, where that matters: something has failed or is about to. That it is well again is no event.
-pub(super) fn read(record: &Raw) -> Option<Told> {
+/// The event of a record that says that something failed or is about to fail. Recovery is no event.
+pub(super) fn read(record: &Raw) -> Option<LogEntry> {
     const SYSTEM_EVENT: u8 = 0x02;
     const IS_OVER: u8 = 0x80;
     let &[
@@ -74,7 +75,7 @@ pub(super) fn read(record: &Raw) -> Option<Told> {
         "BMC: {sensor_type}, sensor {sensor}: {event} (record {})",
         hex(record)
     );
-    Some(Told {
+    Some(LogEntry {
         labels: labels.into_iter().collect(),
         message,
     })
@@ -211,8 +212,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn record(sensor_type: u8, event_type: u8, data: u8) -> Raw {
-        // Record 1 of 2021-03-20 00:56:43 by generator 0x92, sensor 0x12, as `ipmitool sel get` showed it to the writer of
-        // ackdo.com/2021/03/21/ipmi_ackdo_os_boot_sensor, with another sensor in it.
+        // Record 1 of 2021-03-20 00:56:43 by generator 0x92, sensor 0x12, as `ipmitool sel get`
+        // showed it to the writer of ackdo.com/2021/03/21/ipmi_ackdo_os_boot_sensor, with another
+        // sensor in it.
         [
             1,
             0,

@@ -1,26 +1,26 @@
-//! What a job was told of its GPUs: the environment of the first process of each of its steps.
+//! GPUs in the environment of the first process of each step of a job.
 //!
-//! Source: `/proc/PID/environ`, which holds the environment that the process was started with; what it changed later does
-//! not show there, what its children were started with may be of its own making. So the first process counts, which the
-//! scheduler started.
+//! Source: `/proc/PID/environ`, which holds the environment that the process was started with; what
+//! it changed later does not show there, what its children were started with may be of its own
+//! making. So the first process counts, which the scheduler started.
 
 use super::usage::parse_list;
 use std::collections::BTreeSet;
 
-/// What is of use of one process's environment.
+/// The variables of one process that name GPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Environment {
     /// `SLURM_JOB_ID`.
     pub jobid: Option<u32>,
-    /// Whether it is a batch script's or an interactive shell's: those are told all GPUs of the job.
+    /// Whether it is a batch script's or an interactive shell's: those have all GPUs of the job.
     pub knows_all: bool,
-    pub gpus: Told,
+    pub gpus: GrantedGpus,
 }
 
-/// Which GPUs.
+/// The GPUs that a variable names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) enum Told {
-    /// Not a word.
+pub(super) enum GrantedGpus {
+    /// The variable is not set, or names no GPU.
     #[default]
     Nothing,
     /// Their UUIDs, GPUs' or parts' (MIG).
@@ -45,10 +45,11 @@ impl Environment {
             }
         }
         let numbered = |text: &str| Some(parse_list(text)?.into_iter().collect());
-        let named = |text: &str| parse_uuids(text).map(Told::Uuids);
-        let listed = |text: &str| named(text).or_else(|| numbered(text).map(Told::Indices));
-        // UUIDs need no interpretation. Numbers in CUDA_VISIBLE_DEVICES do not help: within a cgroup they begin at 0.
-        let gpus = uuids.or(runtime_uuids).map(Told::Uuids);
+        let named = |text: &str| parse_uuids(text).map(GrantedGpus::Uuids);
+        let listed = |text: &str| named(text).or_else(|| numbered(text).map(GrantedGpus::Indices));
+        // UUIDs need no interpretation. Numbers in CUDA_VISIBLE_DEVICES do not help: within a
+        // cgroup they begin at 0.
+        let gpus = uuids.or(runtime_uuids).map(GrantedGpus::Uuids);
         let gpus = gpus
             .or_else(|| indices.and_then(listed))
             .or_else(|| step_indices.and_then(listed));
@@ -83,14 +84,15 @@ mod tests {
         Environment::parse(text.replace('\n', "\0").as_bytes())
     }
 
-    fn indices(numbers: &[u32]) -> Told {
-        Told::Indices(numbers.iter().copied().collect())
+    fn indices(numbers: &[u32]) -> GrantedGpus {
+        GrantedGpus::Indices(numbers.iter().copied().collect())
     }
 
     #[test]
     fn the_surest_word_counts() {
-        let uuids =
-            |words: &[&str]| Told::Uuids(words.iter().map(|word| (*word).to_owned()).collect());
+        let uuids = |words: &[&str]| {
+            GrantedGpus::Uuids(words.iter().map(|word| (*word).to_owned()).collect())
+        };
         for (text, told) in [
             (
                 "SLURM_JOB_ID=7\nSLURM_JOB_GPUS=0,3\nCUDA_VISIBLE_DEVICES=0,1",
@@ -108,15 +110,15 @@ mod tests {
             ),
             ("CUDA_VISIBLE_DEVICES=MIG-c\n", uuids(&["MIG-c"])),
             ("NVIDIA_VISIBLE_DEVICES=GPU-a", uuids(&["GPU-a"])),
-            ("NVIDIA_VISIBLE_DEVICES=all", Told::Nothing),
+            ("NVIDIA_VISIBLE_DEVICES=all", GrantedGpus::Nothing),
             (
                 "NVIDIA_VISIBLE_DEVICES=void\nCUDA_VISIBLE_DEVICES=0,1",
-                Told::Nothing,
+                GrantedGpus::Nothing,
             ),
-            ("CUDA_VISIBLE_DEVICES=NoDevFiles", Told::Nothing),
-            ("SLURM_JOB_GPUS=", Told::Nothing),
-            ("SLURM_JOB_GPUS=a,b", Told::Nothing),
-            ("", Told::Nothing),
+            ("CUDA_VISIBLE_DEVICES=NoDevFiles", GrantedGpus::Nothing),
+            ("SLURM_JOB_GPUS=", GrantedGpus::Nothing),
+            ("SLURM_JOB_GPUS=a,b", GrantedGpus::Nothing),
+            ("", GrantedGpus::Nothing),
         ] {
             assert_eq!(read(text).gpus, told, "{text}");
         }

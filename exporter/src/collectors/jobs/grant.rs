@@ -1,14 +1,14 @@
-//! Which GPUs a job was given, from what is known about it.
+//! The GPUs that a job was given.
 //!
-//! The surest evidence counts, in this order: the device list of its cgroup (version 1, where everything is denied but
-//! what is listed; version 2 keeps no list), UUIDs in its environment, Slurm's numbers there, and what its processes hold
-//! open, where that is less than all.
+//! The surest evidence counts, in this order: the device list of its cgroup (version 1, where
+//! everything is denied but what is listed; version 2 keeps no list), UUIDs in its environment,
+//! Slurm's numbers there, and what its processes hold open, where that is less than all.
 
-use super::environment::{Environment, Told};
+use super::environment::{Environment, GrantedGpus};
 use crate::gpus::GpuTable;
 use std::collections::BTreeSet;
 
-/// What Slurm's numbers of GPUs count.
+/// Meaning of the GPU numbers that Slurm passes to jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum GpuOrder {
     /// GPUs in the order of the PCI bus, as slurmd does with `AutoDetect=nvml`.
@@ -22,11 +22,11 @@ pub enum GpuOrder {
 pub(super) enum Grant {
     /// These, and no others: GPUs, or parts of them, by UUID.
     Gpus(BTreeSet<String>),
-    /// Nothing tells.
+    /// No source says which GPUs the job was given.
     Unknown,
 }
 
-/// What there is to judge from.
+/// Sources from which the GPUs of a job are derived.
 #[derive(Debug, Default)]
 pub(super) struct Evidence<'a> {
     /// `devices.list` of the job or of its containers, version 1.
@@ -60,9 +60,11 @@ pub(super) fn grant(evidence: &Evidence<'_>, table: &GpuTable, order: GpuOrder) 
     let mut gpus = BTreeSet::new();
     for environment in &evidence.environments {
         match &environment.gpus {
-            Told::Nothing => {}
-            Told::Uuids(uuids) => gpus.extend(uuids.iter().filter_map(|uuid| whole(uuid, table))),
-            Told::Indices(numbers) => match order {
+            GrantedGpus::Nothing => {}
+            GrantedGpus::Uuids(uuids) => {
+                gpus.extend(uuids.iter().filter_map(|uuid| whole(uuid, table)))
+            }
+            GrantedGpus::Indices(numbers) => match order {
                 GpuOrder::Minor => gpus.extend(by_minor(numbers)),
                 GpuOrder::Pci => {
                     let found = table.gpus.iter().filter(|gpu| numbers.contains(&gpu.index));
@@ -74,7 +76,7 @@ pub(super) fn grant(evidence: &Evidence<'_>, table: &GpuTable, order: GpuOrder) 
     let is_told = evidence
         .environments
         .iter()
-        .any(|environment| environment.gpus != Told::Nothing);
+        .any(|environment| environment.gpus != GrantedGpus::Nothing);
     let would_be_told = evidence
         .environments
         .iter()
@@ -89,8 +91,8 @@ pub(super) fn grant(evidence: &Evidence<'_>, table: &GpuTable, order: GpuOrder) 
     }
 }
 
-/// The UUID of the table that begins so: CUDA takes beginnings too. One that the table lacks is kept as it is, for the
-/// GPU may be lost.
+/// The UUID of the table that begins so: CUDA takes beginnings too. One that the table lacks is
+/// kept as it is, for the GPU may be lost.
 fn whole(uuid: &str, table: &GpuTable) -> Option<String> {
     let parts = |gpu: &'_ crate::gpus::KnownGpu| {
         gpu.parts
@@ -111,8 +113,8 @@ fn whole(uuid: &str, table: &GpuTable) -> Option<String> {
     }
 }
 
-/// The minors of the GPUs on the list; `None` where it allows all devices, or the driver's all. A list says that also
-/// where single devices are denied, which it does not show.
+/// The minors of the GPUs on the list; `None` where it allows all devices, or the driver's all. A
+/// list says that also where single devices are denied, which it does not show.
 fn parse_device_list(text: &str) -> Option<BTreeSet<u32>> {
     /// `/dev/nvidiactl` and its like are no GPUs.
     const FIRST_OTHER: u32 = 254;

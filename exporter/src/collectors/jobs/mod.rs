@@ -1,10 +1,12 @@
 //! Jobs on this node: what each uses, and which GPUs it holds, whether it uses them or not.
 //!
-//! Sources: the cgroups (versions 1 and 2) that Slurm and the kubelet make, `/proc` for the jobs' processes, and what the
-//! collector `nvml` last saw on the GPUs. No scheduler is asked. Reading another user's environment needs root, or
-//! CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; without, the GPUs of a job are known only while it uses them.
+//! Sources: the cgroups (versions 1 and 2) that Slurm and the kubelet make, `/proc` for the jobs'
+//! processes, and what the collector `nvml` last saw on the GPUs. No scheduler is asked. Reading
+//! another user's environment needs root, or CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH; without, the
+//! GPUs of a job are known only while it uses them.
 //!
-//! Series are bounded by the jobs on the node, and end with them. Join them by `jobid` instead of labelling GPUs by job.
+//! Series are bounded by the jobs on the node, and end with them. Join them by `jobid` instead of
+//! labelling GPUs by job.
 
 mod environment;
 mod grant;
@@ -15,27 +17,28 @@ mod stepd;
 mod tree;
 mod usage;
 
-use self::environment::{Environment, Told};
+use self::environment::{Environment, GrantedGpus};
 use self::grant::{Evidence, GpuOrder, Grant};
-use self::place::Key;
+use self::place::JobKey;
 use self::pods::Pod;
-use self::processes::{Owner, Processes};
+use self::processes::{ProcessOwner, Processes};
 use self::stepd::Stepds;
-use self::tree::Group;
-use self::usage::{Disks, Usage};
+use self::tree::JobCgroups;
+use self::usage::{Disks, JobUsage};
 use crate::collector::{CollectError, Collector};
 use crate::gpus::{GpuTable, SharedGpus};
-use crate::options::Options;
+use crate::paths::Paths;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::time::Duration;
 use takt_model::{Metric, Samples};
 
-/// What `jobs` leaves to choose.
+/// Flags of the collector `jobs`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct JobsOptions {
-    /// What SLURM_JOB_GPUS counts: pci with AutoDetect=nvml in gres.conf, minor with File=/dev/nvidia… alone.
+    /// Meaning of the numbers in SLURM_JOB_GPUS: pci with AutoDetect=nvml in gres.conf, minor with
+    /// File=/dev/nvidia… alone.
     #[arg(
         long = "collector.jobs.gpu-order",
         value_name = "ORDER",
@@ -54,20 +57,20 @@ struct Jobs {
     /// How long the first reading waits for that of the GPUs, so that the first page is whole.
     patience: Duration,
     order: GpuOrder,
-    known: HashMap<Key, Known>,
+    known: HashMap<JobKey, KnownJob>,
 }
 
 /// A job as it is found on the node now.
 #[derive(Debug, Default)]
 struct Job {
-    group: Group,
+    group: JobCgroups,
     /// Processes by step.
     steps: BTreeMap<String, Vec<u32>>,
 }
 
-/// What was learned of a job, for as long as it is here.
+/// Facts about a job that are kept while it runs.
 #[derive(Debug, Default)]
-struct Known {
+struct KnownJob {
     user: Option<String>,
     uid: Option<u32>,
     pod: Option<Pod>,
@@ -75,13 +78,13 @@ struct Known {
     environments: BTreeMap<String, Environment>,
     /// Whether an environment may not be read.
     is_unreadable: bool,
-    oom_kills: Growing,
+    oom_kills: MonotonicSum,
     open: BTreeSet<u32>,
 }
 
 /// A sum whose parts may vanish, such as the steps of a job, but that shall not fall.
 #[derive(Debug, Default)]
-struct Growing {
+struct MonotonicSum {
     last: f64,
     total: f64,
 }
@@ -89,18 +92,17 @@ struct Growing {
 const JOB: &[&str] = &["jobid"];
 const INFO: Metric = Metric::gauge(
     "takt_job_info",
-    "A job on this node; always 1. jobid is Slurm's number or the pod's UID, sluid Slurm's unique id where cgroups are named by it.",
+    "A job on this node; always 1. jobid is Slurm's number or the pod's UID, sluid Slurm's unique id if cgroups are named by it.",
     &["jobid", "user", "scheduler", "sluid"],
 );
 const POD_INFO: Metric = Metric::gauge(
     "takt_job_pod_info",
-    "What Kubernetes calls a pod on this node, as the kubelet's log directories tell; always 1.",
+    "Namespace and name of a pod on this node, from the kubelet's log directories; always 1.",
     &["jobid", "namespace", "pod"],
 );
 const USER_INFO: Metric = Metric::gauge(
     "takt_job_user_info",
-    "A user with jobs on this node, and the numbers that the node has for them; always 1. Numbers that differ between nodes make \
-        files on a shared file system somebody else's.",
+    "A user with jobs on this node, with the user and group ids of this node; always 1. Ids that differ between nodes give files on a shared file system the wrong owner.",
     &["user", "uid", "gid"],
 );
 const CPU: Metric = Metric::counter(
@@ -115,7 +117,7 @@ const CPU_MODE: Metric = Metric::counter(
 );
 const CPU_THROTTLED: Metric = Metric::counter(
     "takt_job_cpu_throttled_seconds_total",
-    "Time for which the job was kept from its CPUs by a quota.",
+    "Time that a quota kept the job off its CPUs.",
     JOB,
 );
 const CPUS: Metric = Metric::gauge("takt_job_cpus", "CPUs that the job may run on.", JOB);
@@ -126,17 +128,17 @@ const MEMORY_CURRENT: Metric = Metric::gauge(
 );
 const MEMORY_PEAK: Metric = Metric::gauge(
     "takt_job_memory_peak_bytes",
-    "The most memory that was ever charged to the job.",
+    "Highest amount of memory ever charged to the job.",
     JOB,
 );
 const MEMORY_LIMIT: Metric = Metric::gauge(
     "takt_job_memory_limit_bytes",
-    "Memory that the job may have.",
+    "Memory limit of the job.",
     JOB,
 );
 const MEMORY_ANONYMOUS: Metric = Metric::gauge(
     "takt_job_memory_anonymous_bytes",
-    "Memory of the job that is not cached files: what would have to be swapped out or killed.",
+    "Memory of the job that is not cached files. The kernel can only swap it out or kill its processes.",
     JOB,
 );
 const MEMORY_FILE: Metric = Metric::gauge(
@@ -166,23 +168,23 @@ const IO_OPERATIONS: Metric = Metric::counter(
 );
 const PROCESSES: Metric = Metric::gauge(
     "takt_job_processes",
-    "Processes of the job, without slurmstepd where that has a cgroup of its own.",
+    "Processes of the job, without slurmstepd if that has a cgroup of its own.",
     JOB,
 );
 const THREADS: Metric = Metric::gauge("takt_job_threads", "Threads of the job.", JOB);
 const PRESSURE: Metric = Metric::counter(
     "takt_job_pressure_seconds_total",
-    "Time for which some of the job's threads waited for the resource: cpu, io or memory.",
+    "Time that some of the job's threads waited for the resource: cpu, io or memory.",
     &["jobid", "resource"],
 );
 const UNREADABLE: Metric = Metric::gauge(
     "takt_jobs_unreadable",
-    "Jobs whose environment the exporter may not read, so that a GPU they hold and do not use is not seen.",
+    "Jobs whose environment the exporter may not read. GPUs that such a job holds without using them are not seen.",
     &[],
 );
 const LEFT_OUT: Metric = Metric::gauge(
     "takt_jobs_left_out",
-    "Jobs beyond the most that are shown.",
+    "Jobs without series because there are more jobs than the exporter shows.",
     &[],
 );
 const GPU_JOB_INFO: Metric = Metric::gauge(
@@ -197,12 +199,12 @@ const GPU_JOB_MEMORY: Metric = Metric::gauge(
 );
 const PROCESS_WITHOUT_JOB: Metric = Metric::gauge(
     "takt_gpu_process_without_job",
-    "Processes on the GPU that belong to no job, or to one that was not given it. The desktop's own are left out.",
+    "Processes on the GPU that belong to no job, or to a job that was not given the GPU. Desktop processes are left out.",
     &["uuid", "user"],
 );
 const PROCESS_MEMORY: Metric = Metric::gauge(
     "takt_gpu_process_memory_used_bytes",
-    "Memory of the GPU that processes of no job have allocated, by user and command; 0 where the driver does not say.",
+    "Memory of the GPU allocated by processes without a job, by user and command; 0 if the driver does not report it.",
     &["uuid", "user", "command"],
 );
 const METRICS: &[Metric] = &[
@@ -241,16 +243,16 @@ const SERIES_OF_JOB: usize = 26;
 /// GPUs with jobs and users on them, in all.
 const MAX_HOLDINGS: usize = 2048;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(paths: &Paths, options: &JobsOptions, gpus: &SharedGpus) -> Box<dyn Collector> {
     Box::new(Jobs {
-        cgroups: options.paths.sysfs.join("fs/cgroup"),
-        pod_logs: options.paths.rootfs.join("var/log/pods"),
-        processes: Processes::new(options.paths.procfs.clone()),
+        cgroups: paths.sysfs.join("fs/cgroup"),
+        pod_logs: paths.rootfs.join("var/log/pods"),
+        processes: Processes::new(paths.procfs.clone()),
         stepds: Stepds::default(),
-        disks: Disks::new(options.paths.sysfs.clone()),
-        gpus: options.shared.gpus.clone(),
+        disks: Disks::new(paths.sysfs.clone()),
+        gpus: gpus.clone(),
         patience: FIRST_PATIENCE,
-        order: options.jobs.gpu_order,
+        order: options.gpu_order,
         known: HashMap::new(),
     })
 }
@@ -274,7 +276,7 @@ impl Collector for Jobs {
         for (key, job) in &jobs {
             let known = self.known.entry(key.clone()).or_default();
             known.learn(key, job, &mut self.processes);
-            if let (Key::Pod(uid), None) = (key, &known.pod) {
+            if let (JobKey::Pod(uid), None) = (key, &known.pod) {
                 known.pod = pods::find(&self.pod_logs, uid);
             }
         }
@@ -300,16 +302,17 @@ impl Collector for Jobs {
         }
         self.push_gpus(&jobs, &names, out);
         self.processes.forget();
-        match self.cgroups.exists() {
-            true => Ok(()),
-            false => Err(CollectError::Absent("no cgroups")),
+        if self.cgroups.exists() {
+            Ok(())
+        } else {
+            Err(CollectError::Absent("no cgroups"))
         }
     }
 }
 
 impl Jobs {
     /// The jobs that have processes: cgroups may be left behind empty.
-    fn find(&mut self) -> BTreeMap<Key, Job> {
+    fn find(&mut self) -> BTreeMap<JobKey, Job> {
         let groups = tree::find(&self.cgroups);
         let jobs = groups.into_iter().map(|(key, group)| {
             let steps = tree::processes(&group);
@@ -318,7 +321,7 @@ impl Jobs {
         let mut jobs: BTreeMap<_, _> = jobs.filter(|(_, job)| !job.steps.is_empty()).collect();
         for (key, steps) in self.stepds.jobs(&self.processes) {
             jobs.entry(key).or_insert_with(|| Job {
-                group: Group::default(),
+                group: JobCgroups::default(),
                 steps,
             });
         }
@@ -327,12 +330,12 @@ impl Jobs {
 
     fn push_gpus(
         &mut self,
-        jobs: &BTreeMap<Key, Job>,
-        names: &BTreeMap<Key, String>,
+        jobs: &BTreeMap<JobKey, Job>,
+        names: &BTreeMap<JobKey, String>,
         out: &mut Samples,
     ) {
         let table = self.gpus.table(std::mem::take(&mut self.patience));
-        let mut holdings = Holdings::default();
+        let mut holdings = GpuHolders::default();
         let mut grants = BTreeMap::new();
         for (key, job) in jobs {
             let (Some(known), Some(name)) = (self.known.get(key), names.get(key)) else {
@@ -364,7 +367,7 @@ impl Jobs {
                 let name = job.map(|job| names.get(job).cloned().unwrap_or_else(|| job.name()));
                 let is_allowed = match job.and_then(|job| grants.get(job)) {
                     Some(Grant::Gpus(gpus)) => may(gpus),
-                    // Nothing tells what it was given; so it was given what it uses.
+                    // The job's GPUs are unknown; the ones it uses count as given.
                     Some(Grant::Unknown) | None => job.is_some(),
                 };
                 if let Some(name) = &name {
@@ -372,7 +375,7 @@ impl Jobs {
                 }
                 match name {
                     Some(name) if is_allowed => {
-                        // The job's, whoever of its processes may have become somebody else.
+                        // The job's user, even if a process has switched to another one.
                         let known = job
                             .and_then(|job| self.known.get(job))
                             .map(|known| known.user.clone());
@@ -388,9 +391,9 @@ impl Jobs {
     }
 }
 
-/// Who is on the GPUs, by UUID.
+/// Jobs and users on the GPUs, by UUID.
 #[derive(Debug, Default)]
-struct Holdings {
+struct GpuHolders {
     /// With job and user.
     given: BTreeSet<(String, String, String)>,
     /// With job.
@@ -401,7 +404,7 @@ struct Holdings {
     commands: BTreeMap<(String, String, String), f64>,
 }
 
-impl Holdings {
+impl GpuHolders {
     fn memory(&mut self, uuid: &str, name: &str, bytes: Option<u64>) {
         if let Some(bytes) = bytes {
             *self
@@ -411,8 +414,8 @@ impl Holdings {
         }
     }
 
-    fn without_job(&mut self, uuid: &str, owner: Owner, bytes: Option<u64>) {
-        let Owner { user, command, .. } = owner;
+    fn without_job(&mut self, uuid: &str, owner: ProcessOwner, bytes: Option<u64>) {
+        let ProcessOwner { user, command, .. } = owner;
         *self
             .without_job
             .entry((uuid.to_owned(), user.clone()))
@@ -439,9 +442,9 @@ impl Holdings {
     }
 }
 
-impl Known {
+impl KnownJob {
     /// Looks at the first process of each step that was not understood yet.
-    fn learn(&mut self, key: &Key, job: &Job, processes: &mut Processes) {
+    fn learn(&mut self, key: &JobKey, job: &Job, processes: &mut Processes) {
         if let Some(uid) = job.group.uid {
             self.user.get_or_insert_with(|| processes.user(uid));
             self.uid = Some(uid);
@@ -454,7 +457,7 @@ impl Known {
             let Some(first) = first_process(pids, processes) else {
                 continue;
             };
-            // A pod's processes run as whoever its image says, which is nobody's name here.
+            // A pod's processes run as a user of its image, who has no name on the node.
             if self.user.is_none() && key.scheduler() == "slurm" {
                 self.uid = processes.uid(first);
                 self.user = self.uid.map(|uid| processes.user(uid));
@@ -467,7 +470,7 @@ impl Known {
                     let is_slurm = key.scheduler() == "slurm";
                     // Between fork and exec it still has its parent's.
                     if (is_slurm && environment.jobid.is_some())
-                        || environment.gpus != Told::Nothing
+                        || environment.gpus != GrantedGpus::Nothing
                     {
                         let knows_all = is_slurm && knows_all;
                         self.environments.insert(
@@ -496,16 +499,16 @@ impl Known {
         }
     }
 
-    /// What the job is called: Slurm's number, where it can be had.
-    fn name(&self, key: &Key) -> String {
+    /// Name of the job: Slurm's number if it is known.
+    fn name(&self, key: &JobKey) -> String {
         let number = || {
             self.environments
                 .values()
                 .find_map(|environment| environment.jobid)
         };
         match key {
-            Key::Sluid(_) => number().map_or_else(|| key.name(), |number| number.to_string()),
-            Key::Slurm(_) | Key::Pod(_) => key.name(),
+            JobKey::Sluid(_) => number().map_or_else(|| key.name(), |number| number.to_string()),
+            JobKey::Slurm(_) | JobKey::Pod(_) => key.name(),
         }
     }
 
@@ -519,7 +522,7 @@ impl Known {
     }
 }
 
-impl Growing {
+impl MonotonicSum {
     fn step(&mut self, sum: f64) -> f64 {
         self.total += (sum - self.last).max(0.0);
         self.last = sum;
@@ -528,14 +531,14 @@ impl Growing {
 }
 
 fn push_job(
-    key: &Key,
+    key: &JobKey,
     name: &str,
     job: &Job,
-    known: &mut Known,
+    known: &mut KnownJob,
     disks: &mut Disks,
     out: &mut Samples,
 ) {
-    let sluid = if let Key::Sluid(sluid) = key {
+    let sluid = if let JobKey::Sluid(sluid) = key {
         sluid
     } else {
         ""
@@ -563,7 +566,7 @@ fn push_job(
         .filter(|(step, _)| !is_stepd(step))
         .map(|(_, pids)| pids.len());
     out.push(&PROCESSES, &[name], of_job.sum::<usize>() as f64);
-    let mut usage = Usage::default();
+    let mut usage = JobUsage::default();
     for directory in &job.group.directories {
         match directory.controller {
             tree::V2 => usage.add_v2(&directory.path, disks),
@@ -620,7 +623,7 @@ fn is_stepd(step: &str) -> bool {
 
 /// The process that the scheduler started: ids rise. Version 1 has `slurmstepd` before it.
 fn first_process(pids: &[u32], processes: &Processes) -> Option<u32> {
-    /// Who comes after `slurmstepd` and its copies.
+    /// The first process that is not `slurmstepd` or a copy of it.
     const FIRST: usize = 4;
     let mut pids = pids.to_owned();
     pids.sort_unstable();

@@ -1,4 +1,4 @@
-//! Which job a cgroup belongs to, by its path.
+//! The job that a cgroup belongs to, by its path.
 //!
 //! | | |
 //! |---|---|
@@ -11,7 +11,7 @@
 
 /// A job as its cgroup names it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Key {
+pub(super) enum JobKey {
     /// Slurm's job number.
     Slurm(u32),
     /// Slurm's unique job id.
@@ -20,7 +20,7 @@ pub(super) enum Key {
     Pod(String),
 }
 
-impl Key {
+impl JobKey {
     /// As it is shown where nothing better is known.
     pub fn name(&self) -> String {
         match self {
@@ -38,7 +38,7 @@ impl Key {
 }
 
 /// The job of a cgroup, from its path below the root of its hierarchy.
-pub(super) fn job_of(path: &str) -> Option<Key> {
+pub(super) fn job_of(path: &str) -> Option<JobKey> {
     let mut names = path
         .split('/')
         .filter(|name| !name.is_empty() && *name != "..")
@@ -47,7 +47,7 @@ pub(super) fn job_of(path: &str) -> Option<Key> {
     let mut is_first = true;
     while let Some(name) = names.next() {
         if is_slurm_v1(name) && is_first {
-            return names.find_map(job_number).map(Key::Slurm);
+            return names.find_map(job_number).map(JobKey::Slurm);
         }
         if is_slurm_v2(name) {
             return names.peek().and_then(|name| job_v2(name));
@@ -56,7 +56,8 @@ pub(super) fn job_of(path: &str) -> Option<Key> {
         if in_pods && let Some(pod) = pod(name) {
             return Some(pod);
         }
-        // systemd's slices lead to the schedulers'; what else lies between belongs to somebody else.
+        // systemd's slices lead to the schedulers'; other directories between them belong to other
+        // programs.
         if !in_pods && !is_slice(name) && !is_kubelet(name) {
             return None;
         }
@@ -65,14 +66,15 @@ pub(super) fn job_of(path: &str) -> Option<Key> {
     None
 }
 
-/// The job of `/proc/PID/cgroup`, whichever hierarchy tells it.
-pub(super) fn job_of_process(cgroup: &str) -> Option<Key> {
+/// The job in `/proc/PID/cgroup`, from the first hierarchy that has one.
+pub(super) fn job_of_process(cgroup: &str) -> Option<JobKey> {
     cgroup
         .lines()
         .find_map(|line| job_of(line.splitn(3, ':').nth(2)?))
 }
 
-/// Slurm's own directory in a hierarchy of version 1; builds for several slurmds on a host add the node.
+/// Slurm's own directory in a hierarchy of version 1; builds for several slurmds on a host add the
+/// node.
 pub(super) fn is_slurm_v1(name: &str) -> bool {
     name == "slurm"
         || name
@@ -94,7 +96,8 @@ pub(super) fn is_kubepods(name: &str) -> bool {
     name == "kubepods" || (name.contains("kubepods") && name.ends_with(".slice"))
 }
 
-/// kind and its like run a kubelet in a cgroup of its own: `/kubelet/kubepods/…`, `/kubelet.slice/kubelet-kubepods.slice/…`.
+/// kind and its like run a kubelet in a cgroup of its own: `/kubelet/kubepods/…`,
+/// `/kubelet.slice/kubelet-kubepods.slice/…`.
 pub(super) fn is_kubelet(name: &str) -> bool {
     name == "kubelet"
 }
@@ -109,14 +112,14 @@ pub(super) fn job_number(name: &str) -> Option<u32> {
 }
 
 /// A job's directory in version 2.
-pub(super) fn job_v2(name: &str) -> Option<Key> {
+pub(super) fn job_v2(name: &str) -> Option<JobKey> {
     job_number(name)
-        .map(Key::Slurm)
-        .or_else(|| is_sluid(name).then(|| Key::Sluid(name.to_owned())))
+        .map(JobKey::Slurm)
+        .or_else(|| is_sluid(name).then(|| JobKey::Sluid(name.to_owned())))
 }
 
 /// `podUID`, or `kubepods-burstable-podUID.slice` in which systemd wants `_` for `-`.
-pub(super) fn pod(name: &str) -> Option<Key> {
+pub(super) fn pod(name: &str) -> Option<JobKey> {
     let uid = match name.strip_suffix(".slice") {
         Some(name) => name.rsplit_once("-pod")?.1,
         None => name.strip_prefix("pod")?,
@@ -125,7 +128,7 @@ pub(super) fn pod(name: &str) -> Option<Key> {
         && uid
             .bytes()
             .all(|byte| byte.is_ascii_hexdigit() || b"-_".contains(&byte));
-    is_uid.then(|| Key::Pod(uid.replace('_', "-")))
+    is_uid.then(|| JobKey::Pod(uid.replace('_', "-")))
 }
 
 /// `s` and 13 characters of Crockford's base 32, which knows no I, L, O and U.
@@ -142,29 +145,32 @@ mod tests {
 
     #[test]
     fn jobs_are_found_in_every_layout() {
-        let sluid = |text: &str| Some(Key::Sluid(text.into()));
-        let pod = |text: &str| Some(Key::Pod(text.into()));
+        let sluid = |text: &str| Some(JobKey::Sluid(text.into()));
+        let pod = |text: &str| Some(JobKey::Pod(text.into()));
         for (path, job) in [
             (
                 "/system.slice/slurmstepd.scope/job_123/step_batch/user/task_0",
-                Some(Key::Slurm(123)),
+                Some(JobKey::Slurm(123)),
             ),
             (
                 "/system.slice/g01_slurmstepd.scope/job_5/step_0/slurm",
-                Some(Key::Slurm(5)),
+                Some(JobKey::Slurm(5)),
             ),
             (
                 "/hpc.slice/hpc-jobs.slice/slurmstepd.scope/job_5",
-                Some(Key::Slurm(5)),
+                Some(JobKey::Slurm(5)),
             ),
             (
                 "/../../system.slice/slurmstepd.scope/job_5",
-                Some(Key::Slurm(5)),
+                Some(JobKey::Slurm(5)),
             ),
-            ("/slurm/uid_1000/job_42/step_0/task_0", Some(Key::Slurm(42))),
+            (
+                "/slurm/uid_1000/job_42/step_0/task_0",
+                Some(JobKey::Slurm(42)),
+            ),
             (
                 "/slurm_g01/uid_1000/job_43/step_batch",
-                Some(Key::Slurm(43)),
+                Some(JobKey::Slurm(43)),
             ),
             (
                 "/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0",
@@ -196,7 +202,7 @@ mod tests {
             ),
             ("/user.slice/user-1000.slice/session-1.scope", None),
             ("/user.slice/job_7/slurm", None),
-            // What users may make themselves.
+            // Directories that users may create themselves.
             (
                 "/user.slice/user-1000.slice/user@1000.service/slurmstepd.scope/job_7",
                 None,
@@ -221,11 +227,11 @@ mod tests {
     fn any_hierarchy_may_tell_a_processs_job() {
         assert_eq!(
             job_of_process("9:cpuset:/\n8:devices:/slurm/uid_1/job_3/step_0\n0::/\n"),
-            Some(Key::Slurm(3))
+            Some(JobKey::Slurm(3))
         );
         assert_eq!(
             job_of_process("0::/system.slice/slurmstepd.scope/job_4/step_0/user/task_0\n"),
-            Some(Key::Slurm(4))
+            Some(JobKey::Slurm(4))
         );
         assert_eq!(job_of_process("0::/init.scope\n"), None);
         assert_eq!(job_of_process("nonsense"), None);

@@ -1,7 +1,7 @@
-//! What Kubernetes calls a pod: its cgroup knows only the UID.
+//! Names of Kubernetes pods. A pod's cgroup has only its UID.
 //!
-//! Source: the directories in which the kubelet keeps the pods' logs, `/var/log/pods/NAMESPACE_NAME_UID`. No API is
-//! asked.
+//! Source: the directories in which the kubelet keeps the pods' logs,
+//! `/var/log/pods/NAMESPACE_NAME_UID`. No API is asked.
 
 use crate::sysfs;
 use std::path::Path;

@@ -1,10 +1,10 @@
-//! Whose a process is: its user and its job.
+//! User and job of a process.
 //!
-//! Sources: `/proc/PID/stat`, `status` and `cgroup`, and the system's users. Where Slurm runs without cgroups, the
-//! `slurmstepd` among a process's ancestors names the job.
+//! Sources: `/proc/PID/stat`, `status` and `cgroup`, and the system's users. Where Slurm runs
+//! without cgroups, the `slurmstepd` among a process's ancestors names the job.
 
 use super::environment::Environment;
-use super::place::{self, Key};
+use super::place::{self, JobKey};
 use nix::unistd::{Uid, User};
 use std::collections::HashMap;
 use std::fs::read_to_string;
@@ -15,21 +15,22 @@ use std::time::{Duration, Instant};
 
 /// A process's owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Owner {
+pub(super) struct ProcessOwner {
     pub user: String,
-    pub job: Option<Key>,
+    pub job: Option<JobKey>,
     /// The kernel's name of its program (`comm`): at most 15 bytes.
     pub command: String,
-    /// Whether it is part of the desktop, which is nobody's work.
+    /// Whether the process is part of the desktop, which counts as no work.
     pub is_desktop: bool,
 }
 
-/// What `/proc/PID/stat` tells.
+/// Fields of `/proc/PID/stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stat {
+pub(super) struct ProcessStat {
     pub name: String,
     pub parent: u32,
-    /// When it began, in ticks since the machine's start. With its id this is a process; ids come round again.
+    /// When it began, in ticks since the machine's start. With its id this is a process; ids come
+    /// round again.
     pub began: u64,
 }
 
@@ -37,11 +38,11 @@ pub(super) struct Processes {
     procfs: PathBuf,
     users: HashMap<u32, Option<(String, u32)>>,
     users_since: Instant,
-    owners: HashMap<(u32, u64), Owner>,
+    owners: HashMap<(u32, u64), ProcessOwner>,
 }
 
-/// The X server and Wayland compositors: they are on a workstation's GPU and are nobody's work. The kernel cuts names
-/// after 15 bytes.
+/// The X server and Wayland compositors: they use a workstation's GPU and count as no work. The
+/// kernel cuts names after 15 bytes.
 const DESKTOP: [&str; 24] = [
     "Hyprland",
     "X",
@@ -72,7 +73,7 @@ const DESKTOP: [&str; 24] = [
 /// Users may be renamed, and a directory service may not have answered.
 const USERS_KEPT: Duration = Duration::from_secs(3600);
 
-/// The kernel tells times in hundredths of a second, whatever its own tick is.
+/// The kernel reports times in hundredths of a second, whatever its own tick is.
 const TICKS: f64 = 100.0;
 
 /// No process has more ancestors.
@@ -91,9 +92,9 @@ impl Processes {
         }
     }
 
-    /// `None` for a process that has ended, or began after `seen_at` (in seconds since the machine's start): then another
-    /// process has got the number of the one that was seen.
-    pub fn owner(&mut self, pid: u32, seen_at: f64) -> Option<Owner> {
+    /// `None` for a process that has ended, or began after `seen_at` (in seconds since the
+    /// machine's start): then another process has got the number of the one that was seen.
+    pub fn owner(&mut self, pid: u32, seen_at: f64) -> Option<ProcessOwner> {
         let stat = self.stat(pid)?;
         if stat.began as f64 / TICKS > seen_at {
             return None;
@@ -104,7 +105,7 @@ impl Processes {
         let user = self.uid(pid).map(|uid| self.user(uid))?;
         let cgroup = read_to_string(self.procfs.join(format!("{pid}/cgroup"))).unwrap_or_default();
         let job = place::job_of_process(&cgroup).or_else(|| self.job_of_ancestor(&stat));
-        let owner = Owner {
+        let owner = ProcessOwner {
             user,
             job,
             is_desktop: DESKTOP.contains(&stat.name.as_str()),
@@ -114,7 +115,7 @@ impl Processes {
         Some(owner)
     }
 
-    /// Forgets owners of whom nobody has asked for long.
+    /// Forgets all owners when there are too many.
     pub fn forget(&mut self) {
         const MOST_OWNERS: usize = 4096;
         if self.owners.len() > MOST_OWNERS {
@@ -122,7 +123,7 @@ impl Processes {
         }
     }
 
-    pub fn stat(&self, pid: u32) -> Option<Stat> {
+    pub fn stat(&self, pid: u32) -> Option<ProcessStat> {
         parse_stat(&std::fs::read(self.procfs.join(format!("{pid}/stat"))).ok()?)
     }
 
@@ -139,7 +140,7 @@ impl Processes {
 
     /// The minors of the GPUs that the process holds open: `/dev/nvidia0` and so on.
     pub fn open_gpus(&self, pid: u32) -> Vec<u32> {
-        /// Who has more open files is no evidence worth the time.
+        /// Processes with more open files are read up to this number.
         const MOST_FILES: usize = 1024;
         let files = std::fs::read_dir(self.procfs.join(format!("{pid}/fd")))
             .into_iter()
@@ -186,7 +187,7 @@ impl Processes {
         entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
     }
 
-    /// A process's children, as far as the kernel tells (CONFIG_PROC_CHILDREN).
+    /// A process's children; none on kernels without CONFIG_PROC_CHILDREN.
     pub fn children(&self, pid: u32) -> Vec<u32> {
         let tasks = std::fs::read_dir(self.procfs.join(format!("{pid}/task")))
             .into_iter()
@@ -196,8 +197,9 @@ impl Processes {
         lists.flat_map(|list| parse_children(&list)).collect()
     }
 
-    /// The job and the step that a `slurmstepd` runs. Anybody may take its name, but only root its user.
-    pub fn step_of_stepd(&self, pid: u32) -> Option<(Key, String)> {
+    /// The job and the step that a `slurmstepd` runs. Anybody may take its name, but only root its
+    /// user.
+    pub fn step_of_stepd(&self, pid: u32) -> Option<(JobKey, String)> {
         let process = self.procfs.join(pid.to_string());
         let name = read_to_string(process.join("comm")).ok()?;
         if name.trim_ascii_end() != STEPD || std::fs::metadata(&process).ok()?.uid() != 0 {
@@ -208,7 +210,7 @@ impl Processes {
         ))
     }
 
-    fn job_of_ancestor(&self, process: &Stat) -> Option<Key> {
+    fn job_of_ancestor(&self, process: &ProcessStat) -> Option<JobKey> {
         let mut parent = process.parent;
         for _ in 0..MOST_ANCESTORS {
             if parent <= 1 {
@@ -224,11 +226,11 @@ impl Processes {
 }
 
 /// The name is in parentheses and may have any byte in it.
-fn parse_stat(bytes: &[u8]) -> Option<Stat> {
+fn parse_stat(bytes: &[u8]) -> Option<ProcessStat> {
     let text = String::from_utf8_lossy(bytes);
     let (name, rest) = text.split_once('(')?.1.rsplit_once(')')?;
     let fields: Vec<_> = rest.split_ascii_whitespace().collect();
-    Some(Stat {
+    Some(ProcessStat {
         name: name.to_owned(),
         parent: fields.get(1)?.parse().ok()?,
         began: fields.get(19)?.parse().ok()?,
@@ -247,15 +249,15 @@ fn parse_children(text: &str) -> Vec<u32> {
 }
 
 /// `slurmstepd: [7.batch]`, `[7.0]`, `[7.extern]`; the step as cgroups call it.
-fn parse_title(title: &str) -> Option<(Key, String)> {
+fn parse_title(title: &str) -> Option<(JobKey, String)> {
     let (job, step) = title
         .strip_prefix("slurmstepd: [")?
         .split(']')
         .next()?
         .split_once('.')?;
     // `7+1` is a part of a heterogeneous job.
-    let number = job.split('+').next()?.parse().ok().map(Key::Slurm);
-    let job = number.or_else(|| place::is_sluid(job).then(|| Key::Sluid(job.to_owned())))?;
+    let number = job.split('+').next()?.parse().ok().map(JobKey::Slurm);
+    let job = number.or_else(|| place::is_sluid(job).then(|| JobKey::Sluid(job.to_owned())))?;
     Some((job, format!("step_{step}")))
 }
 
@@ -269,7 +271,7 @@ mod tests {
         let fields = "S 7 12 12 0 -1 4194304 100 0 0 0 5 6 0 0 20 0 1 0 4711 1000 20";
         let read = |text: &str| parse_stat(text.as_bytes());
         let expected = |name: &str| {
-            Some(Stat {
+            Some(ProcessStat {
                 name: name.into(),
                 parent: 7,
                 began: 4711,
@@ -296,17 +298,17 @@ mod tests {
         let step = |job, step: &str| Some((job, step.to_owned()));
         assert_eq!(
             parse_title("slurmstepd: [123.batch]\0"),
-            step(Key::Slurm(123), "step_batch")
+            step(JobKey::Slurm(123), "step_batch")
         );
         assert_eq!(
             parse_title("slurmstepd: [123.0]"),
-            step(Key::Slurm(123), "step_0")
+            step(JobKey::Slurm(123), "step_0")
         );
         assert_eq!(
             parse_title("slurmstepd: [123+1.0]"),
-            step(Key::Slurm(123), "step_0")
+            step(JobKey::Slurm(123), "step_0")
         );
-        let sluid = Key::Sluid("sEKNKTV3WPV500".into());
+        let sluid = JobKey::Sluid("sEKNKTV3WPV500".into());
         assert_eq!(
             parse_title("slurmstepd: [sEKNKTV3WPV500.extern]"),
             step(sluid, "step_extern")

@@ -1,7 +1,7 @@
-//! Jobs of a Slurm that uses no cgroups (`proctrack/linuxproc`, `proctrack/pgid`): each step has a `slurmstepd`, whose
-//! title names job and step and whose descendants are the job's processes.
+//! Jobs of a Slurm that uses no cgroups (`proctrack/linuxproc`, `proctrack/pgid`): each step has a
+//! `slurmstepd`, whose title names job and step and whose descendants are the job's processes.
 
-use super::place::Key;
+use super::place::JobKey;
 use super::processes::Processes;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// How often a node that has shown no `slurmstepd` is looked through.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// A `slurmstepd` begins as a copy of slurmd and is not told from it at once.
+/// A `slurmstepd` begins as a copy of slurmd, so its name is looked at several times.
 const LOOKS: u8 = 3;
 
 /// More processes of one step are not followed.
@@ -25,12 +25,12 @@ pub(super) struct Stepds {
 
 impl Stepds {
     /// The processes by job and step, as [`super::tree::processes`] has them.
-    pub fn jobs(&mut self, processes: &Processes) -> BTreeMap<Key, BTreeMap<String, Vec<u32>>> {
+    pub fn jobs(&mut self, processes: &Processes) -> BTreeMap<JobKey, BTreeMap<String, Vec<u32>>> {
         if !self.stepds.is_empty() || self.last.is_none_or(|last| last.elapsed() > LOOK_AGAIN) {
             self.last = Some(Instant::now());
             self.look(processes);
         }
-        let mut jobs: BTreeMap<Key, BTreeMap<String, Vec<u32>>> = BTreeMap::new();
+        let mut jobs: BTreeMap<JobKey, BTreeMap<String, Vec<u32>>> = BTreeMap::new();
         self.stepds
             .retain(|pid| match processes.step_of_stepd(*pid) {
                 None => false,

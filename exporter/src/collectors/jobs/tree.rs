@@ -1,12 +1,15 @@
 //! The jobs' directories among the node's cgroups.
 //!
-//! Only the directories that may lead to jobs are listed: systemd's slices, Slurm's own and the kubelet's.
+//! Only the directories that may lead to jobs are listed: systemd's slices, Slurm's own and the
+//! kubelet's.
 
-use super::place::{self, Key};
+use super::place::{self, JobKey};
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The controllers of version 1 that count something, or tell a job's processes. The first that a job has tells them.
+/// The controllers of version 1 that count something, or list a job's processes. The first that a
+/// job has lists them.
 pub(super) const CONTROLLERS_V1: [&str; 7] = [
     "freezer", "memory", "cpuacct", "pids", "devices", "blkio", "cpuset",
 ];
@@ -17,33 +20,30 @@ pub(super) const V2: &str = "";
 /// One directory of one job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Directory {
-    /// Which controller of version 1 counts here, or [`V2`].
+    /// Controller of version 1, or [`V2`].
     pub controller: &'static str,
     pub path: PathBuf,
 }
 
-/// What is known of a job by its directories' names.
+/// The cgroups of a job, found by their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Group {
+pub(super) struct JobCgroups {
     pub directories: Vec<Directory>,
-    /// Whose it is; only version 1 tells.
+    /// User of the job; only version 1 has it in a name.
     pub uid: Option<u32>,
 }
 
 /// The jobs below `root`, which is where cgroups are mounted.
-pub(super) fn find(root: &Path) -> BTreeMap<Key, Group> {
-    let mut found = Found(BTreeMap::new());
-    let unified = match root.join("cgroup.controllers").exists() {
-        true => root.to_owned(),
-        false => root.join("unified"),
+pub(super) fn find(root: &Path) -> BTreeMap<JobKey, JobCgroups> {
+    let mut found = FoundJobs(BTreeMap::new());
+    let unified = if root.join("cgroup.controllers").exists() {
+        root.to_owned()
+    } else {
+        root.join("unified")
     };
     found.slices(V2, &unified, DEEPEST);
     for controller in CONTROLLERS_V1 {
-        let hierarchy = root.join(controller);
-        for name in directories(&hierarchy).filter(|name| place::is_slurm_v1(name)) {
-            found.slurm_v1(controller, &hierarchy.join(name));
-        }
-        found.slices(controller, &hierarchy, DEEPEST);
+        found.hierarchy(controller, &root.join(controller));
     }
     found.0
 }
@@ -51,13 +51,24 @@ pub(super) fn find(root: &Path) -> BTreeMap<Key, Group> {
 /// How many slices lie in another.
 const DEEPEST: usize = 6;
 
-struct Found(BTreeMap<Key, Group>);
+struct FoundJobs(BTreeMap<JobKey, JobCgroups>);
 
-impl Found {
-    fn add(&mut self, key: Key, controller: &'static str, path: PathBuf) -> &mut Group {
+impl FoundJobs {
+    fn add(&mut self, key: JobKey, controller: &'static str, path: PathBuf) -> &mut JobCgroups {
         let group = self.0.entry(key).or_default();
         group.directories.push(Directory { controller, path });
         group
+    }
+
+    /// A hierarchy of version 1: Slurm's own directories, and pods in slices.
+    fn hierarchy(&mut self, controller: &'static str, root: &Path) {
+        for name in directories(root) {
+            if place::is_slurm_v1(&name) {
+                self.slurm_v1(controller, &root.join(name));
+            } else {
+                self.slice(controller, root, &name, DEEPEST);
+            }
+        }
     }
 
     fn slurm_v1(&mut self, controller: &'static str, directory: &Path) {
@@ -68,7 +79,7 @@ impl Found {
             let of_user = directory.join(&user);
             for name in directories(&of_user) {
                 if let Some(number) = place::job_number(&name) {
-                    self.add(Key::Slurm(number), controller, of_user.join(name))
+                    self.add(JobKey::Slurm(number), controller, of_user.join(name))
                         .uid = Some(uid);
                 }
             }
@@ -78,18 +89,22 @@ impl Found {
     /// Slurm's scopes in version 2, and pods in both.
     fn slices(&mut self, controller: &'static str, directory: &Path, depth: usize) {
         for name in directories(directory) {
-            let path = directory.join(&name);
-            if controller == V2 && place::is_slurm_v2(&name) {
-                for name in directories(&path) {
-                    if let Some(key) = place::job_v2(&name) {
-                        self.add(key, controller, path.join(name));
-                    }
+            self.slice(controller, directory, &name, depth);
+        }
+    }
+
+    fn slice(&mut self, controller: &'static str, directory: &Path, name: &str, depth: usize) {
+        let path = directory.join(name);
+        if controller == V2 && place::is_slurm_v2(name) {
+            for name in directories(&path) {
+                if let Some(key) = place::job_v2(&name) {
+                    self.add(key, controller, path.join(name));
                 }
-            } else if place::is_kubepods(&name) {
-                self.pods(controller, &path, depth);
-            } else if depth > 0 && (place::is_slice(&name) || place::is_kubelet(&name)) {
-                self.slices(controller, &path, depth - 1);
             }
+        } else if place::is_kubepods(name) {
+            self.pods(controller, &path, depth);
+        } else if depth > 0 && (place::is_slice(name) || place::is_kubelet(name)) {
+            self.slices(controller, &path, depth - 1);
         }
     }
 
@@ -108,8 +123,9 @@ impl Found {
     }
 }
 
-/// The processes of a job and the step that each is in, by the step's path below the job: `step_0/user/task_1`.
-pub(super) fn processes(group: &Group) -> BTreeMap<String, Vec<u32>> {
+/// The processes of a job and the step that each is in, by the step's path below the job:
+/// `step_0/user/task_1`.
+pub(super) fn processes(group: &JobCgroups) -> BTreeMap<String, Vec<u32>> {
     let mut by_step = BTreeMap::new();
     let first = group
         .directories
@@ -154,8 +170,9 @@ fn add_processes(
     }
 }
 
-/// What version 1 says of the devices that a job may use; of a pod's, its containers say it.
-pub(super) fn device_lists(group: &Group) -> Vec<String> {
+/// Contents of `devices.list`, the devices that a job may use in version 1. A pod's containers have
+/// lists of their own.
+pub(super) fn device_lists(group: &JobCgroups) -> Vec<String> {
     let of_devices = group
         .directories
         .iter()
@@ -174,7 +191,12 @@ pub(super) fn device_lists(group: &Group) -> Vec<String> {
 
 /// The names of the directories in one; none where it is gone.
 fn directories(path: &Path) -> impl Iterator<Item = String> {
-    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    // A directory has two links of its own and one of each directory in it. Most cgroups have none,
+    // and to ask for the number is cheaper than to list them.
+    const NO_DIRECTORIES: u64 = 2;
+    let may_have = std::fs::metadata(path).is_ok_and(|found| found.nlink() != NO_DIRECTORIES);
+    let entries = may_have.then(|| std::fs::read_dir(path)).into_iter();
+    let entries = entries.flatten().flatten().flatten();
     let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     entries.filter_map(|entry| entry.file_name().into_string().ok())
 }

@@ -1,15 +1,15 @@
-//! What a job used, from the files of its cgroups.
+//! Resource usage of a job, from the files of its cgroups.
 //!
-//! Both versions of cgroups count a job's directory with all below it, but for version 1's `oom_kill`. What is not
-//! limited, not counted by this kernel or not readable is left out.
+//! Both versions of cgroups count a job's directory with all below it, but for version 1's
+//! `oom_kill`. What is not limited, not counted by this kernel or not readable is left out.
 
 use std::collections::HashMap;
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
-/// What one job used, in base units.
+/// Resource usage of one job, in base units.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Usage {
+pub(super) struct JobUsage {
     pub cpu_seconds: Option<f64>,
     pub cpu_user_seconds: Option<f64>,
     pub cpu_system_seconds: Option<f64>,
@@ -18,7 +18,7 @@ pub(super) struct Usage {
     pub memory_current: Option<f64>,
     pub memory_peak: Option<f64>,
     pub memory_limit: Option<f64>,
-    /// What cannot be given back by forgetting a cached file.
+    /// Memory that the kernel cannot free by dropping cached files.
     pub memory_anonymous: Option<f64>,
     pub memory_file: Option<f64>,
     pub memory_swap: Option<f64>,
@@ -40,7 +40,7 @@ const NO_LIMIT: f64 = (1_u64 << 62) as f64;
 /// Linux counts `cpuacct.stat` in hundredths, whatever its own tick is.
 const USER_HZ: f64 = 100.0;
 
-impl Usage {
+impl JobUsage {
     /// Adds a job's directory in the hierarchy of version 2.
     pub fn add_v2(&mut self, directory: &Path, disks: &mut Disks) {
         let cpu = fields(directory, "cpu.stat");
@@ -251,17 +251,16 @@ fn cpus(directory: &Path, file: &str) -> Option<f64> {
         .map(|list| list.len() as f64)
 }
 
-/// `0-3,8`: the kernel's way, and Slurm's, to write numbers. `None` for anything else, and for nothing.
+/// `0-3,8`: the kernel's way, and Slurm's, to write numbers. `None` for anything else, and for
+/// nothing.
 pub(super) fn parse_list(text: &str) -> Option<Vec<u32>> {
     /// No machine has more CPUs or GPUs.
     const MOST: u32 = 16_384;
     let mut numbers = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (
-            first.trim_ascii().parse::<u32>().ok()?,
-            last.trim_ascii().parse::<u32>().ok()?,
-        );
+        let first = first.trim_ascii().parse::<u32>().ok()?;
+        let last = last.trim_ascii().parse::<u32>().ok()?;
         if first > last || last > MOST {
             return None;
         }

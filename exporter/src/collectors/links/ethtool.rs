@@ -1,12 +1,14 @@
-//! What a link agreed on, can do and offers, what its partner offers (`ETHTOOL_GLINKSETTINGS`), and what its driver
-//! counts.
+//! What a link agreed on, can do and offers, what its partner offers (`ETHTOOL_GLINKSETTINGS`), and
+//! what its driver counts.
 //!
-//! The older call (`ETHTOOL_GSET`) has 32 bits for the modes, and 2.5 and 5 gigabits are bits 47 and 48. The kernel
-//! first tells how many words of bits it has, then fills them.
+//! The older call (`ETHTOOL_GSET`) has 32 bits for the modes, and 2.5 and 5 gigabits are bits 47
+//! and 48. The kernel first says how many words of bits it has, then fills them.
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI8, Ordering};
 
 /// A link's settings. Speeds are in megabits a second.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -73,8 +75,8 @@ const SPEEDS: &[(u32, &[u32])] = &[
 
 const SIOCETHTOOL: libc::c_ulong = 0x8946;
 const ETHTOOL_GLINKSETTINGS: u32 = 0x4c;
-/// `struct ethtool_link_settings` without the bits: four bytes each of command and speed, twelve of one byte, seven
-/// words.
+/// `struct ethtool_link_settings` without the bits: four bytes each of command and speed, twelve of
+/// one byte, seven words.
 const HEAD_BYTES: usize = 48;
 /// The kernel has four words now; the call refuses another number than its own.
 const MAX_WORDS: usize = 127;
@@ -99,6 +101,14 @@ pub(crate) fn settings(device: &str) -> Result<Settings, Errno> {
         buffer[WORDS] = words.to_ne_bytes()[0];
         call(device, ETHTOOL_GLINKSETTINGS, buffer)
     };
+    /// Words of a set in this kernel, once known.
+    static KERNEL_WORDS: AtomicI8 = AtomicI8::new(0);
+    let known = KERNEL_WORDS.load(Ordering::Relaxed);
+    if let Ok(words @ 1..) = usize::try_from(known) {
+        let mut answer = vec![0; HEAD_BYTES + 3 * 4 * words];
+        ask(known, &mut answer)?;
+        return parse(&answer).ok_or(Errno::OPNOTSUPP);
+    }
     let mut head = [0; HEAD_BYTES];
     ask(0, &mut head)?;
     // The number, negative: "not so many as you said".
@@ -108,6 +118,7 @@ pub(crate) fn settings(device: &str) -> Result<Settings, Errno> {
         .ok_or(Errno::OPNOTSUPP)?;
     let mut answer = vec![0; HEAD_BYTES + 3 * 4 * MAX_WORDS];
     ask(words, &mut answer)?;
+    KERNEL_WORDS.store(words, Ordering::Relaxed);
     parse(&answer).ok_or(Errno::OPNOTSUPP)
 }
 
@@ -124,8 +135,8 @@ pub(crate) struct Driver {
 const ETHTOOL_GDRVINFO: u32 = 0x3;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSTATS: u32 = 0x1d;
-/// `struct ethtool_drvinfo`: the command, five texts of [`TEXT_BYTES`], a reserve of twelve bytes, five words of which
-/// the second is the number of counters.
+/// `struct ethtool_drvinfo`: the command, five texts of [`TEXT_BYTES`], a reserve of twelve bytes,
+/// five words of which the second is the number of counters.
 const DRIVER_BYTES: usize = 196;
 const COUNTERS_AT: usize = 180;
 const TEXT_BYTES: usize = 32;
@@ -157,9 +168,11 @@ pub(crate) fn counters(device: &str) -> Result<Vec<(String, u64)>, Errno> {
     if count == 0 || count > MAX_COUNTERS {
         return Err(Errno::OPNOTSUPP);
     }
-    // A driver whose queues are just being changed may write more than it said: there is room for that.
+    // A driver whose queues are just being changed may write more than it said: there is room for
+    // that.
     let room = 2 * count + 256;
-    let (mut names, mut values) = (vec![0; 12 + room * TEXT_BYTES], vec![0; 8 + room * 8]);
+    let mut names = vec![0; 12 + room * TEXT_BYTES];
+    let mut values = vec![0; 8 + room * 8];
     let words = |words: [usize; 2]| {
         words
             .map(|word| u32::try_from(word).unwrap_or_default().to_ne_bytes())
@@ -187,14 +200,24 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }
 
-/// One `SIOCETHTOOL`. The buffer is as long as the struct of this command.
-fn call(device: &str, command: u32, buffer: &mut [u8]) -> Result<(), Errno> {
+/// A socket to ask about links with. It stays open.
+fn control_socket() -> Result<BorrowedFd<'static>, Errno> {
+    static SOCKET: OnceLock<OwnedFd> = OnceLock::new();
+    if let Some(socket) = SOCKET.get() {
+        return Ok(socket.as_fd());
+    }
     let socket = socket_with(
         AddressFamily::INET,
         SocketType::DGRAM,
         SocketFlags::CLOEXEC,
         None,
     )?;
+    Ok(SOCKET.get_or_init(|| socket).as_fd())
+}
+
+/// One `SIOCETHTOOL`. The buffer is as long as the struct of this command.
+fn call(device: &str, command: u32, buffer: &mut [u8]) -> Result<(), Errno> {
+    let socket = control_socket()?;
     let mut request = IfReq {
         name: [0; libc::IFNAMSIZ],
         data: buffer.as_mut_ptr(),
@@ -205,7 +228,8 @@ fn call(device: &str, command: u32, buffer: &mut [u8]) -> Result<(), Errno> {
     }
     request.name[..device.len()].copy_from_slice(device.as_bytes());
     buffer[..4].copy_from_slice(&command.to_ne_bytes());
-    // SAFETY: the request points to a buffer that is as long as the command's answer, and both live on.
+    // SAFETY: the request points to a buffer that is as long as the command's answer, and both live
+    // on.
     match unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) } {
         0.. => Ok(()),
         _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),

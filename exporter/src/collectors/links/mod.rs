@@ -1,28 +1,42 @@
 //! Links that are slower than they could be, and why; and which link the cluster's traffic takes.
 //!
-//! Sources: ethtool's link settings (what the link agreed on, what it can do, what its partner offers), `/sys/class/net` (which
-//! links are wireless), the routing tables of `/proc/net` and the NFS mounts of `/proc/1/mounts`. Drivers may hold a lock for
-//! long when asked, so this collector has a thread.
+//! Sources: ethtool's link settings (what the link agreed on, what it can do, what its partner
+//! offers), `/sys/class/net` (which links are wireless), the routing tables of `/proc/net` and the
+//! NFS mounts of `/proc/1/mounts`. Drivers may hold a lock for long when asked, so this collector
+//! has a thread.
 
 pub(crate) mod ethtool;
 mod routes;
 
 use self::ethtool::Settings;
 use self::routes::Routes;
-use crate::collector::{CollectError, Collector};
-use crate::collectors::MAX_DEVICES;
-use crate::options::Options;
+use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::file::{File, MountList};
+use crate::paths::Paths;
 use crate::sysfs;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use takt_model::{Metric, Samples};
 
 struct Links {
     class_net: PathBuf,
-    procfs: PathBuf,
-    settings: fn(&str) -> Result<Settings, Errno>,
+    /// Routes of IPv4 and of IPv6.
+    routes: [File; 2],
+    /// The mounts of the node.
+    mounts: MountList,
+    settings: AskSettings,
+    /// Links with hardware behind them, and whether each is a radio.
+    hardware: Vec<(String, bool)>,
+    /// When `hardware` was looked for.
+    looked_at: Option<Instant>,
 }
+
+type AskSettings = fn(&str) -> Result<Settings, Errno>;
+
+/// How long the list of adapters holds. One that was plugged in is seen a little later.
+const HARDWARE_KEPT: Duration = Duration::from_secs(4);
 
 const DEVICE: &[&str] = &["device"];
 const NEGOTIATED: Metric = Metric::gauge(
@@ -32,46 +46,45 @@ const NEGOTIATED: Metric = Metric::gauge(
 );
 const CAPABILITY: Metric = Metric::gauge(
     "takt_link_capability_bits_per_second",
-    "Highest speed that the adapter can do.",
+    "Highest speed that the adapter supports.",
     DEVICE,
 );
 const ADVERTISED: Metric = Metric::gauge(
     "takt_link_advertised_bits_per_second",
-    "Highest speed that the adapter offers to its partner; lower than the capability where somebody configured that.",
+    "Highest speed that the adapter offers to its partner; lower than the capability if it was configured so.",
     DEVICE,
 );
 const PARTNER: Metric = Metric::gauge(
     "takt_link_partner_bits_per_second",
-    "Highest speed that the partner, mostly a switch, offers. No series where it does not say.",
+    "Highest speed that the partner, mostly a switch, offers. No series if the partner does not say.",
     DEVICE,
 );
 const FULL_DUPLEX: Metric = Metric::gauge(
     "takt_link_full_duplex",
-    "Whether the link sends and receives at the same time.",
+    "Whether the link is full duplex.",
     DEVICE,
 );
 const BELOW: Metric = Metric::gauge(
     "takt_link_below_capability",
     "Whether the link is slower than the adapter could be, by cause: cable (both ends could do more), partner (it offers no \
-     more), configured (the adapter is told to offer no more), unknown (the partner does not say what it can).",
+     more), configured (the adapter is set to offer no more), unknown (the partner does not say what it can).",
     &["device", "cause"],
 );
-const WIRELESS: Metric =
-    Metric::gauge("takt_link_wireless", "Whether the link is a radio.", DEVICE);
+const WIRELESS: Metric = Metric::gauge(
+    "takt_link_wireless",
+    "Whether the link is wireless.",
+    DEVICE,
+);
 const TRAFFIC: Metric = Metric::gauge(
     "takt_link_traffic",
-    "Which link the cluster's traffic takes: default_route, and nfs for each link on the way to an NFS server; always 1. \
-     Together with takt_link_wireless it tells of cluster traffic over the air.",
+    "Link of the cluster's traffic: default_route, and nfs for each link on the way to an NFS server; always 1. With takt_link_wireless it shows cluster traffic over the air.",
     &["device", "traffic"],
 );
 const CAUSES: [&str; 4] = ["cable", "partner", "configured", "unknown"];
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
-    Box::new(Links {
-        class_net: options.paths.sysfs.join("class/net"),
-        procfs: options.paths.procfs.clone(),
-        settings: ethtool::settings,
-    })
+pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
+    let class_net = paths.sysfs.join("class/net");
+    Box::new(Links::new(class_net, &paths.procfs, ethtool::settings))
 }
 
 impl Collector for Links {
@@ -97,21 +110,54 @@ impl Collector for Links {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
+        if self
+            .looked_at
+            .is_none_or(|looked_at| looked_at.elapsed() >= HARDWARE_KEPT)
+        {
+            self.look()?;
+        }
+        for (device, is_wireless) in &self.hardware {
+            out.push(&WIRELESS, &[device], f64::from(u8::from(*is_wireless)));
+            let settings = (self.settings)(device);
+            if matches!(settings, Err(Errno::NODEV)) {
+                // The link is gone.
+                self.looked_at = None;
+            }
+            push_speeds(device, settings, out);
+        }
+        self.push_traffic(out);
+        Ok(())
+    }
+}
+
+impl Links {
+    fn new(class_net: PathBuf, procfs: &Path, settings: AskSettings) -> Self {
+        Self {
+            class_net,
+            routes: ["net/route", "net/ipv6_route"].map(|file| File::new(procfs.join(file))),
+            mounts: MountList::new(procfs.join("1/mounts")),
+            settings,
+            hardware: Vec::new(),
+            looked_at: None,
+        }
+    }
+
+    /// Finds the links with hardware behind them. Bridges, tunnels and containers' links have none.
+    fn look(&mut self) -> Result<(), CollectError> {
+        self.hardware.clear();
         let devices = sysfs::names(&self.class_net, "").map_err(|source| {
             CollectError::read(&self.class_net, source).or_absent("no network devices")
         })?;
-        for device in &devices {
-            let directory = self.class_net.join(device);
+        for device in devices {
+            let directory = self.class_net.join(&device);
             let is_wireless = ["wireless", "phy80211"]
                 .iter()
                 .any(|name| directory.join(name).exists());
-            // Bridges, tunnels and containers' links have no hardware behind them.
             if is_wireless || directory.join("device").exists() {
-                out.push(&WIRELESS, &[device], f64::from(u8::from(is_wireless)));
-                push_speeds(device, (self.settings)(device), out);
+                self.hardware.push((device, is_wireless));
             }
         }
-        self.push_traffic(out);
+        self.looked_at = Some(Instant::now());
         Ok(())
     }
 }
@@ -148,7 +194,8 @@ fn push_speeds(device: &str, settings: Result<Settings, Errno>, out: &mut Sample
 
 /// Why the link is slower than its adapter, if it is.
 fn cause(settings: &Settings) -> Option<&'static str> {
-    let (negotiated, capability) = (settings.megabits?, settings.supported.fastest()?);
+    let negotiated = settings.megabits?;
+    let capability = settings.supported.fastest()?;
     if negotiated >= capability {
         return None;
     }
@@ -162,14 +209,12 @@ fn cause(settings: &Settings) -> Option<&'static str> {
 }
 
 impl Links {
-    fn push_traffic(&self, out: &mut Samples) {
-        let text = |file: &str| std::fs::read_to_string(self.procfs.join(file)).unwrap_or_default();
-        // Sources are of the exporter's network namespace, and mounts of the node.
-        let (v4, v6) = (text("net/route"), text("net/ipv6_route"));
-        let routes = Routes::parse(&v4, &v6);
+    fn push_traffic(&mut self, out: &mut Samples) {
+        // Routes are of the exporter's network namespace, and mounts of the node.
+        let [v4, v6] = &mut self.routes;
+        let routes = Routes::parse(v4.read().unwrap_or_default(), v6.read().unwrap_or_default());
         let traffic = routes.defaults().map(|device| (device, "default_route"));
-        let mounts = text("1/mounts");
-        let to_servers = nfs_servers(&mounts)
+        let to_servers = nfs_servers(self.mounts.read().unwrap_or_default())
             .filter_map(|server| routes.to(server))
             .map(|device| (device, "nfs"));
         let traffic: BTreeSet<_> = traffic.chain(to_servers).collect();
@@ -183,7 +228,8 @@ impl Links {
 fn nfs_servers(mounts: &str) -> impl Iterator<Item = std::net::IpAddr> + '_ {
     mounts.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace().skip(2);
-        let (kind, options) = (words.next()?, words.next()?);
+        let kind = words.next()?;
+        let options = words.next()?;
         let address = options
             .split(',')
             .find_map(|option| option.strip_prefix("addr="))?;
@@ -259,7 +305,8 @@ mod tests {
     #[test]
     fn the_cluster_s_traffic_over_the_air_is_told() {
         let node = tempfile::tempdir().unwrap();
-        let (sys, proc) = (node.path().join("class/net"), node.path().join("proc"));
+        let sys = node.path().join("class/net");
+        let proc = node.path().join("proc");
         for directory in [
             "eth0/device",
             "wlan0/phy80211",
@@ -282,11 +329,7 @@ mod tests {
             "eth0" => Ok(settings(1000, &[T1000, T2500], &[T1000, T2500], &[T1000])),
             _ => Err(Errno::NODEV),
         };
-        let mut links = Links {
-            class_net: sys,
-            procfs: proc,
-            settings,
-        };
+        let mut links = Links::new(sys, &proc, settings);
         assert_eq!(
             page(&mut links),
             [
@@ -307,10 +350,7 @@ mod tests {
                 r#"takt_link_traffic{device="wlan0",traffic="nfs"} 1"#,
             ]
         );
-        let mut nothing = Links {
-            class_net: "/nonexistent".into(),
-            ..links
-        };
+        let mut nothing = Links::new("/nonexistent".into(), &proc, settings);
         assert!(matches!(
             nothing.collect(&mut Samples::new()),
             Err(CollectError::Absent(_))

@@ -1,6 +1,7 @@
 //! Which link leads where.
 //!
-//! Sources: `/proc/net/route`, whose addresses are hexadecimal in the machine's byte order, and `/proc/net/ipv6_route`.
+//! Sources: `/proc/net/route`, whose addresses are hexadecimal in the machine's byte order, and
+//! `/proc/net/ipv6_route`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -90,7 +91,8 @@ fn parse_v4(line: &str) -> Option<Route<'_>> {
     })
 }
 
-/// `destination prefix source prefix next-hop metric references use flags device`, numbers hexadecimal.
+/// `destination prefix source prefix next-hop metric references use flags device`, numbers
+/// hexadecimal.
 fn parse_v6(line: &str) -> Option<Route<'_>> {
     let words: Vec<_> = line.split_ascii_whitespace().collect();
     let [destination, prefix, _, _, _, metric, _, _, flags, device] = words[..] else {

@@ -1,7 +1,9 @@
-//! The same values under the names, labels and units of NVIDIA's dcgm-exporter, for dashboards and rules made for it.
+//! The same values under the names, labels and units of NVIDIA's dcgm-exporter, for dashboards and
+//! rules made for it.
 //!
-//! The list is its default one with what is often added to it, as far as NVML tells. Left out are figures whose unit its
-//! documentation does not tell (NVLINK_BANDWIDTH_TOTAL) and rates that DCGM computes itself (PROF_PCIE_*).
+//! The list is its default one with what is often added to it, as far as NVML has them. Left out
+//! are figures whose unit its documentation does not state (NVLINK_BANDWIDTH_TOTAL) and rates that
+//! DCGM computes itself (PROF_PCIE_*).
 
 use super::metrics::*;
 use super::reading::REASONS;
@@ -9,7 +11,8 @@ use super::values::Value;
 use super::{Gpu, Reading};
 use takt_model::{Kind, Metric, Samples};
 
-/// A name of dcgm-exporter's and where its value comes from: the sum of the series of `from` whose labels end so.
+/// A name of dcgm-exporter's and where its value comes from: the sum of the series of `from` whose
+/// labels end so.
 struct Name {
     name: &'static str,
     kind: Kind,
@@ -182,7 +185,8 @@ pub(super) fn push(gpu: &Gpu, reading: &Reading, hostname: &str, last_xid: u32, 
     }
 }
 
-/// dcgm-exporter's figures are whole, or have few digits; 0.58 times 100 shall not be 57.99999999999999.
+/// dcgm-exporter's figures are whole, or have few digits; 0.58 times 100 shall not be
+/// 57.99999999999999.
 fn rounded(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }

@@ -1,11 +1,12 @@
 //! Field values: many figures by one call, each with a return code of its own.
 //!
-//! The wrapper's own function knows no scopes (one NVLink of many, the module in place of the GPU), so this calls NVML.
+//! The wrapper's own function knows no scopes (one NVLink of many, the module in place of the GPU),
+//! so this calls NVML.
 
 use super::metrics::*;
 use super::nvlink;
-use super::reading::Fixed;
-use super::values::{Asking, Values};
+use super::reading::FixedValues;
+use super::values::{NvmlQuery, Values};
 use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_try};
 use nvml_wrapper_sys::bindings as sys;
@@ -20,12 +21,12 @@ struct Field {
     label: &'static [&'static str],
     /// The unit in base units.
     unit: f64,
-    only: Only,
+    only: ValueFilter,
 }
 
-/// Which of the answers count. A GPU without ECC may answer 0 to what only makes sense with it.
+/// Condition on an answer. A GPU without ECC may answer 0 to what only makes sense with it.
 #[derive(PartialEq)]
-enum Only {
+enum ValueFilter {
     Always,
     WithEcc,
     /// A GPU whose memory has no sensor may say 0.
@@ -33,14 +34,14 @@ enum Only {
     /// In 32 bits it would come round several times a second.
     In64Bits,
 }
-use Only::{Always, In64Bits, NotZero, WithEcc};
+use ValueFilter::{Always, In64Bits, NotZero, WithEcc};
 
 const fn field(
     id: u32,
     metric: &'static Metric,
     label: &'static [&'static str],
     unit: f64,
-    only: Only,
+    only: ValueFilter,
 ) -> Field {
     Field {
         id,
@@ -113,8 +114,8 @@ static FIELDS: &[Field] = &[
 
 pub(super) fn read(
     device: &Device<'_>,
-    fixed: &Fixed,
-    ask: &mut Asking<'_>,
+    fixed: &FixedValues,
+    ask: &mut NvmlQuery<'_>,
     values: &mut Values,
 ) -> Result<(), NvmlError> {
     let mut requests: Vec<_> = FIELDS
@@ -140,7 +141,7 @@ pub(super) fn read(
 
 /// A field's value as NVML gave it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Found {
+pub(super) struct FieldValue {
     pub value: f64,
     pub is_wide: bool,
 }
@@ -159,8 +160,8 @@ pub(super) fn request(id: u32, scope: u32) -> sys::nvmlFieldValue_t {
 pub(super) fn get(
     device: &Device<'_>,
     requests: &mut [sys::nvmlFieldValue_t],
-    ask: &mut Asking<'_>,
-) -> Result<Option<Vec<Option<Found>>>, NvmlError> {
+    ask: &mut NvmlQuery<'_>,
+) -> Result<Option<Vec<Option<FieldValue>>>, NvmlError> {
     if ask.is_renumbered {
         requests
             .iter_mut()
@@ -182,7 +183,7 @@ pub(super) fn get(
         .map(|()| requests.iter().map(found).collect()))
 }
 
-pub(super) fn found(field: &sys::nvmlFieldValue_t) -> Option<Found> {
+pub(super) fn found(field: &sys::nvmlFieldValue_t) -> Option<FieldValue> {
     nvml_try(field.nvmlReturn).ok()?;
     // SAFETY: the type says which of the union's members NVML has written.
     let (value, is_wide) = unsafe {
@@ -206,7 +207,7 @@ pub(super) fn found(field: &sys::nvmlFieldValue_t) -> Option<Found> {
             _ => return None,
         }
     };
-    Some(Found { value, is_wide })
+    Some(FieldValue { value, is_wide })
 }
 
 /// From 580.82 on, drivers have other numbers for some fields.
@@ -236,7 +237,7 @@ pub(super) fn call<F, E: ToString>(
     nvml_try(call(function))
 }
 
-/// What NVML wants in a struct's `version`.
+/// The number that NVML expects in a struct's `version`.
 pub(super) const fn version<T>(number: u32) -> u32 {
     size_of::<T>() as u32 | (number << 24)
 }

@@ -1,9 +1,10 @@
-//! Activity of the parts of a GPU (GPM): means over the time between two samples, ours and the one before.
+//! Activity of the parts of a GPU (GPM): means over the time between two samples, ours and the one
+//! before.
 //!
 //! Data-centre GPUs have it from Hopper on. NVML reports percent.
 
 use super::metrics::{ACTIVITY, MIG_ACTIVITY};
-use super::values::{Asking, Values};
+use super::values::{NvmlQuery, Values};
 use nvml_wrapper::enums::gpm::GpmMetricId;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::gpm::{GpmSample, gpm_metrics_get};
@@ -31,20 +32,21 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// The last samples of one GPU: of the whole, and of its parts by GPU instance (MIG).
 #[derive(Default)]
 pub(super) struct Activity {
-    samples: BTreeMap<Option<u32>, Kept>,
+    samples: BTreeMap<Option<u32>, KeptSample>,
 }
 
 /// A sample that outlives the call that took it.
-struct Kept {
+struct KeptSample {
     nvml: Arc<Nvml>,
     sample: nvmlGpmSample_t,
     at: Instant,
 }
 
-// SAFETY: a sample is plain memory of the library's, used by one thread at a time: whoever has the `Kept`.
-unsafe impl Send for Kept {}
+// SAFETY: a sample is plain memory of the library's, used by one thread at a time: whoever has the
+// `KeptSample`.
+unsafe impl Send for KeptSample {}
 
-impl Drop for Kept {
+impl Drop for KeptSample {
     fn drop(&mut self) {
         // SAFETY: the sample was taken through this library, and nobody else has it.
         drop(unsafe { GpmSample::from_handle(&self.nvml, self.sample) });
@@ -57,7 +59,7 @@ impl Activity {
         &mut self,
         nvml: &Arc<Nvml>,
         device: &Device<'_>,
-        ask: &mut Asking<'_>,
+        ask: &mut NvmlQuery<'_>,
         values: &mut Values,
     ) -> Result<(), NvmlError> {
         let sample = ask.value("GpmSampleGet", device.gpm_sample())?;
@@ -72,7 +74,7 @@ impl Activity {
         &mut self,
         nvml: &Arc<Nvml>,
         (parent, instance, uuid): (&Device<'_>, u32, &str),
-        ask: &mut Asking<'_>,
+        ask: &mut NvmlQuery<'_>,
         values: &mut Values,
     ) -> Result<(), NvmlError> {
         let sample = ask.value("GpmMigSampleGet", parent.gpm_mig_sample(instance))?;
@@ -92,7 +94,7 @@ impl Activity {
         instance: Option<u32>,
         nvml: &Arc<Nvml>,
         sample: Option<GpmSample<'_>>,
-        ask: &mut Asking<'_>,
+        ask: &mut NvmlQuery<'_>,
     ) -> Result<Vec<(&'static str, f64)>, NvmlError> {
         let Some(sample) = sample else {
             return Ok(Vec::new());
@@ -106,7 +108,8 @@ impl Activity {
         }
         let mut shares = Vec::new();
         if let Some(kept) = before {
-            // SAFETY: the sample stays the kept one's: it is taken out again before it would be freed.
+            // SAFETY: the sample stays the kept one's: it is taken out again before it would be
+            // freed.
             let first =
                 std::mem::ManuallyDrop::new(unsafe { GpmSample::from_handle(nvml, kept.sample) });
             let metrics = ask.value(
@@ -122,7 +125,7 @@ impl Activity {
                 );
             }
         }
-        let kept = Kept {
+        let kept = KeptSample {
             nvml: Arc::clone(nvml),
             sample: sample.into_handle(),
             at: Instant::now(),

@@ -1,16 +1,17 @@
 //! The real NVML, through `nvml-wrapper`.
 //!
-//! One session lasts as long as the driver does: beginning one takes seconds where nothing keeps the driver loaded. It is
-//! ended when the driver went or was replaced, and begun anew at the next reading. Every call is made by a thread that
-//! may be left hanging: one for NVML as a whole, one for each GPU.
+//! One session lasts as long as the driver does: beginning one takes seconds where nothing keeps
+//! the driver loaded. It is ended when the driver went or was replaced, and begun anew at the next
+//! reading. Every call is made by a thread that may be left hanging: one for NVML as a whole, one
+//! for each GPU.
 
 use super::fields;
 use super::gpm::Activity;
 use super::mig;
-use super::reading::{self, Fixed};
-use super::values::{Asking, Errors, ends_session};
+use super::reading::{self, FixedValues};
+use super::values::{Errors, NvmlQuery, ends_session};
 use super::worker::Worker;
-use super::{Gpu, Gpus, Identity, Reading, Silence, Trouble, xid};
+use super::{Gpu, Gpus, Identity, NvmlFailure, Reading, UnavailableReason, xid};
 use crate::events::Events;
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
@@ -21,7 +22,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a reading waits for NVML to begin, which takes seconds where nothing keeps the driver loaded.
+/// How long a reading waits for NVML to begin, which takes seconds where nothing keeps the driver
+/// loaded.
 const BEGINNING: Duration = Duration::from_secs(5);
 /// How long it waits for calls.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -33,14 +35,14 @@ pub(super) struct Library {
     session: Option<Arc<Session>>,
     /// When it was last looked for in vain.
     missed: Option<Instant>,
-    whole: Option<Worker<Result<Counted, Trouble>>>,
+    whole: Option<Worker<Result<CountedSession, NvmlFailure>>>,
     /// By index: a lost GPU cannot say who it is.
     slots: BTreeMap<u32, Slot>,
     events: Option<Events>,
 }
 
 /// A session, and how many GPUs NVML counts in it.
-type Counted = (Arc<Session>, u32);
+type CountedSession = (Arc<Session>, u32);
 
 /// The driver's library, initialised.
 pub(super) struct Session {
@@ -53,14 +55,14 @@ pub(super) struct Session {
 /// A place in NVML's list of GPUs.
 struct Slot {
     worker: Worker<Result<(Identity, Reading), NvmlError>>,
-    memory: Arc<Mutex<Remembered>>,
+    memory: Arc<Mutex<SlotMemory>>,
     identity: Option<Identity>,
 }
 
-/// What is known of the GPU of a slot from one reading to the next.
+/// Facts about the GPU in a slot that are kept between readings.
 #[derive(Default)]
-struct Remembered {
-    known: Option<(Identity, Fixed)>,
+struct SlotMemory {
+    known: Option<(Identity, FixedValues)>,
     activity: Activity,
     errors: Errors,
 }
@@ -77,9 +79,9 @@ impl Library {
         }
     }
 
-    fn count(&mut self) -> Result<Counted, Trouble> {
+    fn count(&mut self) -> Result<CountedSession, NvmlFailure> {
         if self.missed.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
-            return Err(Trouble {
+            return Err(NvmlFailure {
                 attempt: "begin with NVML",
                 error: NvmlError::LibraryNotFound,
             });
@@ -87,7 +89,7 @@ impl Library {
         let attempt = "wait for NVML";
         let worker = match &mut self.whole {
             Some(worker) => worker,
-            none => none.insert(Worker::start("nvml calls").map_err(|error| Trouble {
+            none => none.insert(Worker::start("nvml calls").map_err(|error| NvmlFailure {
                 attempt,
                 error: no_thread(&error),
             })?),
@@ -101,12 +103,14 @@ impl Library {
         } else {
             BEGINNING
         };
-        let (session, path) = (self.session.clone(), self.path.clone());
-        let until = match worker.ask(move || count(session, &path)) {
-            true => Instant::now() + patience,
-            false => Instant::now(),
+        let session = self.session.clone();
+        let path = self.path.clone();
+        let until = if worker.ask(move || count(session, &path)) {
+            Instant::now() + patience
+        } else {
+            Instant::now()
         };
-        worker.answer(until).unwrap_or(Err(Trouble {
+        worker.answer(until).unwrap_or(Err(NvmlFailure {
             attempt,
             error: NvmlError::Timeout,
         }))
@@ -126,14 +130,14 @@ impl Library {
         }
     }
 
-    fn read_all(&mut self, session: &Arc<Session>, count: u32) -> Result<Vec<Gpu>, Trouble> {
+    fn read_all(&mut self, session: &Arc<Session>, count: u32) -> Result<Vec<Gpu>, NvmlFailure> {
         let attempt = "read a GPU";
         let until = Instant::now() + PATIENCE;
         let mut asked = Vec::new();
         for index in 0..count {
             let slot = match self.slots.remove(&index) {
                 Some(slot) => slot,
-                None => Slot::new(index).map_err(|error| Trouble {
+                None => Slot::new(index).map_err(|error| NvmlFailure {
                     attempt,
                     error: no_thread(&error),
                 })?,
@@ -146,13 +150,13 @@ impl Library {
             let Some(slot) = self.slots.get_mut(&index) else {
                 continue;
             };
-            // Who hung before is not waited for again.
+            // A GPU that hung before is not waited for again.
             let answer = slot
                 .worker
                 .answer(if asked { until } else { Instant::now() });
             gpus.push(
                 slot.gpu(answer, index, &session.driver)
-                    .map_err(|error| Trouble { attempt, error })?,
+                    .map_err(|error| NvmlFailure { attempt, error })?,
             );
         }
         self.slots.retain(|index, _| *index < count);
@@ -181,14 +185,15 @@ impl Gpus for Library {
         self.slots.clear();
     }
 
-    fn read(&mut self) -> Result<Vec<Gpu>, Trouble> {
+    fn read(&mut self) -> Result<Vec<Gpu>, NvmlFailure> {
         let read = self.count().and_then(|(session, count)| {
             self.take_up(&session);
             self.read_all(&session, count)
         });
         if let Err(trouble) = &read {
             if let NvmlError::LibloadingError(error) = &trouble.error {
-                // Nodes without GPUs have no such library; somebody who names a file means that there is one.
+                // Nodes without GPUs have no such library; a library that is named by a flag must
+                // exist.
                 if self.path.is_absolute() && self.missed.is_none() {
                     tracing::warn!(library = %self.path.display(), %error, "cannot load NVML");
                 }
@@ -203,15 +208,15 @@ impl Gpus for Library {
 }
 
 /// Counts the GPUs, in the session or a new one.
-fn count(session: Option<Arc<Session>>, path: &Path) -> Result<Counted, Trouble> {
+fn count(session: Option<Arc<Session>>, path: &Path) -> Result<CountedSession, NvmlFailure> {
     let session = match session {
         Some(session) => session,
-        None => Arc::new(Session::begin(path).map_err(|error| Trouble {
+        None => Arc::new(Session::begin(path).map_err(|error| NvmlFailure {
             attempt: "begin with NVML",
             error,
         })?),
     };
-    let count = session.nvml.device_count().map_err(|error| Trouble {
+    let count = session.nvml.device_count().map_err(|error| NvmlFailure {
         attempt: "count the GPUs",
         error,
     })?;
@@ -244,7 +249,7 @@ impl Session {
         })
     }
 
-    /// Whether the driver was unloaded or replaced, or nobody reads any more.
+    /// Whether the driver was unloaded or replaced, or the collector ended.
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
@@ -262,7 +267,8 @@ impl Slot {
 
     /// Returns whether it could be asked: not while a call hangs.
     fn ask(&mut self, session: &Arc<Session>, index: u32) -> bool {
-        let (session, memory) = (Arc::clone(session), Arc::clone(&self.memory));
+        let session = Arc::clone(session);
+        let memory = Arc::clone(&self.memory);
         self.worker.ask(move || {
             let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
             memory.read(&session, index)
@@ -285,13 +291,13 @@ impl Slot {
                 });
             }
             Some(Err(error)) if ends_session(&error) => return Err(error),
-            Some(Err(NvmlError::GpuLost)) => Silence::Lost,
-            Some(Err(NvmlError::ResetRequired)) => Silence::ResetRequired,
+            Some(Err(NvmlError::GpuLost)) => UnavailableReason::Lost,
+            Some(Err(NvmlError::ResetRequired)) => UnavailableReason::ResetRequired,
             Some(Err(error)) => {
                 tracing::debug!(index, %error, "cannot read a GPU");
-                Silence::Error
+                UnavailableReason::Error
             }
-            None => Silence::Hung,
+            None => UnavailableReason::Hung,
         };
         let identity = self
             .identity
@@ -304,9 +310,9 @@ impl Slot {
     }
 }
 
-impl Remembered {
+impl SlotMemory {
     fn read(&mut self, session: &Session, index: u32) -> Result<(Identity, Reading), NvmlError> {
-        let mut ask = Asking {
+        let mut ask = NvmlQuery {
             errors: &mut self.errors,
             is_renumbered: session.is_renumbered,
         };
@@ -319,7 +325,7 @@ impl Remembered {
             .is_none_or(|(identity, _)| identity.uuid != uuid)
         {
             let identity = Identity::of(&device, uuid, index, &session.driver, &mut ask)?;
-            self.known = Some((identity, Fixed::of(&device, &mut ask)?));
+            self.known = Some((identity, FixedValues::of(&device, &mut ask)?));
             self.activity = Activity::default();
         }
         let Some((identity, fixed)) = &self.known else {
@@ -358,7 +364,7 @@ impl Identity {
         uuid: String,
         index: u32,
         driver: &str,
-        ask: &mut Asking<'_>,
+        ask: &mut NvmlQuery<'_>,
     ) -> Result<Self, NvmlError> {
         Ok(Self {
             uuid,

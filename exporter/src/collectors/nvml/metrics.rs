@@ -1,4 +1,4 @@
-//! What is said about a GPU: every metric, and the list of them.
+//! Metrics of a GPU.
 
 use takt_model::Metric;
 
@@ -22,7 +22,7 @@ metrics! {
         reset_required, hung (a call does not come back), not_enumerated (was there before, or is on the PCI bus), \
         driver_not_loaded, driver_mismatch, let_go (so that the driver can be unloaded), error." ["reason"];
     gauge VBIOS "takt_gpu_vbios_info" "The firmware of the board (VBIOS); always 1." ["version"];
-    gauge INFO "takt_gpu_info" "Which GPU it is; always 1. index is NVML's, in the order of the PCI bus; minor is that of \
+    gauge INFO "takt_gpu_info" "Identity of the GPU; always 1. index is NVML's, in the order of the PCI bus; minor is that of \
         /dev/nvidia*." ["index", "minor", "pci_bus_id", "model", "driver"];
     counter ERRORS "takt_gpu_call_errors_total" "Calls of NVML that failed, and not because the GPU or the driver does not \
         know what was asked." ["call", "error"];
@@ -47,8 +47,8 @@ metrics! {
     gauge BAR1_USED "takt_gpu_bar1_used_bytes" "Memory mapped for access from the bus (BAR1).";
     gauge BAR1_TOTAL "takt_gpu_bar1_total_bytes" "Memory that can be mapped for access from the bus at a time (BAR1).";
 
-    gauge POWER "takt_gpu_power_watts" "Power that the whole board draws; on newer GPUs averaged over a second.";
-    gauge POWER_INSTANT "takt_gpu_power_instant_watts" "Power that the board draws at this moment.";
+    gauge POWER "takt_gpu_power_watts" "Power draw of the whole board; on newer GPUs averaged over a second.";
+    gauge POWER_INSTANT "takt_gpu_power_instant_watts" "Momentary power draw of the board.";
     gauge MODULE_POWER "takt_gpu_module_power_watts" "Power that the module draws, its CPU included (Grace Hopper).";
     gauge POWER_LIMIT "takt_gpu_power_limit_watts" "Power limit in force, the lowest of all that apply.";
     gauge POWER_LIMIT_DEFAULT "takt_gpu_power_limit_default_watts" "Power limit after a reset.";
@@ -62,7 +62,7 @@ metrics! {
     gauge TEMPERATURE_MARGIN "takt_gpu_temperature_margin_celsius" "Degrees left until the GPU slows down for heat.";
     gauge TEMPERATURE_MARGIN_LIMIT "takt_gpu_temperature_margin_limit_celsius" "The margin at which something happens: \
         takt_gpu_temperature_margin_celsius falls to it, and the GPU slows down or shuts down." ["limit"];
-    gauge FAN "takt_gpu_fan_ratio" "Speed that the fan is told to have, as a share of its full speed; more than 1 where it \
+    gauge FAN "takt_gpu_fan_ratio" "Target speed of the fan, as a share of its full speed; more than 1 if it \
         may exceed that." ["fan"];
 
     gauge CLOCK "takt_gpu_clock_hertz" "Clock of one part of the GPU at this moment." ["domain"];
@@ -81,11 +81,11 @@ metrics! {
     gauge PCIE_DEGRADED "takt_gpu_pcie_degraded" "Whether the PCIe link has fewer lanes than it can, or, while the GPU \
         works, is of an older generation.";
     counter PCIE_BYTES "takt_gpu_pcie_bytes_total" "Bytes sent (tx) and received (rx) by the GPU over PCIe." ["direction"];
-    counter PCIE_REPLAYS "takt_gpu_pcie_replays_total" "Packets that were sent again over PCIe.";
+    counter PCIE_REPLAYS "takt_gpu_pcie_replays_total" "Packets sent again over PCIe.";
     counter PCIE_ERRORS "takt_gpu_pcie_errors_total" "Errors of the PCIe link by type." ["type"];
 
-    gauge ECC_ENABLED "takt_gpu_ecc_enabled" "Whether the memory's errors are corrected. No series: the GPU cannot.";
-    gauge ECC_PENDING "takt_gpu_ecc_pending_enabled" "Whether they will be after the next reset.";
+    gauge ECC_ENABLED "takt_gpu_ecc_enabled" "Whether ECC is enabled. No series if the GPU has no ECC.";
+    gauge ECC_PENDING "takt_gpu_ecc_pending_enabled" "Whether ECC will be enabled after the next reset.";
     counter ECC_ERRORS "takt_gpu_ecc_errors_total" "Errors in the GPU's memories: corrected or uncorrected; volatile (since \
         the driver was loaded) or aggregate (since the GPU was made)." ["type", "scope"];
     gauge SRAM_THRESHOLD "takt_gpu_sram_threshold_exceeded" "Whether the uncorrectable errors in the GPU's SRAM are more \

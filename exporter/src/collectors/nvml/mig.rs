@@ -2,8 +2,8 @@
 
 use super::gpm::Activity;
 use super::metrics::*;
-use super::values::{Asking, Values};
-use super::{fields, reading::Fixed};
+use super::values::{NvmlQuery, Values};
+use super::{fields, reading::FixedValues};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use std::sync::Arc;
 pub(super) fn read(
     nvml: &Arc<Nvml>,
     device: &Device<'_>,
-    fixed: &Fixed,
+    fixed: &FixedValues,
     activity: &mut Activity,
-    ask: &mut Asking<'_>,
+    ask: &mut NvmlQuery<'_>,
     values: &mut Values,
 ) -> Result<Vec<(String, u32)>, NvmlError> {
     let mode = ask.value("GetMigMode", device.mig_mode())?;
@@ -42,7 +42,8 @@ pub(super) fn read(
             continue;
         };
         let lib = nvml.lib();
-        let (mut gpu_instance, mut compute_instance) = (0, 0);
+        let mut gpu_instance = 0;
+        let mut compute_instance = 0;
         // SAFETY: the handle is the part's, the pointers are valid.
         let (gpu, compute) = unsafe {
             (

@@ -1,40 +1,41 @@
 //! NVIDIA GPUs: what they do, what they draw, and what ails them.
 //!
-//! Source: NVML, the driver's library. It may hang, so this collector has a thread, and each GPU another. What a GPU does
-//! not support is left out; a GPU that was there and is not any more, or that hangs, keeps its `takt_gpu_up`, at 0. Whose
-//! the processes on the GPUs are says the collector `jobs`, which gets them from here.
+//! Source: NVML, the driver's library. It may hang, so this collector has a thread, and each GPU
+//! another. What a GPU does not support is left out; a GPU that was there and is not any more, or
+//! that hangs, keeps its `takt_gpu_up`, at 0. Whose the processes on the GPUs are says the
+//! collector `jobs`, which gets them from here.
 
 mod dcgm;
 mod fields;
 mod gpm;
+mod gpu_history;
 mod library;
 mod metrics;
 mod mig;
 mod nvlink;
 mod pci;
 mod reading;
-mod seen;
 mod values;
 mod virtualization;
 mod worker;
 mod xid;
 
+use self::gpu_history::GpuHistory;
 use self::library::Library;
 use self::metrics::{ERRORS, INFO, METRICS, PROCESSES, UP};
 use self::pci::Slots;
-use self::seen::Seen;
 use self::values::{Errors, Values};
-use crate::collector::{CollectError, Collector};
+use crate::collector::{CollectError, Collector, Shared};
 use crate::events::Events;
 use crate::gpus::{GpuProcess, KnownGpu, LettingGo, SharedGpus};
-use crate::options::Options;
+use crate::paths::Paths;
 use nvml_wrapper::error::NvmlError;
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use takt_model::{Metric, Samples};
 
-/// What `nvml` leaves to choose.
+/// Flags of the collector `nvml`.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Collectors' own flags")]
 pub struct NvmlOptions {
@@ -45,7 +46,7 @@ pub struct NvmlOptions {
         default_value = "libnvidia-ml.so.1"
     )]
     pub library: PathBuf,
-    /// Tell what NVML says under dcgm-exporter's names too.
+    /// Also export dcgm-exporter's metric names.
     #[arg(long = "gpu.dcgm-names")]
     pub dcgm_names: bool,
 }
@@ -55,7 +56,7 @@ struct Nvml {
     shared: SharedGpus,
     letting_go: LettingGo,
     slots: Slots,
-    seen: Seen,
+    history: GpuHistory,
     events: Events,
     /// The node's name, where dcgm-exporter's names are wanted.
     hostname: Option<String>,
@@ -63,21 +64,21 @@ struct Nvml {
     lost: BTreeSet<String>,
 }
 
-/// What the collector asks of NVML. In tests a recording answers.
+/// The part of NVML that the collector uses. Tests have a recording of it.
 trait Gpus: Send {
-    /// Where XIDs are told.
+    /// Takes the events to which XIDs are reported.
     fn attach(&mut self, _events: &Events) {}
 
     /// Closes NVML, whose open devices would keep the driver from being unloaded.
     fn let_go(&mut self) {}
 
     /// Every GPU that NVML knows now.
-    fn read(&mut self) -> Result<Vec<Gpu>, Trouble>;
+    fn read(&mut self) -> Result<Vec<Gpu>, NvmlFailure>;
 }
 
-/// NVML as a whole does not answer.
+/// A call of NVML failed that concerns all GPUs.
 #[derive(Debug)]
-struct Trouble {
+struct NvmlFailure {
     attempt: &'static str,
     error: NvmlError,
 }
@@ -86,10 +87,10 @@ struct Trouble {
 #[derive(Debug, Clone)]
 struct Gpu {
     identity: Identity,
-    reading: Result<Reading, Silence>,
+    reading: Result<Reading, UnavailableReason>,
 }
 
-/// What does not change while the driver runs.
+/// Identity of a GPU; it stays the same while the driver runs.
 #[derive(Debug, Clone, PartialEq)]
 struct Identity {
     uuid: String,
@@ -100,11 +101,12 @@ struct Identity {
     driver: String,
 }
 
-/// What does.
+/// Values of a GPU that change.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Reading {
     values: Values,
-    /// The parts into which the GPU is divided (MIG), by UUID, and the numbers of their GPU instances.
+    /// The parts into which the GPU is divided (MIG), by UUID, and the numbers of their GPU
+    /// instances.
     parts: Vec<(String, u32)>,
     /// Each once. `None` is not supported.
     processes: Option<Vec<GpuProcess>>,
@@ -113,7 +115,7 @@ struct Reading {
 
 /// Why a GPU has no values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Silence {
+enum UnavailableReason {
     Lost,
     ResetRequired,
     Hung,
@@ -129,15 +131,20 @@ const MAX_GPUS: usize = 64;
 /// Of one GPU: NVLinks, fans and parts have several series each.
 const MAX_SERIES: usize = 1024;
 
-pub(crate) fn new(options: &Options) -> Box<dyn Collector> {
+pub(crate) fn new(
+    paths: &Paths,
+    options: &NvmlOptions,
+    state_directory: Option<&Path>,
+    shared: &Shared,
+) -> Box<dyn Collector> {
     Box::new(Nvml {
-        gpus: Box::new(Library::new(options.nvml.library.clone())),
-        shared: options.shared.gpus.clone(),
-        letting_go: options.shared.letting_go.clone(),
-        slots: Slots::new(&options.paths.sysfs),
-        seen: Seen::load(options.state_directory.as_deref()),
+        gpus: Box::new(Library::new(options.library.clone())),
+        shared: shared.gpus.clone(),
+        letting_go: shared.letting_go.clone(),
+        slots: Slots::new(&paths.sysfs),
+        history: GpuHistory::load(state_directory),
         events: Events::default(),
-        hostname: options.nvml.dcgm_names.then(|| {
+        hostname: options.dcgm_names.then(|| {
             rustix::system::uname()
                 .nodename()
                 .to_string_lossy()
@@ -169,16 +176,16 @@ impl Collector for Nvml {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         if self.letting_go.is_now() {
             self.gpus.let_go();
-            self.seen
+            self.history
                 .identities()
-                .for_each(|identity| identity.push(Some(Silence::LetGo), out));
+                .for_each(|identity| identity.push(Some(UnavailableReason::LetGo), out));
             self.publish(&[]);
             return Ok(());
         }
         let mut read = self.gpus.read();
         if let Ok(gpus) = &mut read {
-            self.seen.recognise(gpus);
-            self.seen.update(gpus);
+            self.history.recognise(gpus);
+            self.history.update(gpus);
             self.tell(gpus);
         }
         let gpus = read.as_deref().unwrap_or_default();
@@ -191,25 +198,28 @@ impl Collector for Nvml {
         }
         let silence = read
             .as_ref()
-            .map_or_else(Trouble::silence, |_| Silence::NotEnumerated);
+            .map_or_else(NvmlFailure::silence, |_| UnavailableReason::NotEnumerated);
         let is_here = |uuid: &str| gpus.iter().any(|gpu| gpu.identity.uuid == uuid);
-        self.seen
+        self.history
             .identities()
             .filter(|identity| !is_here(&identity.uuid))
             .for_each(|gone| gone.push(Some(silence), out));
-        let is_absent = read.as_ref().is_err_and(Trouble::is_absence);
-        // Where no driver was ever installed, cards that it could drive are nobody's concern.
+        let is_absent = read.as_ref().is_err_and(NvmlFailure::is_absence);
+        // Without an installed driver, cards that it could drive are not reported.
         let unseen = if is_absent {
             Vec::new()
         } else {
-            self.slots.without(gpus, &self.seen)
+            self.slots.without(gpus, &self.history)
         };
         unseen.iter().for_each(|card| card.push(Some(silence), out));
         self.publish(gpus);
-        let is_known = !self.seen.is_empty() || !unseen.is_empty();
+        let is_known = !self.history.is_empty() || !unseen.is_empty();
         match read {
             Ok(gpus)
-                if !gpus.is_empty() && gpus.iter().all(|gpu| gpu.reading == Err(Silence::Hung)) =>
+                if !gpus.is_empty()
+                    && gpus
+                        .iter()
+                        .all(|gpu| gpu.reading == Err(UnavailableReason::Hung)) =>
             {
                 Err(CollectError::Nvml {
                     attempt: "read a GPU",
@@ -222,7 +232,7 @@ impl Collector for Nvml {
             Err(trouble) if !is_known && trouble.is_absence() => {
                 Err(CollectError::Absent("no NVIDIA driver"))
             }
-            Err(Trouble { attempt, error }) => Err(CollectError::Nvml {
+            Err(NvmlFailure { attempt, error }) => Err(CollectError::Nvml {
                 attempt,
                 source: error,
             }),
@@ -231,13 +241,13 @@ impl Collector for Nvml {
 }
 
 impl Nvml {
-    /// Tells where the GPUs are, and that one is lost, which is said once.
+    /// Reports where the GPUs are, and once that a GPU is lost.
     fn tell(&mut self, gpus: &[Gpu]) {
         let places = gpus
             .iter()
             .map(|gpu| (gpu.identity.pci_bus_id.clone(), gpu.identity.uuid.clone()));
         self.events.gpus(places);
-        let is_lost = |gpu: &&Gpu| gpu.reading == Err(Silence::Lost);
+        let is_lost = |gpu: &&Gpu| gpu.reading == Err(UnavailableReason::Lost);
         let lost: BTreeSet<_> = gpus
             .iter()
             .filter(is_lost)
@@ -251,7 +261,7 @@ impl Nvml {
 
     /// Lost GPUs are published too: jobs still hold them.
     fn publish(&self, gpus: &[Gpu]) {
-        let known = self.seen.identities().map(|identity| {
+        let known = self.history.identities().map(|identity| {
             let here = gpus.iter().find(|gpu| gpu.identity.uuid == identity.uuid);
             let reading = here.and_then(|gpu| gpu.reading.as_ref().ok());
             KnownGpu {
@@ -272,7 +282,7 @@ impl Nvml {
     }
 }
 
-impl Trouble {
+impl NvmlFailure {
     fn is_absence(&self) -> bool {
         matches!(
             self.error,
@@ -280,18 +290,18 @@ impl Trouble {
         )
     }
 
-    fn silence(&self) -> Silence {
+    fn silence(&self) -> UnavailableReason {
         match self.error {
-            _ if self.is_absence() => Silence::DriverNotLoaded,
-            NvmlError::Uninitialized => Silence::DriverNotLoaded,
-            NvmlError::LibRmVersionMismatch => Silence::DriverMismatch,
-            NvmlError::Timeout => Silence::Hung,
-            _ => Silence::Error,
+            _ if self.is_absence() => UnavailableReason::DriverNotLoaded,
+            NvmlError::Uninitialized => UnavailableReason::DriverNotLoaded,
+            NvmlError::LibRmVersionMismatch => UnavailableReason::DriverMismatch,
+            NvmlError::Timeout => UnavailableReason::Hung,
+            _ => UnavailableReason::Error,
         }
     }
 }
 
-impl Silence {
+impl UnavailableReason {
     fn word(self) -> &'static str {
         match self {
             Self::Lost => "lost",
@@ -307,7 +317,7 @@ impl Silence {
 }
 
 impl Identity {
-    /// What is there but cannot say who it is; `place` is whatever tells it from the others.
+    /// A GPU that does not answer; `place` distinguishes it from the others.
     fn unknown(place: String, index: u32, driver: &str) -> Self {
         Self {
             uuid: format!("{UNKNOWN}{place}"),
@@ -323,7 +333,7 @@ impl Identity {
         !self.uuid.starts_with(UNKNOWN)
     }
 
-    fn push(&self, silence: Option<Silence>, out: &mut Samples) {
+    fn push(&self, silence: Option<UnavailableReason>, out: &mut Samples) {
         let Self {
             uuid,
             index,
@@ -333,14 +343,17 @@ impl Identity {
             driver,
         } = self;
         let up = f64::from(u8::from(silence.is_none()));
-        out.push(&UP, &[uuid.as_str(), silence.map_or("", Silence::word)], up);
-        let (index, minor) = (
-            index.to_string(),
-            minor.map_or_else(String::new, |minor| minor.to_string()),
+        out.push(
+            &UP,
+            &[uuid.as_str(), silence.map_or("", UnavailableReason::word)],
+            up,
         );
+        let index = index.to_string();
+        let minor = minor.map_or_else(String::new, |minor| minor.to_string());
+        let pci_bus_id = takt_model::pci::bus_id(pci_bus_id).unwrap_or_default();
         out.push(
             &INFO,
-            &[uuid, &index, &minor, pci_bus_id, model, driver],
+            &[uuid, &index, &minor, &pci_bus_id, model, driver],
             1.0,
         );
     }

@@ -1,12 +1,14 @@
-//! NVLinks: whether each is up, what it carried, what went wrong on it; and the fabric that NVSwitches make of them.
+//! NVLinks: whether each is up, what it carried, what went wrong on it; and the fabric that
+//! NVSwitches make of them.
 //!
-//! GPUs are asked in three ways: up to Ampere there is a field for each link, from Hopper on the link is the scope of a
-//! field, and NVLink 5 (Blackwell) has other fields of that kind. Which of them a GPU has, it is asked once.
+//! GPUs are asked in three ways: up to Ampere there is a field for each link, from Hopper on the
+//! link is the scope of a field, and NVLink 5 (Blackwell) has other fields of that kind. Which of
+//! them a GPU has, it is asked once.
 
-use super::fields::{self, Found, call, found, get, request};
+use super::fields::{self, FieldValue, call, found, get, request};
 use super::metrics::*;
 use super::reading::flag;
-use super::values::{Asking, Value, Values};
+use super::values::{NvmlQuery, Value, Values};
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings as sys;
@@ -18,14 +20,14 @@ use takt_model::Metric;
 #[derive(Debug)]
 struct LinkField {
     ids: Ids,
-    to: To,
+    to: LinkValue,
     /// `type`, where the metric has one.
     kind: &'static str,
 }
 
 /// Where it goes, which says how it is read.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum To {
+enum LinkValue {
     Errors,
     Ratio,
     /// In megabytes a second.
@@ -47,30 +49,30 @@ const OLD_LINKS: u32 = 12;
 
 #[rustfmt::skip]
 static LINK_FIELDS: [LinkField; 24] = [
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_GET_SPEED), to: To::Speed, kind: "" },
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY), to: To::Errors, kind: "replay" },
-    LinkField { ids: Numbered([NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L6]), to: To::Errors, kind: "replay" },
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY), to: To::Errors, kind: "recovery" },
-    LinkField { ids: Numbered([NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_L6]), to: To::Errors, kind: "recovery" },
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS), to: To::Errors, kind: "recovery" },
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS), to: To::Errors, kind: "recovery_failed" },
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_ERROR_DL_CRC), to: To::Errors, kind: "crc" },
-    LinkField { ids: Numbered([NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_L6]), to: To::Errors, kind: "crc_flit" },
-    LinkField { ids: Numbered([NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_L6]), to: To::Errors, kind: "crc_data" },
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_MALFORMED_PACKET_ERRORS), to: To::Errors, kind: "malformed_packet" },
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_BUFFER_OVERRUN_ERRORS), to: To::Errors, kind: "buffer_overrun" },
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS), to: To::Errors, kind: "receive" },
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_RCV_REMOTE_ERRORS), to: To::Errors, kind: "receive_remote" },
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_RCV_GENERAL_ERRORS), to: To::Errors, kind: "receive_general" },
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS), to: To::Errors, kind: "local_integrity" },
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_XMIT_DISCARDS), to: To::Errors, kind: "transmit_discard" },
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS), to: To::Errors, kind: "effective" },
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS), to: To::Errors, kind: "symbol" },
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_RAW_BER), to: To::Ratio, kind: "raw" },
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER), to: To::Ratio, kind: "effective" },
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_SYMBOL_BER), to: To::Ratio, kind: "symbol" },
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES), to: To::Sum, kind: "tx" },
-    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES), to: To::Sum, kind: "rx" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_GET_SPEED), to: LinkValue::Speed, kind: "" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY), to: LinkValue::Errors, kind: "replay" },
+    LinkField { ids: Numbered([NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_L6]), to: LinkValue::Errors, kind: "replay" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY), to: LinkValue::Errors, kind: "recovery" },
+    LinkField { ids: Numbered([NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_L6]), to: LinkValue::Errors, kind: "recovery" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS), to: LinkValue::Errors, kind: "recovery" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS), to: LinkValue::Errors, kind: "recovery_failed" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_ERROR_DL_CRC), to: LinkValue::Errors, kind: "crc" },
+    LinkField { ids: Numbered([NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_L6]), to: LinkValue::Errors, kind: "crc_flit" },
+    LinkField { ids: Numbered([NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_L0, NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_L6]), to: LinkValue::Errors, kind: "crc_data" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_MALFORMED_PACKET_ERRORS), to: LinkValue::Errors, kind: "malformed_packet" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_BUFFER_OVERRUN_ERRORS), to: LinkValue::Errors, kind: "buffer_overrun" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS), to: LinkValue::Errors, kind: "receive" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_RCV_REMOTE_ERRORS), to: LinkValue::Errors, kind: "receive_remote" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_RCV_GENERAL_ERRORS), to: LinkValue::Errors, kind: "receive_general" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_LOCAL_LINK_INTEGRITY_ERRORS), to: LinkValue::Errors, kind: "local_integrity" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_XMIT_DISCARDS), to: LinkValue::Errors, kind: "transmit_discard" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS), to: LinkValue::Errors, kind: "effective" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS), to: LinkValue::Errors, kind: "symbol" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_RAW_BER), to: LinkValue::Ratio, kind: "raw" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER), to: LinkValue::Ratio, kind: "effective" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_SYMBOL_BER), to: LinkValue::Ratio, kind: "symbol" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES), to: LinkValue::Sum, kind: "tx" },
+    LinkField { ids: Scoped(NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES), to: LinkValue::Sum, kind: "rx" },
 ];
 
 /// The most NVLinks that NVML can speak of.
@@ -92,7 +94,7 @@ struct Question {
 }
 
 impl Nvlinks {
-    pub fn of(device: &Device<'_>, ask: &mut Asking<'_>) -> Result<Self, NvmlError> {
+    pub fn of(device: &Device<'_>, ask: &mut NvmlQuery<'_>) -> Result<Self, NvmlError> {
         let count = get(
             device,
             &mut [request(NVML_FI_DEV_NVLINK_LINK_COUNT, 0)],
@@ -106,7 +108,8 @@ impl Nvlinks {
         if !asked.is_empty() {
             let mut requests = requests(&asked);
             get(device, &mut requests, ask)?;
-            // A link that is down has no figures now; what a GPU does not have at all it refuses for each.
+            // A link that is down has no figures now; what a GPU does not have at all it refuses
+            // for each.
             let has: Vec<_> = requests
                 .iter()
                 .map(|request| !is_refused(request))
@@ -164,7 +167,7 @@ fn is_refused(field: &sys::nvmlFieldValue_t) -> bool {
 pub(super) fn read(
     device: &Device<'_>,
     links: &Nvlinks,
-    ask: &mut Asking<'_>,
+    ask: &mut NvmlQuery<'_>,
     values: &mut Values,
 ) -> Result<(), NvmlError> {
     for link in 0..links.count {
@@ -181,10 +184,10 @@ pub(super) fn read(
     Ok(())
 }
 
-fn push(asked: &[Question], found: &[Option<Found>], values: &mut Values) {
+fn push(asked: &[Question], found: &[Option<FieldValue>], values: &mut Values) {
     let told_by_all = |metric: &Metric| values.0.iter().any(|value| value.metric == metric);
     let has_sum = told_by_all(&NVLINK_BYTES);
-    // Where a GPU knows several ways, the first has told.
+    // If a GPU has several sources, the first one counts.
     let mut last = None;
     for (question, found) in asked.iter().zip(found) {
         let Question { link, field, .. } = question;
@@ -193,10 +196,10 @@ fn push(asked: &[Question], found: &[Option<Found>], values: &mut Values) {
             continue;
         }
         let (metric, value) = match field.to {
-            To::Errors => (&NVLINK_ERRORS, found.value),
-            To::Ratio => (&NVLINK_BER, bit_error_ratio(found.value as u64)),
-            To::Speed => (&NVLINK_SPEED, found.value * 1e6),
-            To::Sum => continue,
+            LinkValue::Errors => (&NVLINK_ERRORS, found.value),
+            LinkValue::Ratio => (&NVLINK_BER, bit_error_ratio(found.value as u64)),
+            LinkValue::Speed => (&NVLINK_SPEED, found.value * 1e6),
+            LinkValue::Sum => continue,
         };
         let kind = (!field.kind.is_empty()).then_some(Cow::Borrowed(field.kind));
         let labels = [Cow::Owned(link.to_string())]
@@ -224,7 +227,7 @@ fn push(asked: &[Question], found: &[Option<Found>], values: &mut Values) {
 }
 
 fn is_sum(question: &Question, direction: &str) -> bool {
-    question.field.to == To::Sum && question.field.kind == direction
+    question.field.to == LinkValue::Sum && question.field.kind == direction
 }
 
 /// NVML packs it: four bits of mantissa above eight of a negative exponent of ten.
@@ -239,13 +242,14 @@ fn bit_error_ratio(packed: u64) -> f64 {
 /// Whether the GPU has been taken into its fabric.
 pub(super) fn fabric(
     device: &Device<'_>,
-    ask: &mut Asking<'_>,
+    ask: &mut NvmlQuery<'_>,
     values: &mut Values,
 ) -> Result<(), NvmlError> {
     // SAFETY: a struct of numbers may be all zeros.
     let mut info: sys::nvmlGpuFabricInfo_v2_t = unsafe { std::mem::zeroed() };
     info.version = fields::version::<sys::nvmlGpuFabricInfo_v2_t>(2);
-    // SAFETY: the handle is the device's; the library writes the version that the struct says, which is this one.
+    // SAFETY: the handle is the device's; the library writes the version that the struct says,
+    // which is this one.
     let code = call(
         &device.nvml().lib().nvmlDeviceGetGpuFabricInfoV,
         |function| unsafe { function(device.handle(), (&raw mut info).cast()) },
@@ -304,17 +308,17 @@ mod tests {
     fn a_sum_of_some_links_is_none() {
         let field = LINK_FIELDS
             .iter()
-            .find(|field| field.to == To::Sum)
+            .find(|field| field.to == LinkValue::Sum)
             .unwrap();
         let asked: Vec<_> = (0..2).filter_map(|link| field.of(link)).collect();
         let bytes = |values: &Values| values.0.iter().map(|value| value.value).collect::<Vec<_>>();
         let found = |value| {
-            Some(Found {
+            Some(FieldValue {
                 value,
                 is_wide: true,
             })
         };
-        let told = |found: [Option<Found>; 2]| {
+        let told = |found: [Option<FieldValue>; 2]| {
             let mut values = Values::default();
             push(&asked, &found, &mut values);
             bytes(&values)

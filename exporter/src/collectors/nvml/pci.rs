@@ -2,11 +2,12 @@
 //!
 //! Source: `/sys/bus/pci/devices`. The bus is looked through seldom: cards do not come and go.
 
-use super::seen::Seen;
+use super::gpu_history::GpuHistory;
 use super::{Gpu, Identity};
 use std::fs::{read_dir, read_link, read_to_string};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use takt_model::pci;
 
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
@@ -33,8 +34,9 @@ impl Slots {
         }
     }
 
-    /// The cards that are neither among these GPUs nor known from before, as GPUs that cannot say who they are.
-    pub fn without(&mut self, gpus: &[Gpu], seen: &Seen) -> Vec<Identity> {
+    /// The cards that are neither among these GPUs nor known from before, as GPUs that cannot say
+    /// who they are.
+    pub fn without(&mut self, gpus: &[Gpu], history: &GpuHistory) -> Vec<Identity> {
         if self.looked.is_none_or(|at| at.elapsed() > LOOK_AGAIN) {
             self.looked = Some(Instant::now());
             self.cards = self.look();
@@ -42,8 +44,10 @@ impl Slots {
         let told = gpus
             .iter()
             .map(|gpu| &gpu.identity)
-            .chain(seen.identities());
-        let told: Vec<_> = told.map(|identity| kernels(&identity.pci_bus_id)).collect();
+            .chain(history.identities());
+        let told: Vec<_> = told
+            .filter_map(|identity| pci::bus_id(&identity.pci_bus_id))
+            .collect();
         // One that cannot say where it is may be any.
         if gpus.iter().any(|gpu| gpu.identity.pci_bus_id.is_empty()) {
             return Vec::new();
@@ -81,23 +85,9 @@ impl Slots {
     }
 }
 
-/// NVML's way to write an address, `00000000:41:00.0`, in the kernel's.
-fn kernels(bus_id: &str) -> String {
-    let (domain, rest) = bus_id.split_once(':').unwrap_or(("", bus_id));
-    let domain = u32::from_str_radix(domain, 16).unwrap_or_default();
-    format!("{domain:04x}:{}", rest.to_ascii_lowercase())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses() {
-        assert_eq!(kernels("00000000:C1:00.0"), "0000:c1:00.0");
-        assert_eq!(kernels("00010000:01:00.0"), "10000:01:00.0");
-        assert_eq!(kernels(""), "0000:");
-    }
 
     #[test]
     fn cards_without_a_driver_are_seen_and_those_of_others_are_not() {
@@ -123,7 +113,7 @@ mod tests {
             }
         }
         let mut slots = Slots::new(sysfs.path());
-        let unseen = slots.without(&[], &Seen::load(None));
+        let unseen = slots.without(&[], &GpuHistory::load(None));
         let unseen: Vec<_> = unseen
             .iter()
             .map(|identity| identity.uuid.as_str())

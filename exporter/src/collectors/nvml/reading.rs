@@ -1,11 +1,11 @@
-//! What one GPU says, in base units.
+//! Readings of one GPU, in base units.
 //!
 //! NVML reports percent, milliwatts, millijoules, megahertz, nanoseconds and KiB.
 
 use super::fields;
 use super::metrics::*;
 use super::nvlink::{self, Nvlinks};
-use super::values::{Asking, Values};
+use super::values::{NvmlQuery, Values};
 use super::virtualization::{self, Virtualization};
 use crate::gpus::GpuProcess;
 use nvml_wrapper::Device;
@@ -34,9 +34,9 @@ pub(super) const REASONS: [&str; 9] = [
     "display_clocks",
 ];
 
-/// What does not change before the driver is loaded anew, and what the reading needs of it.
+/// Values that stay the same until the driver is loaded again.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Fixed {
+pub(super) struct FixedValues {
     pub values: Values,
     pub has_ecc: bool,
     pub nvlinks: Nvlinks,
@@ -48,8 +48,8 @@ pub(super) struct Fixed {
     pcie_width_max: Option<u32>,
 }
 
-impl Fixed {
-    pub fn of(device: &Device<'_>, ask: &mut Asking<'_>) -> Result<Self, NvmlError> {
+impl FixedValues {
+    pub fn of(device: &Device<'_>, ask: &mut NvmlQuery<'_>) -> Result<Self, NvmlError> {
         let mut fixed = Self::default();
         let values = &mut fixed.values;
         let constraints = ask.value(
@@ -119,8 +119,8 @@ impl Fixed {
 /// All values that change.
 pub(super) fn read(
     device: &Device<'_>,
-    fixed: &Fixed,
-    ask: &mut Asking<'_>,
+    fixed: &FixedValues,
+    ask: &mut NvmlQuery<'_>,
 ) -> Result<Values, NvmlError> {
     let mut values = Values::default();
     activity(device, ask, &mut values)?;
@@ -140,7 +140,7 @@ pub(super) fn read(
 
 fn activity(
     device: &Device<'_>,
-    ask: &mut Asking<'_>,
+    ask: &mut NvmlQuery<'_>,
     values: &mut Values,
 ) -> Result<(), NvmlError> {
     let rates = ask.value("GetUtilizationRates", device.utilization_rates())?;
@@ -168,7 +168,8 @@ fn activity(
             &OPTICAL_FLOW,
         ),
     ] {
-        let (mut share, mut period) = (0, 0);
+        let mut share = 0;
+        let mut period = 0;
         // SAFETY: the handle is the device's and the pointers are valid.
         let code = fields::call(symbol, |function| unsafe {
             function(device.handle(), &raw mut share, &raw mut period)
@@ -178,7 +179,11 @@ fn activity(
     Ok(())
 }
 
-fn memory(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Result<(), NvmlError> {
+fn memory(
+    device: &Device<'_>,
+    ask: &mut NvmlQuery<'_>,
+    values: &mut Values,
+) -> Result<(), NvmlError> {
     if let Some(memory) = ask.value("GetMemoryInfo", device.memory_info())? {
         values.one(&MEMORY_USED, Some(memory.used as f64));
         values.one(&MEMORY_FREE, Some(memory.free as f64));
@@ -192,7 +197,11 @@ fn memory(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Res
     Ok(())
 }
 
-fn power(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Result<(), NvmlError> {
+fn power(
+    device: &Device<'_>,
+    ask: &mut NvmlQuery<'_>,
+    values: &mut Values,
+) -> Result<(), NvmlError> {
     values.one(
         &POWER,
         ask.value("GetPowerUsage", device.power_usage())?.map(milli),
@@ -210,7 +219,11 @@ fn power(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Resu
     Ok(())
 }
 
-fn heat(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Result<(), NvmlError> {
+fn heat(
+    device: &Device<'_>,
+    ask: &mut NvmlQuery<'_>,
+    values: &mut Values,
+) -> Result<(), NvmlError> {
     let degrees = ask.value("GetTemperature", device.temperature(TemperatureSensor::Gpu))?;
     values.labelled(&TEMPERATURE, ["gpu"], degrees.map(f64::from));
     let mut margin = sys::nvmlMarginTemperature_t {
@@ -238,8 +251,8 @@ fn heat(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Resul
 
 fn clocks(
     device: &Device<'_>,
-    fixed: &Fixed,
-    ask: &mut Asking<'_>,
+    fixed: &FixedValues,
+    ask: &mut NvmlQuery<'_>,
     values: &mut Values,
 ) -> Result<(), NvmlError> {
     for (domain, clock) in CLOCKS {
@@ -275,8 +288,8 @@ fn clocks(
 
 fn pcie(
     device: &Device<'_>,
-    fixed: &Fixed,
-    ask: &mut Asking<'_>,
+    fixed: &FixedValues,
+    ask: &mut NvmlQuery<'_>,
     values: &mut Values,
 ) -> Result<(), NvmlError> {
     let generation = ask.value("GetCurrPcieLinkGeneration", device.current_pcie_link_gen())?;
@@ -300,7 +313,7 @@ const FAST: f64 = 2.0;
 
 fn memory_repairs(
     device: &Device<'_>,
-    ask: &mut Asking<'_>,
+    ask: &mut NvmlQuery<'_>,
     values: &mut Values,
 ) -> Result<(), NvmlError> {
     // Somebody may set it at any time; the mode that is in force changes only at a reset.
@@ -313,7 +326,8 @@ fn memory_repairs(
     ) = unsafe { std::mem::zeroed() };
     sram.version = fields::version::<sys::nvmlEccSramErrorStatus_t>(1);
     let lib = device.nvml().lib();
-    // SAFETY: the handle is the device's, the pointers are valid, the version is that of the struct.
+    // SAFETY: the handle is the device's, the pointers are valid, the version is that of the
+    // struct.
     let (remapper, status) = unsafe {
         (
             fields::call(&lib.nvmlDeviceGetRowRemapperHistogram, |function| {
@@ -342,10 +356,10 @@ fn memory_repairs(
     Ok(())
 }
 
-/// Who uses the GPU. A process that computes and draws is on both lists, with the same memory.
+/// Processes on the GPU. A process that computes and draws is on both lists, with the same memory.
 pub(super) fn processes(
     device: &Device<'_>,
-    ask: &mut Asking<'_>,
+    ask: &mut NvmlQuery<'_>,
 ) -> Result<Option<Vec<GpuProcess>>, NvmlError> {
     let compute = ask.value(
         "GetComputeRunningProcesses",

@@ -5,21 +5,21 @@ use std::time::Duration;
 use takt_model::exposition::{Format, write_page};
 
 /// Answers one reading after the other.
-struct Recorded(VecDeque<Result<Vec<Gpu>, Trouble>>);
+struct Recorded(VecDeque<Result<Vec<Gpu>, NvmlFailure>>);
 
 impl Gpus for Recorded {
-    fn read(&mut self) -> Result<Vec<Gpu>, Trouble> {
+    fn read(&mut self) -> Result<Vec<Gpu>, NvmlFailure> {
         self.0.pop_front().expect("one more reading")
     }
 }
 
-fn collector(readings: impl IntoIterator<Item = Result<Vec<Gpu>, Trouble>>) -> Nvml {
+fn collector(readings: impl IntoIterator<Item = Result<Vec<Gpu>, NvmlFailure>>) -> Nvml {
     Nvml {
         gpus: Box::new(Recorded(readings.into_iter().collect())),
         shared: SharedGpus::default(),
         letting_go: LettingGo::default(),
         slots: Slots::new("/nonexistent".as_ref()),
-        seen: Seen::load(None),
+        history: GpuHistory::load(None),
         events: Events::default(),
         hostname: None,
         lost: BTreeSet::new(),
@@ -28,7 +28,8 @@ fn collector(readings: impl IntoIterator<Item = Result<Vec<Gpu>, Trouble>>) -> N
 
 /// The lines of the page that hold `part`, and how the reading ended.
 fn read(nvml: &mut Nvml, part: &str) -> (Vec<String>, Result<(), String>) {
-    let (mut samples, mut page) = (Samples::new(), String::new());
+    let mut samples = Samples::new();
+    let mut page = String::new();
     let result = nvml
         .collect(&mut samples)
         .map_err(|error| error.to_string());
@@ -39,7 +40,7 @@ fn read(nvml: &mut Nvml, part: &str) -> (Vec<String>, Result<(), String>) {
     (lines.map(str::to_owned).collect(), result)
 }
 
-fn gpu(uuid: &str, reading: Result<Reading, Silence>) -> Gpu {
+fn gpu(uuid: &str, reading: Result<Reading, UnavailableReason>) -> Gpu {
     let identity = Identity {
         uuid: uuid.into(),
         index: 0,
@@ -51,12 +52,12 @@ fn gpu(uuid: &str, reading: Result<Reading, Silence>) -> Gpu {
     Gpu { identity, reading }
 }
 
-fn well() -> Result<Reading, Silence> {
+fn well() -> Result<Reading, UnavailableReason> {
     Ok(Reading::default())
 }
 
-fn trouble(error: NvmlError) -> Trouble {
-    Trouble {
+fn trouble(error: NvmlError) -> NvmlFailure {
+    NvmlFailure {
         attempt: "begin",
         error,
     }
@@ -78,7 +79,7 @@ fn what_a_gpu_does_not_support_is_left_out() {
         lines,
         [
             r#"takt_gpu_up{uuid="GPU-a",reason=""} 1"#,
-            r#"takt_gpu_info{uuid="GPU-a",index="0",minor="1",pci_bus_id="00000000:a:00.0",model="NVIDIA GeForce RTX 5090",driver="580.95.05"} 1"#,
+            r#"takt_gpu_info{uuid="GPU-a",index="0",minor="1",pci_bus_id="0000:0a:00.0",model="NVIDIA GeForce RTX 5090",driver="580.95.05"} 1"#,
             r#"takt_gpu_utilization_ratio{uuid="GPU-a"} 0"#,
             r#"takt_gpu_fan_ratio{uuid="GPU-a",fan="1"} 0.31"#,
         ]
@@ -90,8 +91,14 @@ fn a_gpu_that_is_silent_says_why_and_its_sibling_stays() {
     let both = || vec![gpu("GPU-a", well()), gpu("GPU-b", well())];
     let mut nvml = collector([
         Ok(both()),
-        Ok(vec![gpu("GPU-a", Err(Silence::Lost)), gpu("GPU-b", well())]),
-        Ok(vec![gpu("GPU-a", Err(Silence::Hung)), gpu("GPU-b", well())]),
+        Ok(vec![
+            gpu("GPU-a", Err(UnavailableReason::Lost)),
+            gpu("GPU-b", well()),
+        ]),
+        Ok(vec![
+            gpu("GPU-a", Err(UnavailableReason::Hung)),
+            gpu("GPU-b", well()),
+        ]),
         Ok(vec![gpu("GPU-b", well())]),
         Err(trouble(NvmlError::LibRmVersionMismatch)),
         Err(trouble(NvmlError::Timeout)),
@@ -118,7 +125,7 @@ fn a_gpu_that_is_silent_says_why_and_its_sibling_stays() {
 
 #[test]
 fn absent_and_broken_are_told_apart() {
-    let end = |readings: Vec<Result<Vec<Gpu>, Trouble>>| {
+    let end = |readings: Vec<Result<Vec<Gpu>, NvmlFailure>>| {
         let count = readings.len();
         let mut nvml = collector(readings);
         (0..count).fold(String::new(), |_, _| {
@@ -132,7 +139,7 @@ fn absent_and_broken_are_told_apart() {
     assert_eq!(end(vec![Ok(vec![])]), "nothing to collect: no NVIDIA GPU");
     assert_eq!(end(vec![Err(trouble(NvmlError::Unknown))]), "cannot begin");
     assert_eq!(
-        end(vec![Ok(vec![gpu("GPU-a", Err(Silence::Hung))])]),
+        end(vec![Ok(vec![gpu("GPU-a", Err(UnavailableReason::Hung))])]),
         "cannot read a GPU",
         "none answers"
     );

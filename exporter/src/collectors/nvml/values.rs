@@ -1,4 +1,4 @@
-//! What was read of a GPU, and how NVML's answers become it.
+//! Values read from a GPU, and their conversion from NVML's answers.
 
 use nvml_wrapper::error::NvmlError;
 use std::borrow::Cow;
@@ -81,15 +81,16 @@ impl Values {
 pub(super) type Errors = BTreeMap<(&'static str, String), u64>;
 
 /// Takes NVML's answers: an absent value is absent, and a failure is counted.
-pub(super) struct Asking<'e> {
+pub(super) struct NvmlQuery<'e> {
     pub errors: &'e mut Errors,
     /// Whether the driver has the newer numbers of the fields.
     pub is_renumbered: bool,
 }
 
-impl Asking<'_> {
-    /// `None` for what the GPU, the driver or our permissions do not allow, and for what fails just now: no value is ever
-    /// made up. An error remains only when there is no use in asking this GPU further.
+impl NvmlQuery<'_> {
+    /// `None` for what the GPU, the driver or our permissions do not allow, and for what fails just
+    /// now: no value is ever made up. An error remains only when there is no use in asking this GPU
+    /// further.
     pub fn value<T>(
         &mut self,
         call: &'static str,
@@ -131,7 +132,7 @@ mod tests {
     #[test]
     fn what_fails_is_left_out_and_counted_and_what_is_not_supported_only_left_out() {
         let mut errors = Errors::new();
-        let mut ask = Asking {
+        let mut ask = NvmlQuery {
             errors: &mut errors,
             is_renumbered: false,
         };

@@ -3,13 +3,13 @@
 use super::fields::call;
 use super::metrics::*;
 use super::reading::flag;
-use super::values::{Asking, Values};
+use super::values::{NvmlQuery, Values};
 use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings as sys;
 use std::ffi::{CStr, c_char};
 
-/// Which side of it this is.
+/// Role of the GPU in virtualization: host or guest.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) enum Virtualization {
     #[default]
@@ -34,10 +34,10 @@ const MAX_VGPUS: usize = 64;
 const TEXT: usize = 96;
 
 impl Virtualization {
-    /// What it is, which does not change while the driver is loaded.
+    /// Role of the GPU; it stays the same while the driver is loaded.
     pub fn of(
         device: &Device<'_>,
-        ask: &mut Asking<'_>,
+        ask: &mut NvmlQuery<'_>,
         values: &mut Values,
     ) -> Result<Self, NvmlError> {
         let mut mode = 0;
@@ -61,7 +61,7 @@ impl Virtualization {
 pub(super) fn read(
     device: &Device<'_>,
     side: Virtualization,
-    ask: &mut Asking<'_>,
+    ask: &mut NvmlQuery<'_>,
     values: &mut Values,
 ) -> Result<(), NvmlError> {
     match side {
@@ -73,7 +73,7 @@ pub(super) fn read(
 
 fn licence(
     device: &Device<'_>,
-    ask: &mut Asking<'_>,
+    ask: &mut NvmlQuery<'_>,
     values: &mut Values,
 ) -> Result<(), NvmlError> {
     // SAFETY: a struct of numbers may be all zeros.
@@ -97,9 +97,14 @@ fn licence(
     Ok(())
 }
 
-fn parts(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Result<(), NvmlError> {
+fn parts(
+    device: &Device<'_>,
+    ask: &mut NvmlQuery<'_>,
+    values: &mut Values,
+) -> Result<(), NvmlError> {
     let lib = device.nvml().lib();
-    let (mut count, mut instances) = (MAX_VGPUS as u32, [0; MAX_VGPUS]);
+    let mut count = MAX_VGPUS as u32;
+    let mut instances = [0; MAX_VGPUS];
     // SAFETY: the handle is the device's, and there is room for as many as `count` says.
     let code = call(&lib.nvmlDeviceGetActiveVgpus, |function| unsafe {
         function(device.handle(), &raw mut count, instances.as_mut_ptr())
@@ -127,7 +132,8 @@ fn parts(device: &Device<'_>, ask: &mut Asking<'_>, values: &mut Values) -> Resu
             })
         });
         let vm = ask.value("VgpuInstanceGetVmID", vm)?.unwrap_or_default();
-        let (mut type_id, mut used) = (0, 0);
+        let mut type_id = 0;
+        let mut used = 0;
         // SAFETY: the pointers are valid.
         let (of_type, usage) = unsafe {
             (

@@ -9,8 +9,8 @@ const STACK_BYTES: usize = 256 << 10;
 
 type Question<A> = Box<dyn FnOnce() -> A + Send>;
 
-/// Answers one question after the other. While it owes an answer it gets no other question, and nobody has to wait for it.
-/// It ends when this is dropped, or, if it does not come back, never.
+/// A thread that answers one question after the other. While an answer is due, it takes no other
+/// question. It ends when this is dropped, or, if it does not come back, never.
 pub(super) struct Worker<A> {
     questions: Sender<Question<A>>,
     answers: Receiver<A>,
@@ -38,7 +38,8 @@ impl<A: Send + 'static> Worker<A> {
         })
     }
 
-    /// Asks, unless it still owes an answer to the question before: then false. An answer that came too late is dropped.
+    /// Asks, unless it still owes an answer to the question before: then false. An answer that came
+    /// too late is dropped.
     pub fn ask(&mut self, question: impl FnOnce() -> A + Send + 'static) -> bool {
         if self.owes && self.answers.try_recv().is_err() {
             return false;
@@ -47,7 +48,7 @@ impl<A: Send + 'static> Worker<A> {
         self.owes
     }
 
-    /// The answer that came after nobody waited for it any more.
+    /// An answer that came too late.
     pub fn late_answer(&mut self) -> Option<A> {
         let answer = self.answers.try_recv().ok().filter(|_| self.owes);
         self.owes &= answer.is_none();

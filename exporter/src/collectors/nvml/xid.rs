@@ -1,6 +1,7 @@
-//! XIDs as NVML tells them: the second source, after the kernel log, which says more and knows of GPUs that are lost.
+//! XIDs from NVML. The kernel log is the first source: it says more, and includes GPUs that are
+//! lost.
 //!
-//! NVML tells only the last of several that came at once.
+//! Of several XIDs at the same moment NVML reports only the last.
 
 use super::fields;
 use super::library::Session;
@@ -14,19 +15,20 @@ use std::time::Duration;
 
 /// How long one call waits for an event, and so how long the session's end may.
 const WAIT_MILLISECONDS: u32 = 1000;
-/// What the thread keeps from calling on and on when each fails at once.
+/// Pause after a failed call, so that a call that fails at once does not keep a CPU busy.
 const REST: Duration = Duration::from_secs(1);
 const STACK_BYTES: usize = 256 << 10;
 
 /// Starts the thread that waits for the session's XIDs. It ends with the session.
 pub(super) fn watch(session: &Arc<Session>, events: &Events) -> io::Result<()> {
-    let (session, events) = (Arc::clone(session), events.clone());
+    let session = Arc::clone(session);
+    let events = events.clone();
     let thread = std::thread::Builder::new()
         .name("xid".to_owned())
         .stack_size(STACK_BYTES);
     thread.spawn(move || {
         if let Err(error) = tell(&session, &events) {
-            tracing::debug!(%error, "NVML tells no XIDs");
+            tracing::debug!(%error, "NVML reports no XIDs");
         }
     })?;
     Ok(())
@@ -50,7 +52,8 @@ fn tell(session: &Session, events: &Events) -> Result<(), NvmlError> {
         {
             continue;
         }
-        // SAFETY: both handles are the wrapper's. Its own function gives up the whole set when one GPU fails.
+        // SAFETY: both handles are the wrapper's. Its own function gives up the whole set when one
+        // GPU fails.
         let registered = fields::call(&lib.nvmlDeviceRegisterEvents, |function| unsafe {
             function(
                 device.handle(),
@@ -59,7 +62,7 @@ fn tell(session: &Session, events: &Events) -> Result<(), NvmlError> {
             )
         });
         if let Err(error) = registered {
-            tracing::debug!(index, %error, "NVML tells no XIDs of this GPU");
+            tracing::debug!(index, %error, "NVML reports no XIDs of this GPU");
         }
     }
     while !session.is_over() {

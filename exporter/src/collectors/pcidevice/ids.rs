@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 const PLACES: [&str; 2] = ["/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids"];
 
-/// The names that were looked up. The file is long, and is read only for a device that was not seen before.
+/// The names that were looked up. The file is long, and is read only for a device that was not seen
+/// before.
 pub(super) struct Names {
     file: Option<PathBuf>,
     known: HashMap<Vec<String>, [String; 5]>,
@@ -21,8 +22,9 @@ impl Names {
         }
     }
 
-    /// Names of the vendor, the device, the subsystem's vendor, the subsystem and the class, given the numbers of the
-    /// class, vendor, device, subsystem's vendor and subsystem. What has no name is called by its number.
+    /// Names of the vendor, the device, the subsystem's vendor, the subsystem and the class, given
+    /// the numbers of the class, vendor, device, subsystem's vendor and subsystem. What has no name
+    /// is called by its number.
     pub fn of(&mut self, ids: &[String]) -> &[String; 5] {
         if !self.known.contains_key(ids) {
             let text = self
@@ -67,8 +69,8 @@ fn look_up(text: &str, ids: &[String]) -> [String; 5] {
     ]
 }
 
-/// The name of the entry that is indented by `depth` tabulators and begins with `id`, and the text behind it; the lines
-/// of its own there are indented deeper.
+/// The name of the entry that is indented by `depth` tabulators and begins with `id`, and the text
+/// behind it; the lines of its own there are indented deeper.
 fn children<'a>(text: &'a str, id: &str, depth: usize) -> Option<(&'a str, &'a str)> {
     let mut rest = text;
     while let Some((line, behind)) = rest.split_once('\n') {

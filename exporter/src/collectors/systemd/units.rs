@@ -1,4 +1,4 @@
-//! What is asked of systemd's manager.
+//! Requests to systemd's manager.
 
 use crate::dbus::{Connection, DbusError, Method, Value};
 

@@ -1,0 +1,97 @@
+//! Closing alerts by hand: an end condition that never comes true must not keep an alert open for
+//! ever.
+
+use super::{Batch, Engine, over};
+use crate::fingerprint::Fingerprint;
+use crate::routing::matcher::Matchers;
+use crate::state::{Closing, Reason, RuleKey, State, Transition};
+use std::collections::BTreeMap;
+use takt_model::{Labels, Timestamp};
+
+/// The annotation of a closed alert: who closed it, and why.
+pub const CLOSED: &str = "closed";
+
+/// The rule that the history names for alerts that were posted over the API.
+const POSTED: &str = "posted";
+
+impl Engine {
+    /// Closes the active alerts whose labels all matchers accept, and returns their labels. Each
+    /// gets a last message to the channels that know it.
+    ///
+    /// An alert of an event rule fires again with the next event. An alert of a rule over samples
+    /// fires again once its condition has been false in between. A posted alert fires again when it
+    /// is posted again.
+    pub fn close(
+        &mut self,
+        matchers: &Matchers,
+        closing: &Closing,
+        now: Timestamp,
+    ) -> (Vec<Labels>, Batch) {
+        let active: BTreeMap<Fingerprint, Labels> = self
+            .router
+            .alerts()
+            .iter()
+            .filter(|(_, alert)| !alert.is_resolved(now) && matchers.accept(&alert.labels))
+            .map(|(fingerprint, alert)| (fingerprint, alert.labels.clone()))
+            .collect();
+        let mut batch = Batch::default();
+        for (fingerprint, labels) in &active {
+            batch = batch.then(self.close_one(*fingerprint, labels, closing, now));
+        }
+        (active.into_values().collect(), batch)
+    }
+
+    fn close_one(
+        &mut self,
+        fingerprint: Fingerprint,
+        labels: &Labels,
+        closing: &Closing,
+        now: Timestamp,
+    ) -> Batch {
+        let mut batch = self.close_in_rules(fingerprint, closing, now);
+        if batch.transitions.is_empty() {
+            batch.transitions.push(Transition {
+                rule: RuleKey(POSTED.into()),
+                fingerprint,
+                labels: labels.clone(),
+                from: State::Firing,
+                to: State::Inactive,
+                at: now,
+                value: 0.0,
+                reason: Reason::Closed,
+                closing: Some(closing.clone()),
+            });
+        }
+        if let Some(alert) = self.router.alerts().get(fingerprint).cloned() {
+            // An alert that flaps, or that was posted, still fires here.
+            let mut closed = over(alert, now);
+            let words = format!("by {}: {}", closing.by, closing.comment);
+            closed.annotations.insert(CLOSED.to_owned(), words);
+            batch.alerts.push(self.router.take(closed, now).clone());
+        }
+        batch
+    }
+
+    fn close_in_rules(
+        &mut self,
+        fingerprint: Fingerprint,
+        closing: &Closing,
+        now: Timestamp,
+    ) -> Batch {
+        let change = self.events.close(fingerprint, closing, now);
+        if !change.transitions.is_empty() {
+            return self.event_changed(change, now);
+        }
+        let closed = self
+            .groups
+            .iter_mut()
+            .find_map(|group| group.close(fingerprint, closing, now));
+        let Some((instance, transition)) = closed else {
+            return Batch::default();
+        };
+        let mut batch = self.changed(fingerprint, None, now);
+        batch.instances.push((transition.rule.clone(), instance));
+        batch.transitions.push(transition);
+        batch
+    }
+}

@@ -1,0 +1,164 @@
+//! A message as Slack's blocks.
+
+use super::Slack;
+use crate::message::{Message, Status};
+use crate::notify::subject;
+use crate::notify::words::{self, Part, shortened};
+use crate::outbox::Row;
+use serde_json::{Value, json};
+use takt_model::Timestamp;
+
+/// Slack's documented limit of a header's text, in characters.
+const HEADER_MAX: usize = 150;
+
+/// Slack allows 3,000 characters in a section; escaping may turn one character into five.
+const SECTION_MAX: usize = 2_900;
+
+/// Characters of one fact. A section of up to four facts and the kernel's lines stays within its
+/// limit.
+const FACT_MAX: usize = 400;
+
+/// Characters of the kernel's lines.
+const LINES_MAX: usize = 700;
+
+/// Slack refuses messages whose blocks have more than about 13,200 characters. The limit is not
+/// documented.
+const BLOCKS_MAX: usize = 12_000;
+
+impl Slack {
+    /// A title, a section for each alert (or the configured text), and a link.
+    pub(super) fn blocks(&self, row: &Row) -> Vec<Value> {
+        let message = &row.message;
+        let said = |name| {
+            self.wording
+                .say(name, row)
+                .map(|text| shortened(&text, SECTION_MAX))
+        };
+        let mut blocks: Vec<Value> = said("pretext")
+            .map(|text| section(&text))
+            .into_iter()
+            .collect();
+        // A header is plain text, so a title with a link or with markup becomes a section.
+        blocks.push(match (said("title"), said("title_link")) {
+            (Some(title), Some(link)) => section(&format!(
+                "*<{link}|{}>*",
+                title.replace(['<', '>', '|'], " ")
+            )),
+            (Some(title), None) => section(&format!("*{title}*")),
+            (None, _) => {
+                let title = shortened(&subject(message), HEADER_MAX - 2);
+                json!({"type": "header", "text": {"type": "plain_text", "text": title}})
+            }
+        });
+        let shown = match said("text") {
+            Some(text) => {
+                blocks.push(section(&text));
+                message.alerts.len()
+            }
+            None => sections(message, &mut blocks),
+        };
+        let more = message.alerts.len() - shown;
+        let rest = if more > 0 {
+            format!("+{more} more · ")
+        } else {
+            String::new()
+        };
+        let footer = said("footer")
+            .map(|text| format!("{} · ", shortened(&text, 300)))
+            .unwrap_or_default();
+        let link = format!("{rest}{footer}<{}|Takt>", words::link(message));
+        blocks.push(json!({"type": "context", "elements": [{"type": "mrkdwn", "text": link}]}));
+        blocks
+    }
+}
+
+fn section(text: &str) -> Value {
+    json!({"type": "section", "text": {"type": "mrkdwn", "text": text}})
+}
+
+/// The line that a telephone shows: the subject, and the summary if the message has one part.
+pub(super) fn headline(message: &Message) -> String {
+    match words::parts(message).as_slice() {
+        [part] => format!("{}: {}", subject(message), part.summary),
+        _ => subject(message),
+    }
+}
+
+/// Adds a section for each part, as many as fit. Returns the number of alerts in them.
+fn sections(message: &Message, blocks: &mut Vec<Value>) -> usize {
+    let mut size = HEADER_MAX;
+    let mut shown = 0;
+    for part in words::parts(message) {
+        let text = part_text(&part);
+        size += text.len();
+        if size > BLOCKS_MAX || blocks.len() > 45 {
+            break;
+        }
+        shown += part.alerts;
+        blocks.push(section(&text));
+    }
+    shown
+}
+
+/// The text of a section: name, summary, severity and time, facts, and the kernel's lines. Slack
+/// shows times in the reader's time zone.
+fn part_text(part: &Part) -> String {
+    let dot = match (part.status, part.severity.as_str()) {
+        (Status::Resolved, _) => ":white_check_mark:",
+        (Status::Firing, "critical") => ":red_circle:",
+        (Status::Firing, "warning") => ":large_orange_circle:",
+        (Status::Firing, _) => ":large_blue_circle:",
+    };
+    let local = |at: Timestamp| {
+        format!(
+            "<!date^{}^{{date_short_pretty}} {{time_secs}}|{}>",
+            at.whole_seconds(),
+            words::instant(at)
+        )
+    };
+    let name = escaped(&part.name, 100);
+    let summary = escaped(&part.summary, FACT_MAX);
+    let severity = Part {
+        severity: escaped(&part.severity, 50),
+        ..part.clone()
+    };
+    let mut text = format!(
+        "{dot} *{name}*: {summary}\n{}",
+        words::when(&severity, &local)
+    );
+    for (name, fact) in &part.facts {
+        text += &format!("\n*{name}:* {}", escaped(fact, FACT_MAX));
+    }
+    if !part.lines.is_empty() {
+        text += &format!(
+            "\n```{}```",
+            escaped(&part.lines.replace("```", "~~~"), LINES_MAX)
+        );
+    }
+    text
+}
+
+/// The text with Slack's three special characters replaced, cut after `most` characters and never
+/// within a replacement.
+pub(super) fn escaped(text: &str, most: usize) -> String {
+    let mut out = String::new();
+    let mut left = most;
+    for c in text.chars() {
+        let replaced = match c {
+            '&' => "&amp;",
+            '<' => "&lt;",
+            '>' => "&gt;",
+            _ => "",
+        };
+        let size = replaced.len().max(1);
+        if size > left {
+            return out + " …";
+        }
+        left -= size;
+        match replaced {
+            "" => out.push(c),
+            _ => out.push_str(replaced),
+        }
+    }
+    out
+}

@@ -1,0 +1,210 @@
+//! Slurm's own commands on this machine: which Slurm they talk to, what they answer, what their errors mean.
+
+use super::config::JobsConfig;
+use super::status::PollError;
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::Command;
+
+/// Largest answer that is read: a week of two million jobs.
+const MAX_ANSWER_BYTES: u64 = 512 << 20;
+
+/// Most of an error message that is kept.
+const MAX_STDERR_BYTES: u64 = 4096;
+
+/// `ClusterName` of the Slurm that this machine's commands talk to.
+///
+/// # Errors
+/// [`PollError::NoSlurm`] without a Slurm; other variants for one that does not answer.
+pub(super) async fn cluster_name(config: &JobsConfig) -> Result<String, PollError> {
+    let named = |text: Vec<u8>| String::from_utf8_lossy(&text).trim().to_owned();
+    let failure = match ask(config, "scontrol", ["show", "config"]).await {
+        Ok(text) => {
+            let text = named(text);
+            let mut lines = text.lines().filter_map(|line| line.split_once('='));
+            match lines.find(|(key, _)| key.trim() == "ClusterName") {
+                Some((_, cluster)) => {
+                    return Ok(cluster.trim().to_owned());
+                }
+                None => PollError::Failed {
+                    program: "scontrol",
+                    stderr: "its configuration has no ClusterName".to_owned(),
+                },
+            }
+        }
+        Err(PollError::NoSlurm(why)) => return Err(PollError::NoSlurm(why)),
+        Err(error) => error,
+    };
+    // slurmctld is down; slurmdbd knows the name too, if it has but one.
+    match ask(
+        config,
+        "sacctmgr",
+        [
+            "--noheader",
+            "--parsable2",
+            "show",
+            "cluster",
+            "format=cluster",
+        ],
+    )
+    .await
+    {
+        Ok(text) if named(text.clone()).lines().count() == 1 => Ok(named(text)),
+        _ => Err(failure),
+    }
+}
+
+/// What slurmctld's clock says, UTC seconds; `None` where it does not answer.
+pub(super) async fn time(config: &JobsConfig) -> Option<i64> {
+    let text = ask(config, "scontrol", ["show", "config"]).await.ok()?;
+    let text = String::from_utf8_lossy(&text);
+    text.lines()
+        .next()?
+        .strip_prefix("Configuration data as of ")?
+        .trim()
+        .parse()
+        .ok()
+}
+
+/// Where slurmctld writes the jobs that have ended, if it writes them into a file that can be read here.
+pub(super) async fn completion_file(config: &JobsConfig) -> Option<PathBuf> {
+    let text = ask(config, "scontrol", ["show", "config"]).await.ok()?;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let value = |key: &str| {
+        text.lines()
+            .find_map(|line| line.split_once('=').filter(|(name, _)| name.trim() == key))
+    };
+    let (_, kind) = value("JobCompType")?;
+    let (_, path) = value("JobCompLoc").filter(|_| kind.trim() == "jobcomp/filetxt")?;
+    Some(PathBuf::from(path.trim())).filter(|path| path.is_file())
+}
+
+/// Runs one of Slurm's commands, from `slurm_bin` or where PATH says, and hands back what it prints.
+pub(crate) async fn ask_slurm<A: AsRef<OsStr>>(
+    slurm_bin: Option<&Path>,
+    program: &'static str,
+    args: impl IntoIterator<Item = A>,
+) -> Result<Vec<u8>, PollError> {
+    ask(
+        &JobsConfig {
+            slurm_bin: slurm_bin.map(Path::to_owned),
+            ..JobsConfig::default()
+        },
+        program,
+        args,
+    )
+    .await
+}
+
+/// Runs one of Slurm's commands and hands back what it prints. Times need no time zone.
+pub(super) async fn ask<A: AsRef<OsStr>>(
+    config: &JobsConfig,
+    program: &'static str,
+    args: impl IntoIterator<Item = A>,
+) -> Result<Vec<u8>, PollError> {
+    ask_in(config, program, args, "UTC").await
+}
+
+/// The same, with local times in its arguments.
+pub(super) async fn ask_in<A: AsRef<OsStr>>(
+    config: &JobsConfig,
+    program: &'static str,
+    args: impl IntoIterator<Item = A>,
+    zone: &str,
+) -> Result<Vec<u8>, PollError> {
+    let path = config
+        .slurm_bin
+        .as_ref()
+        .map_or_else(|| PathBuf::from(program), |folder| folder.join(program));
+    let failed = |source| PollError::Run { program, source };
+    let mut child = Command::new(path)
+        .args(args)
+        // Instants need no time zone; arrays are named in full; messages can be recognised.
+        .envs([
+            ("SLURM_TIME_FORMAT", "%s"),
+            ("TZ", zone),
+            ("SLURM_BITSTR_LEN", "0"),
+            ("LC_ALL", "C"),
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => PollError::NoSlurm(format!("no {program}")),
+            _ => failed(source),
+        })?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let answer = async {
+        let (stdout, stderr) = tokio::join!(
+            read(stdout, MAX_ANSWER_BYTES),
+            read(stderr, MAX_STDERR_BYTES)
+        );
+        Ok::<_, io::Error>((stdout?, stderr?, child.wait().await?))
+    };
+    let patience = Duration::from_secs(config.timeout_seconds);
+    let (stdout, stderr, status) = tokio::time::timeout(patience, answer)
+        .await
+        .map_err(|_| PollError::Timeout {
+            program,
+            seconds: config.timeout_seconds,
+        })?
+        .map_err(failed)?;
+    if stdout.len() as u64 == MAX_ANSWER_BYTES {
+        return Err(PollError::Failed {
+            program,
+            stderr: format!("its answer is larger than {MAX_ANSWER_BYTES} bytes"),
+        });
+    }
+    if status.success() {
+        return Ok(stdout);
+    }
+    let stderr = String::from_utf8_lossy(&stderr).trim().replace('\n', "; ");
+    Err(refusal(
+        program,
+        if stderr.is_empty() {
+            status.to_string()
+        } else {
+            stderr
+        },
+    ))
+}
+
+/// What a command means that ends with an error.
+fn refusal(program: &'static str, stderr: String) -> PollError {
+    let says = |words: &[&str]| words.iter().any(|words| stderr.contains(words));
+    if says(&[
+        "Could not establish a configuration source",
+        "Unable to process configuration file",
+    ]) {
+        PollError::NoSlurm(stderr)
+    } else if says(&[
+        "accounting storage is disabled",
+        "not running a supported accounting_storage plugin",
+    ]) {
+        PollError::NoAccounting(stderr)
+    } else if says(&[
+        "Problem talking to the database",
+        "failed to open persistent connection",
+        "slurmdbd",
+    ]) {
+        PollError::DatabaseDown(stderr)
+    } else {
+        PollError::Failed { program, stderr }
+    }
+}
+
+/// Everything up to `most` bytes. The rest is read and let go: a writer that nobody reads from would not end.
+async fn read(stream: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(mut stream) = stream {
+        (&mut stream).take(most).read_to_end(&mut bytes).await?;
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
+    }
+    Ok(bytes)
+}

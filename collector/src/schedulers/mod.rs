@@ -1,0 +1,27 @@
+//! Asks a live scheduler and hands its answers to the store.
+
+mod command;
+mod config;
+mod follow;
+pub mod poll;
+mod scheduler;
+mod shares;
+mod slurm_commands;
+mod slurmrestd;
+mod sreport;
+mod status;
+
+pub(crate) use command::ask_slurm;
+pub use config::JobsConfig;
+pub use shares::{ShareAccount, SharesConfig};
+pub use slurmrestd::SlurmrestdConfig;
+pub use sreport::sreport;
+pub use status::{Pending, PollError, PollState, PollStatus};
+
+/// Name of the cluster whose scheduler is configured, or runs on this machine.
+///
+/// # Errors
+/// [`PollError::NoSlurm`] without a scheduler; other variants for one that does not answer.
+pub async fn detect(config: &JobsConfig) -> Result<String, PollError> {
+    scheduler::configured(config)?.cluster().await
+}

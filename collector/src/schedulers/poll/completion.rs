@@ -1,0 +1,119 @@
+//! A Slurm without slurmdbd: its job completion file and the live queue.
+
+use super::Poller;
+use crate::schedulers::scheduler::{Answer, Scheduler};
+use crate::schedulers::status::PollError;
+use jiff::tz::TimeZone;
+use std::collections::{HashMap, HashSet};
+use takt_slurm::sacct::Cluster;
+use takt_slurm::{Entry, jobcomp};
+use takt_store::ImportSummary;
+
+impl Poller {
+    /// Reads what slurmctld appended to its file of ended jobs, and asks it for those that it knows now. The file says
+    /// nothing of GPUs, so it is read last: what was seen of a run while it ran stays.
+    pub(super) async fn poll_without_database(
+        &mut self,
+        scheduler: &mut dyn Scheduler,
+        cluster: &str,
+    ) -> Result<ImportSummary, PollError> {
+        let live = scheduler.live_jobs(cluster).await;
+        let (timezone, accounts) = self
+            .blocking({
+                let cluster = cluster.to_owned();
+                move |records| {
+                    Ok((
+                        records.timezone(&cluster)?,
+                        records.accounts_of_users(&cluster)?,
+                    ))
+                }
+            })
+            .await?;
+        let remember = timezone.is_none().then(|| self.timezone.clone());
+        let zone = takt_slurm::time_zone(timezone.as_deref().unwrap_or(&self.timezone))
+            .unwrap_or(TimeZone::UTC);
+        let mut total = ImportSummary::default();
+        let mut told = HashSet::new();
+        let live = match live {
+            Ok(mut live) => {
+                live.iter_mut()
+                    .for_each(|job| charge(&mut job.entry, &accounts));
+                self.note_live(cluster, &live).await?;
+                let answer = Answer::Live(live);
+                let (summary, told_open) = self
+                    .import(cluster, "slurmctld", answer, remember.clone(), None)
+                    .await?;
+                total += summary;
+                told.extend(told_open);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        let resized = jobcomp::Resized::clone(&self.resized);
+        let options = jobcomp::Options {
+            cluster: Cluster::Named(cluster.to_owned()),
+            zone,
+            accounts,
+            resized,
+        };
+        total += self
+            .read_completion_file(cluster, &options, remember)
+            .await?;
+        live?;
+        let known = {
+            let cluster = cluster.to_owned();
+            self.blocking(move |records| Ok(records.open_runs(&cluster)?))
+                .await?
+        };
+        self.forgotten = known
+            .into_iter()
+            .filter(|run| !told.contains(run))
+            .collect();
+        Ok(total)
+    }
+
+    async fn read_completion_file(
+        &mut self,
+        cluster: &str,
+        options: &jobcomp::Options,
+        timezone: Option<String>,
+    ) -> Result<ImportSummary, PollError> {
+        let mut total = ImportSummary::default();
+        let Some(mut follow) = self.jobcomp.take() else {
+            return Ok(total);
+        };
+        let read = async {
+            loop {
+                let text = follow.read().map_err(|source| PollError::JobcompFile {
+                    path: follow.path().to_owned(),
+                    source,
+                })?;
+                if text.is_empty() {
+                    return Ok(());
+                }
+                let answer = Answer::Jobcomp(text, options.clone());
+                let (summary, _) = self
+                    .import(cluster, "jobcomp", answer, timezone.clone(), None)
+                    .await?;
+                total += summary;
+            }
+        }
+        .await;
+        if read.is_err() {
+            follow.restart();
+            self.resized = jobcomp::Resized::default();
+        }
+        self.jobcomp = Some(follow);
+        read.map(|()| total)
+    }
+}
+
+/// A run that names no account is charged to its user's.
+fn charge(entry: &mut Entry, accounts: &HashMap<String, String>) {
+    if let Entry::Run(run) | Entry::Tasks { run, .. } = entry
+        && run.account.is_empty()
+        && let Some(account) = accounts.get(&run.user)
+    {
+        run.account.clone_from(account);
+    }
+}

@@ -1,0 +1,94 @@
+//! Imports the answers of a scheduler into the store.
+
+use super::Poller;
+use crate::schedulers::scheduler::Answer;
+use crate::schedulers::status::PollError;
+use std::io;
+use takt_slurm::{Entry, Reject};
+use takt_store::{ImportError, ImportSummary, OpenRun, Origin, Records, Shifted};
+
+impl Poller {
+    /// Imports an answer; also the runs in it that have not ended.
+    pub(super) async fn import(
+        &self,
+        cluster: &str,
+        source: &'static str,
+        answer: Answer,
+        timezone: Option<String>,
+        told_until: Option<i64>,
+    ) -> Result<(ImportSummary, Vec<OpenRun>), PollError> {
+        let cluster = cluster.to_owned();
+        let gpus_are_counted = self.gpus_are_counted || source == "slurmctld";
+        self.blocking(move |records| {
+            let name = format!("{source} of {cluster}");
+            let mut open = Vec::new();
+            let entries = answer.entries(&cluster, &name)?.map(|entry| {
+                let mut entry = entry?;
+                if !gpus_are_counted {
+                    forget_uncounted_gpus(&mut entry);
+                }
+                let (run, job_ids) = match &entry {
+                    Entry::Run(run) => (Some(run), std::slice::from_ref(&run.job_id)),
+                    Entry::Tasks { run, job_ids } => (Some(run), job_ids.as_slice()),
+                    Entry::Step | Entry::Rejected(_) => (None, &[][..]),
+                };
+                if let Some(run) = run.filter(|run| run.end.is_none()) {
+                    open.extend(job_ids.iter().map(|job_id| OpenRun {
+                        job_id: job_id.clone(),
+                        submit: run.submit,
+                    }));
+                }
+                Ok(match entry {
+                    // Its line in an answer means nothing, and the same row comes with every answer.
+                    Entry::Rejected(reject) => Entry::Rejected(Reject {
+                        line: None,
+                        ..reject
+                    }),
+                    entry => entry,
+                })
+            });
+            let origin = Origin {
+                source,
+                name: &name,
+                timezone: timezone.as_deref(),
+                told_until: told_until.map(|instant| (cluster.as_str(), instant)),
+                // What Slurm itself says now is never in the wrong zone.
+                shifted: Shifted::Keep,
+            };
+            let summary = records
+                .import(&origin, entries)
+                .map_err(|error| match error {
+                    ImportError::Source(error) => error,
+                    ImportError::Store(error) => PollError::Store(error),
+                    ImportError::Shifted { .. } => unreachable!("this origin keeps shifted runs"),
+                })?;
+            Ok((summary, open))
+        })
+        .await
+    }
+
+    /// Asks the store, which takes its time, on a thread of its own.
+    pub(super) async fn blocking<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(Records<'_>) -> Result<T, PollError> + Send + 'static,
+    ) -> Result<T, PollError> {
+        let database = self.database.clone();
+        match tokio::task::spawn_blocking(move || ask(Records::of(&database))).await {
+            Ok(answer) => answer,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(error) => Err(PollError::Run {
+                    program: "the store",
+                    source: io::Error::other(error),
+                }),
+            },
+        }
+    }
+}
+
+/// A run of which Slurm keeps no GPU, though its nodes have some: whether it held any is unknown.
+fn forget_uncounted_gpus(entry: &mut Entry) {
+    if let Entry::Run(run) | Entry::Tasks { run, .. } = entry {
+        run.gpus = run.gpus.filter(|gpus| *gpus > 0);
+    }
+}

@@ -1,0 +1,145 @@
+//! The live queue: which GPUs running jobs hold, and why others wait.
+
+use super::Poller;
+use crate::schedulers::scheduler::{Answer, Scheduler};
+use crate::schedulers::status::{Pending, PollError};
+use jiff::Timestamp;
+use std::collections::{BTreeMap, HashSet};
+use takt_model::error_chain;
+use takt_slurm::Entry;
+use takt_slurm::openapi::LiveJob;
+use takt_store::{HeldGpu, OpenRun, WaitingRun};
+
+impl Poller {
+    /// Asks slurmctld what slurmdbd does not know: which GPUs running jobs hold, and why others wait. Records are worth
+    /// having without it.
+    pub(super) async fn ask_controller(
+        &mut self,
+        scheduler: &mut dyn Scheduler,
+        cluster: &str,
+    ) -> Result<HashSet<OpenRun>, PollError> {
+        match scheduler.live_jobs(cluster).await {
+            Ok(mut live) => {
+                self.note_live(cluster, &live).await?;
+                let told: HashSet<OpenRun> = live.iter().flat_map(runs_of).collect();
+                let known = {
+                    let cluster = cluster.to_owned();
+                    self.blocking(move |records| Ok(records.open_runs(&cluster)?))
+                        .await?
+                };
+                let known: HashSet<OpenRun> = known.into_iter().collect();
+                let lacks_reservations = scheduler.records_lack_reservations();
+                live.retain(|job| self.is_only_here(job, &known, lacks_reservations));
+                if !live.is_empty() {
+                    self.import(cluster, "slurmctld", Answer::Live(live), None, None)
+                        .await?;
+                }
+                Ok(told)
+            }
+            Err(error) => {
+                tracing::debug!(
+                    error = error_chain(&error),
+                    "slurmctld does not tell of its jobs"
+                );
+                Ok(HashSet::new())
+            }
+        }
+    }
+
+    /// Whether slurmctld tells something of a job that slurmdbd will not: one that waits and is not known yet (it may never
+    /// have been eligible), how many GPUs one holds where slurmdbd keeps none, and its reservation, of which slurmrestd is
+    /// silent in Slurm 22.05.
+    fn is_only_here(
+        &self,
+        job: &LiveJob,
+        known: &HashSet<OpenRun>,
+        lacks_reservations: bool,
+    ) -> bool {
+        let reservation = match &job.entry {
+            Entry::Run(run) => run.reservation.is_some(),
+            _ => false,
+        };
+        !self.gpus_are_counted
+            || reservation && lacks_reservations
+            || job.reason.is_some() && runs_of(job).iter().any(|run| !known.contains(run))
+    }
+
+    pub(super) async fn note_live(
+        &mut self,
+        cluster: &str,
+        live: &[LiveJob],
+    ) -> Result<(), PollError> {
+        self.pending = Some(pending(live));
+        let waiting: Vec<WaitingRun> = live.iter().flat_map(waiting).collect();
+        let held: Vec<HeldGpu> = live
+            .iter()
+            .filter_map(|job| match &job.entry {
+                Entry::Run(run) => Some((run, &job.gpus)),
+                _ => None,
+            })
+            .flat_map(|(run, gpus)| {
+                gpus.iter().map(|(node, index)| HeldGpu {
+                    job_id: run.job_id.clone(),
+                    submit: run.submit,
+                    node: node.clone(),
+                    index: *index,
+                })
+            })
+            .collect();
+        let (cluster, now) = (cluster.to_owned(), Timestamp::now().as_second());
+        self.blocking(move |records| {
+            records.note_waiting(&cluster, &waiting, now)?;
+            Ok(records.note_held_gpus(&cluster, &held, now)?)
+        })
+        .await
+    }
+}
+
+/// The runs that slurmctld tells of in one job: an array's tasks that wait are many.
+pub(super) fn runs_of(job: &LiveJob) -> Vec<OpenRun> {
+    let (run, job_ids) = match &job.entry {
+        Entry::Run(run) => (run, std::slice::from_ref(&run.job_id)),
+        Entry::Tasks { run, job_ids } => (run, job_ids.as_slice()),
+        Entry::Step | Entry::Rejected(_) => return Vec::new(),
+    };
+    job_ids
+        .iter()
+        .map(|job_id| OpenRun {
+            job_id: job_id.clone(),
+            submit: run.submit,
+        })
+        .collect()
+}
+
+/// How many wait, by partition and by what they wait for.
+pub(super) fn pending(live: &[LiveJob]) -> Vec<Pending> {
+    let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for job in live {
+        if let Entry::Run(run) | Entry::Tasks { run, .. } = &job.entry
+            && run.state == "PENDING"
+        {
+            let partition = run.partition.split(',').next().unwrap_or_default();
+            let reason = job.reason.as_deref().unwrap_or("None");
+            *counts.entry((partition, reason)).or_default() += runs_of(job).len() as u64;
+        }
+    }
+    let pending = |((partition, reason), jobs): ((&str, &str), u64)| Pending {
+        partition: partition.to_owned(),
+        reason: reason.to_owned(),
+        jobs,
+    };
+    counts.into_iter().map(pending).collect()
+}
+
+/// What a job that waits, or each task of its array, waits for.
+fn waiting(job: &LiveJob) -> Vec<WaitingRun> {
+    let Some(reason) = &job.reason else {
+        return Vec::new();
+    };
+    let waits = |run| WaitingRun {
+        run,
+        reason: reason.clone(),
+        expected_start: job.expected_start,
+    };
+    runs_of(job).into_iter().map(waits).collect()
+}

@@ -1,0 +1,439 @@
+use super::queue::pending;
+use super::*;
+use crate::schedulers::detect;
+use jiff::tz::TimeZone;
+use serde_json::json;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::time::Instant;
+use takt_slurm::openapi;
+use takt_slurm::sacct::Cluster;
+use takt_store::{DataDir, JobFilter, Records, Settings};
+
+const HEADER: &str = "JobID|Submit|Eligible|Start|End|State|User|Account|Partition|QOS|AllocTRES|ReqTRES|NNodes|NCPUS|\
+     NodeList|ElapsedRaw|Suspended|TimelimitRaw|ExitCode|JobName";
+
+/// 2026-10-10T00:00:00Z
+const NOW: i64 = 1_791_590_400;
+
+/// A poller whose Slurm is a folder of shell scripts.
+struct Stage {
+    poller: Poller,
+    folder: tempfile::TempDir,
+    _dir: DataDir,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = DataDir::claim(&folder.path().join("data")).unwrap();
+        let database = Arc::new(Database::open(&dir, &Settings::default()).unwrap());
+        let config = JobsConfig {
+            slurm_bin: Some(folder.path().to_owned()),
+            timeout_seconds: 5,
+            history_days: 10,
+            ..JobsConfig::default()
+        };
+        let poller = Poller::new(config, database, None, "Europe/Oslo".into());
+        let stage = Self {
+            poller,
+            folder,
+            _dir: dir,
+        };
+        stage.script(
+            "scontrol",
+            "echo 'Configuration data'; echo 'ClusterName             = lab'",
+        );
+        stage
+    }
+
+    fn script(&self, name: &str, body: &str) {
+        let path = self.folder.path().join(name);
+        fs::write(path.with_extension("body"), body).unwrap();
+        if !path.exists() {
+            symlink(
+                concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/stand-in.sh"),
+                path,
+            )
+            .unwrap();
+        }
+    }
+
+    /// sacct tells these runs whatever it is asked, and keeps the question.
+    fn answer(&self, runs: &[&str]) {
+        fs::write(
+            self.folder.path().join("answer"),
+            format!("{HEADER}\n{}\n", runs.join("\n")),
+        )
+        .unwrap();
+        let folder = self.folder.path().display();
+        self.script(
+            "sacct",
+            &format!("shift 6; echo \"$@\" >> {folder}/asked; cat {folder}/answer"),
+        );
+    }
+
+    /// The questions since the last call, without what is the same in all of them.
+    fn asked(&self) -> Vec<String> {
+        let path = self.folder.path().join("asked");
+        let asked = fs::read_to_string(&path).unwrap_or_default();
+        fs::write(path, "").unwrap();
+        asked.lines().map(str::to_owned).collect()
+    }
+
+    fn states(&self) -> Vec<String> {
+        let runs = Records::of(&self.poller.database)
+            .jobs(&JobFilter::default())
+            .unwrap();
+        runs.iter()
+            .map(|run| format!("{} {}", run.job_id, run.state))
+            .collect()
+    }
+}
+
+fn row(job_id: &str, submit: i64, end: Option<i64>, state: &str) -> String {
+    let start = if state == "PENDING" {
+        "Unknown".to_owned()
+    } else {
+        submit.to_string()
+    };
+    let end = end.map_or_else(|| "Unknown".to_owned(), |end| end.to_string());
+    format!(
+        "{job_id}|{submit}|{submit}|{start}|{end}|{state}|ann|lab|gpu|normal|cpu=1,node=1||1|1|g1|5|00:00:00|60|0:0|a|b"
+    )
+}
+
+#[tokio::test]
+async fn the_first_question_goes_through_history_by_the_week_and_the_next_goes_on() {
+    let mut stage = Stage::new();
+    stage.answer(&[&row("7", NOW - 50, None, "RUNNING")]);
+    let summary = stage.poller.poll(NOW).await.unwrap();
+    assert_eq!(
+        (summary.runs_inserted, summary.unchanged, summary.rejected),
+        (1, 2, 0)
+    );
+    assert_eq!(
+        stage.asked(),
+        [
+            "-S 2026-09-30T00:00:00 -E 2026-10-07T00:00:00",
+            "-S 2026-10-07T00:00:00 -E 2026-10-09T23:00:00",
+            "-S 2026-10-09T23:00:00"
+        ],
+        "what the last window showed to be open is not asked for again"
+    );
+    assert_eq!(stage.poller.cluster.as_deref(), Some("lab"));
+    assert_eq!(
+        Records::of(&stage.poller.database)
+            .timezone("lab")
+            .unwrap()
+            .as_deref(),
+        Some("Europe/Oslo")
+    );
+    stage.poller.poll(NOW + 60).await.unwrap();
+    assert_eq!(stage.asked(), ["-S 2026-10-09T23:00:00"]);
+    stage.poller.poll(NOW + 3660).await.unwrap();
+    assert_eq!(stage.asked(), ["-S 2026-10-10T00:01:00"]);
+}
+
+#[tokio::test]
+async fn a_clock_that_differs_makes_no_hole_and_is_told_of() {
+    let mut stage = Stage::new();
+    stage.answer(&[]);
+    let slurm_says = |stage: &Stage, at: i64| {
+        stage.script(
+            "scontrol",
+            &format!("echo 'Configuration data as of {at}'; echo 'ClusterName = lab'"),
+        );
+    };
+    // Two hours behind this machine: what Slurm writes now is asked for.
+    slurm_says(&stage, NOW - 7200);
+    stage.poller.poll(NOW).await.unwrap();
+    stage.asked();
+    slurm_says(&stage, NOW - 7200 + 3700);
+    stage.poller.poll(NOW + 3700).await.unwrap();
+    assert_eq!(
+        stage.asked(),
+        ["-S 2026-10-09T22:00:00"],
+        "a look-back before the last question by Slurm's clock"
+    );
+    let mut status = PollStatus::default();
+    stage
+        .poller
+        .note(&mut status, &Ok(ImportSummary::default()));
+    assert_eq!(status.clock_ahead_seconds, -7200);
+    // Seconds are no difference.
+    slurm_says(&stage, NOW + 7195);
+    stage.poller.poll(NOW + 7200).await.unwrap();
+    assert_eq!(stage.poller.clock_ahead_seconds, 0);
+}
+
+#[tokio::test]
+async fn an_outage_leaves_no_hole_even_if_records_come_after_it() {
+    let mut stage = Stage::new();
+    stage.answer(&[]);
+    for seconds in (0..=7200).step_by(600) {
+        stage.poller.poll(NOW + seconds).await.unwrap();
+    }
+    stage.asked();
+    stage.script(
+        "sacct",
+        "echo 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 1",
+    );
+    for seconds in (7800..=20_400).step_by(600) {
+        let error = stage.poller.poll(NOW + seconds).await.unwrap_err();
+        assert_eq!(error.state(), PollState::DatabaseDown);
+    }
+    stage.answer(&[]);
+    // For a look-back after it, questions go back to before it.
+    for (seconds, since) in [
+        (21_000, "02:00:00"),
+        (24_000, "02:00:00"),
+        (24_600, "05:50:00"),
+        (28_200, "06:50:00"),
+    ] {
+        stage.poller.poll(NOW + seconds).await.unwrap();
+        assert_eq!(
+            stage.asked(),
+            [format!("-S 2026-10-10T{since}")],
+            "{seconds}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn runs_that_no_window_shows_are_asked_for_by_id() {
+    let mut stage = Stage::new();
+    stage.answer(&[
+        &row("7", NOW - 50, None, "RUNNING"),
+        &row("8_[1-3%1]", NOW - 50, None, "PENDING"),
+        &row("9", NOW - 50, None, "RUNNING"),
+    ]);
+    stage.poller.poll(NOW).await.unwrap();
+    stage.asked();
+    // The window is empty; asked by id, sacct knows what became of 7 and 8, and nothing of 9.
+    let folder = stage.folder.path().display().to_string();
+    stage.answer(&[
+        &row("7", NOW - 50, Some(NOW), "FAILED"),
+        &row("8_[1-3%1]", NOW - 50, Some(NOW), "CANCELLED by 0"),
+    ]);
+    stage.script(
+        "sacct",
+        &format!("shift 6; echo \"$@\" >> {folder}/asked; case $1 in -j) cat {folder}/answer;; *) head -1 {folder}/answer;; esac"),
+    );
+    let summary = stage.poller.poll(NOW + 3600).await.unwrap();
+    assert_eq!(stage.asked(), ["-S 2026-10-10T00:00:00", "-j 7,8,9"]);
+    assert_eq!((summary.runs_updated, summary.runs_inserted), (4, 0));
+    assert_eq!(
+        stage.states(),
+        [
+            "9 RUNNING",
+            "8_3 CANCELLED",
+            "8_2 CANCELLED",
+            "8_1 CANCELLED",
+            "7 FAILED"
+        ]
+    );
+    // What sacct has forgotten is not asked for for ever.
+    stage.poller.poll(NOW + 3660).await.unwrap();
+    assert_eq!(stage.asked(), ["-S 2026-10-10T00:00:00"]);
+    assert_eq!(stage.poller.forgotten.len(), 1);
+}
+
+#[tokio::test]
+async fn a_bad_row_is_set_aside_once() {
+    let mut stage = Stage::new();
+    stage.answer(&[
+        "the rest of a job's name",
+        &row("7", NOW - 50, Some(NOW), "COMPLETED"),
+    ]);
+    for inserted in [1, 0] {
+        assert_eq!(
+            stage.poller.poll(NOW).await.unwrap().runs_inserted,
+            inserted
+        );
+    }
+    let db = stage.poller.database.connect().unwrap();
+    let rejects: (i64, String) = db
+        .query_row(
+            "SELECT count(*), any_value(source) FROM records.rejects",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+        .unwrap();
+    assert_eq!(rejects, (1, "sacct of lab".into()));
+}
+
+#[tokio::test]
+async fn each_failure_has_its_state_and_keeps_what_was_said() {
+    let mut stage = Stage::new();
+    stage.poller.config.timeout_seconds = 1;
+    for (script, state, detail) in [
+        (
+            "echo 'Slurm accounting storage is disabled' >&2; exit 1",
+            PollState::NoAccounting,
+            "storage is disabled",
+        ),
+        (
+            "echo 'sacct: error: slurm_persist_conn_open_without_init: failed to open persistent connection to \
+             host:127.0.0.1:6819: Connection refused' >&2; exit 1",
+            PollState::DatabaseDown,
+            "host:127.0.0.1:6819: Connection refused",
+        ),
+        (
+            "echo 'sacct: error: Invalid field requested: \"QOS\"' >&2; exit 1",
+            PollState::Failed,
+            "sacct failed: sacct: error: Invalid field requested: \"QOS\"",
+        ),
+        ("exit 3", PollState::Failed, "exit status: 3"),
+        (
+            "sleep 60",
+            PollState::Timeout,
+            "sacct did not answer within 1 s",
+        ),
+        ("echo '<html>'", PollState::Failed, "found '<html>'"),
+        ("true", PollState::Failed, "found an empty line or nothing"),
+    ] {
+        stage.script("sacct", script);
+        let began = Instant::now();
+        let error = stage.poller.poll(NOW).await.unwrap_err();
+        assert_eq!(error.state(), state, "{script}: {error}");
+        assert!(
+            error_chain(&error).contains(detail),
+            "{}",
+            error_chain(&error)
+        );
+        assert!(began.elapsed() < Duration::from_secs(5));
+    }
+    assert_eq!(
+        Records::of(&stage.poller.database)
+            .told_until("lab", "sacct", i64::MAX / 2_000_000)
+            .unwrap(),
+        None
+    );
+}
+
+#[tokio::test]
+async fn slurm_is_found_by_its_name() {
+    let stage = Stage::new();
+    let config = &stage.poller.config;
+    assert_eq!(detect(config).await.unwrap(), "lab");
+    // slurmctld is down.
+    stage.script(
+        "scontrol",
+        "echo 'slurm_load_ctl_conf error: Unable to contact slurm controller' >&2; exit 1",
+    );
+    stage.script("sacctmgr", "echo lab2");
+    assert_eq!(detect(config).await.unwrap(), "lab2");
+    stage.script("sacctmgr", "echo lab2; echo other");
+    assert_eq!(detect(config).await.unwrap_err().state(), PollState::Failed);
+    // Slurm's commands without a Slurm, and no commands at all.
+    stage.script(
+        "scontrol",
+        "echo 'scontrol: fatal: Could not establish a configuration source' >&2; exit 1",
+    );
+    assert_eq!(
+        detect(config).await.unwrap_err().state(),
+        PollState::NoSlurm
+    );
+    fs::remove_file(stage.folder.path().join("scontrol")).unwrap();
+    assert_eq!(
+        detect(config).await.unwrap_err().state(),
+        PollState::NoSlurm
+    );
+}
+
+#[tokio::test]
+async fn the_status_says_how_it_goes() {
+    let stage = Stage::new();
+    stage.script("sacct", "exit 1");
+    let folder = stage.folder.path().to_owned();
+    let Stage {
+        mut poller,
+        folder: _folder,
+        _dir,
+    } = stage;
+    poller.config.interval_seconds = 1;
+    let (sender, mut status) = watch::channel(PollStatus::default());
+    let running = tokio::spawn(poller.run(sender));
+    let failed = status
+        .wait_for(|status| status.failures > 0)
+        .await
+        .unwrap()
+        .clone();
+    assert_eq!(
+        (failed.state, failed.cluster.as_deref(), failed.last_success),
+        (PollState::Failed, Some("lab"), None)
+    );
+    assert_eq!(
+        failed.detail.as_deref(),
+        Some("sacct failed: exit status: 1")
+    );
+    fs::write(folder.join("sacct.body"), format!("echo '{HEADER}'")).unwrap();
+    let well = status
+        .wait_for(|status| status.state == PollState::Ok)
+        .await
+        .unwrap()
+        .clone();
+    assert_eq!(
+        (well.failures, well.detail, well.last_success.is_some()),
+        (0, None, true)
+    );
+    running.abort();
+}
+
+#[test]
+fn jobs_are_counted_by_what_they_wait_for() {
+    let job = |id: u64, state: &str, partition: &str, reason: &str| {
+        json!({"job_id": id, "job_state": state, "partition": partition, "state_reason": reason, "user_name": "ann",
+               "submit_time": NOW, "array_job_id": 0, "array_task_id": null, "array_task_string": ""})
+    };
+    let mut tasks = job(4, "PENDING", "gpu", "Resources");
+    (tasks["array_job_id"], tasks["array_task_string"]) = (4.into(), "1-3".into());
+    let jobs = [
+        job(1, "PENDING", "gpu", "Resources"),
+        job(2, "PENDING", "gpu,long", "Priority"),
+        job(3, "RUNNING", "gpu", "None"),
+        tasks,
+        job(5, "PENDING", "long", "None"),
+    ];
+    let zone = TimeZone::UTC;
+    let options = takt_slurm::sacct::Options {
+        cluster: Cluster::Named("lab".into()),
+        zone,
+        columns: None,
+    };
+    let found = pending(&openapi::live_jobs(&json!({ "jobs": jobs }), &options));
+    let found: Vec<_> = found
+        .iter()
+        .map(|one| (one.partition.as_str(), one.reason.as_str(), one.jobs))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("gpu", "Priority", 1),
+            ("gpu", "Resources", 4),
+            ("long", "None", 1)
+        ]
+    );
+}
+
+#[test]
+fn pauses_grow_up_to_a_quarter_of_an_hour() {
+    let config = JobsConfig::default();
+    let pauses: Vec<u64> = [0, 1, 2, 3, 5, 6, 4_000_000_000]
+        .map(|n| pause(&config, n).as_secs())
+        .into();
+    assert_eq!(pauses, [60, 60, 120, 240, 900, 900, 900]);
+}
+
+#[test]
+fn windows_are_whole_and_at_most_a_week() {
+    let parts = |begin, now| windows(begin, now, 7 * 86_400).collect::<Vec<_>>();
+    assert_eq!(
+        parts(0, 1_300_000),
+        [(0, 604_800), (604_800, 1_209_600), (1_209_600, 1_300_000)]
+    );
+    assert_eq!(parts(0, 604_800), [(0, 604_800)]);
+    assert_eq!(parts(50, 50), [(50, 50)]);
+    assert_eq!(parts(60, 50), [(50, 50)], "a clock that was set back");
+}

@@ -1,0 +1,206 @@
+//! Slurm through its own commands on this machine: `scontrol`, `squeue`, `sinfo`, `sacct` and `sacctmgr`.
+
+use super::command::{ask, cluster_name, time};
+use super::config::JobsConfig;
+use super::scheduler::{Answer, Scheduler, options};
+use super::status::PollError;
+use async_trait::async_trait;
+use jiff::Timestamp;
+use serde_json::Value;
+use takt_slurm::openapi::{self, LiveJob};
+use takt_slurm::{Node, NodeEvent, Reservation, ShareSettings, node, reservation, share_text};
+
+/// The columns of `sacct` that are read. The name is last: it alone may hold a separator.
+const COLUMNS: &str = "JobID,JobIDRaw,Submit,Eligible,Start,End,State,User,Account,Partition,QOS,AllocTRES,ReqTRES,NNodes,NCPUS,\
+                       NodeList,ElapsedRaw,Suspended,TimelimitRaw,ExitCode,Reservation,JobName";
+
+/// Slurm's commands, from `jobs.slurm_bin` or PATH.
+#[derive(Debug)]
+struct SlurmCommands {
+    config: JobsConfig,
+}
+
+/// The commands serve wherever no other scheduler is configured.
+pub(super) fn from_config(config: &JobsConfig) -> Option<Result<Box<dyn Scheduler>, PollError>> {
+    let config = config.clone();
+    Some(Ok(Box::new(SlurmCommands { config })))
+}
+
+impl SlurmCommands {
+    async fn text(&self, program: &'static str, args: &[&str]) -> Result<String, PollError> {
+        let printed = ask(&self.config, program, args).await?;
+        Ok(String::from_utf8_lossy(&printed).into_owned())
+    }
+
+    async fn sacct(&self, which: &[&str]) -> Result<Answer, PollError> {
+        let args = [
+            "--allusers",
+            "--parsable2",
+            "--duplicates",
+            "--allocations",
+            "--format",
+            COLUMNS,
+        ];
+        let printed = ask(&self.config, "sacct", args.iter().chain(which)).await?;
+        Ok(Answer::Sacct(printed))
+    }
+}
+
+#[async_trait]
+impl Scheduler for SlurmCommands {
+    fn name(&self) -> &'static str {
+        "sacct"
+    }
+
+    fn window_seconds(&self) -> i64 {
+        7 * 86_400
+    }
+
+    fn records_lack_reservations(&self) -> bool {
+        false
+    }
+
+    async fn cluster(&mut self) -> Result<String, PollError> {
+        cluster_name(&self.config).await
+    }
+
+    async fn time(&mut self) -> Option<i64> {
+        time(&self.config).await
+    }
+
+    async fn nodes(&mut self) -> Result<Vec<Node>, PollError> {
+        // From Slurm 23.02 on; sinfo's JSON has another form there.
+        let text = match ask(&self.config, "scontrol", ["show", "nodes", "--json"]).await {
+            Ok(text) => text,
+            Err(_) => ask(&self.config, "sinfo", ["--json"]).await?,
+        };
+        let answer = json("sinfo", &text)?;
+        Ok(openapi::nodes(&answer).iter().map(node::node).collect())
+    }
+
+    fn keeps_history(&self) -> bool {
+        true
+    }
+
+    async fn node_events(
+        &mut self,
+        cluster: &str,
+        since: i64,
+    ) -> Result<Vec<NodeEvent>, PollError> {
+        let of_cluster = format!("cluster={cluster}");
+        let fields = "format=Cluster,NodeName,TimeStart,TimeEnd,State,Reason,TRES";
+        let args = [
+            "--parsable2",
+            "show",
+            "event",
+            "event=cluster,node",
+            &of_cluster,
+            &start(since),
+            fields,
+        ];
+        let text = self.text("sacctmgr", &args).await?;
+        Ok(node::events(&text, cluster))
+    }
+
+    async fn reservations(&mut self) -> Result<Vec<Reservation>, PollError> {
+        let args = ["--oneliner", "show", "reservations"];
+        let text = self.text("scontrol", &args).await?;
+        Ok(text.lines().filter_map(reservation::of_scontrol).collect())
+    }
+
+    async fn past_reservations(
+        &mut self,
+        cluster: &str,
+        since: i64,
+    ) -> Result<Vec<Reservation>, PollError> {
+        let of_cluster = format!("cluster={cluster}");
+        let show = |what, rest: &[&str]| {
+            let args = ["--noheader", "--parsable2", "show", what, &of_cluster];
+            args.iter()
+                .chain(rest)
+                .map(|arg| (*arg).to_owned())
+                .collect::<Vec<_>>()
+        };
+        let fields = "format=Name,Start,End,Flags,NodeNames,Assoc,TRES";
+        let args = show("reservation", &[&start(since), fields]);
+        let listed = ask(&self.config, "sacctmgr", args).await?;
+        if listed.trim_ascii().is_empty() {
+            return Ok(Vec::new());
+        }
+        // The owners of a reservation are ids of associations.
+        let args = show("associations", &["format=ID,Account,User"]);
+        let owners = ask(&self.config, "sacctmgr", args).await?;
+        let owners = reservation::owners_by_id(&String::from_utf8_lossy(&owners));
+        let listed = String::from_utf8_lossy(&listed);
+        Ok(reservation::of_sacctmgr(&listed, &owners))
+    }
+
+    async fn shares(&mut self, cluster: &str) -> Result<ShareSettings, PollError> {
+        let config_text = self.text("scontrol", &["show", "config"]).await?;
+        let partitions = self.text("scontrol", &["show", "partition"]).await?;
+        let of_cluster = format!("cluster={cluster}");
+        let fields = "format=Cluster,Account,ParentName,User,Partition,Share,GrpTRESMins,LFT";
+        let args = ["--parsable2", "show", "assoc", "tree", &of_cluster, fields];
+        let associations = self.text("sacctmgr", &args).await?;
+        let args = [
+            "--parsable2",
+            "show",
+            "qos",
+            "format=Name,Flags,UsageFactor",
+        ];
+        let qos = self.text("sacctmgr", &args).await?;
+        Ok(ShareSettings {
+            associations: share_text::associations(&associations, cluster)
+                .map_err(PollError::shares("sacctmgr"))?,
+            priority: share_text::priority_settings(&config_text)
+                .map_err(PollError::shares("scontrol"))?,
+            partitions: share_text::partitions(&partitions)
+                .map_err(PollError::shares("scontrol"))?,
+            qos: share_text::qos(&qos).map_err(PollError::shares("sacctmgr"))?,
+            otherwise: None,
+        })
+    }
+
+    async fn live_jobs(&mut self, cluster: &str) -> Result<Vec<LiveJob>, PollError> {
+        let text = ask(&self.config, "squeue", ["--all", "--json"]).await?;
+        let answer = json("squeue", &text)?;
+        Ok(openapi::live_jobs(&answer, &options(cluster)))
+    }
+
+    async fn jobs_in(&mut self, from: i64, to: Option<i64>) -> Result<Answer, PollError> {
+        let since = local_text(from);
+        let until = to.map(local_text);
+        let mut period = vec!["-S", &since];
+        if let Some(until) = &until {
+            period.extend(["-E", until]);
+        }
+        self.sacct(&period).await
+    }
+
+    async fn jobs_by_id(&mut self, ids: &[&str]) -> Result<Answer, PollError> {
+        self.sacct(&["-j", &ids.join(",")]).await
+    }
+}
+
+/// The JSON that a command printed. Slurm's commands report a slurmctld that is down as JSON, with exit code 0.
+fn json(program: &'static str, text: &[u8]) -> Result<Value, PollError> {
+    let answer: Value = serde_json::from_slice(text).map_err(|error| PollError::Failed {
+        program,
+        stderr: format!("its answer is no JSON: {error}"),
+    })?;
+    match openapi::error(&answer) {
+        Some(error) => Err(PollError::ControllerDown(error.to_string())),
+        None => Ok(answer),
+    }
+}
+
+/// An instant as an option of `sacctmgr show`.
+fn start(since: i64) -> String {
+    format!("start={}", local_text(since))
+}
+
+/// An instant as Slurm's options take it. The commands run in the zone UTC.
+fn local_text(instant: i64) -> String {
+    let instant = Timestamp::from_second(instant).unwrap_or(Timestamp::UNIX_EPOCH);
+    instant.strftime("%Y-%m-%dT%H:%M:%S").to_string()
+}

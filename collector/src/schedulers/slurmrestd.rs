@@ -1,0 +1,413 @@
+//! slurmrestd: Slurm over HTTP, with a user's token (JWT) or through a unix socket.
+//!
+//! Slurm answers many failures with status 200, so `errors` is read first, whatever the status. A bad, expired or foreign
+//! token is error 1007 of the database, but no more than "Unspecified error" of slurmctld. slurmrestd keeps the memory of
+//! its largest answer, so periods are short.
+
+use super::config::JobsConfig;
+use super::scheduler::{Answer, Scheduler, options};
+use super::status::PollError;
+use async_trait::async_trait;
+use reqwest::{Client, StatusCode};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Duration;
+use takt_model::ConfigError;
+use takt_slurm::openapi::LiveJob;
+use takt_slurm::openapi::{self, OpenApiError};
+use takt_slurm::{Node, Reservation, ShareSettings, node};
+
+/// A slurmrestd that is asked instead of Slurm's commands on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SlurmrestdConfig {
+    /// `http://HOST:PORT`, or `unix:/PATH` for a socket. Empty: use Slurm's commands.
+    pub url: String,
+    /// User of the token. Only a user with AdminLevel operator sees every job.
+    pub user: String,
+    /// File with the JWT (one line). It is read before each request, so it can be renewed. Not
+    /// needed for a socket.
+    pub token_file: Option<PathBuf>,
+    /// API version, such as `v0.0.38`. Default: the newest that both sides support.
+    pub version: Option<String>,
+}
+
+impl SlurmrestdConfig {
+    /// Checks that types cannot express: ranges and references between keys.
+    ///
+    /// # Errors
+    /// The first key with an invalid value.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let is_socket = self.url.starts_with("unix:/");
+        if !self.url.is_empty()
+            && !is_socket
+            && !self.url.starts_with("http://")
+            && !self.url.starts_with("https://")
+        {
+            return Err(ConfigError::new(
+                "slurmrestd.url",
+                "http://HOST:PORT or unix:/PATH",
+                &self.url,
+            ));
+        }
+        if self.token_file.is_some() && self.user.is_empty() {
+            return Err(ConfigError::new(
+                "slurmrestd.user",
+                "the user of the token",
+                "nothing",
+            ));
+        }
+        if !self.url.is_empty() && !is_socket && self.token_file.is_none() {
+            return Err(ConfigError::new(
+                "slurmrestd.token_file",
+                "a file with the token",
+                "nothing",
+            ));
+        }
+        match &self.version {
+            Some(version) if !VERSIONS.contains(&version.as_str()) => Err(ConfigError::new(
+                "slurmrestd.version",
+                format!("one of {}", VERSIONS.join(", ")),
+                version,
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The versions that are read, the newest first. Only the last runs in the tests; the others are read from their
+/// schemas.
+pub const VERSIONS: &[&str] = &[
+    "v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42", "v0.0.41", "v0.0.40", "v0.0.39", "v0.0.38",
+];
+
+/// What messages call it.
+const PROGRAM: &str = "slurmrestd";
+
+/// Slurm's number for a token that it does not take.
+const ESLURM_AUTHENTICATION: i64 = 1007;
+
+/// Slurm's number for a slurmdbd that does not answer.
+const ESLURM_DATABASE_DOWN: i64 = 7000;
+
+/// Slurm's number for an answer that holds nothing.
+const ESLURM_REST_EMPTY_RESULT: i64 = 9003;
+
+/// Largest answer that is read.
+const MAX_ANSWER_BYTES: usize = 256 << 20;
+
+/// One slurmrestd.
+#[derive(Debug)]
+struct Slurmrestd {
+    config: SlurmrestdConfig,
+    http: Client,
+    seconds: u64,
+    /// Found with the first question.
+    version: Option<String>,
+}
+
+impl Slurmrestd {
+    /// Asks nothing yet.
+    fn new(config: SlurmrestdConfig, timeout_seconds: u64) -> Result<Self, PollError> {
+        let mut http = Client::builder()
+            .no_proxy()
+            .timeout(Duration::from_secs(timeout_seconds));
+        if let Some(path) = config.url.strip_prefix("unix:") {
+            http = http.unix_socket(PathBuf::from(path));
+        }
+        let http = http.build().map_err(failed)?;
+        Ok(Self {
+            version: config.version.clone(),
+            config,
+            http,
+            seconds: timeout_seconds,
+        })
+    }
+
+    /// `GET /slurmdb/vX/…`
+    async fn database(&mut self, path: &str) -> Result<Value, PollError> {
+        self.ask("slurmdb", path).await
+    }
+
+    /// `GET /slurm/vX/…`
+    async fn controller(&mut self, path: &str) -> Result<Value, PollError> {
+        self.ask("slurm", path).await
+    }
+
+    async fn ask(&mut self, of: &str, path: &str) -> Result<Value, PollError> {
+        if let Some(version) = &self.version {
+            let path = format!("/{of}/{version}/{path}");
+            match self.get(&path).await? {
+                Some(answer) => return Ok(answer),
+                None if self.config.version.is_some() => {
+                    return Err(other(format!("{path} does not exist")));
+                }
+                // Slurm was replaced by another release meanwhile.
+                None => self.version = None,
+            }
+        }
+        for version in VERSIONS {
+            if let Some(answer) = self.get(&format!("/{of}/{version}/{path}")).await? {
+                tracing::info!(version, "slurmrestd speaks this version of the API");
+                self.version = Some((*version).to_owned());
+                return Ok(answer);
+            }
+        }
+        Err(other(format!(
+            "it speaks none of the versions {}",
+            VERSIONS.join(", ")
+        )))
+    }
+
+    /// `None` where there is no such address.
+    async fn get(&self, path: &str) -> Result<Option<Value>, PollError> {
+        let host = if self.config.url.starts_with("unix:") {
+            "http://localhost"
+        } else {
+            &self.config.url
+        };
+        let mut request = self
+            .http
+            .get(format!("{}{path}", host.trim_end_matches('/')));
+        if let Some(file) = &self.config.token_file {
+            let token =
+                tokio::fs::read_to_string(file)
+                    .await
+                    .map_err(|source| PollError::Token {
+                        path: file.clone(),
+                        source,
+                    })?;
+            request = request.header("X-SLURM-USER-TOKEN", token.trim());
+        }
+        if !self.config.user.is_empty() {
+            request = request.header("X-SLURM-USER-NAME", &self.config.user);
+        }
+        let response = request
+            .send()
+            .await
+            .map_err(|error| self.unreachable(error))?;
+        let status = response.status();
+        let mut body = Vec::new();
+        let mut response = response;
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(|error| self.unreachable(error))?
+        {
+            body.extend_from_slice(&chunk);
+            if body.len() > MAX_ANSWER_BYTES {
+                return Err(other(format!(
+                    "its answer is larger than {MAX_ANSWER_BYTES} bytes"
+                )));
+            }
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            return Err(PollError::Refused("it wants a user and a token".to_owned()));
+        }
+        match serde_json::from_slice::<Value>(&body) {
+            // A version that this slurmrestd does not speak: some releases say so in JSON.
+            Ok(_) if status == StatusCode::NOT_FOUND && self.version.is_none() => Ok(None),
+            Ok(answer) => match openapi::error(&answer) {
+                // A period without jobs.
+                Some(error) if error.number == ESLURM_REST_EMPTY_RESULT => Ok(Some(Value::Null)),
+                Some(error) => Err(meant(path, error)),
+                None if status.is_success() => Ok(Some(answer)),
+                None => Err(other(format!("{path}: {status}"))),
+            },
+            Err(_) if status == StatusCode::NOT_FOUND => Ok(None),
+            Err(_) => {
+                let begins: String = String::from_utf8_lossy(&body).chars().take(80).collect();
+                Err(other(format!("{path}: {status}: {}", begins.trim())))
+            }
+        }
+    }
+
+    fn unreachable(&self, error: reqwest::Error) -> PollError {
+        if error.is_timeout() {
+            return PollError::Timeout {
+                program: PROGRAM,
+                seconds: self.seconds,
+            };
+        }
+        PollError::RestDown {
+            url: self.config.url.clone(),
+            source: error.without_url(),
+        }
+    }
+}
+
+/// slurmrestd is polled where `jobs.slurmrestd.url` is set.
+pub(super) fn from_config(config: &JobsConfig) -> Option<Result<Box<dyn Scheduler>, PollError>> {
+    if config.slurmrestd.url.is_empty() {
+        return None;
+    }
+    let rest = Slurmrestd::new(config.slurmrestd.clone(), config.timeout_seconds);
+    Some(rest.map(|rest| Box::new(rest) as Box<dyn Scheduler>))
+}
+
+#[async_trait]
+impl Scheduler for Slurmrestd {
+    fn name(&self) -> &'static str {
+        PROGRAM
+    }
+
+    fn window_seconds(&self) -> i64 {
+        // slurmrestd answers in JSON, 3 kB a job, and holds the whole answer in memory.
+        86_400
+    }
+
+    fn records_lack_reservations(&self) -> bool {
+        // Seen with Slurm 22.05.
+        true
+    }
+
+    async fn cluster(&mut self) -> Result<String, PollError> {
+        let answer = self.database("clusters").await?;
+        let clusters: Vec<&str> = answer["clusters"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|one| one["name"].as_str())
+            .collect();
+        match clusters.as_slice() {
+            [only] => Ok((*only).to_owned()),
+            _ => Err(other(format!(
+                "it knows {} clusters; set cluster in takt.toml",
+                clusters.len()
+            ))),
+        }
+    }
+
+    async fn time(&mut self) -> Option<i64> {
+        let answer = self.controller("diag").await.ok()?;
+        openapi::time(&answer)
+    }
+
+    async fn nodes(&mut self) -> Result<Vec<Node>, PollError> {
+        let answer = self.controller("nodes").await?;
+        Ok(openapi::nodes(&answer).iter().map(node::node).collect())
+    }
+
+    async fn reservations(&mut self) -> Result<Vec<Reservation>, PollError> {
+        let answer = self.controller("reservations").await?;
+        Ok(openapi::reservations(&answer))
+    }
+
+    /// The answers do not say how usage decays, so Slurm's defaults apply.
+    async fn shares(&mut self, cluster: &str) -> Result<ShareSettings, PollError> {
+        let associations = self.database("associations").await?;
+        let qos = self.database("qos").await?;
+        let partitions = self.controller("partitions").await?;
+        Ok(ShareSettings {
+            associations: openapi::associations(&associations, cluster),
+            partitions: openapi::billing_weights(&partitions),
+            qos: openapi::qos(&qos),
+            ..ShareSettings::default()
+        })
+    }
+
+    async fn live_jobs(&mut self, cluster: &str) -> Result<Vec<LiveJob>, PollError> {
+        let answer = self.controller("jobs").await?;
+        Ok(openapi::live_jobs(&answer, &options(cluster)))
+    }
+
+    async fn jobs_in(&mut self, from: i64, to: Option<i64>) -> Result<Answer, PollError> {
+        let until = to.map_or_else(String::new, |to| format!("&end_time=uts{to}"));
+        let path = format!("jobs?start_time=uts{from}{until}");
+        Ok(Answer::Database(vec![self.database(&path).await?]))
+    }
+
+    async fn jobs_by_id(&mut self, ids: &[&str]) -> Result<Answer, PollError> {
+        let mut answers = Vec::new();
+        for id in ids {
+            match self.database(&format!("job/{id}")).await {
+                Ok(answer) => answers.push(answer),
+                // slurmrestd fails for a job that was purged. The other jobs are still asked for.
+                Err(PollError::Failed { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Answer::Database(answers))
+    }
+}
+
+/// What an error of Slurm's means.
+fn meant(path: &str, error: OpenApiError) -> PollError {
+    let controller = path.starts_with("/slurm/");
+    match error.number {
+        ESLURM_AUTHENTICATION => PollError::Refused(error.to_string()),
+        ESLURM_DATABASE_DOWN => PollError::DatabaseDown(error.to_string()),
+        // slurmctld gives this reason for a bad token and for being down.
+        -1 if controller => {
+            PollError::ControllerDown(format!("{error}; is slurmctld up, and the token valid?"))
+        }
+        _ if error
+            .description
+            .contains("Unable to contact slurm controller") =>
+        {
+            PollError::ControllerDown(error.to_string())
+        }
+        _ => other(error.to_string()),
+    }
+}
+
+fn other(stderr: String) -> PollError {
+    PollError::Failed {
+        program: PROGRAM,
+        stderr,
+    }
+}
+
+fn failed(error: reqwest::Error) -> PollError {
+    other(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_that_makes_no_sense_says_which_key() {
+        let of =
+            |url: &str, user: &str, token: Option<&str>, version: Option<&str>| SlurmrestdConfig {
+                url: url.into(),
+                user: user.into(),
+                token_file: token.map(PathBuf::from),
+                version: version.map(str::to_owned),
+            };
+        assert_eq!(SlurmrestdConfig::default().validate(), Ok(()));
+        assert_eq!(
+            of("unix:/run/slurmrestd.sock", "", None, Some("v0.0.38")).validate(),
+            Ok(())
+        );
+        assert_eq!(
+            of("http://ctl:6820", "monitor", Some("jwt"), None).validate(),
+            Ok(())
+        );
+        for (config, key) in [
+            (
+                of("ctl:6820", "monitor", Some("jwt"), None),
+                "slurmrestd.url",
+            ),
+            (
+                of("http://ctl:6820", "", Some("jwt"), None),
+                "slurmrestd.user",
+            ),
+            (
+                of("http://ctl:6820", "monitor", None, None),
+                "slurmrestd.token_file",
+            ),
+            (
+                of("http://ctl:6820", "monitor", Some("jwt"), Some("38")),
+                "slurmrestd.version",
+            ),
+        ] {
+            assert!(
+                config.validate().unwrap_err().to_string().starts_with(key),
+                "{key}"
+            );
+        }
+    }
+}

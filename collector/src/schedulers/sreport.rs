@@ -1,0 +1,44 @@
+//! What `sreport` says of a period, to compare with.
+
+use super::command::ask_in;
+use super::config::JobsConfig;
+use super::status::PollError;
+use std::collections::BTreeMap;
+use takt_slurm::sreport::{Key, by_part, by_user};
+
+/// Seconds of each user and of the cluster's parts, from one local midnight to another (`2026-10-01`), in the zone in which
+/// slurmdbd cuts its days.
+///
+/// # Errors
+/// Where there is no Slurm, no slurmdbd, or `sreport` fails.
+pub async fn sreport(
+    config: &JobsConfig,
+    zone: &str,
+    from: &str,
+    to: &str,
+) -> Result<BTreeMap<Key, u64>, PollError> {
+    let ask = async |report: &str, format: &[&str]| {
+        let (start, end) = (format!("start={from}"), format!("end={to}"));
+        let args = [
+            "-n",
+            "-P",
+            "-t",
+            "seconds",
+            "--tres=cpu,gres/gpu",
+            "cluster",
+            report,
+            &start,
+            &end,
+        ];
+        let text = ask_in(config, "sreport", args.iter().chain(format), zone).await?;
+        Ok::<_, PollError>(String::from_utf8_lossy(&text).into_owned())
+    };
+    let users = ask(
+        "UserUtilizationByAccount",
+        &["format=Account,Login,TresName,Used"],
+    )
+    .await?;
+    let mut found = by_user(&users);
+    found.extend(by_part(&ask("Utilization", &[]).await?));
+    Ok(found)
+}

@@ -1,0 +1,226 @@
+//! What to change in a job's script, as lines to paste, with the reason and what it would have spared.
+
+use super::{Efficiency, EfficiencyConfig};
+use serde::{Deserialize, Serialize};
+use takt_slurm::JobRun;
+
+/// What kind of change. Two runs of one script want the same change of a kind, each with its own value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fix {
+    /// Ask for no GPU.
+    NoGpu,
+    /// Ask for fewer GPUs.
+    FewerGpus,
+    /// Let the GPUs go when they are done with.
+    EndIdle,
+    /// Ask for more CPUs: the GPUs wait for them.
+    MoreCpus,
+    /// Use one node: the GPUs wait for the network.
+    OneNode,
+    /// Ask for fewer CPUs.
+    FewerCpus,
+    /// Ask for less memory.
+    LessMemory,
+    /// Ask for less time.
+    LessTime,
+}
+
+impl Fix {
+    /// The line for the script, with an amount (GPUs, CPUs, GiB a node, seconds); a comment where no line of `sbatch`
+    /// helps.
+    pub fn line(self, amount: u64) -> String {
+        match self {
+            Self::NoGpu | Self::FewerGpus => format!("#SBATCH --gpus={amount}"),
+            Self::EndIdle => "# end the job, or split it, where its GPUs are done".to_owned(),
+            Self::MoreCpus | Self::FewerCpus => {
+                format!("#SBATCH --ntasks=1 --cpus-per-task={amount}")
+            }
+            Self::OneNode => "#SBATCH --nodes=1".to_owned(),
+            Self::LessMemory => format!("#SBATCH --mem={amount}G"),
+            Self::LessTime => format!("#SBATCH --time={}", slurm_time(amount)),
+        }
+    }
+}
+
+/// One change to one job's script.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Advice {
+    /// Its kind.
+    pub fix: Fix,
+    /// What to ask for; of several runs the highest suits all.
+    pub amount: u64,
+    /// What was seen.
+    pub why: String,
+    /// GPU-seconds that it would have spared.
+    pub spares_gpu_seconds: f64,
+}
+
+const GIB: f64 = (1_u64 << 30) as f64;
+/// Room above the highest use seen.
+const MARGIN: f64 = 1.25;
+/// Less than this of memory is not worth a word.
+const MEMORY_FLOOR: f64 = 4.0 * GIB;
+/// Nor is a limit that was too long by less than this.
+const TIME_FLOOR: u64 = 3600;
+const QUARTER: u64 = 900;
+
+/// What would have suited a run better, the most spared first. Nothing where too little was measured.
+pub fn hints(run: &JobRun, seen: &Efficiency, rules: &EfficiencyConfig) -> Vec<Advice> {
+    if !seen.is_measured(rules) || seen.fault.is_some() {
+        return Vec::new();
+    }
+    let mut found: Vec<Advice> = [gpus, idle_streaks, feeding, network, cpus, memory, time]
+        .into_iter()
+        .filter_map(|look| look(run, seen, rules))
+        .collect();
+    found.sort_by(|a, b| {
+        b.spares_gpu_seconds
+            .total_cmp(&a.spares_gpu_seconds)
+            .then(a.fix.cmp(&b.fix))
+    });
+    found
+}
+
+fn gpus(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice> {
+    let (held, idle) = (run.gpus?, seen.gpus_idle);
+    if idle == 0 || seen.gpus_measured < held {
+        return None;
+    }
+    let used = held.saturating_sub(idle);
+    let fix = if used == 0 {
+        Fix::NoGpu
+    } else {
+        Fix::FewerGpus
+    };
+    let why = format!("{idle} of its {} did nothing", count(held, "GPU"));
+    Some(Advice {
+        fix,
+        amount: used,
+        why,
+        spares_gpu_seconds: seen.waste_idle_gpu_seconds,
+    })
+}
+
+fn idle_streaks(_: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice> {
+    let wasted = seen.waste_streak_gpu_seconds;
+    // A quarter of an hour once is no habit.
+    if wasted < 3600.0 {
+        return None;
+    }
+    let longest = hours_minutes(seen.gpu_idle_longest_seconds.unwrap_or(0.0));
+    Some(Advice {
+        fix: Fix::EndIdle,
+        why: format!("GPUs that had worked then idled, {longest} at the longest"),
+        spares_gpu_seconds: wasted,
+        amount: 0,
+    })
+}
+
+/// Low utilization beside full CPUs: the GPUs wait for data.
+fn feeding(run: &JobRun, seen: &Efficiency, rules: &EfficiencyConfig) -> Option<Advice> {
+    let (cpus, ratio, mean) = (run.cpus?, seen.cpu_ratio?, seen.gpu_utilization_mean?);
+    if ratio < 0.85 || mean >= rules.low_utilization_ratio || run.nodes != Some(1) {
+        return None;
+    }
+    let wanted = cpus * 2;
+    Some(Advice {
+        fix: Fix::MoreCpus,
+        why: format!(
+            "its {} were busy ({}) while its GPUs waited",
+            count(cpus, "CPU"),
+            percent(ratio)
+        ),
+        spares_gpu_seconds: seen.waste_low_gpu_seconds,
+        amount: wanted,
+    })
+}
+
+fn network(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice> {
+    let bound = seen.link_bound_ratio.filter(|_| seen.is_network_bound)?;
+    let nodes = run.nodes.unwrap_or(2);
+    Some(Advice {
+        fix: Fix::OneNode,
+        why: format!(
+            "{} of the time a link of its {nodes} nodes was full and its GPUs waited",
+            percent(bound)
+        ),
+        spares_gpu_seconds: seen.waste_low_gpu_seconds,
+        amount: 1,
+    })
+}
+
+fn cpus(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice> {
+    let (cpus, used, ratio) = (run.cpus?, seen.cpu_seconds?, seen.cpu_ratio?);
+    if cpus < 4 || ratio > 0.4 || run.nodes != Some(1) || seen.held_seconds == 0 {
+        return None;
+    }
+    let wanted = (used / seen.held_seconds as f64 * MARGIN).ceil().max(1.0) as u64;
+    (wanted <= cpus / 2).then(|| Advice {
+        fix: Fix::FewerCpus,
+        why: format!("{} of its {} were used", percent(ratio), count(cpus, "CPU")),
+        spares_gpu_seconds: 0.0,
+        amount: wanted,
+    })
+}
+
+fn memory(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice> {
+    let (held, peak) = (run.mem_bytes? as f64, seen.memory_peak_bytes?);
+    let nodes = run.nodes.filter(|nodes| *nodes > 0)?;
+    let wanted = (peak * MARGIN / nodes as f64 / GIB).ceil().max(1.0);
+    (peak < held / 2.0 && held - wanted * GIB * nodes as f64 >= MEMORY_FLOOR).then(|| Advice {
+        fix: Fix::LessMemory,
+        why: format!(
+            "{:.1} GiB of {:.0} GiB were used at the highest",
+            peak / GIB,
+            held / GIB
+        ),
+        spares_gpu_seconds: 0.0,
+        amount: wanted as u64,
+    })
+}
+
+fn time(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice> {
+    let limit = run.timelimit?;
+    let wanted = ((seen.held_seconds as f64 * MARGIN) as u64)
+        .div_ceil(QUARTER)
+        .max(1)
+        * QUARTER;
+    let worth = run.state == "COMPLETED"
+        && seen.held_seconds < limit / 2
+        && limit.saturating_sub(wanted) >= TIME_FLOOR;
+    worth.then(|| Advice {
+        fix: Fix::LessTime,
+        why: format!(
+            "it ran {} of its limit of {}; a shorter job starts sooner",
+            hours_minutes(seen.held_seconds as f64),
+            hours_minutes(limit as f64)
+        ),
+        spares_gpu_seconds: 0.0,
+        amount: wanted,
+    })
+}
+
+fn percent(ratio: f64) -> String {
+    format!("{:.0} %", ratio * 100.0)
+}
+
+fn count(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+fn hours_minutes(seconds: f64) -> String {
+    let minutes = (seconds / 60.0).round() as u64;
+    format!("{}:{:02} h", minutes / 60, minutes % 60)
+}
+
+/// `1-06:15:00`, as sbatch reads it.
+fn slurm_time(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    let day = if days > 0 {
+        format!("{days}-")
+    } else {
+        String::new()
+    };
+    format!("{day}{hours:02}:{minutes:02}:00")
+}

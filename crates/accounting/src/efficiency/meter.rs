@@ -1,0 +1,585 @@
+//! What one node's series say of one run: which GPUs were its own, and what they, its cgroup and the node's links did.
+//!
+//! Which GPUs a run had is known where a process of its was seen on them. A run that holds GPUs and does nothing has
+//! no process; so where the GPUs of the node that no other job was seen on are as many as the run held there, they are
+//! its own. Otherwise the rest is unknown, and nobody is blamed for it.
+//!
+//! Slurm's cgroups carry a number where its records call an array's task `7_3` and a component `7+1`. Most sources tell that
+//! number; else such a run is the job of its user that was on the node exactly while it ran, if there is one only.
+//!
+//! Without a scheduler a run is a user on one GPU, which its id names.
+//!
+//! Links and NFS mounts are the node's. They count for a run only if no other job was seen on the node.
+
+use super::signal::{Activity, ActivityFigures, Growth, Held, Level, Stretch, Window};
+use super::{EfficiencyConfig, GpuFigures, NodeFigures};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use takt_model::Labels;
+use takt_slurm::JobRun;
+use takt_slurm::process_usage::sighting_of;
+
+/// The metrics that a meter reads; of others it knows nothing.
+pub const METRICS: &[&str] = &[
+    GPU_INFO,
+    JOB_INFO,
+    ON_NODE,
+    UTILIZATION,
+    MEMORY_USED,
+    MEMORY_TOTAL,
+    POWER,
+    ENERGY,
+    ACTIVITY,
+    GPU_UP,
+    XID,
+    JOB_CPU,
+    JOB_MEMORY_PEAK,
+    JOB_MEMORY_CURRENT,
+    NET_RECEIVED,
+    NET_SENT,
+    NET_SPEED,
+    IB_RECEIVED,
+    IB_SENT,
+    IB_SPEED,
+    NFS_READ,
+    NFS_WRITTEN,
+];
+
+const GPU_INFO: &str = "takt_gpu_info";
+const JOB_INFO: &str = "takt_gpu_job_info";
+const ON_NODE: &str = "takt_job_info";
+const UTILIZATION: &str = "takt_gpu_utilization_ratio";
+const MEMORY_USED: &str = "takt_gpu_memory_used_bytes";
+const MEMORY_TOTAL: &str = "takt_gpu_memory_total_bytes";
+const POWER: &str = "takt_gpu_power_watts";
+const ENERGY: &str = "takt_gpu_energy_joules_total";
+/// By part of the GPU: of these, `sm` and `tensor` are read.
+const ACTIVITY: &str = "takt_gpu_activity_ratio";
+const GPU_UP: &str = "takt_gpu_up";
+const XID: &str = "takt_gpu_xid_errors_total";
+const JOB_CPU: &str = "takt_job_cpu_seconds_total";
+const JOB_MEMORY_PEAK: &str = "takt_job_memory_peak_bytes";
+const JOB_MEMORY_CURRENT: &str = "takt_job_memory_current_bytes";
+const NET_RECEIVED: &str = "node_network_receive_bytes_total";
+const NET_SENT: &str = "node_network_transmit_bytes_total";
+const NET_SPEED: &str = "node_network_speed_bytes";
+const IB_RECEIVED: &str = "node_infiniband_port_data_received_bytes_total";
+const IB_SENT: &str = "node_infiniband_port_data_transmitted_bytes_total";
+const IB_SPEED: &str = "node_infiniband_rate_bytes_per_second";
+const NFS_READ: &str = "node_mountstats_nfs_total_read_bytes_total";
+const NFS_WRITTEN: &str = "node_mountstats_nfs_total_write_bytes_total";
+
+/// Errors that say the GPU is broken, not the program: double-bit, internal halt, remapping failed, NVLink, fallen off
+/// the bus, uncontained, GSP, unrecovered.
+const HARDWARE_XIDS: &[&str] = &["48", "62", "64", "74", "79", "95", "119", "120", "140"];
+
+/// A link's traffic and the GPUs' work are compared in steps of this length.
+const STEP_MS: i64 = 60_000;
+
+/// Values beyond it are no ratios: some drivers tell "not supported" as an enormous number.
+const MOST_RATIO: f64 = 1.001;
+
+/// A sample: milliseconds since 1970, and its value or the end of the series.
+pub type MeterSample = (i64, Option<f64>);
+
+/// Reads one node's series for one run. Each series' samples come in order of time; several calls may bring them.
+#[derive(Debug)]
+pub struct NodeMeter {
+    node: String,
+    /// The number that the node knows it by.
+    number: Option<String>,
+    window: Window,
+    user: String,
+    /// The GPU, by index or UUID, on which the run was seen where there is no scheduler.
+    seen_on: Option<String>,
+    /// That GPU's UUID.
+    seen_uuid: Option<String>,
+    rules: EfficiencyConfig,
+    gpus: BTreeMap<String, GpuMeter>,
+    jobs: BTreeMap<String, JobTrace>,
+    links: BTreeMap<String, Link>,
+    nfs: HashMap<(&'static str, Labels), Growth>,
+}
+
+/// A job that was seen on the node about the time of the run.
+#[derive(Debug)]
+struct JobTrace {
+    user: Option<String>,
+    first_ms: i64,
+    last_ms: i64,
+    /// Samples of it during the run.
+    inside: usize,
+    gpus: BTreeSet<String>,
+    cpu: Growth,
+    memory_peak: Option<f64>,
+}
+
+#[derive(Debug)]
+struct GpuMeter {
+    utilization: (Held, Activity),
+    steps: Steps,
+    memory_peak: Option<f64>,
+    memory_total: Option<f64>,
+    power: (Held, Level),
+    energy: Growth,
+    sm: (Held, Level),
+    tensor: (Held, Level),
+    faults: BTreeMap<String, Growth>,
+    is_lost: bool,
+}
+
+#[derive(Debug)]
+struct Link {
+    received: (Growth, Steps),
+    sent: (Growth, Steps),
+    speed: Option<f64>,
+}
+
+/// Sums over steps of time: of a value times its time, or of an amount, and of the time.
+#[derive(Debug, Clone, Default)]
+struct Steps(Vec<(f32, f32)>);
+
+impl Steps {
+    fn add(&mut self, window: Window, stretch: Stretch, amount: f64) {
+        let mut from = stretch.from_ms;
+        while from < stretch.to_ms {
+            let step = (from - window.from_ms) / STEP_MS;
+            let to = stretch.to_ms.min(window.from_ms + (step + 1) * STEP_MS);
+            let step = usize::try_from(step).unwrap_or(0);
+            if self.0.len() <= step {
+                self.0.resize(step + 1, (0.0, 0.0));
+            }
+            let share = (to - from) as f64 / stretch.ms() as f64;
+            self.0[step].0 += (amount * share) as f32;
+            self.0[step].1 += (to - from) as f32;
+            from = to;
+        }
+    }
+
+    /// Amount a second in a step, where most of it is covered.
+    fn rate(&self, step: usize) -> Option<f64> {
+        let &(sum, ms) = self.0.get(step)?;
+        (f64::from(ms) >= STEP_MS as f64 / 2.0).then(|| f64::from(sum) * 1e3 / f64::from(ms))
+    }
+}
+
+impl NodeMeter {
+    /// For a run on a node of which nothing is known yet.
+    pub fn new(node: &str, run: &JobRun, window: Window, rules: &EfficiencyConfig) -> Self {
+        Self {
+            node: node.to_owned(),
+            number: run
+                .raw_job_id
+                .clone()
+                .or_else(|| Some(run.job_id.clone()).filter(|id| is_number(id))),
+            user: run.user.clone(),
+            seen_on: sighting_of(run).map(|seen| seen.gpu),
+            seen_uuid: None,
+            window,
+            rules: rules.clone(),
+            gpus: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            links: BTreeMap::new(),
+            nfs: HashMap::new(),
+        }
+    }
+
+    /// Reads samples of one series.
+    pub fn add(&mut self, labels: &Labels, samples: &[MeterSample]) {
+        let Some(metric) = METRICS
+            .iter()
+            .copied()
+            .find(|metric| *metric == labels.metric())
+        else {
+            return;
+        };
+        let window = self.window;
+        let within = move |at: i64| window.from_ms <= at && at < window.to_ms;
+        let values = || samples.iter().filter_map(|&(at, value)| Some((at, value?)));
+        let inside = || {
+            values()
+                .filter(|&(at, _)| within(at))
+                .map(|(_, value)| value)
+        };
+        let uuid = labels.get("uuid").unwrap_or_default();
+        match metric {
+            GPU_INFO if inside().next().is_some() => {
+                self.gpu(uuid);
+                if self
+                    .seen_on
+                    .as_deref()
+                    .is_some_and(|gpu| gpu == uuid || labels.get("index") == Some(gpu))
+                {
+                    self.seen_uuid = Some(uuid.to_owned());
+                }
+            }
+            JOB_INFO | ON_NODE | JOB_CPU | JOB_MEMORY_PEAK | JOB_MEMORY_CURRENT => {
+                let Some(job) = self.job(labels, values().map(|(at, _)| at), inside().count())
+                else {
+                    return;
+                };
+                match metric {
+                    JOB_INFO if inside().next().is_some() => {
+                        job.gpus.insert(uuid.to_owned());
+                    }
+                    JOB_CPU => values().for_each(|(at, value)| follow(&mut job.cpu, at, value)),
+                    JOB_MEMORY_PEAK | JOB_MEMORY_CURRENT => {
+                        job.memory_peak = inside().fold(job.memory_peak, highest)
+                    }
+                    _ => {}
+                }
+            }
+            NET_RECEIVED | NET_SENT | NET_SPEED | IB_RECEIVED | IB_SENT | IB_SPEED => {
+                self.link(metric, labels, samples)
+            }
+            NFS_READ | NFS_WRITTEN => {
+                let growth = self
+                    .nfs
+                    .entry((metric, labels.clone()))
+                    .or_insert_with(|| Growth::new(self.window));
+                values().for_each(|(at, value)| follow(growth, at, value));
+            }
+            _ if !uuid.is_empty() => {
+                self.gpu(uuid).add(metric, labels, samples, window);
+            }
+            _ => {}
+        }
+    }
+
+    fn gpu(&mut self, uuid: &str) -> &mut GpuMeter {
+        let (window, rules) = (self.window, &self.rules);
+        self.gpus
+            .entry(uuid.to_owned())
+            .or_insert_with(|| GpuMeter::new(window, rules))
+    }
+
+    /// The trace of the job that a series is about, with these samples added to it.
+    fn job(
+        &mut self,
+        labels: &Labels,
+        at: impl Iterator<Item = i64>,
+        inside: usize,
+    ) -> Option<&mut JobTrace> {
+        let (first_ms, last_ms) = at.fold(None, |span: Option<(i64, i64)>, at| {
+            Some((span.map_or(at, |(first, _)| first), at))
+        })?;
+        let window = self.window;
+        let trace = self
+            .jobs
+            .entry(labels.get("jobid").unwrap_or_default().to_owned())
+            .or_insert_with(|| JobTrace {
+                user: None,
+                first_ms,
+                last_ms,
+                inside: 0,
+                gpus: BTreeSet::new(),
+                cpu: Growth::from_zero(window),
+                memory_peak: None,
+            });
+        trace.first_ms = trace.first_ms.min(first_ms);
+        trace.last_ms = trace.last_ms.max(last_ms);
+        trace.inside = trace.inside.max(inside);
+        if let Some(user) = labels.get("user") {
+            trace.user.get_or_insert_with(|| user.to_owned());
+        }
+        Some(trace)
+    }
+
+    /// The number that the run has on the node, if it was seen there.
+    fn own_id(&self) -> Option<String> {
+        if let Some(number) = &self.number {
+            return self.jobs.contains_key(number).then(|| number.clone());
+        }
+        let slack = self.window.reach_ms;
+        let is_it = |trace: &JobTrace| {
+            trace.user.as_ref() == Some(&self.user)
+                && (trace.first_ms - self.window.from_ms).abs() <= slack
+                && (trace.last_ms - self.window.to_ms).abs() <= slack
+        };
+        let mut found = self
+            .jobs
+            .iter()
+            .filter(|(_, trace)| is_it(trace))
+            .map(|(id, _)| id);
+        found.next().filter(|_| found.next().is_none()).cloned()
+    }
+
+    fn link(&mut self, metric: &str, labels: &Labels, samples: &[MeterSample]) {
+        let device = labels.get("device").unwrap_or_default();
+        if matches!(device, "" | "lo") {
+            return;
+        }
+        let name = format!("{device}/{}", labels.get("port").unwrap_or_default());
+        let window = self.window;
+        let new = || (Growth::new(window), Steps::default());
+        let link = self.links.entry(name).or_insert_with(|| Link {
+            received: new(),
+            sent: new(),
+            speed: None,
+        });
+        let (growth, steps) = match metric {
+            NET_RECEIVED | IB_RECEIVED => &mut link.received,
+            NET_SENT | IB_SENT => &mut link.sent,
+            _ => {
+                let mut newest_first = samples.iter().rev().filter_map(|(_, value)| *value);
+                link.speed = newest_first.find(|speed| *speed > 0.0).or(link.speed);
+                return;
+            }
+        };
+        for &(at, value) in samples {
+            if let Some(stretch) = value.and_then(|value| growth.push(at, value)) {
+                steps.add(window, stretch, stretch.value);
+            }
+        }
+    }
+
+    /// The figures of a run that held `held` GPUs of this node; `None` where that is not known.
+    pub fn finish(mut self, held: Option<u64>) -> NodeFigures {
+        let id = self.own_id();
+        let own_trace = id.and_then(|id| self.jobs.remove(&id));
+        let mut own = own_trace
+            .as_ref()
+            .map(|trace| trace.gpus.clone())
+            .unwrap_or_default();
+        let others: BTreeSet<&String> = self
+            .jobs
+            .values()
+            .filter(|trace| trace.inside > 0)
+            .flat_map(|trace| &trace.gpus)
+            .collect();
+        let free: BTreeSet<String> = self
+            .gpus
+            .keys()
+            .filter(|uuid| own.contains(*uuid) || !others.contains(uuid))
+            .cloned()
+            .collect();
+        // A run whose own number is unknown looks like somebody else: only a whole node is sure then.
+        let is_whole = held == Some(self.gpus.len() as u64);
+        let is_told_apart = own_trace.is_some() || self.number.is_some();
+        if let Some(uuid) = self.seen_uuid.take() {
+            own = [uuid].into();
+        } else if is_whole {
+            own = self.gpus.keys().cloned().collect();
+        } else if is_told_apart && held == Some(free.len() as u64) {
+            own = free;
+        }
+        // One sample of another job may be the one before, of which the node has yet to clean up.
+        let is_shared = self.jobs.values().any(|trace| trace.inside > 1);
+        let is_alone = !self.gpus.is_empty() && is_whole || own_trace.is_some() && !is_shared;
+        let link_bound = if is_alone {
+            self.link_bound(&own)
+        } else {
+            None
+        };
+        let network_bytes = is_alone.then(|| {
+            let totals = self
+                .links
+                .values()
+                .flat_map(|link| [link.received.0.total(), link.sent.0.total()]);
+            totals.flatten().fold(None, |sum: Option<f64>, total| {
+                Some(sum.unwrap_or(0.0) + total)
+            })
+        });
+        let nfs = is_alone.then(|| {
+            let totals = self.nfs.values().filter_map(Growth::total);
+            totals.fold(None, |sum: Option<f64>, total| {
+                Some(sum.unwrap_or(0.0) + total)
+            })
+        });
+        let Self { node, gpus, .. } = self;
+        let cpu = own_trace.as_ref().map(|trace| trace.cpu);
+        let gpus = gpus.into_iter().filter(|(uuid, _)| own.contains(uuid));
+        NodeFigures {
+            gpus: gpus.map(|(uuid, gpu)| gpu.finish(&node, uuid)).collect(),
+            cpu_seconds: cpu.and_then(|cpu| cpu.total()),
+            cpu_covered_seconds: cpu.map_or(0.0, |cpu| cpu.covered_seconds()),
+            memory_peak_bytes: own_trace.and_then(|trace| trace.memory_peak),
+            network_bytes: network_bytes.flatten(),
+            nfs_bytes: nfs.flatten(),
+            link_bound_seconds: link_bound.map(|(bound, _)| bound),
+            link_seen_seconds: link_bound.map_or(0.0, |(_, seen)| seen),
+            node,
+        }
+    }
+
+    /// Seconds in which a link was near its speed while the run's GPUs waited, and in which both are known.
+    fn link_bound(&self, own: &BTreeSet<String>) -> Option<(f64, f64)> {
+        let gpus: Vec<&Steps> = own
+            .iter()
+            .filter_map(|uuid| self.gpus.get(uuid))
+            .map(|gpu| &gpu.steps)
+            .collect();
+        let links: Vec<(f64, &Link)> = self
+            .links
+            .values()
+            .filter_map(|link| Some((link.speed?, link)))
+            .collect();
+        if gpus.is_empty() || links.is_empty() {
+            return None;
+        }
+        let (mut bound, mut seen) = (0_u32, 0_u32);
+        for step in 0..gpus.iter().map(|steps| steps.0.len()).max().unwrap_or(0) {
+            let work: Vec<f64> = gpus.iter().filter_map(|steps| steps.rate(step)).collect();
+            let use_of = |(speed, link): &(f64, &Link)| {
+                let rates = [&link.received, &link.sent].map(|(_, steps)| steps.rate(step));
+                rates
+                    .into_iter()
+                    .flatten()
+                    .map(|rate| rate / speed)
+                    .reduce(f64::max)
+            };
+            let (false, Some(busiest)) = (
+                work.is_empty(),
+                links.iter().filter_map(use_of).reduce(f64::max),
+            ) else {
+                continue;
+            };
+            seen += 1;
+            let mean = work.iter().sum::<f64>() / work.len() as f64;
+            bound += u32::from(
+                busiest >= self.rules.link_busy_ratio && mean < self.rules.low_utilization_ratio,
+            );
+        }
+        let seconds = |steps: u32| f64::from(steps) * STEP_MS as f64 / 1e3;
+        (seen > 0).then(|| (seconds(bound), seconds(seen)))
+    }
+}
+
+impl GpuMeter {
+    fn new(window: Window, rules: &EfficiencyConfig) -> Self {
+        let level = || (Held::new(window), Level::default());
+        let streak_ms =
+            i64::try_from(rules.idle_streak_seconds.saturating_mul(1000)).unwrap_or(i64::MAX);
+        Self {
+            utilization: (
+                Held::new(window),
+                Activity::new(rules.idle_below_ratio, streak_ms),
+            ),
+            steps: Steps::default(),
+            memory_peak: None,
+            memory_total: None,
+            power: level(),
+            energy: Growth::new(window),
+            sm: level(),
+            tensor: level(),
+            faults: BTreeMap::new(),
+            is_lost: false,
+        }
+    }
+
+    fn add(&mut self, metric: &str, labels: &Labels, samples: &[MeterSample], window: Window) {
+        for &(at, value) in samples {
+            let is_inside = window.from_ms <= at && at < window.to_ms;
+            match (metric, value) {
+                (UTILIZATION, value) if value.is_none_or(is_ratio) => {
+                    if let Some(stretch) = self.utilization.0.push(at, value) {
+                        self.work(stretch, window);
+                    }
+                }
+                (ACTIVITY, value) if value.is_none_or(is_ratio) => match labels.get("part") {
+                    Some("sm") => push(&mut self.sm, at, value),
+                    Some("tensor") => push(&mut self.tensor, at, value),
+                    _ => {}
+                },
+                (POWER, value) => push(
+                    &mut self.power,
+                    at,
+                    value.filter(|watts| (0.0..1e5).contains(watts)),
+                ),
+                (MEMORY_USED, Some(bytes)) if is_inside => {
+                    self.memory_peak = highest(self.memory_peak, bytes)
+                }
+                (MEMORY_TOTAL, Some(bytes)) if is_inside => {
+                    self.memory_total = highest(self.memory_total, bytes)
+                }
+                (ENERGY, Some(joules)) => follow(&mut self.energy, at, joules),
+                (GPU_UP, Some(up)) if is_inside => self.is_lost |= up == 0.0,
+                (XID, Some(count)) => {
+                    let xid = labels.get("xid").unwrap_or_default();
+                    if HARDWARE_XIDS.contains(&xid) {
+                        // The first error makes the series, so one that began during the run began at zero.
+                        let new = if at < window.from_ms {
+                            Growth::new
+                        } else {
+                            Growth::from_zero
+                        };
+                        follow(
+                            self.faults
+                                .entry(xid.to_owned())
+                                .or_insert_with(|| new(window)),
+                            at,
+                            count,
+                        );
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn work(&mut self, stretch: Stretch, window: Window) {
+        self.utilization.1.add(stretch);
+        self.steps
+            .add(window, stretch, stretch.value * stretch.ms() as f64 / 1e3);
+    }
+
+    fn finish(mut self, node: &str, uuid: String) -> GpuFigures {
+        let last = |(held, mut level): (Held, Level)| {
+            held.finish()
+                .into_iter()
+                .for_each(|stretch| level.add(stretch));
+            level
+        };
+        let (held, mut activity) = self.utilization;
+        held.finish()
+            .into_iter()
+            .for_each(|stretch| activity.add(stretch));
+        let power = last(self.power);
+        let xid = self
+            .faults
+            .iter()
+            .find(|(_, growth)| growth.total().is_some_and(|errors| errors > 0.0));
+        let fault = xid
+            .map(|(xid, _)| format!("xid {xid}"))
+            .or_else(|| self.is_lost.then(|| "GPU lost".to_owned()));
+        let activity: Option<ActivityFigures> = activity.finish();
+        GpuFigures {
+            node: node.to_owned(),
+            activity,
+            memory_peak_bytes: self.memory_peak.take(),
+            memory_total_bytes: self.memory_total.take(),
+            power_mean_watts: power.mean(),
+            energy_joules: self
+                .energy
+                .total()
+                .or_else(|| power.mean().map(|_| power.integral())),
+            sm_mean: last(self.sm).mean(),
+            tensor_mean: last(self.tensor).mean(),
+            fault,
+            uuid,
+        }
+    }
+}
+
+fn push((held, level): &mut (Held, Level), at: i64, value: Option<f64>) {
+    held.push(at, value)
+        .into_iter()
+        .for_each(|stretch| level.add(stretch));
+}
+
+/// The next sample of a counter of which only the total is of interest.
+fn follow(counter: &mut Growth, at: i64, value: f64) {
+    counter.push(at, value);
+}
+
+/// Whether an id is what cgroups carry.
+fn is_number(id: &str) -> bool {
+    id.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_ratio(value: f64) -> bool {
+    (0.0..=MOST_RATIO).contains(&value)
+}
+
+fn highest(so_far: Option<f64>, value: f64) -> Option<f64> {
+    Some(so_far.map_or(value, |so_far| so_far.max(value)))
+}

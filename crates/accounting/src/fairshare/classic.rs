@@ -1,0 +1,123 @@
+//! The classic factor (`NO_FAIR_TREE`): F = 2^(−(usage / shares) / dampening).
+//!
+//! Usage is effective usage, which mixes in that of the siblings, so an idle user of a busy account stands lower than
+//! an idle one of an idle account. `DEPTH_OBLIVIOUS` mixes by another formula.
+//!
+//! Slurm computes accounts at the beginning of a tick, from the usage of the tick before, and users when somebody asks.
+//! So what it shows is a tick behind for accounts; after two ticks without change it is what we compute.
+
+use super::factor::{Standing, norm_usage, share_of_level};
+use super::tree::{AssociationId, AssociationTree};
+use takt_slurm::PrioritySettings;
+use takt_slurm::Shares;
+
+/// Where everybody stands. `raw_usage` is by association, what is below included.
+pub fn standings(
+    tree: &AssociationTree,
+    settings: &PrioritySettings,
+    raw_usage: &[f64],
+) -> Vec<Standing> {
+    let mut standings: Vec<Standing> = vec![Standing::default(); tree.len()];
+    for id in tree.top_down() {
+        let standing = &mut standings[id.index()];
+        standing.norm_usage = norm_usage(tree, raw_usage, *id);
+    }
+    for id in tree.top_down() {
+        let Some(above) = tree.fs_parent(*id) else {
+            // The root has all there is of both.
+            let root = &mut standings[id.index()];
+            (root.norm_shares, root.effective_usage) = (1.0, 1.0);
+            root.fair_share = Some(factor(1.0, 1.0, settings.dampening_factor));
+            continue;
+        };
+        let norm_shares = norm_shares(tree, &standings, *id, above);
+        standings[id.index()].norm_shares = norm_shares;
+        let effective_usage = if above == tree.root() {
+            standings[id.index()].norm_usage
+        } else if tree.get(*id).shares == Shares::Parent {
+            standings[above.index()].effective_usage
+        } else if settings.flags.depth_oblivious {
+            depth_oblivious(tree, &standings, *id, above)
+        } else {
+            mixed(tree, &standings, *id, above)
+        };
+        let standing = &mut standings[id.index()];
+        standing.effective_usage = effective_usage;
+        standing.fair_share = Some(factor(
+            effective_usage,
+            norm_shares,
+            settings.dampening_factor,
+        ));
+    }
+    standings
+}
+
+/// 2^(−(usage / shares) / dampening); without shares nothing.
+pub fn factor(effective_usage: f64, norm_shares: f64, dampening_factor: u16) -> f64 {
+    if norm_shares <= 0.0 {
+        return 0.0;
+    }
+    (-(effective_usage / norm_shares) / f64::from(dampening_factor.max(1))).exp2()
+}
+
+/// Part of the cluster's shares: the product of the parts at each level; whoever uses the parent's has the parent's.
+fn norm_shares(
+    tree: &AssociationTree,
+    standings: &[Standing],
+    id: AssociationId,
+    above: AssociationId,
+) -> f64 {
+    standings[above.index()].norm_shares * share_of_level(tree, id).unwrap_or(1.0)
+}
+
+fn mixed(
+    tree: &AssociationTree,
+    standings: &[Standing],
+    id: AssociationId,
+    above: AssociationId,
+) -> f64 {
+    let (own, of_account) = (
+        standings[id.index()].norm_usage,
+        standings[above.index()].effective_usage,
+    );
+    match (share_of_level(tree, id), tree.level_shares(id)) {
+        // Nobody in the account has shares: they all count as the account.
+        (_, 0) | (None, _) => of_account,
+        (Some(share), _) => own + (of_account - own) * share,
+    }
+}
+
+fn depth_oblivious(
+    tree: &AssociationTree,
+    standings: &[Standing],
+    id: AssociationId,
+    above: AssociationId,
+) -> f64 {
+    /// How much the balance within an account may make up for that of the account.
+    const WEIGHT_OF_ACCOUNT: f64 = 5.0;
+    let (own, account) = (standings[id.index()], standings[above.index()]);
+    if [
+        own.norm_shares,
+        account.norm_shares,
+        account.effective_usage,
+        own.norm_usage,
+    ]
+    .contains(&0.0)
+    {
+        return own.norm_usage;
+    }
+    let of_account = account.effective_usage / account.norm_shares;
+    let of_siblings: f64 = tree
+        .fs_children(above)
+        .iter()
+        .filter(|sibling| tree.get(**sibling).shares != Shares::Parent)
+        .map(|sibling| standings[sibling.index()].norm_usage)
+        .sum();
+    let among_siblings = (own.norm_usage / own.norm_shares) / (of_siblings / account.norm_shares);
+    let exponent = if of_account.ln() * among_siblings.ln() >= 0.0 {
+        1.0
+    } else {
+        1.0 / (1.0 + (WEIGHT_OF_ACCOUNT * of_account.ln()).powi(2))
+    };
+    of_account * among_siblings.powf(exponent) * own.norm_shares
+}

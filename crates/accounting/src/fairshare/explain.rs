@@ -1,0 +1,601 @@
+//! Why somebody stands where she stands, when that changes, and what a job would cost her: as values, and in words.
+//!
+//! People read level FS backwards, so the words say what it means each time.
+
+use super::decay::DecayTable;
+use super::factor::{Standing, standings};
+use super::tree::{AssociationId, AssociationTree};
+use super::usage::Usage;
+use serde::Serialize;
+use std::fmt;
+use takt_slurm::Shares;
+use takt_slurm::billing::Tres;
+use takt_slurm::{PrioritySettings, Rates};
+
+/// What one cluster's fair share is explained from.
+#[derive(Debug, Clone, Copy)]
+pub struct Explainer<'a> {
+    /// Who competes with whom.
+    pub tree: &'a AssociationTree,
+    /// How fair share is computed.
+    pub settings: &'a PrioritySettings,
+    /// How usage fades.
+    pub table: &'a DecayTable,
+    /// What a job costs.
+    pub rates: &'a Rates,
+    /// What was used.
+    pub usage: &'a Usage,
+}
+
+/// A job that somebody thinks of submitting.
+#[derive(Debug, Clone, Copy)]
+pub struct PlannedJob<'a> {
+    /// Where it would run.
+    pub partition: &'a str,
+    /// Its quality of service.
+    pub qos: Option<&'a str>,
+    /// What it would hold.
+    pub tres: &'a Tres,
+    /// For how long.
+    pub hours: f64,
+}
+
+/// Why a user stands where she stands.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Explanation {
+    /// Her account.
+    pub account: String,
+    /// Her name.
+    pub user: String,
+    /// The partition, where her association holds for one only.
+    pub partition: Option<String>,
+    /// The instant of the usage, UTC seconds since 1970.
+    pub as_of: i64,
+    /// Where the recent time begins by which predictions go.
+    pub recent_from: i64,
+    /// Where she stands.
+    pub place: Place,
+    /// Users (associations) in all.
+    pub users: usize,
+    /// From the root down to herself.
+    pub path: Vec<Step>,
+    /// Whoever is next above her; `None` if nobody is.
+    pub above: Option<Above>,
+    /// What a job would do.
+    pub planned: Option<Planned>,
+}
+
+/// Where somebody stands.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Place {
+    /// Shares over usage among her siblings; more than 1 is less used than her share. `None` in the classic formula and
+    /// with `fairshare=parent`. Infinite is written `"inf"`.
+    #[serde(serialize_with = "super::row::infinite")]
+    pub level_fs: Option<f64>,
+    /// The factor of priority, 0 to 1.
+    pub fair_share: f64,
+    /// 1 is the best; several share it where they are tied.
+    pub place: usize,
+}
+
+/// One level of the tree.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Step {
+    /// The account's name, or the user's.
+    pub name: String,
+    /// Whether it is a user.
+    pub is_user: bool,
+    /// Shares as configured; `None` for the root.
+    pub raw_shares: Option<Shares>,
+    /// S: part of the shares (of its siblings' under Fair Tree, of the cluster's in the classic formula).
+    pub norm_shares: f64,
+    /// U: part of the usage (of its account's under Fair Tree; effective usage in the classic formula).
+    pub effective_usage: f64,
+    /// S / U; `None` where it is not compared.
+    #[serde(serialize_with = "super::row::infinite")]
+    pub level_fs: Option<f64>,
+}
+
+/// The user next above, and what decides between the two.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Above {
+    /// That user's account.
+    pub account: String,
+    /// That user.
+    pub user: String,
+    /// That user's factor.
+    pub fair_share: f64,
+    /// The account in which their ways part.
+    pub part_at: String,
+    /// Herself, or the account of hers that is compared there.
+    pub hers: Step,
+    /// The other side.
+    pub theirs: Step,
+    /// What decides there.
+    pub decided_by: DecidedBy,
+    /// When she passes that user, if she runs nothing and all others go on at their recent rate.
+    pub passed_if_others_continue: Prospect,
+    /// The same, if nobody runs anything: everybody's usage fades alike, so the order never changes.
+    pub passed_if_others_idle: Prospect,
+}
+
+/// What puts one of two before the other where their ways part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DecidedBy {
+    /// Shares and usage.
+    Shares,
+    /// `fairshare=parent`, which puts a user before her siblings whatever she uses.
+    ParentShares,
+    /// They are equal there, and users come before accounts.
+    UserBeforeAccount,
+    /// They are equal there, and one is before the other in Slurm's list.
+    Order,
+}
+
+/// When something comes about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Prospect {
+    /// About then, UTC seconds since 1970.
+    At(i64),
+    /// Not before then, which is as far as was looked.
+    NotBefore(i64),
+    /// Never by itself.
+    Never,
+}
+
+/// What a job would do, at its end, if it began now, its user ran nothing else, and all others went on at their recent
+/// rate.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Planned {
+    /// Billing units × seconds that it would be charged.
+    pub charge: f64,
+    /// Its end.
+    pub at: i64,
+    /// Where she would stand then without it.
+    pub without: Place,
+    /// Where she would stand then with it.
+    pub with: Place,
+}
+
+impl Explainer<'_> {
+    /// Explains a user's association; `None` for an account.
+    pub fn explain(
+        &self,
+        id: AssociationId,
+        planned: Option<PlannedJob<'_>>,
+    ) -> Option<Explanation> {
+        let association = self.tree.get(id);
+        let standings = standings(self.tree, self.settings, &self.usage.all_at_last_tick());
+        Some(Explanation {
+            account: association.account.clone(),
+            user: association.user.clone()?,
+            partition: association.partition.clone(),
+            as_of: self.usage.as_of(),
+            recent_from: self.usage.recent_from(),
+            place: self.place(&standings, id),
+            users: self.tree.user_count(),
+            path: self
+                .tree
+                .path(id)
+                .into_iter()
+                .map(|id| self.step(&standings, id))
+                .collect(),
+            above: self.above(&standings, id),
+            planned: planned.map(|job| self.plan(id, job)),
+        })
+    }
+
+    fn place(&self, standings: &[Standing], id: AssociationId) -> Place {
+        let own = fair_share(standings, id);
+        let better = |id: &&AssociationId| {
+            self.tree.get(**id).user.is_some() && fair_share(standings, **id) > own
+        };
+        let place = self.tree.top_down().iter().filter(better).count() + 1;
+        Place {
+            level_fs: standings[id.index()].level_fs,
+            fair_share: own,
+            place,
+        }
+    }
+
+    fn step(&self, standings: &[Standing], id: AssociationId) -> Step {
+        let (association, standing) = (self.tree.get(id), &standings[id.index()]);
+        Step {
+            name: association.name().to_owned(),
+            is_user: association.user.is_some(),
+            raw_shares: self.tree.parent(id).map(|_| association.shares),
+            norm_shares: standing.norm_shares,
+            effective_usage: standing.effective_usage,
+            level_fs: standing.level_fs,
+        }
+    }
+
+    fn above(&self, standings: &[Standing], id: AssociationId) -> Option<Above> {
+        let own = fair_share(standings, id);
+        let above = self
+            .tree
+            .display_order()
+            .into_iter()
+            .filter(|other| {
+                self.tree.get(*other).user.is_some() && fair_share(standings, *other) > own
+            })
+            .min_by(|left, right| {
+                fair_share(standings, *left).total_cmp(&fair_share(standings, *right))
+            })?;
+        let (part_at, hers, theirs) = self.parting(id, above)?;
+        let (hers_step, theirs_step) = (self.step(standings, hers), self.step(standings, theirs));
+        let uses_parents = theirs_step.is_user && theirs_step.raw_shares == Some(Shares::Parent);
+        let decided_by = if uses_parents && !self.settings.flags.no_fair_tree {
+            DecidedBy::ParentShares
+        } else if self.settings.flags.no_fair_tree || hers_step.compared() != theirs_step.compared()
+        {
+            DecidedBy::Shares
+        } else if hers_step.is_user != theirs_step.is_user {
+            DecidedBy::UserBeforeAccount
+        } else {
+            DecidedBy::Order
+        };
+        Some(Above {
+            account: self.tree.get(above).account.clone(),
+            user: self.tree.get(above).name().to_owned(),
+            fair_share: fair_share(standings, above),
+            part_at: self.tree.get(part_at).account.clone(),
+            hers: hers_step,
+            theirs: theirs_step,
+            decided_by,
+            passed_if_others_continue: match decided_by {
+                DecidedBy::ParentShares => Prospect::Never,
+                _ => self.passes(id, above),
+            },
+            passed_if_others_idle: Prospect::Never,
+        })
+    }
+
+    /// Where the ways of two users part, and what is compared there on either side.
+    fn parting(
+        &self,
+        hers: AssociationId,
+        theirs: AssociationId,
+    ) -> Option<(AssociationId, AssociationId, AssociationId)> {
+        let way = |id| {
+            let mut way: Vec<_> =
+                std::iter::successors(Some(id), |id| self.tree.fs_parent(*id)).collect();
+            way.reverse();
+            way
+        };
+        let (hers, theirs) = (way(hers), way(theirs));
+        let common = hers
+            .iter()
+            .zip(&theirs)
+            .take_while(|(left, right)| left == right)
+            .count();
+        Some((
+            *hers.get(common.checked_sub(1)?)?,
+            *hers.get(common)?,
+            *theirs.get(common)?,
+        ))
+    }
+
+    /// When she passes another by running nothing while all others go on.
+    fn passes(&self, id: AssociationId, above: AssociationId) -> Prospect {
+        const STEPS: i64 = 400;
+        let half_life = match i64::from(self.settings.decay_half_life_seconds) {
+            0 => 30 * 86_400,
+            half_life => half_life,
+        };
+        let horizon = 8 * half_life;
+        let passed = |seconds: i64| {
+            let standings = standings(self.tree, self.settings, &self.without(id, seconds));
+            fair_share(&standings, id) > fair_share(&standings, above)
+        };
+        let Some(step) = (1..=STEPS).find(|step| passed(horizon * step / STEPS)) else {
+            return Prospect::NotBefore(self.usage.as_of() + horizon);
+        };
+        // Between the last step that had not passed and the first that had.
+        let (mut not_yet, mut by_then) = (horizon * (step - 1) / STEPS, horizon * step / STEPS);
+        while by_then - not_yet > i64::from(self.settings.calc_period_seconds.max(1)) {
+            let middle = not_yet + (by_then - not_yet) / 2;
+            *(if passed(middle) {
+                &mut by_then
+            } else {
+                &mut not_yet
+            }) = middle;
+        }
+        Prospect::At(self.usage.as_of() + by_then)
+    }
+
+    /// Usage in so many seconds, in which she runs nothing and all others go on.
+    fn without(&self, id: AssociationId, seconds: i64) -> Vec<f64> {
+        let rate = |other| {
+            if other == id {
+                0.0
+            } else {
+                self.usage.recent_rate(other)
+            }
+        };
+        self.usage.projected(self.tree, self.table, seconds, rate)
+    }
+
+    fn plan(&self, id: AssociationId, job: PlannedJob<'_>) -> Planned {
+        let seconds = (job.hours.max(0.0) * 3600.0).round() as i64;
+        let per_second = self.rates.per_second(job.partition, job.qos, job.tres);
+        let without = self.without(id, seconds);
+        let mut with = without.clone();
+        for id in self.tree.path(id) {
+            with[id.index()] += per_second * self.table.decay().sum_over(seconds);
+        }
+        let place =
+            |raw_usage: &[f64]| self.place(&standings(self.tree, self.settings, raw_usage), id);
+        Planned {
+            charge: per_second * seconds as f64,
+            at: self.usage.as_of() + seconds,
+            without: place(&without),
+            with: place(&with),
+        }
+    }
+}
+
+fn fair_share(standings: &[Standing], id: AssociationId) -> f64 {
+    standings[id.index()].fair_share.unwrap_or(0.0)
+}
+
+impl Step {
+    /// What it is ordered by: a user with `fairshare=parent` is before all others.
+    fn compared(&self) -> f64 {
+        self.level_fs.unwrap_or(f64::INFINITY)
+    }
+}
+
+/// In plain words, a few lines for the person herself.
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = &self.user;
+        write!(f, "{user} (account {}", self.account)?;
+        if let Some(partition) = &self.partition {
+            write!(f, ", partition {partition}")?;
+        }
+        let (place, users) = (self.place.place, self.users);
+        writeln!(
+            f,
+            ") has place {place} of {users}: fair share {:.4}, where 1 is the best.",
+            self.place.fair_share
+        )?;
+        if self.path.iter().any(|step| step.level_fs.is_some()) {
+            writeln!(
+                f,
+                "Level FS: >1 means you have used less than your share (good for your priority), <1 means more."
+            )?;
+        }
+        for (depth, step) in self.path.iter().enumerate().skip(1) {
+            writeln!(f, "{:indent$}{step}", "", indent = 2 * depth)?;
+        }
+        match &self.above {
+            None => writeln!(f, "Nobody has a better place.")?,
+            Some(above) => {
+                above.write(f, user)?;
+                above.write_prospects(f, user, self.as_of, self.recent_from)?;
+            }
+        }
+        self.planned
+            .as_ref()
+            .map_or(Ok(()), |planned| planned.write(f, user, self.as_of))
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (shares, usage) = (percent(self.norm_shares), percent(self.effective_usage));
+        match (self.raw_shares, self.level_fs) {
+            (Some(Shares::Parent), _) if self.is_user => {
+                write!(
+                    f,
+                    "{}: uses the account's share and goes before its other users, {usage} of the usage",
+                    self.name
+                )
+            }
+            (Some(Shares::Parent), _) => {
+                write!(f, "{}: not compared itself, its users are", self.name)
+            }
+            (_, Some(level_fs)) => {
+                write!(
+                    f,
+                    "{}: {shares} of the shares, {usage} of the usage, {}",
+                    self.name,
+                    in_words(level_fs)
+                )
+            }
+            (_, None) => write!(
+                f,
+                "{}: {shares} of the shares, {usage} effective usage",
+                self.name
+            ),
+        }
+    }
+}
+
+impl Above {
+    fn write(&self, f: &mut fmt::Formatter<'_>, user: &str) -> fmt::Result {
+        writeln!(
+            f,
+            "Next above is {} (account {}) with {:.4}.",
+            self.user, self.account, self.fair_share
+        )?;
+        let (hers, theirs) = (&self.hers, &self.theirs);
+        write!(f, "Their ways part in {}: ", self.part_at)?;
+        match (self.decided_by, hers.level_fs, theirs.level_fs) {
+            (DecidedBy::ParentShares, ..) => {
+                writeln!(
+                    f,
+                    "{} uses the account's own share (fairshare=parent) and always goes first.",
+                    theirs.name
+                )
+            }
+            (DecidedBy::UserBeforeAccount, ..) => {
+                writeln!(
+                    f,
+                    "{} and {} are equal there, and users go before accounts.",
+                    theirs.name, hers.name
+                )
+            }
+            (DecidedBy::Order, ..) => {
+                writeln!(
+                    f,
+                    "{} and {} are equal there, and {} is first in Slurm's list.",
+                    theirs.name, hers.name, theirs.name
+                )
+            }
+            (DecidedBy::Shares, Some(own), Some(other)) => {
+                write!(
+                    f,
+                    "{} has {}, {} {}. ",
+                    hers.name,
+                    in_words(own),
+                    theirs.name,
+                    in_words(other)
+                )?;
+                if hers.is_user {
+                    writeln!(f, "What {user} used decides.")
+                } else {
+                    writeln!(
+                        f,
+                        "What all of {} used decides, not {user} alone.",
+                        hers.name
+                    )
+                }
+            }
+            (DecidedBy::Shares, ..) => {
+                let of = |step: &Step| {
+                    format!(
+                        "{} of usage on {} of shares",
+                        percent(step.effective_usage),
+                        percent(step.norm_shares)
+                    )
+                };
+                writeln!(
+                    f,
+                    "{} has {}, {} {}.",
+                    hers.name,
+                    of(hers),
+                    theirs.name,
+                    of(theirs)
+                )
+            }
+        }
+    }
+
+    fn write_prospects(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        user: &str,
+        as_of: i64,
+        recent_from: i64,
+    ) -> fmt::Result {
+        let (other, recent) = (&self.user, span(as_of - recent_from));
+        write!(
+            f,
+            "If {user} runs nothing and all others go on as in the last {recent}, {user} "
+        )?;
+        match self.passed_if_others_continue {
+            Prospect::At(at) => write!(f, "passes {other} in about {}", span(at - as_of))?,
+            Prospect::NotBefore(at) => {
+                write!(f, "does not pass {other} within {}", span(at - as_of))?
+            }
+            Prospect::Never => write!(f, "never passes {other}")?,
+        }
+        writeln!(
+            f,
+            "; if nobody ran anything, the order would stay, because everybody's usage fades alike."
+        )
+    }
+}
+
+impl Planned {
+    fn write(&self, f: &mut fmt::Formatter<'_>, user: &str, as_of: i64) -> fmt::Result {
+        let (with, without) = (&self.with, &self.without);
+        write!(
+            f,
+            "The planned job would be charged {:.0} billing units x seconds. At its end, in {}, {user} would have ",
+            self.charge,
+            span(self.at - as_of)
+        )?;
+        if let (Some(with), Some(without)) = (with.level_fs, without.level_fs) {
+            write!(f, "level FS {with:.2} instead of {without:.2}, ")?;
+        }
+        writeln!(
+            f,
+            "fair share {:.4} instead of {:.4} and place {} instead of {}.",
+            with.fair_share, without.fair_share, with.place, without.place
+        )
+    }
+}
+
+fn percent(part: f64) -> String {
+    format!("{:.1} %", 100.0 * part)
+}
+
+/// Level FS, and what it means.
+fn in_words(level_fs: f64) -> String {
+    match level_fs {
+        level_fs if level_fs.is_infinite() => "level FS inf (nothing used)".to_owned(),
+        0.0 => "level FS 0 (no shares)".to_owned(),
+        level_fs if level_fs > 0.5 => format!(
+            "level FS {level_fs:.2} (used {:.0} % of its share)",
+            100.0 / level_fs
+        ),
+        level_fs => format!(
+            "level FS {level_fs:.2} (used {:.1} times its share)",
+            1.0 / level_fs
+        ),
+    }
+}
+
+/// A span in the two largest units that matter.
+fn span(seconds: i64) -> String {
+    let of =
+        |count: i64, unit: &str| format!("{count} {unit}{}", if count == 1 { "" } else { "s" });
+    let both = |count: i64, unit: &str, rest: i64, smaller: &str| match rest {
+        0 => of(count, unit),
+        rest => format!("{} {}", of(count, unit), of(rest, smaller)),
+    };
+    match seconds {
+        ..60 => of(seconds.max(0), "second"),
+        60..3600 => of(seconds / 60, "minute"),
+        3600..86_400 => both(seconds / 3600, "hour", seconds % 3600 / 60, "minute"),
+        _ => both(seconds / 86_400, "day", seconds % 86_400 / 3600, "hour"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans() {
+        for (seconds, expected) in [
+            (-5, "0 seconds"),
+            (59, "59 seconds"),
+            (119, "1 minute"),
+            (3600, "1 hour"),
+            (7265, "2 hours 1 minute"),
+            (86_400, "1 day"),
+            (7 * 86_400 + 7200, "7 days 2 hours"),
+        ] {
+            assert_eq!(span(seconds), expected);
+        }
+    }
+
+    #[test]
+    fn level_fs_says_what_it_means() {
+        for (level_fs, expected) in [
+            (f64::INFINITY, "level FS inf (nothing used)"),
+            (2.0, "level FS 2.00 (used 50 % of its share)"),
+            (0.8, "level FS 0.80 (used 125 % of its share)"),
+            (0.25, "level FS 0.25 (used 4.0 times its share)"),
+            (0.0, "level FS 0 (no shares)"),
+        ] {
+            assert_eq!(in_words(level_fs), expected);
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! Our hours beside `sreport`'s, with the reason of each difference.
+
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use takt_slurm::sreport::Key;
+
+/// What is known of a user's runs in the period that may explain a difference.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Circumstances {
+    /// CPUs × seconds of suspension, which Slurm takes off.
+    pub suspended_cpu_seconds: u64,
+    /// Runs that should have ended by their limit long ago: runaway jobs, which Slurm counts until somebody ends them.
+    pub runaway_runs: u64,
+    /// Runs that have not ended, which Slurm has counted up to the last full hour.
+    pub open_runs: u64,
+    /// Runs whose GPUs nobody saw.
+    pub gpu_unknown_runs: u64,
+    /// Jobs that were resized: Slurm counts what they held before from their beginning on for what followed, too.
+    pub resized_jobs: u64,
+    /// CPUs × seconds of reservations that were theirs and that nobody used.
+    pub reserved_idle_cpu_seconds: u64,
+}
+
+/// One line of the comparison.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// Of what.
+    #[serde(flatten)]
+    pub key: Key,
+    /// Seconds by our records.
+    pub ours: u64,
+    /// Seconds by `sreport`.
+    pub sreport: u64,
+    /// Ours less theirs.
+    pub difference: i64,
+    /// Why; empty where there is no difference.
+    pub reason: String,
+}
+
+/// Both sides, line by line. `with_reservations` says whether there were any in the period.
+pub fn reconcile(
+    ours: &BTreeMap<Key, u64>,
+    theirs: &BTreeMap<Key, u64>,
+    circumstances: &BTreeMap<(String, String), Circumstances>,
+    with_reservations: bool,
+) -> Vec<Line> {
+    let keys: BTreeSet<&Key> = ours.keys().chain(theirs.keys()).collect();
+    // What is true of one of its users is true of the whole cluster.
+    let of_all = circumstances
+        .values()
+        .fold(Circumstances::default(), |all, one| Circumstances {
+            suspended_cpu_seconds: all.suspended_cpu_seconds + one.suspended_cpu_seconds,
+            runaway_runs: all.runaway_runs + one.runaway_runs,
+            open_runs: all.open_runs + one.open_runs,
+            gpu_unknown_runs: all.gpu_unknown_runs + one.gpu_unknown_runs,
+            resized_jobs: all.resized_jobs + one.resized_jobs,
+            // What is charged to owners is part of what the cluster had allocated, on both sides.
+            reserved_idle_cpu_seconds: 0,
+        });
+    let line = |key: &Key| {
+        let (ours, sreport) = (ours.get(key).copied(), theirs.get(key).copied());
+        let of_user = circumstances
+            .get(&(key.account.clone(), key.user.clone()))
+            .copied();
+        let known = if key.user.is_empty() {
+            of_all
+        } else {
+            of_user.unwrap_or_default()
+        };
+        let difference = i128::from(ours.unwrap_or(0)) - i128::from(sreport.unwrap_or(0));
+        let difference =
+            i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX });
+        let reason = if difference == 0 {
+            String::new()
+        } else {
+            reason(key, ours, sreport, difference, known, with_reservations)
+        };
+        Line {
+            key: key.clone(),
+            ours: ours.unwrap_or(0),
+            sreport: sreport.unwrap_or(0),
+            difference,
+            reason,
+        }
+    };
+    keys.into_iter().map(line).collect()
+}
+
+fn reason(
+    key: &Key,
+    ours: Option<u64>,
+    sreport: Option<u64>,
+    difference: i64,
+    known: Circumstances,
+    with_reservations: bool,
+) -> String {
+    let is_gpu = key.resource.starts_with("gres/gpu");
+    if key.part == "planned" && is_gpu {
+        return "Slurm counts waiting for CPUs only".to_owned();
+    }
+    if is_gpu && key.user.is_empty() && with_reservations && key.part != "reported" {
+        return "Slurm counts the CPUs of reservations only, and no GPU of the jobs in them"
+            .to_owned();
+    }
+    if !is_gpu && known.reserved_idle_cpu_seconds > 0 && difference < 0 {
+        return format!(
+            "reservations: Slurm charges {} CPU-seconds of their idle time to those who might have used it",
+            known.reserved_idle_cpu_seconds
+        );
+    }
+    if key.part == "idle" && is_gpu {
+        return "what waits for GPUs is planned here and idle there".to_owned();
+    }
+    if !is_gpu
+        && known.suspended_cpu_seconds > 0
+        && difference.unsigned_abs() <= known.suspended_cpu_seconds
+    {
+        return format!(
+            "suspension: {} CPU-seconds, which Slurm takes off and usage here keeps",
+            known.suspended_cpu_seconds
+        );
+    }
+    if is_gpu && known.gpu_unknown_runs > 0 && difference < 0 {
+        return format!(
+            "the GPUs of {} runs are unknown here",
+            known.gpu_unknown_runs
+        );
+    }
+    if known.resized_jobs > 0 && difference < 0 {
+        return format!(
+            "{} resizes: Slurm counts the time before them twice",
+            known.resized_jobs
+        );
+    }
+    if known.runaway_runs > 0 {
+        return format!(
+            "{} runaway runs that never ended: sacctmgr show runawayjobs",
+            known.runaway_runs
+        );
+    }
+    if known.open_runs > 0 {
+        return format!(
+            "{} runs go on: Slurm has counted them up to the last full hour",
+            known.open_runs
+        );
+    }
+    match (ours, sreport) {
+        (None, _) => {
+            "no records here: history begins later, or the records were not read (takt import sacct)".to_owned()
+        }
+        (_, None) => "not in sreport: its association was removed, or the hours are not rolled up yet".to_owned(),
+        _ if difference < 0 => {
+            "sreport has more: runs that are missing here (takt import sacct), or a reservation that nobody here knew of".to_owned()
+        }
+        _ => "sreport has less: hours that are not rolled up yet, or runs that slurmdbd has purged".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(user: &str, resource: &str, part: &str) -> Key {
+        let account = if user.is_empty() { "" } else { "lab" };
+        Key {
+            account: account.into(),
+            user: user.into(),
+            resource: resource.into(),
+            part: part.into(),
+        }
+    }
+
+    #[test]
+    fn each_difference_has_its_reason() {
+        let ann = |known| [(("lab".to_owned(), "ann".to_owned()), known)].into();
+        for (of, ours, theirs, known, words) in [
+            (
+                key("ann", "cpu", "used"),
+                Some(100),
+                Some(100),
+                Circumstances::default(),
+                "",
+            ),
+            (
+                key("ann", "cpu", "used"),
+                Some(100),
+                Some(70),
+                Circumstances {
+                    suspended_cpu_seconds: 30,
+                    ..Circumstances::default()
+                },
+                "suspension: 30 CPU-seconds",
+            ),
+            (
+                key("ann", "gres/gpu", "used"),
+                Some(100),
+                Some(130),
+                Circumstances {
+                    gpu_unknown_runs: 2,
+                    ..Circumstances::default()
+                },
+                "the GPUs of 2 runs are unknown",
+            ),
+            (
+                key("ann", "cpu", "used"),
+                Some(1),
+                Some(9),
+                Circumstances {
+                    runaway_runs: 1,
+                    open_runs: 1,
+                    ..Circumstances::default()
+                },
+                "1 runaway runs",
+            ),
+            (
+                key("", "cpu", "allocated"),
+                Some(9),
+                Some(1),
+                Circumstances {
+                    open_runs: 3,
+                    ..Circumstances::default()
+                },
+                "3 runs go on",
+            ),
+            (
+                key("ann", "cpu", "used"),
+                None,
+                Some(5),
+                Circumstances::default(),
+                "no records here",
+            ),
+            (
+                key("ann", "cpu", "used"),
+                Some(5),
+                None,
+                Circumstances::default(),
+                "not in sreport",
+            ),
+            (
+                key("ann", "cpu", "used"),
+                Some(5),
+                Some(6),
+                Circumstances::default(),
+                "sreport has more",
+            ),
+            (
+                key("ann", "cpu", "used"),
+                Some(6),
+                Some(5),
+                Circumstances::default(),
+                "sreport has less",
+            ),
+            (
+                key("ann", "cpu", "used"),
+                Some(100),
+                Some(130),
+                Circumstances {
+                    reserved_idle_cpu_seconds: 30,
+                    ..Circumstances::default()
+                },
+                "charges 30 CPU-seconds of their idle time",
+            ),
+            (
+                key("ann", "gres/gpu", "used"),
+                Some(100),
+                Some(130),
+                Circumstances {
+                    resized_jobs: 2,
+                    ..Circumstances::default()
+                },
+                "2 resizes: Slurm counts the time before them twice",
+            ),
+            (
+                key("", "gres/gpu", "planned"),
+                Some(6),
+                Some(0),
+                Circumstances::default(),
+                "waiting for CPUs only",
+            ),
+            (
+                key("", "gres/gpu", "idle"),
+                Some(6),
+                Some(9),
+                Circumstances::default(),
+                "planned here and idle there",
+            ),
+        ] {
+            let side = |seconds: Option<u64>| {
+                seconds
+                    .map(|seconds| (of.clone(), seconds))
+                    .into_iter()
+                    .collect()
+            };
+            let lines = reconcile(&side(ours), &side(theirs), &ann(known), false);
+            assert!(
+                lines[0].reason.contains(words),
+                "{of:?}: {}",
+                lines[0].reason
+            );
+            assert_eq!(lines[0].reason.is_empty(), words.is_empty());
+        }
+    }
+}

@@ -1,0 +1,408 @@
+use super::*;
+use crate::efficiency::{AssessedRun, Efficiency, EfficiencyConfig};
+use crate::{Accounts, BudgetConfig, Credit, Period, RateCard, Rates, RatesConfig};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use proptest::prelude::*;
+use takt_slurm::JobRun;
+
+/// 2026-10-01 and 2026-11-01 in Oslo: 31 days, one of which has 25 hours.
+const OCTOBER: i64 = 1_790_805_600;
+const NOVEMBER: i64 = 1_793_487_600;
+const HOUR: i64 = 3600;
+
+fn periods() -> Vec<Period> {
+    let zone = TimeZone::get("Europe/Oslo").unwrap();
+    let now: Timestamp = "2026-12-01T00:00:00Z".parse().unwrap();
+    ["2026-07", "2026-08", "2026-09", "2026-10"]
+        .map(|month| Period::month(month, &zone, now).unwrap())
+        .into()
+}
+
+fn rates() -> Rates {
+    let card = RateCard {
+        gpu_hour: 2.0,
+        co2_g_per_kwh: 100.0,
+        ..RateCard::default()
+    };
+    Rates::new(
+        &RatesConfig {
+            currency: Some("EUR".into()),
+            cards: vec![card],
+        },
+        &TimeZone::UTC,
+    )
+}
+
+fn run(id: &str, user: &str, account: &str, start: i64, end: i64) -> JobRun {
+    JobRun {
+        cluster: "lab".into(),
+        job_id: id.into(),
+        submit: start - 600,
+        start: Some(start),
+        end: Some(end),
+        state: "COMPLETED".into(),
+        user: user.into(),
+        account: account.into(),
+        name: Some("train".into()),
+        nodes: Some(1),
+        cpus: Some(8),
+        gpus: Some(2),
+        gpu_model: Some("a100".into()),
+        mem_bytes: Some(64 << 30),
+        ..JobRun::default()
+    }
+}
+
+/// A run one of whose two GPUs did nothing.
+fn half_idle(run: JobRun) -> AssessedRun {
+    let seconds = (run.end.unwrap() - run.start.unwrap()) as f64;
+    let efficiency = Efficiency {
+        held_seconds: seconds as u64,
+        held_gpu_seconds: Some(2.0 * seconds),
+        coverage_ratio: 1.0,
+        gpus_measured: 2,
+        gpus_idle: 1,
+        gpu_utilization_mean: Some(0.4),
+        gpu_energy_joules: Some(500.0 * seconds),
+        used_gpu_seconds: seconds,
+        waste_idle_gpu_seconds: seconds,
+        ..Efficiency::default()
+    };
+    AssessedRun { run, efficiency }
+}
+
+struct World {
+    runs: Vec<JobRun>,
+    assessed: Vec<AssessedRun>,
+    credits: Vec<Credit>,
+    accounts: Accounts,
+    pseudonyms: bool,
+}
+
+impl World {
+    fn of(runs: Vec<JobRun>) -> Self {
+        let assessed = runs.iter().cloned().map(half_idle).collect();
+        Self {
+            assessed,
+            runs,
+            credits: Vec::new(),
+            accounts: Accounts::default(),
+            pseudonyms: false,
+        }
+    }
+
+    fn sheet(&self, subject: Subject) -> Option<Sheet> {
+        let (periods, rates) = (periods(), rates());
+        let mut journal = Journal::new(&periods, &rates, NOVEMBER + 1000);
+        self.runs.iter().for_each(|run| journal.add(&run.held()));
+        let books = journal.close();
+        let budget = BudgetConfig {
+            user: Some("ann".into()),
+            gpu_hours: Some(40.0),
+            ..BudgetConfig::default()
+        };
+        let facts = Facts {
+            cluster: "lab",
+            books: &books,
+            accounts: &self.accounts,
+            assessed: &self.assessed,
+            credits: &self.credits,
+            budgets: &budget.used(30.0, 0.0, "EUR"),
+            breaches: &[],
+            rules: &EfficiencyConfig::default(),
+            currency: Some("EUR"),
+            pseudonyms: self.pseudonyms,
+            most_runs: 10,
+            now: NOVEMBER + 1000,
+        };
+        sheet(&facts, &subject)
+    }
+}
+
+fn user(name: &str) -> Subject {
+    Subject::User(name.into())
+}
+
+#[test]
+fn a_month_with_a_day_of_25_hours_computed_by_hand() {
+    // All of October 24 to 26 in Oslo: 24 + 25 + 24 hours, two GPUs.
+    let from = OCTOBER + 23 * 24 * HOUR;
+    let long = run("1", "ann", "physics", from, from + 73 * HOUR);
+    // Two hours, one before the month's end and one after.
+    let across = run("2", "ann", "physics", NOVEMBER - HOUR, NOVEMBER + HOUR);
+    let sheet = World::of(vec![long, across]).sheet(user("ann")).unwrap();
+    let figures = &sheet.figures;
+    assert_eq!(
+        (figures.gpu_hours, figures.cpu_hours),
+        (2.0 * 74.0, 8.0 * 74.0)
+    );
+    assert_eq!((figures.jobs_started, figures.jobs_ended), (2, 1));
+    assert_eq!(sheet.days.len(), 31);
+    let day = |day: usize| {
+        (
+            sheet.days[day - 1].date.as_str(),
+            sheet.days[day - 1].gpu_hours,
+        )
+    };
+    assert_eq!(
+        [day(23), day(24), day(25), day(26), day(27), day(31)],
+        [
+            ("2026-10-23", 0.0),
+            ("2026-10-24", 48.0),
+            ("2026-10-25", 50.0),
+            ("2026-10-26", 48.0),
+            ("2026-10-27", 0.0),
+            ("2026-10-31", 2.0)
+        ]
+    );
+    // Half of the second run's waste lies in the month; GPUs at 2 EUR, 500 W a run.
+    let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
+    close(figures.split_gpu_hours.idle, 74.0);
+    close(figures.split_money.idle, 148.0);
+    close(figures.money, 296.0);
+    close(figures.kwh, 37.0);
+    close(figures.co2_kg, 3.7);
+    assert_eq!(figures.gpu_utilization, Some(0.4));
+    let waiting = sheet.waiting.unwrap();
+    assert_eq!(
+        (
+            waiting.runs,
+            waiting.median_seconds,
+            waiting.longest_seconds
+        ),
+        (2, 600, 600)
+    );
+    assert_eq!(sheet.fixes[0].line, "#SBATCH --gpus=1");
+    assert_eq!((sheet.fixes[0].runs, sheet.fixes[0].gpu_hours), (2, 74.0));
+    assert_eq!(sheet.budgets[0].warning, Some(0.5));
+    assert_eq!(sheet.notes, Vec::<String>::new());
+}
+
+#[test]
+fn trend_share_and_rank() {
+    let at = |month: i64, hours: i64| {
+        (
+            OCTOBER + month * 30 * 24 * HOUR,
+            OCTOBER + month * 30 * 24 * HOUR + hours * HOUR,
+        )
+    };
+    let of = |id: &str, user: &str, account: &str, (from, to): (i64, i64)| {
+        run(id, user, account, from, to)
+    };
+    let mut world = World::of(vec![
+        of("1", "ann", "physics", at(0, 30)),
+        of("2", "ann", "biology", at(1, -1).max(at(0, 10))),
+        of("3", "bob", "physics", at(0, 50)),
+        of("4", "cid", "physics", at(0, 5)),
+        of("5", "ann", "physics", at(-1, 20)),
+        of("6", "ann", "physics", at(-2, 10)),
+    ]);
+    world.runs.retain(|run| run.end > run.start);
+    let sheet = world.sheet(user("ann")).unwrap();
+    let hours: Vec<f64> = sheet
+        .before
+        .iter()
+        .map(|figures| figures.gpu_hours)
+        .collect();
+    assert_eq!(hours, [0.0, 20.0, 40.0]);
+    let rank = sheet.rank.unwrap();
+    let places: Vec<_> = rank
+        .rows
+        .iter()
+        .map(|row| (row.place, row.name.as_deref(), row.is_self))
+        .collect();
+    assert_eq!((rank.place, rank.of), (2, 3));
+    assert_eq!(
+        places,
+        [
+            (1, Some("bob"), false),
+            (2, Some("ann"), true),
+            (3, Some("cid"), false)
+        ]
+    );
+    world.pseudonyms = true;
+    let hidden = world.sheet(user("ann")).unwrap().rank.unwrap();
+    assert_eq!(
+        hidden
+            .rows
+            .iter()
+            .map(|row| row.name.as_deref())
+            .collect::<Vec<_>>(),
+        [None, Some("ann"), None]
+    );
+    let account = world.sheet(Subject::Account("physics".into())).unwrap();
+    assert_eq!(
+        account
+            .members
+            .iter()
+            .map(|member| member.name.as_str())
+            .collect::<Vec<_>>(),
+        ["bob", "ann", "cid"]
+    );
+    assert!(account.rank.is_none());
+    let cluster = world.sheet(Subject::Cluster).unwrap();
+    assert_eq!(cluster.accounts[0].name, "physics");
+    let members: f64 = cluster
+        .members
+        .iter()
+        .map(|member| member.figures.gpu_hours)
+        .sum();
+    assert!((members - cluster.figures.gpu_hours).abs() < 1e-9);
+    assert_eq!(world.sheet(user("dan")), None);
+}
+
+#[test]
+fn credits_count_for_the_month_of_the_loss_until_they_are_revoked() {
+    let mut world = World::of(vec![run(
+        "1",
+        "ann",
+        "physics",
+        OCTOBER,
+        OCTOBER + 10 * HOUR,
+    )]);
+    world.assessed[0].efficiency.fault = Some("node failed".into());
+    let credit = Credit {
+        id: 1,
+        user: "ann".into(),
+        account: "physics".into(),
+        job_id: Some("1".into()),
+        submit: Some(OCTOBER - 600),
+        gpu_seconds: 72_000.0,
+        credited_to: OCTOBER + 10 * HOUR,
+        ..Credit::default()
+    };
+    world.credits.push(credit.clone());
+    let sheet = world.sheet(user("ann")).unwrap();
+    assert_eq!(
+        (sheet.figures.credited_gpu_hours, sheet.lost[0].is_credited),
+        (20.0, true)
+    );
+    world.credits.push(Credit {
+        id: 2,
+        revokes: Some(1),
+        ..credit
+    });
+    let sheet = world.sheet(user("ann")).unwrap();
+    assert_eq!(
+        (sheet.figures.credited_gpu_hours, sheet.lost[0].is_credited),
+        (0.0, false)
+    );
+}
+
+#[test]
+fn a_run_that_goes_on_is_told_of_and_not_judged() {
+    let world = World {
+        runs: vec![JobRun {
+            end: None,
+            state: "RUNNING".into(),
+            ..run("1", "ann", "physics", NOVEMBER - 5 * HOUR, 0)
+        }],
+        assessed: Vec::new(),
+        credits: Vec::new(),
+        accounts: Accounts::default(),
+        pseudonyms: false,
+    };
+    let sheet = world.sheet(user("ann")).unwrap();
+    assert_eq!(
+        (
+            sheet.figures.gpu_hours,
+            sheet.figures.split_gpu_hours.held()
+        ),
+        (10.0, 0.0)
+    );
+    assert_eq!(
+        sheet.notes,
+        ["10.0 GPU-hours belong to runs that go on or were never assessed."]
+    );
+}
+
+#[test]
+fn an_accounts_sheet_is_of_those_below_it_too() {
+    let hours = |id: &str, user: &str, account: &str, hours: i64| {
+        run(id, user, account, OCTOBER, OCTOBER + hours * HOUR)
+    };
+    let runs = vec![
+        hours("1", "ann", "physics", 1),
+        hours("2", "bob", "laser", 2),
+        hours("3", "ann", "laser", 4),
+        hours("4", "cid", "bio", 8),
+    ];
+    let mut world = World::of(runs);
+    let parents = [
+        ("laser", "optics"),
+        ("optics", "physics"),
+        ("physics", "root"),
+        ("bio", "root"),
+    ];
+    world.accounts = Accounts::new(
+        parents
+            .map(|(of, above)| (of.to_owned(), above.to_owned()))
+            .into(),
+    );
+    let names = |members: &[Member]| {
+        members
+            .iter()
+            .map(|one| (one.name.clone(), one.figures.gpu_hours))
+            .collect::<Vec<_>>()
+    };
+    let named = |pairs: &[(&str, f64)]| {
+        pairs
+            .iter()
+            .map(|(name, hours)| ((*name).to_owned(), *hours))
+            .collect::<Vec<_>>()
+    };
+    let of = |account: &str| world.sheet(Subject::Account(account.into())).unwrap();
+    let physics = of("physics");
+    assert_eq!(
+        (physics.figures.gpu_hours, physics.figures.runs_assessed),
+        (14.0, 3)
+    );
+    assert_eq!(
+        names(&physics.members),
+        named(&[("ann", 10.0), ("bob", 4.0)])
+    );
+    assert_eq!(
+        names(&physics.accounts),
+        named(&[("laser", 12.0), ("physics", 2.0)])
+    );
+    // Nothing runs under it itself.
+    assert_eq!(of("optics").figures.gpu_hours, 12.0);
+    assert_eq!(
+        (of("laser").accounts, of("bio").figures.gpu_hours),
+        (Vec::new(), 16.0)
+    );
+    assert_eq!(world.sheet(Subject::Account("root".into())), None);
+    assert_eq!(
+        world.sheet(Subject::Cluster).unwrap().figures.gpu_hours,
+        30.0
+    );
+}
+
+proptest! {
+    /// Whatever ran: days add up to the month, users and accounts to the cluster, and months to a run's whole.
+    #[test]
+    fn sums_agree(
+        runs in proptest::collection::vec((0_usize..4, 0_usize..3, -70_i64 * 24..31 * 24, 1_i64..2000), 1..40)
+    ) {
+        let runs: Vec<JobRun> = runs.into_iter().enumerate().map(|(id, (user, account, start, hours))| {
+            let start = OCTOBER + start * HOUR;
+            let end = (start + hours * 600).min(NOVEMBER);
+            run(&id.to_string(), ["ann", "bob", "cid", "dan"][user], ["p", "q", "r"][account], start, end)
+        }).collect();
+        let whole: f64 = runs.iter().map(|run| 2.0 * (run.end.unwrap() - run.start.unwrap()) as f64 / 3600.0).sum();
+        let world = World::of(runs);
+        let sheet = world.sheet(Subject::Cluster).unwrap();
+        let close = |a: f64, b: f64| (a - b).abs() <= 1e-6 * a.abs().max(1.0);
+        let sum = |parts: Vec<f64>| parts.into_iter().sum::<f64>();
+        prop_assert!(close(sum(sheet.days.iter().map(|day| day.gpu_hours).collect()), sheet.figures.gpu_hours));
+        for members in [&sheet.members, &sheet.accounts] {
+            prop_assert!(close(sum(members.iter().map(|m| m.figures.gpu_hours).collect()), sheet.figures.gpu_hours));
+            prop_assert!(close(sum(members.iter().map(|m| m.figures.split_gpu_hours.idle).collect()), sheet.figures.split_gpu_hours.idle));
+            prop_assert!(close(sum(members.iter().map(|m| m.figures.money).collect()), sheet.figures.money));
+        }
+        let months = sum(sheet.before.iter().chain([&sheet.figures]).map(|figures| figures.gpu_hours).collect());
+        prop_assert!(close(months, whole), "{months} {whole}");
+        prop_assert!(close(sheet.figures.split_gpu_hours.held(), sheet.figures.gpu_hours));
+    }
+}

@@ -1,0 +1,221 @@
+//! The `[email]` table of `takt.toml`: mail server, login and sender.
+
+use super::MailError;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Mail server, login and sender.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct EmailConfig {
+    /// The mail server, `HOST` or `HOST:PORT`. Empty: no mail is sent.
+    pub server: String,
+    /// `starttls` (encryption required), `tls` (encrypted from the first byte) or `none` (for a
+    /// relay on this machine). Default: `tls` on port 465, else `starttls`. The default port is 587
+    /// for `starttls`, 465 for `tls` and 25 for `none`.
+    pub tls: Option<TlsMode>,
+    /// The sender, `takt@lab.example` or `Takt <takt@lab.example>`.
+    pub from: String,
+    /// Address for replies; the sender's if left out.
+    pub reply_to: Option<String>,
+    /// User to log in as; without it Takt does not log in.
+    pub username: Option<String>,
+    /// File with that user's password (one line). Not in the data directory.
+    pub password_file: Option<PathBuf>,
+    /// PEM file with certificate authorities to trust besides those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// Time limit of one mail, in seconds. Relays that scan mail need most of a minute.
+    pub timeout_seconds: u64,
+}
+
+/// Encryption of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TlsMode {
+    /// Starts in clear text and must switch to TLS before anything else is sent.
+    StartTls,
+    /// Encrypted from the first byte.
+    Tls,
+    /// Never encrypted.
+    None,
+}
+
+impl Default for EmailConfig {
+    fn default() -> Self {
+        Self {
+            server: String::new(),
+            tls: None,
+            from: String::new(),
+            reply_to: None,
+            username: None,
+            password_file: None,
+            ca_file: None,
+            timeout_seconds: 90,
+        }
+    }
+}
+
+impl EmailConfig {
+    /// Whether a mail server is configured.
+    pub fn is_set(&self) -> bool {
+        !self.server.is_empty()
+    }
+
+    /// Host name, port and encryption of the server.
+    ///
+    /// # Errors
+    /// If `server` is neither `HOST` nor `HOST:PORT`.
+    pub fn endpoint(&self) -> Result<(String, u16, TlsMode), MailError> {
+        let wrong = || MailError::Config {
+            key: "server",
+            expected: "HOST or HOST:PORT",
+            found: self.server.clone(),
+        };
+        let (host, port) = match self.server.rsplit_once(':') {
+            // An IPv6 address such as [::1] contains colons.
+            Some((host, port)) if !port.ends_with(']') => {
+                (host, Some(port.parse::<u16>().map_err(|_| wrong())?))
+            }
+            _ => (self.server.as_str(), None),
+        };
+        let bare = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
+        let host = bare.unwrap_or(host);
+        let is_name = !host.is_empty()
+            && (bare.is_some() || !host.contains(':'))
+            && !host.contains(|c: char| c.is_whitespace() || "/@".contains(c));
+        if !is_name || port == Some(0) {
+            return Err(wrong());
+        }
+        let tls = self.tls.unwrap_or(if port == Some(465) {
+            TlsMode::Tls
+        } else {
+            TlsMode::StartTls
+        });
+        let usual = match tls {
+            TlsMode::StartTls => 587,
+            TlsMode::Tls => 465,
+            TlsMode::None => 25,
+        };
+        Ok((host.to_owned(), port.unwrap_or(usual), tls))
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout_seconds)
+    }
+
+    /// Checks ranges and references between keys; opens no files.
+    ///
+    /// # Errors
+    /// At the first key with an invalid value.
+    pub fn validate(&self) -> Result<(), MailError> {
+        let wrong = |key, expected, found: &str| {
+            Err(MailError::Config {
+                key,
+                expected,
+                found: found.to_owned(),
+            })
+        };
+        if !self.is_set() {
+            return if *self == Self::default() {
+                Ok(())
+            } else {
+                wrong("server", "the mail server, HOST or HOST:PORT", "nothing")
+            };
+        }
+        self.endpoint()?;
+        if self.from.parse::<lettre::message::Mailbox>().is_err() {
+            return wrong(
+                "from",
+                "an address such as takt@lab.example",
+                &format!("{:?}", self.from),
+            );
+        }
+        if let Some(address) = self
+            .reply_to
+            .as_ref()
+            .filter(|text| text.parse::<lettre::message::Mailbox>().is_err())
+        {
+            return wrong(
+                "reply_to",
+                "an address such as ops@lab.example",
+                &format!("{address:?}"),
+            );
+        }
+        match (&self.username, &self.password_file) {
+            (Some(_), None) => {
+                return wrong(
+                    "password_file",
+                    "the file with the password of `username`",
+                    "nothing",
+                );
+            }
+            (None, Some(_)) => {
+                return wrong(
+                    "username",
+                    "the user whose password `password_file` holds",
+                    "nothing",
+                );
+            }
+            _ => {}
+        }
+        if !(5..=600).contains(&self.timeout_seconds) {
+            return wrong(
+                "timeout_seconds",
+                "5 to 600",
+                &self.timeout_seconds.to_string(),
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_and_the_encryption_follow_from_each_other() {
+        for (server, tls, expected) in [
+            ("mail", None, Some(("mail", 587, TlsMode::StartTls))),
+            ("mail:465", None, Some(("mail", 465, TlsMode::Tls))),
+            ("mail:25", None, Some(("mail", 25, TlsMode::StartTls))),
+            (
+                "mail",
+                Some(TlsMode::Tls),
+                Some(("mail", 465, TlsMode::Tls)),
+            ),
+            (
+                "localhost",
+                Some(TlsMode::None),
+                Some(("localhost", 25, TlsMode::None)),
+            ),
+            (
+                "[::1]:2525",
+                Some(TlsMode::None),
+                Some(("::1", 2525, TlsMode::None)),
+            ),
+            ("[::1]", None, Some(("::1", 587, TlsMode::StartTls))),
+            ("smtp://mail", None, None),
+            ("mail:", None, None),
+            ("mail:25:26", None, None),
+            ("mail:0", None, None),
+            ("mail:99999", None, None),
+            ("a b", None, None),
+        ] {
+            let config = EmailConfig {
+                server: server.to_owned(),
+                tls,
+                ..EmailConfig::default()
+            };
+            let found = config.endpoint().ok();
+            let found = found
+                .as_ref()
+                .map(|(host, port, tls)| (host.as_str(), *port, *tls));
+            assert_eq!(found, expected, "{server} {tls:?}");
+        }
+    }
+}

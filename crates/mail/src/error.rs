@@ -1,0 +1,114 @@
+//! Reasons for which a mail was not sent.
+
+use std::path::PathBuf;
+
+/// The step of a session in which the server gets sender, recipient and mail.
+pub(crate) const HANDOVER: &str = "handing over the mail";
+
+/// Reason for which a mail was not sent.
+#[derive(Debug, thiserror::Error)]
+pub enum MailError {
+    /// A configuration key has an invalid value.
+    #[error("{key}: expected {expected}, found {found}")]
+    Config {
+        /// The key.
+        key: &'static str,
+        /// Description of valid values.
+        expected: &'static str,
+        /// The configured value.
+        found: String,
+    },
+    /// A file named by the configuration cannot be read.
+    #[error("{key}: cannot read {path}")]
+    File {
+        /// The key that names the file.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Error of the operating system.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The address is malformed.
+    #[error("{address:?} is no e-mail address")]
+    Address {
+        /// The address.
+        address: String,
+        /// Error of the parser.
+        #[source]
+        source: lettre::address::AddressError,
+    },
+    /// The message cannot be composed, for instance because of an invalid header name.
+    #[error("the mail to {to} cannot be written")]
+    Compose {
+        /// The recipient.
+        to: String,
+        /// Error of the composer.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// An SMTP command failed.
+    #[error("{server}, {step}")]
+    Smtp {
+        /// Host and port of the server.
+        server: String,
+        /// The failed step of the session.
+        step: &'static str,
+        /// The server's reply, or the network error.
+        #[source]
+        source: lettre::transport::smtp::Error,
+    },
+    /// The server's certificate is invalid or names another host.
+    #[error("{server} is not trusted; `ca_file` names further authorities")]
+    Untrusted {
+        /// Host and port of the server.
+        server: String,
+        /// Error of the certificate check.
+        #[source]
+        source: lettre::transport::smtp::Error,
+    },
+    /// The reply to the mail was positive, but not 250.
+    #[error("{server} answered {reply} where 250 takes the mail")]
+    Unexpected {
+        /// Host and port of the server.
+        server: String,
+        /// The reply code.
+        reply: String,
+    },
+    /// The session did not finish in time. The server may have taken the mail.
+    #[error("{server} did not finish within {seconds} s")]
+    Timeout {
+        /// Host and port of the server.
+        server: String,
+        /// The time limit in seconds.
+        seconds: u64,
+    },
+}
+
+impl MailError {
+    /// Whether the server refused this mail or its recipient for good, or the mail itself is
+    /// invalid. Another mail may succeed.
+    pub fn is_refused_mail(&self) -> bool {
+        match self {
+            Self::Address { .. } | Self::Compose { .. } => true,
+            Self::Smtp { step, source, .. } => *step == HANDOVER && source.is_permanent(),
+            _ => false,
+        }
+    }
+
+    /// Whether another attempt would fail again: the server refused for good, or the error is in
+    /// our configuration.
+    pub fn is_permanent(&self) -> bool {
+        match self {
+            Self::Config { .. }
+            | Self::File { .. }
+            | Self::Address { .. }
+            | Self::Compose { .. }
+            | Self::Untrusted { .. } => true,
+            // lettre's "client" errors: the server lacks STARTTLS, a known login method or
+            // SMTPUTF8.
+            Self::Smtp { source, .. } => source.is_permanent() || source.is_client(),
+            Self::Unexpected { .. } | Self::Timeout { .. } => false,
+        }
+    }
+}

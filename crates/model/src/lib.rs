@@ -1,0 +1,33 @@
+//! What every part of Takt shares: labels, metric declarations, samples, events and the exposition text.
+//!
+//! Plain values only. Nothing here reads a file, opens a socket or asks for the time.
+
+mod config_error;
+mod error_chain;
+mod event;
+mod labels;
+mod match_op;
+#[cfg(feature = "regex")]
+mod matcher;
+mod metric;
+mod samples;
+mod time;
+
+pub mod duration;
+pub mod exposition;
+#[cfg(feature = "regex")]
+pub mod go_regex;
+pub mod pci;
+#[cfg(feature = "yaml")]
+pub mod yaml;
+
+pub use config_error::ConfigError;
+pub use error_chain::error_chain;
+pub use event::{Event, EventKind};
+pub use labels::{Labels, METRIC_NAME};
+pub use match_op::MatchOp;
+#[cfg(feature = "regex")]
+pub use matcher::{Matcher, MatcherError, RegexError, whole};
+pub use metric::{Family, Kind, Metric};
+pub use samples::Samples;
+pub use time::Timestamp;

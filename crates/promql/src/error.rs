@@ -1,0 +1,104 @@
+//! What can go wrong with a query, in the classes of Prometheus' HTTP API.
+
+use crate::outline::{Fault, Place};
+use crate::source::SourceError;
+
+/// Why a query has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The text is not PromQL, or its types do not fit.
+    #[error("{}parse error: {text}", place.map_or(String::new(), |place| format!("{place}: ")))]
+    Parse {
+        /// Where, if that is found out.
+        place: Option<Place>,
+        /// Why.
+        text: String,
+    },
+    /// Valid PromQL that this server does not evaluate; the message names it.
+    #[error("{0} is not supported")]
+    Unsupported(String),
+    /// The query is well formed but not for this kind of evaluation.
+    #[error("{0}")]
+    Invalid(String),
+    /// The data do not fit the query (duplicate series, many-to-many matching, …).
+    #[error("{0}")]
+    Execution(String),
+    /// More samples or points would be held in memory than [`Limits`](crate::Limits) allow.
+    #[error("query processing would load too many samples into memory in query execution")]
+    TooManySamples,
+    /// More series were selected than [`Limits`](crate::Limits) allow.
+    #[error("query would select more than {0} series")]
+    TooManySeries(usize),
+    /// The deadline passed.
+    #[error("query timed out in expression evaluation")]
+    Timeout,
+    /// Whoever asked has gone away.
+    #[error("query was canceled in expression evaluation")]
+    Canceled,
+    /// The store could not answer.
+    #[error("expanding series")]
+    Source(#[from] SourceError),
+}
+
+/// `errorType` of Prometheus' HTTP API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// 400
+    BadData,
+    /// 422
+    Execution,
+    /// 503
+    Timeout,
+    /// 503
+    Canceled,
+    /// 500
+    Internal,
+}
+
+impl Error {
+    /// A text that is not PromQL, wherever that is.
+    pub(crate) fn parse(text: impl Into<String>) -> Self {
+        Error::Parse {
+            place: None,
+            text: text.into(),
+        }
+    }
+
+    pub(crate) fn fault(query: &str, Fault { at, text }: Fault) -> Self {
+        Error::Parse {
+            place: Some(Place::of(query, at)),
+            text,
+        }
+    }
+
+    /// The class that the HTTP API reports.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Parse { .. } | Error::Unsupported(_) | Error::Invalid(_) => ErrorKind::BadData,
+            Error::Execution(_) | Error::TooManySamples | Error::TooManySeries(_) => {
+                ErrorKind::Execution
+            }
+            Error::Timeout => ErrorKind::Timeout,
+            Error::Canceled => ErrorKind::Canceled,
+            Error::Source(_) => ErrorKind::Internal,
+        }
+    }
+}
+
+impl ErrorKind {
+    /// The word in the API's `errorType`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ErrorKind::BadData => "bad_data",
+            ErrorKind::Execution => "execution",
+            ErrorKind::Timeout => "timeout",
+            ErrorKind::Canceled => "canceled",
+            ErrorKind::Internal => "internal",
+        }
+    }
+}
+
+/// Two elements of one vector would carry the same labels (`promql/engine.go`, `rangeEval`).
+pub(crate) fn same_labelset() -> Error {
+    Error::Execution("vector cannot contain metrics with the same labelset".to_owned())
+}

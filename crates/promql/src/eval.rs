@@ -1,0 +1,644 @@
+//! The walk over a plan: each node becomes columns over the steps of a grid.
+
+use crate::annotations::Remarks;
+use crate::budget::{Budget, Limits};
+use crate::column::{Column, settle_names};
+use crate::error::Error;
+use crate::functions::{self, Body, Date, Function, Whole};
+use crate::plan::{Context, Node, Operator, Type, Window};
+use crate::source::{Point, Source};
+use crate::value::{Answer, Sample, Series, Value};
+use crate::{aggregate, binary, matching, syntax};
+use promql_parser::parser::Expr;
+use takt_model::Labels;
+
+/// What evaluation depends on besides query, time and data.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How far an instant selector looks back for a sample, milliseconds.
+    pub lookback_ms: i64,
+    /// Step of a subquery that names none, milliseconds: the global evaluation interval.
+    pub subquery_step_ms: i64,
+    /// Whether experimental functions and aggregations are evaluated instead of refused.
+    pub experimental: bool,
+    /// Whether the name of a metric of which something was computed stands until the query's end, so that `by`, `on` and
+    /// `label_replace` still see it (Prometheus' feature `promql-delayed-name-removal`).
+    pub delayed_names: bool,
+    /// Whether the right side of `and` and `unless` is left alone where the left one has nothing: nothing comes of it
+    /// then, but a mistake in it goes unnoticed until the left side has something. For rules, whose left sides mostly
+    /// have nothing.
+    pub lazy: bool,
+    /// Bounds of this query.
+    pub limits: Limits,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let limits = Limits::default();
+        let (experimental, delayed_names, lazy) = (false, false, false);
+        Self {
+            lookback_ms: 300_000,
+            subquery_step_ms: 60_000,
+            experimental,
+            delayed_names,
+            lazy,
+            limits,
+        }
+    }
+}
+
+/// Evaluates a query at one instant.
+pub fn instant(
+    source: &dyn Source,
+    query: &str,
+    at_ms: i64,
+    options: &Options,
+) -> Result<Answer, Error> {
+    let grid = Grid {
+        start_ms: at_ms,
+        step_ms: 1,
+        steps: 1,
+    };
+    run(source, query, grid, options, |evaluator, node| {
+        let point = |value| Point { at_ms, value };
+        Ok(match node {
+            // Only a whole query may be a window or a text: inside one, functions take them.
+            Node::Window(window) => {
+                Value::Matrix(in_label_order(evaluator.window_points(window, &grid)?))
+            }
+            Node::Text(text) => Value::String {
+                at_ms,
+                text: text.clone(),
+            },
+            node if node.kind() == Type::Scalar => {
+                Value::Scalar(point(evaluator.scalar(node, &grid)?[0]))
+            }
+            node => {
+                let columns = settle_names(evaluator.vector(node, &grid)?)?;
+                let sample = |column: Column| {
+                    column.values[0].map(|value| Sample {
+                        labels: column.labels,
+                        point: point(value),
+                    })
+                };
+                Value::Vector(columns.into_iter().filter_map(sample).collect())
+            }
+        })
+    })
+}
+
+/// Evaluates a query at `start_ms`, `start_ms + step_ms`, … up to `end_ms`.
+pub fn range(
+    source: &dyn Source,
+    query: &str,
+    start_ms: i64,
+    end_ms: i64,
+    step_ms: i64,
+    options: &Options,
+) -> Result<Answer, Error> {
+    if step_ms <= 0 {
+        return Err(Error::Invalid(
+            "zero or negative query resolution step widths are not accepted".to_owned(),
+        ));
+    }
+    if end_ms < start_ms {
+        return Err(Error::Invalid(
+            "end timestamp must not be before start time".to_owned(),
+        ));
+    }
+    let grid = Grid::new(start_ms, end_ms, step_ms);
+    run(source, query, grid, options, |evaluator, node| {
+        let columns = match node.kind() {
+            Type::Scalar => {
+                let values = evaluator
+                    .scalar(node, &grid)?
+                    .into_iter()
+                    .map(Some)
+                    .collect();
+                vec![Column {
+                    labels: Labels::new(),
+                    values,
+                    nameless: false,
+                }]
+            }
+            Type::Vector => settle_names(evaluator.vector(node, &grid)?)?,
+            other => {
+                let text = format!(
+                    "invalid expression type \"{other}\" for range query, must be Scalar or instant Vector"
+                );
+                return Err(Error::Invalid(text));
+            }
+        };
+        let series = columns.into_iter().map(|column| {
+            let points = grid.times().zip(column.values);
+            let points =
+                points.filter_map(|(at_ms, value)| value.map(|value| Point { at_ms, value }));
+            Series {
+                labels: column.labels,
+                points: points.collect(),
+            }
+        });
+        Ok(Value::Matrix(in_label_order(series.collect())))
+    })
+}
+
+fn in_label_order(mut series: Vec<Series>) -> Vec<Series> {
+    series.sort_by(|a, b| a.labels.cmp(&b.labels));
+    series
+}
+
+fn run(
+    source: &dyn Source,
+    query: &str,
+    grid: Grid,
+    options: &Options,
+    evaluate: impl FnOnce(&mut Evaluator<'_>, &Node) -> Result<Value, Error>,
+) -> Result<Answer, Error> {
+    let budget = Budget::new(options.limits.clone());
+    budget.hold(grid.steps)?;
+    let (start_ms, end_ms, experimental) = (grid.start_ms, grid.last_ms(), options.experimental);
+    let plan = |expr: &Expr| {
+        Context {
+            start_ms,
+            end_ms,
+            experimental,
+            ..Context::default()
+        }
+        .plan(expr)
+    };
+    let refusal = |part: &str| {
+        syntax::parse_somewhere(part)
+            .and_then(|expr| plan(&expr))
+            .err()
+    };
+    let node =
+        plan(&syntax::parse(query)?).map_err(|error| syntax::placed(query, error, refusal))?;
+    let remarks = Remarks::default();
+    let samples = StepSamples {
+        grid,
+        counts: vec![0; grid.steps],
+    };
+    let mut evaluator = Evaluator {
+        source,
+        options,
+        budget: &budget,
+        remarks,
+        samples,
+    };
+    let value = evaluate(&mut evaluator, &node)?;
+    let Evaluator {
+        remarks, samples, ..
+    } = evaluator;
+    let annotations = remarks.placed(query);
+    Ok(Answer {
+        value,
+        annotations,
+        peak_samples: budget.peak(),
+        samples_per_step: samples.counts,
+    })
+}
+
+/// What each step of a query has looked at.
+#[derive(Debug)]
+pub(crate) struct StepSamples {
+    grid: Grid,
+    counts: Vec<u64>,
+}
+
+impl StepSamples {
+    /// So many samples were looked at for each instant of a grid: the query's own, or a subquery's.
+    pub fn add(&mut self, grid: &Grid, counts: &[u64]) {
+        for (at_ms, count) in grid.times().zip(counts).filter(|(_, count)| **count > 0) {
+            self.add_at(at_ms, *count);
+        }
+    }
+
+    /// What is looked at between two steps belongs to the one that comes next.
+    fn add_at(&mut self, at_ms: i64, count: u64) {
+        let Grid {
+            start_ms,
+            step_ms,
+            steps,
+        } = self.grid;
+        let after = (i128::from(at_ms) - i128::from(start_ms) + i128::from(step_ms) - 1)
+            .div_euclid(i128::from(step_ms));
+        let step = usize::try_from(after.max(0))
+            .unwrap_or(usize::MAX)
+            .min(steps.saturating_sub(1));
+        if let Some(counted) = self.counts.get_mut(step) {
+            *counted += count;
+        }
+    }
+}
+
+/// The instants of evaluation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Grid {
+    pub start_ms: i64,
+    pub step_ms: i64,
+    pub steps: usize,
+}
+
+impl Grid {
+    /// From `start_ms` to `end_ms`, both included; empty where the end comes first.
+    pub fn new(start_ms: i64, end_ms: i64, step_ms: i64) -> Self {
+        let span = i128::from(end_ms) - i128::from(start_ms);
+        let steps = if span < 0 {
+            0
+        } else {
+            usize::try_from(span / i128::from(step_ms) + 1).unwrap_or(usize::MAX)
+        };
+        Self {
+            start_ms,
+            step_ms,
+            steps,
+        }
+    }
+
+    pub fn time(&self, step: usize) -> i64 {
+        self.start_ms
+            .saturating_add((step as i64).saturating_mul(self.step_ms))
+    }
+
+    pub fn times(&self) -> impl Iterator<Item = i64> + '_ {
+        (0..self.steps).map(|step| self.time(step))
+    }
+
+    pub fn last_ms(&self) -> i64 {
+        self.time(self.steps.saturating_sub(1))
+    }
+}
+
+/// What all nodes of one query share.
+pub(crate) struct Evaluator<'a> {
+    pub source: &'a dyn Source,
+    pub options: &'a Options,
+    pub budget: &'a Budget,
+    pub remarks: Remarks,
+    pub samples: StepSamples,
+}
+
+impl Evaluator<'_> {
+    /// A node of type scalar: one value a step.
+    pub fn scalar(&mut self, node: &Node, grid: &Grid) -> Result<Vec<f64>, Error> {
+        self.budget.hold(grid.steps)?;
+        match node {
+            Node::Number(value) => Ok(vec![*value; grid.steps]),
+            Node::Negate(of) => Ok(self
+                .scalar(of, grid)?
+                .into_iter()
+                .map(|value| -value)
+                .collect()),
+            Node::Binary { op, lhs, rhs, .. } => {
+                let (lhs, rhs) = (self.scalar(lhs, grid)?, self.scalar(rhs, grid)?);
+                Ok(lhs
+                    .into_iter()
+                    .zip(rhs)
+                    .map(|(l, r)| binary::scalars(*op, l, r))
+                    .collect())
+            }
+            Node::Call { function, args, .. } => match function.body {
+                Body::Whole(Whole::Pi) => Ok(vec![std::f64::consts::PI; grid.steps]),
+                Body::Whole(Whole::Time) => Ok(grid.times().map(|at| at as f64 / 1e3).collect()),
+                _ => {
+                    let columns = self.vector(&args[0], grid)?;
+                    Ok((0..grid.steps)
+                        .map(|step| only_value(&columns, step))
+                        .collect())
+                }
+            },
+            _ => Err(wrong_type(node, Type::Scalar)),
+        }
+    }
+
+    /// A node of type instant vector. What the node worked with is let go of; its result stays in the account.
+    pub fn vector(&mut self, node: &Node, grid: &Grid) -> Result<Vec<Column>, Error> {
+        if grid.steps == 0 {
+            return Ok(Vec::new());
+        }
+        let held = self.budget.held();
+        let columns = self.vector_unsettled(node, grid)?;
+        self.budget.settle(held);
+        self.budget.hold(columns.len().saturating_mul(grid.steps))?;
+        Ok(columns)
+    }
+
+    fn vector_unsettled(&mut self, node: &Node, grid: &Grid) -> Result<Vec<Column>, Error> {
+        match node {
+            Node::Selector(selector) => self.instant_values(selector, grid),
+            Node::Call {
+                function,
+                args,
+                nth,
+            } => self.call(function, args, *nth, grid),
+            Node::Negate(of) => self.each(of, grid, |_, value| Some(-value)),
+            Node::Aggregate { .. } => self.aggregate(node, grid),
+            Node::Binary { .. } => self.binary(node, grid),
+            Node::Number(_) | Node::Text(_) | Node::Window(_) => {
+                Err(wrong_type(node, Type::Vector))
+            }
+        }
+    }
+
+    // Each kind of node has a function of its own, which keeps small what a deep query takes of the stack.
+
+    fn aggregate(&mut self, node: &Node, grid: &Grid) -> Result<Vec<Column>, Error> {
+        let Node::Aggregate {
+            op,
+            grouping,
+            param,
+            of,
+            nth,
+        } = node
+        else {
+            return Err(wrong_type(node, Type::Vector));
+        };
+        let param = match param.as_deref() {
+            None => aggregate::Param::None,
+            Some(Node::Text(text)) => aggregate::Param::Text(text),
+            Some(param) => aggregate::Param::Scalar(self.scalar(param, grid)?),
+        };
+        let columns = self.vector(of, grid)?;
+        aggregate::aggregate(
+            *op,
+            grouping,
+            &param,
+            columns,
+            grid.steps,
+            self.budget,
+            &mut self.remarks.about(*nth),
+        )
+    }
+
+    fn binary(&mut self, node: &Node, grid: &Grid) -> Result<Vec<Column>, Error> {
+        let Node::Binary {
+            op,
+            lhs,
+            rhs,
+            matching,
+            return_bool,
+        } = node
+        else {
+            return Err(wrong_type(node, Type::Vector));
+        };
+        let (place, scalar, vector) = match (lhs.kind(), rhs.kind()) {
+            (Type::Vector, Type::Vector) => {
+                let lhs = self.vector(lhs, grid)?;
+                if self.options.lazy
+                    && lhs.is_empty()
+                    && matches!(op, Operator::And | Operator::Unless)
+                {
+                    return Ok(lhs);
+                }
+                let rhs = self.vector(rhs, grid)?;
+                let columns = matching::vectors(
+                    *op,
+                    lhs,
+                    rhs,
+                    matching,
+                    *return_bool,
+                    grid.steps,
+                    self.budget,
+                )?;
+                return if self.options.delayed_names {
+                    Ok(columns)
+                } else {
+                    settle_names(columns)
+                };
+            }
+            (Type::Scalar, _) => (binary::Place::Left, lhs, rhs),
+            _ => (binary::Place::Right, rhs, lhs),
+        };
+        let (scalar, columns) = (self.scalar(scalar, grid)?, self.vector(vector, grid)?);
+        let columns = binary::with_scalar(*op, columns, &scalar, place, *return_bool);
+        if op.compares() && !return_bool {
+            Ok(columns)
+        } else {
+            self.unnamed(columns)
+        }
+    }
+
+    fn call(
+        &mut self,
+        function: &'static Function,
+        args: &[Node],
+        nth: usize,
+        grid: &Grid,
+    ) -> Result<Vec<Column>, Error> {
+        match function.body {
+            Body::Map(body) => self.each(&args[0], grid, |_, value| Some(body(value))),
+            Body::MapWith(body) => {
+                let scalars = self.scalars(&args[1..], grid)?;
+                self.each(&args[0], grid, |step, value| body(value, &scalars[step]))
+            }
+            Body::Date(body) => match args.first() {
+                None => {
+                    let values = grid
+                        .times()
+                        .map(|at| Some(body(Date::from_unix(at.div_euclid(1_000) as f64))));
+                    Ok(Column::new(Labels::new(), values.collect())
+                        .into_iter()
+                        .collect())
+                }
+                Some(arg) => {
+                    // Go makes an arbitrary date of what fits no integer; we make none.
+                    let part = |value: f64| match value.abs() < i64::MAX as f64 {
+                        true => body(Date::from_unix(value)),
+                        false => f64::NAN,
+                    };
+                    self.each(arg, grid, |_, value| Some(part(value)))
+                }
+            },
+            Body::Window(body) => {
+                let (windows, scalars): (Vec<_>, Vec<_>) =
+                    args.iter().partition(|arg| arg.kind() == Type::Matrix);
+                let scalars = self.scalars(scalars, grid)?;
+                let window = window_of(windows.first().copied())?;
+                self.window_values(function, body, window, &scalars, nth, grid)
+            }
+            Body::Whole(whole) => self.whole(whole, args, nth, grid),
+        }
+    }
+
+    fn whole(
+        &mut self,
+        whole: Whole,
+        args: &[Node],
+        nth: usize,
+        grid: &Grid,
+    ) -> Result<Vec<Column>, Error> {
+        let texts = || {
+            args.iter().filter_map(|arg| {
+                if let Node::Text(text) = arg {
+                    Some(text.as_str())
+                } else {
+                    None
+                }
+            })
+        };
+        match whole {
+            Whole::Absent => {
+                let columns = self.vector(&args[0], grid)?;
+                Ok(functions::absent(&columns, &args[0], grid.steps)
+                    .into_iter()
+                    .collect())
+            }
+            Whole::AbsentOverTime => {
+                let window = window_of(args.first())?;
+                let columns =
+                    self.window_columns("absent_over_time", functions::present, window, &[], grid)?;
+                Ok(functions::absent(&columns, &args[0], grid.steps)
+                    .into_iter()
+                    .collect())
+            }
+            Whole::HistogramQuantile => {
+                let (phi, columns) = (self.scalar(&args[0], grid)?, self.vector(&args[1], grid)?);
+                let tells_names = self.options.delayed_names;
+                let columns =
+                    functions::quantile(&phi, columns, tells_names, &mut self.remarks.about(nth));
+                self.unnamed(columns)
+            }
+            Whole::HistogramFraction => {
+                let (lower, upper) = (self.scalar(&args[0], grid)?, self.scalar(&args[1], grid)?);
+                let columns = self.vector(&args[2], grid)?;
+                let columns =
+                    functions::fraction(&lower, &upper, columns, &mut self.remarks.about(nth));
+                self.unnamed(columns)
+            }
+            Whole::NativeHistogram => self.vector(&args[0], grid).map(|_| Vec::new()),
+            Whole::LabelReplace => {
+                functions::replace(self.vector(&args[0], grid)?, &texts().collect::<Vec<_>>())
+            }
+            Whole::LabelJoin => {
+                functions::join(self.vector(&args[0], grid)?, &texts().collect::<Vec<_>>())
+            }
+            Whole::Sort { descending } => {
+                let mut columns = self.vector(&args[0], grid)?;
+                if grid.steps == 1 {
+                    functions::sort_by_value(&mut columns, descending);
+                }
+                Ok(columns)
+            }
+            Whole::SortByLabel { descending } => {
+                let mut columns = self.vector(&args[0], grid)?;
+                functions::sort_by_label(&mut columns, &texts().collect::<Vec<_>>(), descending);
+                Ok(columns)
+            }
+            Whole::Timestamp => match &args[0] {
+                Node::Selector(selector) => self.instant_times(selector, grid),
+                arg => self.each(arg, grid, |step, _| Some(grid.time(step) as f64 / 1e3)),
+            },
+            Whole::Vector => {
+                let values = self.scalar(&args[0], grid)?.into_iter().map(Some).collect();
+                Ok(vec![Column {
+                    labels: Labels::new(),
+                    values,
+                    nameless: false,
+                }])
+            }
+            Whole::Pi | Whole::Time | Whole::Scalar => {
+                Err(Error::parse("expected an instant vector".to_owned()))
+            }
+        }
+    }
+
+    /// A function of every value of a node.
+    fn each(
+        &mut self,
+        of: &Node,
+        grid: &Grid,
+        mut body: impl FnMut(usize, f64) -> Option<f64>,
+    ) -> Result<Vec<Column>, Error> {
+        let apply = |mut column: Column| {
+            for (step, value) in column.values.iter_mut().enumerate() {
+                *value = value.and_then(|value| body(step, value));
+            }
+            column.unless_empty()
+        };
+        let columns = self
+            .vector(of, grid)?
+            .into_iter()
+            .filter_map(apply)
+            .collect();
+        self.unnamed(columns)
+    }
+
+    /// Columns of what is no longer the metric that their names name.
+    pub fn unnamed(&self, mut columns: Vec<Column>) -> Result<Vec<Column>, Error> {
+        columns.iter_mut().for_each(|column| column.nameless = true);
+        if self.options.delayed_names {
+            Ok(columns)
+        } else {
+            settle_names(columns)
+        }
+    }
+
+    /// The scalar arguments, gathered by step.
+    fn scalars<'n>(
+        &mut self,
+        args: impl IntoIterator<Item = &'n Node>,
+        grid: &Grid,
+    ) -> Result<Vec<Vec<f64>>, Error> {
+        let mut by_step = vec![Vec::new(); grid.steps];
+        for arg in args {
+            for (scalars, value) in by_step.iter_mut().zip(self.scalar(arg, grid)?) {
+                scalars.push(value);
+            }
+        }
+        Ok(by_step)
+    }
+}
+
+/// `scalar(v)`: the only element's value, NaN unless there is exactly one.
+fn only_value(columns: &[Column], step: usize) -> f64 {
+    let mut present = columns.iter().filter_map(|column| column.values[step]);
+    match (present.next(), present.next()) {
+        (Some(value), None) => value,
+        _ => f64::NAN,
+    }
+}
+
+fn window_of(node: Option<&Node>) -> Result<&Window, Error> {
+    match node {
+        Some(Node::Window(window)) => Ok(window),
+        _ => Err(Error::parse("expected a range vector".to_owned())),
+    }
+}
+
+/// The plan checks types, so this is not reached; an error is still better than a panic.
+fn wrong_type(node: &Node, wanted: Type) -> Error {
+    Error::parse(format!("expected type {wanted}, got {}", node.kind()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Memory;
+
+    #[test]
+    fn a_lazy_query_leaves_alone_what_nothing_can_come_of() {
+        // Evaluating the right side is a mistake: two elements for one.
+        let wrong = "(vector(1) * on () {__name__=~\"a|b\"})";
+        let mut source = Memory::new();
+        for name in ["a", "b"] {
+            source.add([("__name__", name)].into_iter().collect(), [(0, Some(1.0))]);
+        }
+        let evaluates = |query: &str, lazy| {
+            let options = Options {
+                lazy,
+                ..Options::default()
+            };
+            instant(&source, query, 0, &options).is_ok()
+        };
+        for (left, op, fails) in [
+            ("nothing", "and", false),
+            ("nothing", "unless", false),
+            ("nothing", "or", true),
+            ("a", "and", true),
+        ] {
+            let query = format!("{left} {op} {wrong}");
+            assert!(!evaluates(&query, false), "{query}");
+            assert_eq!(!evaluates(&query, true), fails, "{query}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Arithmetic as Go and Prometheus do it, where Rust's differs or has none.
+
+/// Kahan's sum with Neumaier's improvement (`util/kahansum`). A sum that overflows keeps no compensation.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Kahan {
+    pub sum: f64,
+    pub compensation: f64,
+}
+
+impl Kahan {
+    pub fn add(&mut self, value: f64) {
+        let total = self.sum + value;
+        if total.is_infinite() {
+            self.compensation = 0.0;
+        } else if self.sum.abs() >= value.abs() {
+            self.compensation += (self.sum - total) + value;
+        } else {
+            self.compensation += (value - total) + self.sum;
+        }
+        self.sum = total;
+    }
+
+    pub fn total(self) -> f64 {
+        self.sum + self.compensation
+    }
+}
+
+/// A mean that survives sums beyond the range of floats: a plain Kahan sum until it would overflow, an incremental mean
+/// from there on (`promql/functions.go`, `funcAvgOverTime`).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mean {
+    /// The sum, or the mean once `incremental`.
+    kahan: Kahan,
+    count: f64,
+    incremental: bool,
+}
+
+impl Mean {
+    pub fn of(first: f64) -> Self {
+        Self {
+            kahan: Kahan {
+                sum: first,
+                compensation: 0.0,
+            },
+            count: 1.0,
+            incremental: false,
+        }
+    }
+
+    pub fn add(&mut self, value: f64) {
+        self.count += 1.0;
+        if !self.incremental {
+            let mut next = self.kahan;
+            next.add(value);
+            if !next.sum.is_infinite() {
+                self.kahan = next;
+                return;
+            }
+            self.incremental = true;
+            self.kahan.sum /= self.count - 1.0;
+            self.kahan.compensation /= self.count - 1.0;
+        }
+        let kept = (self.count - 1.0) / self.count;
+        self.kahan.sum *= kept;
+        self.kahan.compensation *= kept;
+        self.kahan.add(value / self.count);
+    }
+
+    pub fn value(self) -> f64 {
+        match self.incremental {
+            true => self.kahan.total(),
+            false => self.kahan.sum / self.count + self.kahan.compensation / self.count,
+        }
+    }
+}
+
+/// Go's `math.Max`: NaN wins over everything but +Inf.
+pub fn go_max(a: f64, b: f64) -> f64 {
+    if a == f64::INFINITY || b == f64::INFINITY {
+        f64::INFINITY
+    } else if a.is_nan() || b.is_nan() {
+        f64::NAN
+    } else {
+        a.max(b)
+    }
+}
+
+/// Go's `math.Min`: NaN wins over everything but -Inf.
+pub fn go_min(a: f64, b: f64) -> f64 {
+    -go_max(-a, -b)
+}
+
+/// The quantile of unsorted values; NaN counts as smallest (`promql/quantile.go`, `quantile`).
+pub fn quantile(phi: f64, values: &mut [f64]) -> f64 {
+    if values.is_empty() || phi.is_nan() {
+        return f64::NAN;
+    }
+    if phi < 0.0 {
+        return f64::NEG_INFINITY;
+    }
+    if phi > 1.0 {
+        return f64::INFINITY;
+    }
+    values.sort_unstable_by(nan_first);
+    let rank = phi * (values.len() - 1) as f64;
+    let lower = rank.floor() as usize;
+    let upper = (lower + 1).min(values.len() - 1);
+    let weight = rank - rank.floor();
+    values[lower] * (1.0 - weight) + values[upper] * weight
+}
+
+/// Ascending, NaN before all numbers.
+pub fn nan_first(a: &f64, b: &f64) -> std::cmp::Ordering {
+    a.partial_cmp(b)
+        .unwrap_or_else(|| b.is_nan().cmp(&a.is_nan()))
+}
+
+/// Whether two floats differ by less than rounding explains (`util/almost`, `Equal`).
+pub fn almost_equal(a: f64, b: f64, epsilon: f64) -> bool {
+    if a == b || (a.is_nan() && b.is_nan()) {
+        return true;
+    }
+    let (sum, difference) = (a.abs() + b.abs(), (a - b).abs());
+    if a == 0.0 || b == 0.0 || sum < f64::MIN_POSITIVE {
+        return difference < epsilon * f64::MIN_POSITIVE;
+    }
+    difference / sum.min(f64::MAX) < epsilon
+}
+
+/// A float as Go prints it with `%g`.
+pub fn format_g(value: f64) -> String {
+    match value.abs() {
+        _ if !value.is_finite() => non_finite(value).to_owned(),
+        0.0 | 1e-4..1e21 => format!("{value}"),
+        _ => exponential(value),
+    }
+}
+
+/// A finite float as Go prints it with `%e` and the fewest digits: two digits of the exponent at least, and its sign.
+pub fn exponential(value: f64) -> String {
+    let scientific = format!("{value:e}");
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let (sign, digits) = exponent
+        .strip_prefix('-')
+        .map_or(('+', exponent), |digits| ('-', digits));
+    format!("{mantissa}e{sign}{digits:0>2}")
+}
+
+/// A float as `count_values` writes it into a label: shortest digits, never an exponent.
+pub fn format_f(value: f64) -> String {
+    if value.is_finite() {
+        format!("{value}")
+    } else {
+        non_finite(value).to_owned()
+    }
+}
+
+fn non_finite(value: f64) -> &'static str {
+    match value {
+        f64::INFINITY => "+Inf",
+        f64::NEG_INFINITY => "-Inf",
+        _ => "NaN",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kahan_keeps_what_a_plain_sum_loses() {
+        let mut kahan = Kahan::default();
+        [1.0, 1e100, 1.0, -1e100]
+            .into_iter()
+            .for_each(|value| kahan.add(value));
+        assert_eq!(kahan.total(), 2.0);
+    }
+
+    #[test]
+    fn a_mean_survives_overflow() {
+        let mut mean = Mean::of(f64::MAX);
+        mean.add(f64::MAX);
+        mean.add(f64::MAX);
+        assert!(almost_equal(mean.value(), f64::MAX, 1e-12));
+    }
+
+    #[test]
+    fn prints_as_go_does() {
+        let texts = [2.0, -0.5, 1e21, 1e20, 1e-5, 0.0001, f64::NAN, f64::INFINITY].map(format_g);
+        assert_eq!(
+            texts,
+            [
+                "2",
+                "-0.5",
+                "1e+21",
+                "100000000000000000000",
+                "1e-05",
+                "0.0001",
+                "NaN",
+                "+Inf"
+            ]
+        );
+        assert_eq!(format_f(1e21), "1000000000000000000000");
+    }
+
+    #[test]
+    fn min_and_max_let_nan_through() {
+        assert!(go_max(f64::NAN, 1.0).is_nan() && go_min(1.0, f64::NAN).is_nan());
+        assert_eq!(
+            (
+                go_max(f64::NAN, f64::INFINITY),
+                go_min(f64::NAN, f64::NEG_INFINITY)
+            ),
+            (f64::INFINITY, f64::NEG_INFINITY)
+        );
+    }
+}

@@ -1,0 +1,231 @@
+//! Runs Prometheus' test scripts (`load`, `eval`, `clear`; the language of `promql/promqltest/README.md`).
+//!
+//! Time begins at 0; experimental functions and the delayed removal of names are on, as in Prometheus' own runner
+//! (`NewTestEngine`). What rests on native histograms is skipped by name.
+
+mod check;
+mod command;
+mod notation;
+
+use crate::eval::{Options, instant, range};
+use crate::plan::Context;
+use crate::source::Memory;
+use crate::syntax;
+use check::{check, check_middle};
+use command::{Command, Eval, Load, When};
+use notation::Slot;
+use std::fmt;
+use takt_model::Labels;
+use takt_model::error_chain;
+
+/// What came of one or several scripts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Evaluations that gave what was expected.
+    pub passed: usize,
+    /// Evaluations that did not, and lines that are no commands.
+    pub failed: Vec<Remark>,
+    /// Evaluations and series passed over, with the reason.
+    pub skipped: Vec<Remark>,
+}
+
+/// Something to say about one line of a script.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remark {
+    /// The script's name as given.
+    pub file: String,
+    /// From 1.
+    pub line: usize,
+    /// What happened.
+    pub text: String,
+}
+
+impl Report {
+    /// Adds another script's results.
+    pub fn merge(&mut self, other: Report) {
+        self.passed += other.passed;
+        self.failed.extend(other.failed);
+        self.skipped.extend(other.skipped);
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (word, remarks) in [("skipped", &self.skipped), ("failed", &self.failed)] {
+            for Remark { file, line, text } in remarks {
+                writeln!(f, "{file}:{line}: {word}: {text}")?;
+            }
+        }
+        if !self.skipped.is_empty() {
+            writeln!(f, "{} skipped", self.skipped.len())?;
+        }
+        write!(f, "{} passed, {} failed", self.passed, self.failed.len())
+    }
+}
+
+/// Runs one script. `name` only appears in remarks.
+pub fn run(name: &str, text: &str) -> Report {
+    let mut runner = Runner {
+        file: name,
+        ..Runner::default()
+    };
+    for (line, command) in command::commands(text) {
+        match command {
+            Ok(Command::Clear) => {
+                runner.memory.clear();
+                runner.histograms.clear();
+            }
+            Ok(Command::Load(load)) => runner.load(line, load),
+            Ok(Command::Eval(eval)) => runner.eval(line, &eval),
+            Err(text) => runner.report.failed.push(runner.remark(line, text)),
+        }
+    }
+    runner.report
+}
+
+#[derive(Default)]
+struct Runner<'a> {
+    file: &'a str,
+    memory: Memory,
+    /// Series that hold native histograms, which we do not.
+    histograms: Vec<Labels>,
+    report: Report,
+}
+
+impl Runner<'_> {
+    fn remark(&self, line: usize, text: String) -> Remark {
+        Remark {
+            file: self.file.to_owned(),
+            line,
+            text,
+        }
+    }
+
+    fn load(&mut self, line: usize, load: Load) {
+        if load.with_nhcb {
+            let text = "load_with_nhcb: native histograms are not supported; the classic series are loaded";
+            self.report.skipped.push(self.remark(line, text.to_owned()));
+        }
+        // The others are loaded all the same, so that one line does not fail all that follows.
+        for text in load.malformed {
+            self.report.failed.push(self.remark(line, text));
+        }
+        for (labels, slots) in load.series {
+            if slots.iter().any(|slot| matches!(slot, Slot::Histogram)) {
+                self.histograms.push(labels.clone());
+            }
+            if load.with_nhcb {
+                self.histograms.extend(without_bucket(&labels));
+            }
+            let samples = slots.iter().enumerate().filter_map(|(at, slot)| {
+                let at_ms = at as i64 * load.step_ms;
+                match slot {
+                    Slot::Value(value) => Some((at_ms, Some(*value))),
+                    Slot::Stale => Some((at_ms, None)),
+                    Slot::Missing | Slot::Histogram => None,
+                }
+            });
+            self.memory.add(labels, samples.collect::<Vec<_>>());
+        }
+    }
+
+    fn eval(&mut self, line: usize, eval: &Eval) {
+        if let Some(reason) = self.rests_on_histograms(eval) {
+            self.report.skipped.push(self.remark(line, reason));
+            return;
+        }
+        match self.outcome(eval) {
+            Ok(()) => self.report.passed += 1,
+            Err(text) => self
+                .report
+                .failed
+                .push(self.remark(line, format!("{}: {text}", eval.query))),
+        }
+    }
+
+    fn outcome(&self, eval: &Eval) -> Result<(), String> {
+        let options = Options {
+            experimental: true,
+            delayed_names: true,
+            ..Options::default()
+        };
+        match eval.when {
+            When::Instant { at_ms } => {
+                let answer = instant(&self.memory, &eval.query, at_ms, &options);
+                let Some(value) = check(eval, &answer)? else {
+                    return Ok(());
+                };
+                if eval.ordered || !matches!(value.kind(), "vector" | "scalar") {
+                    return Ok(());
+                }
+                // The same query over a range must say the same in the middle.
+                let (start, end) = (at_ms - 60_000, at_ms + 60_000);
+                let answer = range(&self.memory, &eval.query, start, end, 60_000, &options);
+                let answer =
+                    answer.map_err(|error| format!("as a range query: {}", error_chain(&error)))?;
+                check_middle(eval, value, &answer.value, at_ms)
+                    .map_err(|text| format!("as a range query: {text}"))
+            }
+            When::Range {
+                start_ms,
+                end_ms,
+                step_ms,
+            } => check(
+                eval,
+                &range(
+                    &self.memory,
+                    &eval.query,
+                    start_ms,
+                    end_ms,
+                    step_ms,
+                    &options,
+                ),
+            )
+            .map(|_| ()),
+        }
+    }
+
+    fn rests_on_histograms(&self, eval: &Eval) -> Option<String> {
+        if eval
+            .rows
+            .iter()
+            .any(|row| row.slots.iter().any(|slot| matches!(slot, Slot::Histogram)))
+        {
+            return Some(format!(
+                "{}: expects a native histogram, which is not supported",
+                eval.query
+            ));
+        }
+        if self.histograms.is_empty() {
+            return None;
+        }
+        let context = Context {
+            experimental: true,
+            ..Context::default()
+        };
+        let node = context.plan(&syntax::parse(&eval.query).ok()?).ok()?;
+        let mut selectors = Vec::new();
+        node.selectors(&mut selectors);
+        let selected = |labels: &&Labels| {
+            selectors
+                .iter()
+                .any(|s| s.matchers.iter().all(|m| m.accepts_labels(labels)))
+        };
+        let series = self.histograms.iter().find(selected)?;
+        Some(format!(
+            "{}: selects {series}, which holds native histograms",
+            eval.query
+        ))
+    }
+}
+
+/// The series that `load_with_nhcb` would have made of a bucket, count or sum.
+fn without_bucket(labels: &Labels) -> Option<Labels> {
+    let base = ["_bucket", "_count", "_sum"]
+        .iter()
+        .find_map(|suffix| labels.metric().strip_suffix(suffix))?;
+    let mut converted = labels.clone();
+    converted.set(takt_model::METRIC_NAME, base);
+    converted.remove("le");
+    Some(converted)
+}

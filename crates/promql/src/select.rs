@@ -1,0 +1,461 @@
+//! Selectors: from samples to columns.
+//!
+//! Every series is walked once, forwards, for all steps; series do not depend on each other. Windows and the look-back
+//! are open on the left: a sample exactly one range or look-back ago is outside (Prometheus 3, `docs/migration.md`).
+
+use crate::budget::Budget;
+use crate::column::{Column, drop_name};
+use crate::error::Error;
+use crate::eval::{Evaluator, Grid};
+use crate::functions::{Function, Slice};
+use crate::parts::in_parts;
+use crate::plan::{Selector, Window, Windowed};
+use crate::source::{Point, Selection, SeriesData};
+use crate::value::Series;
+use takt_model::Labels;
+
+/// Functions that act like an offset: the result is still that metric.
+const KEEPS_NAME: [&str; 2] = ["first_over_time", "last_over_time"];
+/// Ends of names that counters have.
+const COUNTER_SUFFIXES: [&str; 4] = ["_total", "_sum", "_count", "_bucket"];
+
+/// Samples that are looked at between two looks at the clock; some milliseconds' work.
+const UNCHECKED: usize = 1 << 20;
+
+type WindowFn = fn(&Slice<'_>) -> Option<f64>;
+
+impl Evaluator<'_> {
+    /// The newest sample at each step, no older than the look-back and not ended by staleness.
+    pub fn instant_values(
+        &mut self,
+        selector: &Selector,
+        grid: &Grid,
+    ) -> Result<Vec<Column>, Error> {
+        self.instants(selector, grid, |point| point.value)
+    }
+
+    /// As [`instant_values`](Self::instant_values), with the samples' own instants in seconds (`timestamp`).
+    pub fn instant_times(
+        &mut self,
+        selector: &Selector,
+        grid: &Grid,
+    ) -> Result<Vec<Column>, Error> {
+        let columns = self.instants(selector, grid, |point| point.at_ms as f64 / 1e3)?;
+        self.unnamed(columns)
+    }
+
+    fn instants(
+        &mut self,
+        selector: &Selector,
+        grid: &Grid,
+        pick: fn(&Point) -> f64,
+    ) -> Result<Vec<Column>, Error> {
+        let lookback_ms = self.options.lookback_ms;
+        let first = selector
+            .shift
+            .apply(grid.start_ms)
+            .saturating_sub(lookback_ms)
+            .saturating_add(1);
+        let last = selector.shift.apply(grid.last_ms());
+        let series = self.select(selector, first, last, grid, 0, "")?;
+        self.budget.hold(series.len().saturating_mul(grid.steps))?;
+        let work = series
+            .iter()
+            .map(|series| series.points.len() + grid.steps)
+            .sum();
+        let parts = in_parts(series, work, |part: Vec<SeriesData>| {
+            let mut columns = Vec::with_capacity(part.len());
+            let mut looked_at = vec![0; grid.steps];
+            for series in part {
+                self.budget.check()?;
+                let mut latest = Latest::new(&series, lookback_ms);
+                let values = grid.times().zip(&mut looked_at).map(|(now_ms, count)| {
+                    let point = latest.at(selector.shift.apply(now_ms));
+                    *count += u64::from(point.is_some());
+                    point.map(pick)
+                });
+                let values = values.collect();
+                columns.extend(Column::new(series.labels, values));
+            }
+            Ok::<_, Error>((columns, looked_at))
+        })?;
+        Ok(self.joined(parts, grid))
+    }
+
+    /// A function of a window at each step.
+    pub fn window_values(
+        &mut self,
+        function: &'static Function,
+        body: WindowFn,
+        window: &Window,
+        scalars: &[Vec<f64>],
+        nth: usize,
+        grid: &Grid,
+    ) -> Result<Vec<Column>, Error> {
+        let columns = self.window_columns(function.name, body, window, scalars, grid)?;
+        let mut about = self.remarks.about(nth);
+        match function.name {
+            "rate" | "increase" => {
+                for column in &columns {
+                    let name = column.labels.metric();
+                    if !name.is_empty()
+                        && !COUNTER_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
+                    {
+                        about.possible_non_counter(name);
+                    }
+                }
+            }
+            "quantile_over_time" => {
+                for (step, scalars) in scalars
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, phi)| !(0.0..=1.0).contains(&phi[0]))
+                {
+                    if columns.iter().any(|column| column.values[step].is_some()) {
+                        about.invalid_quantile(scalars[0]);
+                    }
+                }
+            }
+            "double_exponential_smoothing" => {
+                let used = |step: usize| columns.iter().any(|column| column.values[step].is_some());
+                for scalars in scalars
+                    .iter()
+                    .enumerate()
+                    .filter(|(step, _)| used(*step))
+                    .map(|(_, scalars)| scalars)
+                {
+                    factor("smoothing", "sf", scalars[0])?;
+                    factor("trend", "tf", scalars[1])?;
+                }
+            }
+            _ => {}
+        }
+        match KEEPS_NAME.contains(&function.name) {
+            true => Ok(columns),
+            false => self.unnamed(columns),
+        }
+    }
+
+    /// As [`window_values`](Self::window_values), names kept and nothing remarked.
+    pub fn window_columns(
+        &mut self,
+        name: &str,
+        body: WindowFn,
+        window: &Window,
+        scalars: &[Vec<f64>],
+        grid: &Grid,
+    ) -> Result<Vec<Column>, Error> {
+        let series = self.windowed(window, grid, name)?;
+        self.budget.hold(series.len().saturating_mul(grid.steps))?;
+        let work = window_work(&series, window, grid);
+        let walk = Walk {
+            body,
+            window,
+            scalars,
+            grid,
+            budget: self.budget,
+        };
+        let parts = in_parts(series, work, |part| {
+            let mut looked_at = vec![0; grid.steps];
+            let columns = part
+                .into_iter()
+                .map(|series| walk.run(series, &mut looked_at));
+            let columns = columns
+                .filter_map(Result::transpose)
+                .collect::<Result<Vec<_>, Error>>()?;
+            Ok::<_, Error>((columns, looked_at))
+        })?;
+        Ok(self.joined(parts, grid))
+    }
+
+    /// Puts together what several threads did.
+    fn joined(&mut self, parts: Vec<(Vec<Column>, Vec<u64>)>, grid: &Grid) -> Vec<Column> {
+        let mut all = Vec::with_capacity(parts.iter().map(|(columns, _)| columns.len()).sum());
+        for (columns, looked_at) in parts {
+            all.extend(columns);
+            self.samples.add(grid, &looked_at);
+        }
+        all
+    }
+
+    /// The samples themselves, for a query that is nothing but a window.
+    pub fn window_points(&mut self, window: &Window, grid: &Grid) -> Result<Vec<Series>, Error> {
+        let end_ms = window.shift().apply(grid.start_ms);
+        let start_ms = end_ms.saturating_sub(window.range_ms);
+        let series = self.windowed(window, grid, "")?.into_iter().map(
+            |Windowful {
+                 mut labels,
+                 points,
+                 nameless,
+             }| {
+                if nameless {
+                    drop_name(&mut labels);
+                }
+                Series {
+                    labels,
+                    points: Bounds::default()
+                        .move_to(&points, start_ms, end_ms)
+                        .to_vec(),
+                }
+            },
+        );
+        let series: Vec<Series> = series.filter(|series| !series.points.is_empty()).collect();
+        self.samples.add(
+            grid,
+            &[series.iter().map(|series| series.points.len() as u64).sum()],
+        );
+        Ok(series)
+    }
+
+    /// All samples that the windows of all steps may need.
+    fn windowed(
+        &mut self,
+        window: &Window,
+        grid: &Grid,
+        function: &str,
+    ) -> Result<Vec<Windowful>, Error> {
+        let shift = window.shift();
+        let after = shift.apply(grid.start_ms).saturating_sub(window.range_ms);
+        let last = shift.apply(grid.last_ms());
+        match &window.of {
+            Windowed::Series(selector) => {
+                let first = after.saturating_add(1);
+                let series = self.select(selector, first, last, grid, window.range_ms, function)?;
+                let plain = |SeriesData { labels, points, .. }| Windowful {
+                    labels,
+                    points,
+                    nameless: false,
+                };
+                Ok(series.into_iter().map(plain).collect())
+            }
+            Windowed::Subquery { of, step_ms, .. } => {
+                let step_ms = step_ms.unwrap_or(self.options.subquery_step_ms);
+                // The steps of a subquery lie on multiples of its step, the first one inside the window.
+                let first = after
+                    .div_euclid(step_ms)
+                    .saturating_add(1)
+                    .saturating_mul(step_ms);
+                let inner = Grid::new(first, last, step_ms);
+                self.budget.hold(inner.steps)?;
+                let columns = self.vector(of, &inner)?;
+                let series = columns.into_iter().map(
+                    |Column {
+                         labels,
+                         values,
+                         nameless,
+                     }| {
+                        let points = inner.times().zip(values);
+                        let points = points
+                            .filter_map(|(at_ms, value)| value.map(|value| Point { at_ms, value }));
+                        Windowful {
+                            labels,
+                            points: points.collect(),
+                            nameless,
+                        }
+                    },
+                );
+                Ok(series.collect())
+            }
+        }
+    }
+
+    /// Asks the store.
+    fn select(
+        &mut self,
+        selector: &Selector,
+        from_ms: i64,
+        to_ms: i64,
+        grid: &Grid,
+        range_ms: i64,
+        function: &str,
+    ) -> Result<Vec<SeriesData>, Error> {
+        let step_ms = if grid.steps > 1 { grid.step_ms } else { 0 };
+        let selection = Selection {
+            matchers: &selector.matchers,
+            from_ms,
+            to_ms,
+            step_ms,
+            range_ms,
+            function,
+        };
+        let series = self.source.select(&selection, self.budget)?;
+        self.budget.series(series.len())?;
+        Ok(series)
+    }
+}
+
+/// A series whose windows are looked at: staleness does not count there.
+struct Windowful {
+    labels: Labels,
+    points: Vec<Point>,
+    nameless: bool,
+}
+
+/// About how many samples all windows look at.
+fn window_work(series: &[Windowful], window: &Window, grid: &Grid) -> usize {
+    let points: usize = series.iter().map(|series| series.points.len()).sum();
+    let overlap = window.range_ms / grid.step_ms.max(1) + 1;
+    points.saturating_mul(
+        usize::try_from(overlap)
+            .unwrap_or(usize::MAX)
+            .min(grid.steps),
+    )
+}
+
+/// A window that moves forwards over series.
+struct Walk<'a> {
+    body: WindowFn,
+    window: &'a Window,
+    scalars: &'a [Vec<f64>],
+    grid: &'a Grid,
+    budget: &'a Budget,
+}
+
+impl Walk<'_> {
+    /// What the function says at each step, if it says anything.
+    fn run(&self, series: Windowful, looked_at: &mut [u64]) -> Result<Option<Column>, Error> {
+        let Self {
+            body,
+            window,
+            scalars,
+            grid,
+            budget,
+        } = *self;
+        let shift = window.shift();
+        budget.check()?;
+        let mut bounds = Bounds::default();
+        let mut values = Vec::with_capacity(grid.steps);
+        let mut unchecked = 0;
+        for (step, count) in looked_at.iter_mut().enumerate() {
+            let now_ms = grid.time(step);
+            let end_ms = shift.apply(now_ms);
+            let start_ms = end_ms.saturating_sub(window.range_ms);
+            let points = bounds.move_to(&series.points, start_ms, end_ms);
+            *count += points.len() as u64;
+            // One series can be most of the work: wide windows at many steps.
+            unchecked += points.len();
+            if unchecked > UNCHECKED {
+                budget.check()?;
+                unchecked = 0;
+            }
+            let scalars = scalars.get(step).map_or(&[][..], Vec::as_slice);
+            let slice = Slice {
+                points,
+                start_ms,
+                end_ms,
+                now_ms,
+                scalars,
+            };
+            values.push(if points.is_empty() {
+                None
+            } else {
+                body(&slice)
+            });
+        }
+        Ok(Column {
+            labels: series.labels,
+            values,
+            nameless: series.nameless,
+        }
+        .unless_empty())
+    }
+}
+
+fn factor(name: &str, short: &str, value: f64) -> Result<(), Error> {
+    match value <= 0.0 || value >= 1.0 {
+        true => Err(Error::Execution(format!(
+            "invalid {name} factor. Expected: 0 < {short} < 1, got: {value:.6}"
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// A cursor at the newest sample of one series.
+struct Latest<'a> {
+    series: &'a SeriesData,
+    lookback_ms: i64,
+    /// Samples and staleness markers up to the current instant.
+    points: usize,
+    stale: usize,
+}
+
+impl<'a> Latest<'a> {
+    fn new(series: &'a SeriesData, lookback_ms: i64) -> Self {
+        Self {
+            series,
+            lookback_ms,
+            points: 0,
+            stale: 0,
+        }
+    }
+
+    /// Instants may not go back.
+    fn at(&mut self, at_ms: i64) -> Option<&'a Point> {
+        let SeriesData {
+            points, stale_ms, ..
+        } = self.series;
+        self.points = advance(points, self.points, |point| point.at_ms <= at_ms);
+        self.stale = advance(stale_ms, self.stale, |stale| *stale <= at_ms);
+        let point = points[..self.points].last()?;
+        let ended = stale_ms[..self.stale]
+            .last()
+            .is_some_and(|stale| *stale > point.at_ms);
+        (!ended && point.at_ms > at_ms.saturating_sub(self.lookback_ms)).then_some(point)
+    }
+}
+
+/// The ends of a window that moves forwards over one series.
+#[derive(Default)]
+struct Bounds {
+    first: usize,
+    end: usize,
+}
+
+impl Bounds {
+    /// The samples after `start_ms` up to `end_ms`.
+    fn move_to<'a>(&mut self, points: &'a [Point], start_ms: i64, end_ms: i64) -> &'a [Point] {
+        self.end = advance(points, self.end, |point| point.at_ms <= end_ms);
+        self.first = advance(points, self.first, |point| point.at_ms <= start_ms);
+        &points[self.first..self.end]
+    }
+}
+
+/// The first place from `from` on that is not passed. Steps are mostly small, so it looks close by first.
+fn advance<T>(items: &[T], from: usize, passed: impl Fn(&T) -> bool) -> usize {
+    let mut width = 1;
+    let mut from = from;
+    while from + width <= items.len() && passed(&items[from + width - 1]) {
+        from += width;
+        width *= 2;
+    }
+    let end = (from + width).min(items.len());
+    from + items[from..end].partition_point(passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn advance_finds_what_a_search_finds(mut items: Vec<u8>, from: prop::sample::Index, limit: u8) {
+            items.sort_unstable();
+            let wanted = items.partition_point(|item| *item <= limit);
+            let from = if wanted == 0 { 0 } else { from.index(wanted + 1) };
+            prop_assert_eq!(advance(&items, from, |item| *item <= limit), wanted);
+        }
+    }
+
+    #[test]
+    fn a_stale_marker_ends_a_series_until_the_next_sample() {
+        let samples = [(0, Some(1.0)), (10, None), (20, Some(2.0))];
+        let series = SeriesData::new(Default::default(), samples);
+        let mut latest = Latest::new(&series, 15);
+        let seen = [0, 9, 10, 19, 20, 34, 35].map(|at| latest.at(at).map(|point| point.value));
+        assert_eq!(
+            seen,
+            [Some(1.0), Some(1.0), None, None, Some(2.0), Some(2.0), None]
+        );
+    }
+}

@@ -1,0 +1,164 @@
+//! The one question that PromQL asks the store.
+
+use crate::budget::Budget;
+use crate::error::Error;
+use takt_model::Labels;
+use takt_model::Matcher;
+
+/// Where the samples come from. What lies behind it (memory, files, down-sampled days) is its own business.
+pub trait Source: Sync {
+    /// The series that fit all matchers, with their samples from `from_ms` to `to_ms`, both included; where there is only
+    /// one evaluation of an instant selector ([`Selection::is_instant`]) the newest of them is enough.
+    ///
+    /// Series come in an order that stays the same (sums of floats depend on it), each label set once. Every sample is
+    /// charged to the budget before more is read ([`Budget::hold`]): what is far too much shall not be read first.
+    fn select(&self, selection: &Selection<'_>, budget: &Budget) -> Result<Vec<SeriesData>, Error>;
+}
+
+/// Which samples are wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct Selection<'a> {
+    /// All of them must fit.
+    pub matchers: &'a [Matcher],
+    /// First instant, milliseconds since 1970, included.
+    pub from_ms: i64,
+    /// Last instant, included.
+    pub to_ms: i64,
+    /// Milliseconds between two evaluations; 0 where there is only one.
+    pub step_ms: i64,
+    /// Width of the window, 0 for an instant selector. With `step_ms` and `function` a source may choose a resolution.
+    pub range_ms: i64,
+    /// The function that eats the window, `""` for an instant selector.
+    pub function: &'a str,
+}
+
+impl Selection<'_> {
+    /// Whether all that is wanted of a series is what it is at `to_ms`.
+    pub fn is_instant(&self) -> bool {
+        self.step_ms == 0 && self.range_ms == 0
+    }
+}
+
+/// The store's own failure; the cause is kept for the log.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read samples")]
+pub struct SourceError(#[source] pub Box<dyn std::error::Error + Send + Sync>);
+
+/// One sample.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Point {
+    /// Milliseconds since 1970.
+    pub at_ms: i64,
+    /// Any float, NaN included; staleness is not a value.
+    pub value: f64,
+}
+
+/// One series as it is evaluated.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SeriesData {
+    /// Its labels, `__name__` included.
+    pub labels: Labels,
+    /// Ascending, no instant twice.
+    pub points: Vec<Point>,
+    /// Instants at which the series ended for the time being, ascending. Usually none.
+    pub stale_ms: Vec<i64>,
+}
+
+impl SeriesData {
+    /// From samples in the order of time; `None` is a staleness marker.
+    pub fn new(labels: Labels, samples: impl IntoIterator<Item = (i64, Option<f64>)>) -> Self {
+        let (mut points, mut stale_ms) = (Vec::new(), Vec::new());
+        for (at_ms, value) in samples {
+            match value {
+                Some(value) => points.push(Point { at_ms, value }),
+                None => stale_ms.push(at_ms),
+            }
+        }
+        Self {
+            labels,
+            points,
+            stale_ms,
+        }
+    }
+}
+
+/// Series in memory, for tests and scripts.
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    series: Vec<SeriesData>,
+}
+
+impl Memory {
+    /// Nothing in it.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds samples, in any order; a later one at the same instant wins. `None` is a staleness marker.
+    pub fn add(&mut self, labels: Labels, samples: impl IntoIterator<Item = (i64, Option<f64>)>) {
+        // In the order of labels, as results of tests are compared with a Prometheus'.
+        let place = self
+            .series
+            .binary_search_by(|series| series.labels.cmp(&labels));
+        let mut all: std::collections::BTreeMap<i64, Option<f64>> = match place {
+            Ok(at) => {
+                let old = self.series.remove(at);
+                let points = old
+                    .points
+                    .iter()
+                    .map(|point| (point.at_ms, Some(point.value)));
+                points
+                    .chain(old.stale_ms.iter().map(|at| (*at, None)))
+                    .collect()
+            }
+            Err(_) => Default::default(),
+        };
+        all.extend(samples);
+        let (Ok(place) | Err(place)) = place;
+        self.series.insert(place, SeriesData::new(labels, all));
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.series.clear();
+    }
+
+    /// All series.
+    pub fn series(&self) -> &[SeriesData] {
+        &self.series
+    }
+}
+
+impl Source for Memory {
+    fn select(&self, selection: &Selection<'_>, budget: &Budget) -> Result<Vec<SeriesData>, Error> {
+        let wanted = |at: i64| selection.from_ms <= at && at <= selection.to_ms;
+        let fitting = self.series.iter().filter(|s| {
+            selection
+                .matchers
+                .iter()
+                .all(|m| m.accepts_labels(&s.labels))
+        });
+        fitting
+            .map(|series| {
+                let points: Vec<Point> = series
+                    .points
+                    .iter()
+                    .filter(|p| wanted(p.at_ms))
+                    .copied()
+                    .collect();
+                budget.hold(points.len())?;
+                let stale_ms = series
+                    .stale_ms
+                    .iter()
+                    .filter(|at| wanted(**at))
+                    .copied()
+                    .collect();
+                Ok(SeriesData {
+                    labels: series.labels.clone(),
+                    points,
+                    stale_ms,
+                })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,66 @@
+//! What a query yields.
+
+use crate::annotations::Annotations;
+use crate::source::Point;
+use takt_model::Labels;
+
+/// A value with the remarks that arose on the way.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// The result.
+    pub value: Value,
+    /// Warnings and infos.
+    pub annotations: Annotations,
+    /// Most samples and points held at one time while evaluating.
+    pub peak_samples: u64,
+    /// Samples that each step has looked at; a sample counts in each step that looks at it.
+    pub samples_per_step: Vec<u64>,
+}
+
+/// A result, one variant a `resultType` of Prometheus' HTTP API.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A number without labels.
+    Scalar(Point),
+    /// A text, at the instant of evaluation.
+    String {
+        /// Milliseconds since 1970.
+        at_ms: i64,
+        /// The text.
+        text: String,
+    },
+    /// One sample a series, all at the same instant. The order is the query's (`sort`, `topk`).
+    Vector(Vec<Sample>),
+    /// Several samples a series, in the order of labels.
+    Matrix(Vec<Series>),
+}
+
+/// One element of an instant vector.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// The labels.
+    pub labels: Labels,
+    /// The instant of evaluation and the value.
+    pub point: Point,
+}
+
+/// One element of a matrix.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    /// The labels.
+    pub labels: Labels,
+    /// Ascending in time, never empty.
+    pub points: Vec<Point>,
+}
+
+impl Value {
+    /// The API's `resultType`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Value::Scalar(_) => "scalar",
+            Value::String { .. } => "string",
+            Value::Vector(_) => "vector",
+            Value::Matrix(_) => "matrix",
+        }
+    }
+}

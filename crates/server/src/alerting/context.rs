@@ -1,0 +1,307 @@
+//! Annotations that a message has besides its rule's: the GPU, the jobs there, and the values that
+//! the rule compared within the last hour.
+
+use super::instant;
+use crate::sparkline;
+use std::time::{Duration, Instant};
+use takt_model::{Labels, METRIC_NAME, Timestamp};
+use takt_promql::{Limits, Options, Value};
+use takt_slurm::JobRun;
+
+/// A message must not wait long for these.
+const TIMEOUT: Duration = Duration::from_millis(300);
+
+/// The shown time range.
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// The time of one bar.
+const STEP: Duration = Duration::from_secs(120);
+
+/// Number of jobs that are named.
+const JOBS_MAX: usize = 5;
+
+/// The annotations of an alert that began at `since`.
+pub fn context(
+    source: &dyn takt_promql::Source,
+    expr: Option<&str>,
+    labels: &Labels,
+    since: Timestamp,
+    at: Timestamp,
+) -> Vec<(String, String)> {
+    let gpu = gpu(source, labels, at).map(|text| ("gpu".to_owned(), text));
+    let jobs = jobs(source, labels, since).map(|text| ("jobs".to_owned(), text));
+    let picture = expr.and_then(|expr| last_hour(source, expr, labels, at));
+    gpu.into_iter()
+        .chain(jobs)
+        .chain(picture.map(|text| ("last_hour".to_owned(), text)))
+        .collect()
+}
+
+/// A job by its number, its name and its user: `42 (train) of ada`.
+pub fn job_words(run: &JobRun) -> String {
+    let name = run.name.as_ref().filter(|name| !name.is_empty());
+    let name = name.map(|name| format!(" ({name})")).unwrap_or_default();
+    format!("{}{name} of {}", run.job_id, run.user)
+}
+
+/// The GPU as a person finds it in the machine: its index, slot (PCI address), model and serial
+/// number, as far as they are known. A GPU that is lost is described by what it was within the last
+/// hour.
+fn gpu(source: &dyn takt_promql::Source, labels: &Labels, at: Timestamp) -> Option<String> {
+    let node = labels.get("node")?;
+    let device = match (labels.get("uuid"), labels.get("pci_bus_id")) {
+        (Some(uuid), _) => format!("uuid={uuid:?}"),
+        (None, Some(address)) => format!("pci_bus_id={address:?}"),
+        (None, None) => return None,
+    };
+    let expr = format!("last_over_time(takt_gpu_info{{node={node:?},{device}}}[1h])");
+    let found = instant(source, &expr, at).ok()?;
+    let (info, _) = found.first()?;
+    let known = |name: &str| info.get(name).filter(|value| !value.is_empty());
+    let parts = [
+        known("index").map(|index| format!("GPU {index}")),
+        known("pci_bus_id").map(|address| format!("slot {address}")),
+        known("model").map(str::to_owned),
+        known("serial").map(|serial| format!("serial number {serial}")),
+        known("uuid").map(str::to_owned),
+    ];
+    Some(parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+}
+
+/// The jobs on the GPU, or on the node within the last five minutes: a node that is down shows none.
+fn jobs(source: &dyn takt_promql::Source, labels: &Labels, since: Timestamp) -> Option<String> {
+    let label = |name: &str| labels.get(name);
+    let expr = match (label("jobid"), label("node"), label("uuid")) {
+        (None, Some(node), Some(uuid)) => {
+            format!("takt_gpu_job_info{{node={node:?},uuid={uuid:?}}}")
+        }
+        (None, Some(node), None) => format!("last_over_time(takt_job_info{{node={node:?}}}[5m])"),
+        _ => return None,
+    };
+    let found = instant(source, &expr, since).ok()?;
+    let named = |labels: &Labels| {
+        Some(format!(
+            "{} of {}",
+            labels.get("jobid")?,
+            labels
+                .get("user")
+                .filter(|user| !user.is_empty())
+                .unwrap_or("an unknown user")
+        ))
+    };
+    let mut jobs: Vec<String> = found
+        .iter()
+        .filter_map(|(labels, _)| named(labels))
+        .collect();
+    jobs.sort();
+    jobs.dedup();
+    let more = jobs.len().saturating_sub(JOBS_MAX);
+    jobs.truncate(JOBS_MAX);
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    (!jobs.is_empty()).then(|| jobs.join(", ") + &more)
+}
+
+/// Bars with their least and greatest value. `None` where the alert is not about exactly one series,
+/// or where the series is a flag of 0 and 1.
+fn last_hour(
+    source: &dyn takt_promql::Source,
+    expr: &str,
+    labels: &Labels,
+    at: Timestamp,
+) -> Option<String> {
+    let measured = takt_promql::measured(expr, labels.get("node"))?;
+    let limits = Limits {
+        deadline: Some(Instant::now() + TIMEOUT),
+        ..Limits::default()
+    };
+    let (from, step) = (at.minus(HOUR), i64::try_from(STEP.as_millis()).ok()?);
+    let options = Options {
+        limits,
+        lazy: true,
+        ..Options::default()
+    };
+    let Value::Matrix(series) = takt_promql::range(source, &measured, from.0, at.0, step, &options)
+        .ok()?
+        .value
+    else {
+        return None;
+    };
+    let is_meant = |of: &Labels| {
+        of.iter()
+            .all(|(name, value)| name == METRIC_NAME || labels.get(name) == Some(value))
+    };
+    let mut meant = series.iter().filter(|series| is_meant(&series.labels));
+    let (Some(series), None) = (meant.next(), meant.next()) else {
+        return None;
+    };
+    let points: Vec<_> = series
+        .points
+        .iter()
+        .filter(|point| point.value.is_finite())
+        .collect();
+    let (least, most) = points.iter().fold(
+        (f64::INFINITY, f64::NEG_INFINITY),
+        |(least, most), point| (least.min(point.value), most.max(point.value)),
+    );
+    if points.len() < 3
+        || points
+            .iter()
+            .all(|point| point.value == 0.0 || point.value == 1.0)
+    {
+        return None;
+    }
+    let steps = (0..)
+        .map(|n| from.0 + n * step)
+        .take_while(|instant| *instant <= at.0);
+    let values = steps.map(|instant| {
+        points
+            .iter()
+            .find(|point| point.at_ms == instant)
+            .map(|point| point.value)
+    });
+    let bars = sparkline::bars(values, least, most);
+    let [least, most, last] = [least, most, points.last()?.value].map(sparkline::number);
+    Some(format!("{bars} {least} to {most}, now {last}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_promql::Memory;
+
+    /// Labels, and the value at each sample.
+    type Given<'a> = (&'a [(&'a str, &'a str)], &'a dyn Fn(i64) -> Option<f64>);
+
+    fn source(series: &[Given<'_>]) -> Memory {
+        let mut source = Memory::new();
+        for (labels, value) in series {
+            source.add(
+                labels.iter().copied().collect(),
+                (0..=240).filter_map(|n| Some((n * 15_000, Some(value(n)?)))),
+            );
+        }
+        source
+    }
+
+    const AT: Timestamp = Timestamp(3_600_000);
+
+    #[test]
+    fn the_last_hour_of_what_the_rule_compares() {
+        let source = source(&[
+            (
+                &[("__name__", "heat"), ("node", "g01"), ("gpu", "0")],
+                &|n| (n > 120).then_some(n as f64 / 2.0),
+            ),
+            (
+                &[("__name__", "heat"), ("node", "g01"), ("gpu", "1")],
+                &|_| Some(3.0),
+            ),
+            (
+                &[("__name__", "heat"), ("node", "g02"), ("gpu", "0")],
+                &|_| Some(7.0),
+            ),
+            (
+                &[("__name__", "flag"), ("node", "g01"), ("gpu", "0")],
+                &|n| Some(f64::from(u8::from(n > 200))),
+            ),
+        ]);
+        let of = |expr: &str, labels: &[(&str, &str)]| {
+            last_hour(&source, expr, &labels.iter().copied().collect(), AT)
+        };
+        let hot = [
+            ("alertname", "Hot"),
+            ("node", "g01"),
+            ("gpu", "0"),
+            ("severity", "warning"),
+        ];
+        let said = of("heat > 90 unless nothing", &hot).unwrap();
+        assert!(
+            said.starts_with("               ") && said.ends_with("█ 64 to 120, now 120"),
+            "{said:?}"
+        );
+        assert_eq!(
+            said.chars().take_while(|c| *c != '6').count(),
+            32,
+            "{said:?}"
+        );
+        assert_eq!(of("flag == 1", &hot), None, "a switch");
+        assert_eq!(of("heat > 90", &[("node", "g01")]), None, "which of two?");
+        assert_eq!(of("vector(1)", &hot), None);
+        assert_eq!(of("nothing > 1", &hot), None);
+    }
+
+    #[test]
+    fn a_gpu_is_described_as_it_is_found_in_the_machine() {
+        let source = source(&[(
+            &[
+                ("__name__", "takt_gpu_info"),
+                ("node", "g01"),
+                ("uuid", "GPU-1"),
+                ("index", "3"),
+                ("pci_bus_id", "0000:41:00.0"),
+                ("model", "NVIDIA GeForce RTX 5090"),
+            ],
+            &|n| (n < 100).then_some(1.0),
+        )]);
+        let of = |labels: &[(&str, &str)]| gpu(&source, &labels.iter().copied().collect(), AT);
+        let words = "GPU 3, slot 0000:41:00.0, NVIDIA GeForce RTX 5090, GPU-1";
+        assert_eq!(
+            of(&[("node", "g01"), ("uuid", "GPU-1")]).as_deref(),
+            Some(words),
+            "although it is lost since half an hour"
+        );
+        assert_eq!(
+            of(&[("node", "g01"), ("pci_bus_id", "0000:41:00.0")]).as_deref(),
+            Some(words)
+        );
+        assert_eq!(of(&[("node", "g01"), ("uuid", "GPU-2")]), None);
+        assert_eq!(of(&[("node", "g01")]), None, "about no GPU");
+    }
+
+    #[test]
+    fn whose_jobs_were_there() {
+        let held: Vec<_> = (1..=7).map(|n| (format!("{n}"), format!("u{n}"))).collect();
+        let mut all = vec![(
+            vec![
+                ("__name__", "takt_gpu_job_info"),
+                ("node", "g01"),
+                ("uuid", "GPU-1"),
+                ("jobid", "42"),
+                ("user", "ada"),
+            ],
+            1.0,
+        )];
+        for (job, user) in &held {
+            all.push((
+                vec![
+                    ("__name__", "takt_job_info"),
+                    ("node", "g01"),
+                    ("jobid", job),
+                    ("user", user),
+                ],
+                1.0,
+            ));
+        }
+        let mut source = Memory::new();
+        for (labels, value) in all {
+            source.add(labels.into_iter().collect(), [(3_500_000, Some(value))]);
+        }
+        let of = |labels: &[(&str, &str)]| jobs(&source, &labels.iter().copied().collect(), AT);
+        assert_eq!(
+            of(&[("node", "g01"), ("uuid", "GPU-1")]).as_deref(),
+            Some("42 of ada")
+        );
+        let named = "1 of u1, 2 of u2, 3 of u3, 4 of u4, 5 of u5 and 2 more";
+        assert_eq!(of(&[("node", "g01")]).as_deref(), Some(named));
+        assert_eq!(of(&[("node", "g02")]), None);
+        assert_eq!(
+            of(&[("node", "g01"), ("jobid", "9")]),
+            None,
+            "the alert says it itself"
+        );
+    }
+}

@@ -1,0 +1,420 @@
+//! The alert engine in the server: its configuration read, its traits implemented over the store, exporters' events
+//! brought to it.
+
+mod context;
+mod outside;
+mod pack;
+mod rows;
+#[cfg(test)]
+mod scenarios;
+
+pub use outside::{Writer, instant};
+pub use pack::Rules;
+
+use crate::config::Config;
+use crate::failure::{Failure, OrUsage};
+use anyhow::{Context, anyhow};
+use axum::Router;
+use outside::OverStore;
+use prometheus_client::registry::Registry;
+use reqwest::Url;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+use takt_alerts::Engine;
+use takt_alerts::api::{self, Api};
+use takt_alerts::engine::Server;
+use takt_alerts::events::xid::XidTable;
+use takt_alerts::group::Defaults;
+use takt_alerts::notify::channels::Channels;
+use takt_alerts::notify::owner::Addresses;
+use takt_alerts::routing::Settings;
+use takt_alerts::routing::config::Config as Routing;
+use takt_alerts::routing::matcher::{MatchOp, Matcher, Matchers};
+use takt_alerts::run::{
+    AlertMetrics, Alerting, Exporter, Handle, Heartbeat, RequestFactory, WatchConfig, listen,
+};
+use takt_collector::scrape::{ScrapeManager, TargetAccess};
+use takt_model::{Labels, error_chain};
+use takt_store::Store;
+use tokio::task::AbortHandle;
+
+/// How often it is looked whether there are other targets to listen to.
+const TARGETS_EVERY: Duration = Duration::from_secs(5);
+
+/// Rules, routes and channels, all read and checked.
+pub struct Loaded {
+    /// The rules.
+    pub rules: Rules,
+    /// Who is told what.
+    pub routing: Routing,
+    /// How they are told.
+    pub channels: Channels,
+}
+
+/// Reads everything that alerting is configured by.
+pub fn load(config: &Config) -> anyhow::Result<Loaded> {
+    let alerts = &config.alerts;
+    let rules = match alerts.enabled {
+        true => pack::load(alerts.shipped_rules, &alerts.rule_dirs, &alerts.thresholds)
+            .context("alerts")?,
+        false => Rules::default(),
+    };
+    let (name, text, base) = match (&alerts.alertmanager_file, alerts.enabled) {
+        (_, false) => (
+            "none".to_owned(),
+            "route: {receiver: nobody}\nreceivers: [{name: nobody}]\n".to_owned(),
+            PathBuf::new(),
+        ),
+        (Some(path), true) => {
+            let text = std::fs::read_to_string(path).with_context(|| {
+                format!("alerts: alertmanager_file: cannot read {}", path.display())
+            })?;
+            (
+                path.display().to_string(),
+                text,
+                path.parent().unwrap_or(Path::new("")).to_owned(),
+            )
+        }
+        (None, true) => (
+            "[alerts]".to_owned(),
+            alerts.in_long_form(pack::ROUTES, config.knows_owners()),
+            PathBuf::new(),
+        ),
+    };
+    let routing = Routing::read(&name, &text).map_err(|mistake| anyhow!("{mistake}"))?;
+    let reports = config.reports.clone();
+    let owners = Addresses::new(move |user| reports.address_of(user));
+    let channels = Channels::build(&routing, &config.email, &owners, &base)
+        .map_err(|mistake| anyhow!("{}", mistake.in_file(&name)))?;
+    Ok(Loaded {
+        rules,
+        routing,
+        channels,
+    })
+}
+
+/// Alerting in a server.
+pub struct Alerts {
+    alerting: Alerting,
+    api: Api,
+    reload: Reload,
+}
+
+/// Follows another configuration while alerting goes on.
+#[derive(Clone)]
+pub struct Reload {
+    handle: Handle,
+    cluster: String,
+    address: SocketAddr,
+}
+
+impl Reload {
+    /// Rules, routes and channels that were read are in force once this returns.
+    pub async fn follow(&self, config: &Config, loaded: Loaded) -> anyhow::Result<()> {
+        let Loaded {
+            rules,
+            routing,
+            channels,
+        } = loaded;
+        let server = server(config, &self.cluster, self.address);
+        self.handle.use_channels(channels, watch_config(config))?;
+        let change = self.handle.change(move |engine, now| {
+            engine.is_served_by(server);
+            (
+                (),
+                engine.reload(
+                    &rules.files,
+                    &rules.events,
+                    XidTable::shipped().clone(),
+                    routing,
+                    now,
+                ),
+            )
+        });
+        Ok(change.await?)
+    }
+}
+
+impl Alerts {
+    /// Reads the configuration, restores what was stored and starts.
+    pub fn start(
+        config: &Config,
+        cluster: &str,
+        address: SocketAddr,
+        store: &Arc<Store>,
+        registry: &mut Registry,
+    ) -> Result<Self, Failure> {
+        let Loaded {
+            rules,
+            routing,
+            channels,
+        } = load(config).usage()?;
+        let (samples, events) = rules.count();
+        tracing::info!(
+            rules = samples,
+            event_rules = events,
+            channels = channels.names().count(),
+            "alerting"
+        );
+        let engine = Engine::new(
+            server(config, cluster, address),
+            &rules.files,
+            &rules.events,
+            XidTable::shipped().clone(),
+            routing,
+        );
+        let outside = OverStore::new(Arc::clone(store), cluster, SystemTime::now().into())?;
+        let metrics = AlertMetrics::register(registry);
+        let alerting = Alerting::start(engine, outside, channels, watch_config(config), metrics)?;
+        let handle = alerting.handle();
+        let api = Api {
+            handle: handle.clone(),
+            started: jiff::Timestamp::now(),
+        };
+        let reload = Reload {
+            handle,
+            cluster: cluster.to_owned(),
+            address,
+        };
+        Ok(Self {
+            alerting,
+            api,
+            reload,
+        })
+    }
+
+    /// What follows another configuration.
+    pub fn reload(&self) -> Reload {
+        self.reload.clone()
+    }
+
+    /// Alertmanager's API and Prometheus' routes about rules.
+    pub fn router(&self) -> Router {
+        api::router(self.api.clone())
+    }
+
+    /// The running engine.
+    pub fn handle(&self) -> Handle {
+        self.api.handle.clone()
+    }
+
+    /// Returns when the engine has stopped by itself, which it does only by a fault.
+    pub async fn stopped(&self) {
+        while !self.alerting.is_stopped() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Ends it; messages that are being sent get a moment to be answered.
+    pub async fn shutdown(self) {
+        let ended = tokio::task::spawn_blocking(move || drop(self.alerting)).await;
+        if let Err(error) = ended {
+            tracing::error!(%error, "the alert engine did not end well");
+        }
+    }
+}
+
+fn watch_config(config: &Config) -> WatchConfig {
+    let interval = Duration::from_secs(config.alerts.heartbeat_seconds);
+    let heartbeat = config
+        .alerts
+        .heartbeat_url
+        .clone()
+        .map(|url| Heartbeat { url, interval });
+    WatchConfig {
+        heartbeat,
+        patience: Duration::from_secs(config.alerts.patience_seconds),
+    }
+}
+
+fn server(config: &Config, cluster: &str, address: SocketAddr) -> Server {
+    let external_url = config
+        .alerts
+        .external_url
+        .clone()
+        .unwrap_or_else(|| format!("http://{address}"));
+    let severity = &config.alerts.page_severity;
+    let pages = Matcher::new("severity", MatchOp::Equal, severity)
+        .ok()
+        .filter(|_| !severity.is_empty());
+    Server {
+        external_labels: [("cluster", cluster)].into_iter().collect::<Labels>(),
+        defaults: Defaults {
+            interval: config.alerts.interval(),
+            query_offset: Duration::ZERO,
+        },
+        settings: Settings {
+            external_url: external_url.trim_end_matches('/').to_owned(),
+            pages: pages.map(|matcher| Matchers(vec![matcher])),
+        },
+    }
+}
+
+/// Listens to the events of every target, as targets come and go.
+pub async fn listen_to_all(scrape: Weak<ScrapeManager>, handle: Handle) {
+    let mut listening: HashMap<String, Listening> = HashMap::new();
+    while let Some(scrape) = scrape.upgrade() {
+        let targets = scrape.accessible().into_iter();
+        drop(scrape);
+        let targets = targets.filter_map(|(target, access)| {
+            Some((events_url(&target.url)?, (target.labels, access)))
+        });
+        let targets: HashMap<Url, (Labels, TargetAccess)> = targets.collect();
+        listening.retain(|url, known| {
+            let target = Url::parse(url).ok().and_then(|url| targets.get(&url));
+            target.is_some_and(|(labels, access)| {
+                *labels == known.labels && access.is_same(&known.access)
+            })
+        });
+        for (url, (labels, access)) in targets {
+            listening
+                .entry(url.to_string())
+                .or_insert_with(|| Listening::start(url, labels, access, handle.clone()));
+        }
+        tokio::time::sleep(TARGETS_EVERY).await;
+    }
+}
+
+/// One exporter that is listened to, until this is dropped.
+struct Listening {
+    labels: Labels,
+    access: TargetAccess,
+    task: AbortHandle,
+}
+
+impl Listening {
+    fn start(url: Url, labels: Labels, access: TargetAccess, handle: Handle) -> Self {
+        let exporter = Exporter {
+            url: url.to_string(),
+            labels: labels.clone(),
+        };
+        let with = access.clone();
+        let requests: RequestFactory = Box::new(move || {
+            let (access, url) = (with.clone(), url.clone());
+            Box::pin(async move { access.get(&url).await.map_err(|error| error_chain(&error)) })
+        });
+        let task = tokio::spawn(listen(requests, exporter, handle)).abort_handle();
+        Self {
+            labels,
+            access,
+            task,
+        }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Events are beside the metrics.
+fn events_url(metrics: &str) -> Option<Url> {
+    let mut url = Url::parse(metrics).ok()?;
+    let beside = url.path().strip_suffix("/metrics")?.to_owned();
+    url.set_path(&format!("{beside}/events"));
+    url.set_query(None);
+    Some(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_beside_the_metrics() {
+        let url = |metrics| events_url(metrics).map(String::from);
+        assert_eq!(
+            url("http://g01:9855/metrics").as_deref(),
+            Some("http://g01:9855/events")
+        );
+        assert_eq!(
+            url("https://g01/x/metrics?a=b").as_deref(),
+            Some("https://g01/x/events")
+        );
+        assert_eq!(url("http://g01:9855/page"), None);
+    }
+
+    #[test]
+    fn the_short_form_is_a_configuration_and_reaches_every_channel() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["token", "webhook"] {
+            std::fs::write(folder.path().join(name), "http://127.0.0.1:1/secret\n").unwrap();
+        }
+        let text = "
+            [alerts]
+            email_to = ['ann@lab.example', 'bob@lab.example']
+            slack_channel = '#gpu'
+            slack_token_file = 'token'
+            slack_webhook_file = 'webhook'
+            webhook_url = 'http://127.0.0.1:1/hook'
+            ntfy_topic = 'lab'
+            [email]
+            server = 'mail.lab.example'
+            from = 'takt@lab.example'";
+        let config = Config::parse(text, &folder.path().join("takt.toml")).unwrap();
+        let loaded = load(&config).unwrap();
+        let of_job = [("severity", "info"), ("notify", "user"), ("user", "ada")]
+            .into_iter()
+            .collect::<Labels>();
+        let told = |loaded: &Loaded| -> Vec<String> {
+            loaded
+                .routing
+                .route_test(&of_job)
+                .into_iter()
+                .map(|(receiver, _)| receiver.to_owned())
+                .collect()
+        };
+        assert_eq!(told(&loaded), ["digest"], "where nobody's address is known");
+        let known = Config::parse(
+            &format!("{text}\n[reports]\ndomain = 'lab.example'"),
+            &folder.path().join("takt.toml"),
+        );
+        assert_eq!(told(&load(&known.unwrap()).unwrap()), ["owners", "nobody"]);
+        let operators: Vec<_> = loaded
+            .channels
+            .names()
+            .filter(|name| name.starts_with("operators/"))
+            .collect();
+        assert_eq!(
+            operators,
+            [
+                "operators/email/0",
+                "operators/email/1",
+                "operators/ntfy/0",
+                "operators/slack/0",
+                "operators/slack/1",
+                "operators/webhook/0"
+            ]
+        );
+        let told = |severity: &str| {
+            let labels = [("alertname", "X"), ("severity", severity)]
+                .into_iter()
+                .collect::<Labels>();
+            loaded.routing.route_test(&labels)[0].0.to_owned()
+        };
+        assert_eq!(
+            [told("critical"), told("warning"), told("none")],
+            ["operators", "operators", "nobody"]
+        );
+        assert!(!loaded.routing.inhibit_rules.is_empty());
+    }
+
+    #[test]
+    fn five_lines_are_enough() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(
+            folder.path().join("slack"),
+            "https://hooks.slack.example/services/T/B/s",
+        )
+        .unwrap();
+        let text = "alerts.slack_webhook_file = 'slack'\nalerts.email_to = ['ops@lab.example']\n[email]\n\
+                    server = 'mail.lab.example'\nfrom = 'takt@lab.example'";
+        assert_eq!(text.lines().count(), 5);
+        let config = Config::parse(text, &folder.path().join("takt.toml")).unwrap();
+        assert_eq!(load(&config).unwrap().channels.names().count(), 4);
+    }
+}

@@ -1,0 +1,308 @@
+//! The traits of the alert engine over the store: queries, samples, and the tables that commit together.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use takt_alerts::ports::{AlertStore, IsDown, Query, QueryError, Sample, SampleSink, StoreError};
+use takt_alerts::routing::maintenance::Maintenance;
+use takt_alerts::run::Outside;
+use takt_alerts::{Batch, Snapshot};
+use takt_model::{Event, Labels, Timestamp, error_chain};
+use takt_promql::{Limits, Options, Value};
+use takt_slurm::JobRun;
+use takt_slurm::Reservation;
+use takt_store::JobFilter;
+use takt_store::{AlertRecords, Group, Records, Store};
+
+use super::{context, rows};
+
+/// An expression of a rule that takes longer is an error.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The store, as the alert engine sees it.
+pub struct OverStore {
+    store: Arc<Store>,
+    records: AlertRecords,
+    cluster: String,
+    written: RefCell<Writer>,
+}
+
+/// Writes series that no target gave: the results of rules, and what the server says of itself.
+pub struct Writer {
+    group: Group,
+    /// The last instant that was reserved: a group of series takes rows in the order of time.
+    last: Timestamp,
+    /// The series of the last row, to mark those that are gone.
+    row: BTreeSet<Labels>,
+}
+
+impl Writer {
+    /// A group of series of its own.
+    pub fn new(store: &Store) -> Self {
+        Self {
+            group: store.group(),
+            last: Timestamp::from(SystemTime::now()),
+            row: BTreeSet::new(),
+        }
+    }
+
+    /// Samples keep the instant of their evaluation, which other series may be past already; so they are written as
+    /// samples with a time of their own.
+    pub fn write(&mut self, samples: &[Sample]) -> Result<(), StoreError> {
+        if samples.is_empty() {
+            return Ok(());
+        }
+        let now = Timestamp::from(SystemTime::now()).max(Timestamp(self.last.0 + 1));
+        let failed = |error: takt_store::ClockWentBack| StoreError(error.to_string());
+        let ticket = self.group.ticket(now).map_err(failed)?;
+        self.last = ticket.at();
+        let columns = samples.iter().filter_map(|sample| {
+            let value = sample.value.unwrap_or(takt_store::STALE);
+            Some((
+                self.group.column(&sample.labels)?,
+                takt_store::Sample {
+                    at: sample.at,
+                    value,
+                },
+            ))
+        });
+        let columns: Vec<_> = columns.collect();
+        self.group.commit(ticket, &[], &columns).map_err(failed)?;
+        match samples.len() - columns.len() {
+            0 => Ok(()),
+            others => Err(StoreError(format!(
+                "{others} series are written by somebody else"
+            ))),
+        }
+    }
+
+    /// Writes all that is known at `at`; series of the row before that are not in this one end.
+    pub fn write_row(&mut self, row: Vec<(Labels, f64)>, at: Timestamp) -> Result<(), StoreError> {
+        let before = std::mem::replace(
+            &mut self.row,
+            row.iter().map(|(labels, _)| labels.clone()).collect(),
+        );
+        let gone = before.difference(&self.row).map(|labels| Sample {
+            labels: labels.clone(),
+            at,
+            value: None,
+        });
+        let gone: Vec<_> = gone.collect();
+        let samples = row.into_iter().map(|(labels, value)| Sample {
+            labels,
+            at,
+            value: Some(value),
+        });
+        self.write(&samples.chain(gone).collect::<Vec<_>>())
+    }
+}
+
+impl OverStore {
+    /// Opens the tables. The scheduler's records are those of `cluster`.
+    pub fn new(
+        store: Arc<Store>,
+        cluster: &str,
+        now: Timestamp,
+    ) -> Result<Self, takt_store::StoreError> {
+        let records = AlertRecords::open(store.database(), now.0)?;
+        let written = RefCell::new(Writer::new(&store));
+        Ok(Self {
+            store,
+            records,
+            cluster: cluster.to_owned(),
+            written,
+        })
+    }
+}
+
+impl OverStore {
+    /// The newest run of a job in Slurm's records; `None` where there is none, or the records cannot be read.
+    fn job(&self, id: &str) -> Option<JobRun> {
+        let filter = JobFilter {
+            cluster: Some(self.cluster.clone()),
+            job_id: Some(id.to_owned()),
+            limit: Some(1),
+            ..JobFilter::default()
+        };
+        let found = Records::of(self.store.database()).jobs(&filter);
+        let found = found.inspect_err(|error| {
+            tracing::warn!(error = error_chain(error), "cannot look up a job")
+        });
+        found.ok()?.into_iter().next()
+    }
+}
+
+/// Evaluates over any source of series: the store's, or those of a test.
+pub fn instant(
+    source: &dyn takt_promql::Source,
+    expr: &str,
+    at: Timestamp,
+) -> Result<Vec<(Labels, f64)>, QueryError> {
+    evaluate(source, expr, at, true)
+}
+
+fn evaluate(
+    source: &dyn takt_promql::Source,
+    expr: &str,
+    at: Timestamp,
+    lazy: bool,
+) -> Result<Vec<(Labels, f64)>, QueryError> {
+    let limits = Limits {
+        deadline: Some(Instant::now() + QUERY_TIMEOUT),
+        ..Limits::default()
+    };
+    let options = Options {
+        limits,
+        lazy,
+        ..Options::default()
+    };
+    let answer = takt_promql::instant(source, expr, at.0, &options)
+        .map_err(|error| QueryError(error.to_string()))?;
+    match answer.value {
+        Value::Vector(samples) => Ok(samples
+            .into_iter()
+            .map(|sample| (sample.labels, sample.point.value))
+            .collect()),
+        Value::Scalar(point) => Ok(vec![(Labels::new(), point.value)]),
+        other => Err(QueryError(format!(
+            "a rule needs a vector or a scalar, this is a {}",
+            other.kind()
+        ))),
+    }
+}
+
+/// Whether an expression can be evaluated at all, and gives what a rule can use.
+pub fn check(expr: &str) -> Result<(), QueryError> {
+    evaluate(&takt_promql::Memory::new(), expr, Timestamp(0), false).map(drop)
+}
+
+impl Query for OverStore {
+    fn instant(&self, expr: &str, at: Timestamp) -> Result<Vec<(Labels, f64)>, QueryError> {
+        instant(&*self.store, expr, at)
+    }
+
+    fn check(&self, expr: &str) -> Result<(), QueryError> {
+        check(expr)
+    }
+
+    fn context(
+        &self,
+        expr: Option<&str>,
+        labels: &Labels,
+        since: Timestamp,
+        at: Timestamp,
+    ) -> Vec<(String, String)> {
+        let mut words = context::context(&*self.store, expr, labels, since, at);
+        let job = labels.get("jobid").and_then(|id| self.job(id));
+        words.extend(job.map(|run| ("jobs".to_owned(), context::job_words(&run))));
+        words
+    }
+}
+
+impl SampleSink for OverStore {
+    fn write(&self, samples: &[Sample]) -> Result<(), StoreError> {
+        self.written.borrow_mut().write(samples)
+    }
+}
+
+impl AlertStore for OverStore {
+    fn load(&self) -> Result<Snapshot, StoreError> {
+        rows::load(&self.records, SystemTime::now().into())
+    }
+
+    fn commit(&self, batch: &Batch, at: Timestamp) -> Result<(), StoreError> {
+        self.records
+            .commit(&rows::changes(batch, at)?)
+            .map_err(|error| StoreError(format!("{error:#}")))
+    }
+}
+
+/// Whether the exporter behind series with certain labels was down at an instant. If `up` cannot be read, none was: rules
+/// then do what Prometheus' would.
+pub(super) fn exporters_down(source: &dyn takt_promql::Source, at: Timestamp) -> IsDown {
+    let up = instant(source, "up", at).unwrap_or_default();
+    let down = up
+        .iter()
+        .filter(|(_, value)| *value == 0.0)
+        .map(|(labels, _)| labels);
+    let instances: BTreeSet<String> = down
+        .filter_map(|labels| labels.get("instance").map(str::to_owned))
+        .collect();
+    let nodes = |is_up: bool| -> BTreeSet<String> {
+        let some = up.iter().filter(|(_, value)| (*value == 1.0) == is_up);
+        some.filter_map(|(labels, _)| labels.get("node").map(str::to_owned))
+            .collect()
+    };
+    let nodes: BTreeSet<String> = nodes(false).difference(&nodes(true)).cloned().collect();
+    Box::new(
+        move |labels| match (labels.get("instance"), labels.get("node")) {
+            (Some(instance), _) => instances.contains(instance),
+            (None, Some(node)) => nodes.contains(node),
+            (None, None) => false,
+        },
+    )
+}
+
+impl Outside for OverStore {
+    fn exporters_down(&self, at: Timestamp) -> IsDown {
+        exporters_down(&*self.store, at)
+    }
+
+    fn maintenance(&self, now: Timestamp) -> Option<Vec<Maintenance>> {
+        let kept =
+            Records::of(self.store.database()).reservations(&self.cluster, now.whole_seconds());
+        let kept = kept.inspect_err(|error| {
+            tracing::warn!(error = error_chain(error), "cannot look up reservations")
+        });
+        let work = kept
+            .ok()?
+            .into_iter()
+            .filter(Reservation::is_maintenance)
+            .map(|kept| Maintenance {
+                nodes: kept.nodes().into_iter().collect(),
+                name: kept.name,
+                cluster: self.cluster.clone(),
+                from: Timestamp::from_seconds(kept.from),
+                to: Timestamp::from_seconds(kept.to),
+            });
+        Some(work.collect())
+    }
+
+    /// The job that held the GPU when the event happened, or that the event names; its user and its name. Slurm's records
+    /// supply the user that the exporter could not name.
+    fn describe(&self, event: &Event) -> Labels {
+        let label = |name: &str| event.labels.get(name);
+        let expr = match (label("node"), label("uuid"), label("jobid")) {
+            (Some(node), Some(uuid), _) => {
+                format!("takt_gpu_job_info{{node={node:?},uuid={uuid:?}}}")
+            }
+            (Some(node), None, Some(job)) => {
+                format!("takt_job_info{{node={node:?},jobid={job:?}}}")
+            }
+            _ => return Labels::new(),
+        };
+        let found = instant(&*self.store, &expr, event.at).unwrap_or_default();
+        let mut labels = Labels::new();
+        for name in ["jobid", "user"] {
+            let mut values: Vec<&str> = found
+                .iter()
+                .filter_map(|(labels, _)| labels.get(name))
+                .collect();
+            values.sort_unstable();
+            values.dedup();
+            values.retain(|value| !value.is_empty());
+            if !values.is_empty() {
+                labels.set(name, &values.join(","));
+            }
+        }
+        let id = labels.get("jobid").or(label("jobid")).map(str::to_owned);
+        if let Some(run) = id.and_then(|id| self.job(&id)) {
+            if labels.get("user").is_none() {
+                labels.set("user", &run.user);
+            }
+            labels.set("job_name", run.name.as_deref().unwrap_or_default());
+        }
+        labels
+    }
+}

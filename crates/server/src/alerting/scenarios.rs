@@ -1,0 +1,363 @@
+//! The shipped rules and routes over made-up clusters, second by second through the real engine:
+//! which messages go out.
+
+use super::{instant, outside, pack};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use takt_alerts::Engine;
+use takt_alerts::config::AlertsConfig;
+use takt_alerts::engine::Server;
+use takt_alerts::events::xid::XidTable;
+use takt_alerts::group::Defaults;
+use takt_alerts::message::Status;
+use takt_alerts::outbox::Outcome;
+use takt_alerts::ports::{Query, QueryError, Sample, SampleSink, StoreError};
+use takt_alerts::routing::Settings;
+use takt_alerts::routing::config::Config as Routing;
+use takt_alerts::routing::matcher::{Matchers, parse_matchers};
+use takt_model::{Event, EventKind, Labels, METRIC_NAME, Timestamp};
+use takt_promql::Memory;
+
+/// Seconds between two scrapes, and between two rows of the server's own series.
+const SCRAPE: i64 = 15;
+
+/// One node, as the world sees it.
+#[derive(Clone, Copy)]
+struct Node {
+    /// Whether its exporter answers.
+    exporter: bool,
+    /// Whether its kernel answers TCP.
+    machine: bool,
+    /// Its state in Slurm.
+    slurm: &'static str,
+}
+
+const WELL: Node = Node {
+    exporter: true,
+    machine: true,
+    slurm: "IDLE",
+};
+
+/// A server with its samples, and the messages that it has sent.
+struct Lab {
+    engine: Engine,
+    samples: Samples,
+    nodes: BTreeMap<String, Node>,
+    /// Series of one node or GPU that are written at each scrape while their node's exporter
+    /// answers.
+    more: Vec<(Labels, f64)>,
+    now: i64,
+    sent: Vec<(i64, String)>,
+}
+
+#[derive(Default)]
+struct Samples(RefCell<Memory>, RefCell<BTreeSet<Labels>>);
+
+impl Query for Samples {
+    fn instant(&self, expr: &str, at: Timestamp) -> Result<Vec<(Labels, f64)>, QueryError> {
+        instant(&*self.0.borrow(), expr, at)
+    }
+
+    fn check(&self, expr: &str) -> Result<(), QueryError> {
+        outside::check(expr)
+    }
+}
+
+impl SampleSink for Samples {
+    fn write(&self, samples: &[Sample]) -> Result<(), StoreError> {
+        let mut memory = self.0.borrow_mut();
+        for sample in samples {
+            memory.add(sample.labels.clone(), [(sample.at.0, sample.value)]);
+        }
+        Ok(())
+    }
+}
+
+impl Samples {
+    /// Writes a row; series of the last row that are not in this one end.
+    fn row(&self, row: Vec<(Labels, f64)>, at: Timestamp) {
+        let mut memory = self.0.borrow_mut();
+        let labels: BTreeSet<Labels> = row.iter().map(|(labels, _)| labels.clone()).collect();
+        let before = self.1.replace(labels);
+        for (labels, value) in row {
+            memory.add(labels, [(at.0, Some(value))]);
+        }
+        for gone in before.difference(&self.1.borrow()) {
+            memory.add(gone.clone(), [(at.0, None)]);
+        }
+    }
+}
+
+fn labels(metric: &str, pairs: &[(&str, &str)]) -> Labels {
+    let mut labels: Labels = pairs.iter().copied().collect();
+    labels.set(METRIC_NAME, metric);
+    labels.set("cluster", "lab");
+    labels
+}
+
+impl Lab {
+    fn of(nodes: usize) -> Self {
+        let rules = pack::load(true, &[], &BTreeMap::new()).unwrap();
+        let short = AlertsConfig {
+            webhook_url: Some("http://127.0.0.1:1/hook".to_owned()),
+            ..AlertsConfig::default()
+        };
+        let routing = Routing::read("short", &short.in_long_form(pack::ROUTES, true)).unwrap();
+        let pages = Matchers(parse_matchers("severity=critical").unwrap());
+        let server = Server {
+            external_labels: [("cluster", "lab")].into_iter().collect(),
+            defaults: Defaults {
+                interval: Duration::from_secs(15),
+                query_offset: Duration::ZERO,
+            },
+            settings: Settings {
+                external_url: "http://takt".to_owned(),
+                pages: Some(pages),
+            },
+        };
+        let xids = XidTable::shipped().clone();
+        Self {
+            engine: Engine::new(server, &rules.files, &rules.events, xids, routing),
+            samples: Samples::default(),
+            nodes: (1..=nodes).map(|n| (format!("g{n:03}"), WELL)).collect(),
+            more: Vec::new(),
+            now: 1_000_000,
+            sent: Vec::new(),
+        }
+    }
+
+    fn at(&self) -> Timestamp {
+        Timestamp::from_seconds(self.now)
+    }
+
+    fn set(&mut self, numbers: std::ops::RangeInclusive<usize>, node: Node) {
+        for number in numbers {
+            self.nodes.insert(format!("g{number:03}"), node);
+        }
+    }
+
+    fn scrape(&self) {
+        let mut row = Vec::new();
+        let mut states: BTreeMap<&str, f64> = BTreeMap::new();
+        for (name, node) in &self.nodes {
+            let instance = format!("{name}:9855");
+            let own = [
+                ("node", name.as_str()),
+                ("job", "takt"),
+                ("instance", &instance),
+            ];
+            row.push((labels("up", &own), f64::from(u8::from(node.exporter))));
+            if node.exporter {
+                row.push((labels("node_boot_time_seconds", &own), 1.0));
+            } else if node.machine {
+                row.push((labels("takt_scrape_host_answers", &own), 1.0));
+            }
+            *states.entry(node.slurm).or_default() += 1.0;
+            let of_slurm = [("node", name.as_str()), ("job", "takt-server")];
+            if node.slurm == "IDLE" {
+                row.push((labels("takt_slurm_node_responding", &of_slurm), 1.0));
+            } else {
+                let mut series = labels("takt_slurm_node_unavailable", &of_slurm);
+                series.set("state", node.slurm);
+                series.set("reason", "Not responding");
+                row.push((series, 1.0));
+            }
+        }
+        let own = [("job", "takt-server"), ("daemon", "slurmctld")];
+        row.push((labels("takt_slurm_up", &own), 1.0));
+        for (state, nodes) in states {
+            row.push((labels("takt_slurm_nodes", &[("state", state)]), nodes));
+        }
+        row.extend(self.more.iter().cloned());
+        self.samples.row(row, self.at());
+    }
+
+    fn run(&mut self, seconds: i64) {
+        for _ in 0..seconds {
+            self.now += 1;
+            if self.now % SCRAPE == 0 {
+                self.scrape();
+            }
+            let now = self.at();
+            let down = |at| outside::exporters_down(&*self.samples.0.borrow(), at);
+            let (_, report) = self
+                .engine
+                .evaluate(&self.samples, &self.samples, &down, now);
+            assert!(report.failures.is_empty(), "{:?}", report.failures);
+            self.engine.flush(&self.samples, now);
+            for row in self.engine.send_due(now).0 {
+                let told = row.message.alerts.iter().map(|alert| {
+                    let label = |name| alert.labels.get(name).unwrap_or_default();
+                    let word = match alert.status {
+                        Status::Firing => "FIRING",
+                        Status::Resolved => "RESOLVED",
+                    };
+                    let place = label("uuid");
+                    let place = if place.is_empty() {
+                        label("node")
+                    } else {
+                        place
+                    };
+                    format!("{word} {} {place}", label("alertname"))
+                        .trim()
+                        .to_owned()
+                });
+                self.sent
+                    .push((self.now, told.collect::<Vec<_>>().join(", ")));
+                self.engine
+                    .answered(row.id, &Outcome::Sent(None), &|_| None, now);
+            }
+        }
+    }
+
+    fn texts(&self) -> Vec<&str> {
+        self.sent.iter().map(|(_, text)| text.as_str()).collect()
+    }
+}
+
+const UNPLUGGED: Node = Node {
+    exporter: false,
+    machine: false,
+    slurm: "IDLE",
+};
+
+const LOST: Node = Node {
+    slurm: "DOWN+NOT_RESPONDING",
+    ..UNPLUGGED
+};
+
+/// It answers again, and Slurm has not noticed.
+const BACK: Node = Node {
+    slurm: "DOWN+NOT_RESPONDING",
+    ..WELL
+};
+
+/// Takes nodes off the network for 3.6 minutes. Slurm notices late, both ways.
+fn unplug(lab: &mut Lab, numbers: std::ops::RangeInclusive<usize>) -> (i64, i64) {
+    lab.run(240);
+    let lost_at = lab.now;
+    lab.set(numbers.clone(), UNPLUGGED);
+    lab.run(170);
+    lab.set(numbers.clone(), LOST);
+    lab.run(46);
+    let back_at = lab.now;
+    lab.set(numbers.clone(), BACK);
+    lab.run(200);
+    lab.set(numbers, WELL);
+    lab.run(600);
+    (lost_at, back_at)
+}
+
+#[test]
+fn one_node_unplugged_is_one_page_and_one_end_at_3_and_at_300_nodes() {
+    for nodes in [3, 300] {
+        let mut lab = Lab::of(nodes);
+        let (lost_at, back_at) = unplug(&mut lab, 2..=2);
+        assert_eq!(
+            lab.texts(),
+            ["FIRING NodeDown g002", "RESOLVED NodeDown g002"],
+            "{nodes} nodes: {:?}",
+            lab.sent
+        );
+        let waited = [lab.sent[0].0 - lost_at, lab.sent[1].0 - back_at];
+        assert!(waited[0] <= 125 && waited[1] <= 35, "{waited:?}");
+    }
+}
+
+#[test]
+fn a_switch_that_fails_is_one_page_and_one_end() {
+    let mut lab = Lab::of(300);
+    unplug(&mut lab, 41..=80);
+    assert_eq!(
+        lab.texts(),
+        ["FIRING ManyExportersDown", "RESOLVED ManyExportersDown"],
+        "{:?}",
+        lab.sent
+    );
+}
+
+#[test]
+fn a_hung_exporter_is_no_dead_machine_and_its_recovery_is_quiet() {
+    let mut lab = Lab::of(3);
+    lab.run(240);
+    let hung = Node {
+        exporter: false,
+        ..WELL
+    };
+    lab.set(1..=1, hung);
+    lab.run(600);
+    let back_at = lab.now;
+    lab.set(1..=1, WELL);
+    lab.run(600);
+    assert_eq!(
+        lab.texts(),
+        ["FIRING ExporterDown g001", "RESOLVED ExporterDown g001"],
+        "{:?}",
+        lab.sent
+    );
+    assert!(lab.sent[1].0 >= back_at);
+}
+
+#[test]
+fn a_gpu_off_the_bus_ends_with_its_return_and_hides_no_other_gpu() {
+    let mut lab = Lab::of(1);
+    let gpu = |uuid: &str, address: &str, up: f64, reason: &str| {
+        let own = [("node", "g001"), ("job", "takt"), ("uuid", uuid)];
+        let mut info = labels("takt_gpu_info", &own);
+        // As exporters before the kernel's form wrote it.
+        info.set("pci_bus_id", address);
+        let mut state = labels("takt_gpu_up", &own);
+        state.set("reason", reason);
+        [(info, 1.0), (state, up)]
+    };
+    let both = |first: f64, second: f64| {
+        let reason = |up: f64, word| if up == 1.0 { "" } else { word };
+        let first = gpu("GPU-1", "00000000:01:00.0", first, reason(first, "lost"));
+        let second = gpu("GPU-2", "0000:21:00.0", second, reason(second, "timeout"));
+        first.into_iter().chain(second).collect()
+    };
+    lab.more = both(1.0, 1.0);
+    lab.run(300);
+    let event = Event {
+        id: 1,
+        at: lab.at(),
+        kind: EventKind::Xid,
+        labels: [
+            ("cluster", "lab"),
+            ("node", "g001"),
+            ("uuid", "GPU-1"),
+            ("pci_bus_id", "0000:01:00.0"),
+            ("xid", "79"),
+        ]
+        .into_iter()
+        .collect(),
+        message: "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.".to_owned(),
+    };
+    let now = lab.at();
+    lab.engine.event(&event, now);
+    lab.more = both(0.0, 1.0);
+    lab.run(300);
+    lab.more = both(0.0, 0.0);
+    lab.run(300);
+    let pages = |lab: &Lab| -> Vec<String> {
+        let told = lab.texts().into_iter();
+        told.filter(|text| text.contains("Bus") || text.contains("Answering"))
+            .map(str::to_owned)
+            .collect()
+    };
+    assert_eq!(
+        pages(&lab),
+        ["FIRING GpuFellOffBus GPU-1", "FIRING GpuNotAnswering GPU-2"],
+        "{:?}",
+        lab.sent
+    );
+    lab.more = both(1.0, 1.0);
+    lab.run(60);
+    let ends: BTreeSet<_> = pages(&lab).into_iter().skip(2).collect();
+    let expected = [
+        "RESOLVED GpuFellOffBus GPU-1",
+        "RESOLVED GpuNotAnswering GPU-2",
+    ];
+    assert_eq!(ends, expected.map(str::to_owned).into(), "{:?}", lab.sent);
+}

@@ -1,0 +1,179 @@
+//! Use of the cluster's resources in a period, as `sreport cluster utilization` reports it.
+
+use super::period::{the_cluster, the_period, the_zone};
+use super::{AnswerConfig, AnswerError, Asker, Question};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use takt_accounting::capacity::{
+    CapacityReport, CapacityRun, Effect, Kept, NodeCapacity, Span, capacity as compute,
+};
+use takt_accounting::reservation::{ReservedRun, by_name, effect, idle_charges};
+use takt_slurm::Amounts;
+use takt_slurm::JobRun;
+use takt_slurm::tres::Tres;
+use takt_slurm::{Owner, Reservation};
+use takt_store::{Database, Records};
+
+/// Asks for the use of the cluster's resources in a period.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CapacityQuestion {
+    /// Month, `2026-10`. Default without a period: the current month.
+    pub month: Option<String>,
+    /// First day of the period.
+    pub from: Option<String>,
+    /// End of the period (exclusive).
+    pub to: Option<String>,
+    /// Cluster; optional if the records are of one cluster.
+    pub cluster: Option<String>,
+}
+
+/// Use of the cluster's resources, and Slurm's charges for idle reservations.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CapacityAnswer {
+    /// Use of the resources.
+    #[serde(flatten)]
+    pub report: CapacityReport,
+    /// CPU-seconds of idle reservations, which `sreport` adds to the usage of their owners.
+    #[serde(default)]
+    pub reservations_charged: Vec<Charge>,
+    /// Names of the reservations in the period.
+    #[serde(default)]
+    pub reservations: Vec<String>,
+}
+
+/// Slurm's charge to the owner of reservations.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Charge {
+    /// Account and user.
+    #[serde(flatten)]
+    pub owner: Owner,
+    /// CPUs × seconds.
+    pub cpu_seconds: u64,
+}
+
+impl Question for CapacityQuestion {
+    const PATH: &'static str = "/api/takt/v1/capacity";
+    type Answer = CapacityAnswer;
+    type Data = Database;
+
+    fn answer(
+        &self,
+        _asker: &Asker,
+        database: &Database,
+        config: &AnswerConfig,
+    ) -> Result<CapacityAnswer, AnswerError> {
+        let records = Records::of(database);
+        let cluster = the_cluster(&records, self.cluster.as_deref())?;
+        let zone = the_zone(&cluster, &config.accounting)?;
+        let cluster = cluster.cluster;
+        let now = Timestamp::now();
+        let period = the_period(&self.month, &self.from, &self.to, &zone, now)?;
+        let spans = records.capacity_spans(&cluster, period.from())?;
+        let nodes = records.node_capacities(&cluster)?;
+        let reservations = records.reservations(&cluster, period.from())?;
+        let spans = with_reservations(spans, &reservations, &nodes);
+        let kept = kept(&reservations);
+        let runs = records.capacity_runs(&cluster, period.from(), period.to())?;
+        let now = now.as_second();
+        let reserved: Vec<ReservedRun<'_>> =
+            runs.iter().filter_map(|run| reserved(run, now)).collect();
+        let until_now = (period.from(), period.to().min(now));
+        let charged = idle_charges(&reservations, &reserved, until_now);
+        let runs = capacity_runs(&runs);
+        let mut names: Vec<String> = reservations
+            .iter()
+            .filter(|reservation| reservation.from < period.to())
+            .map(|reservation| reservation.name.clone())
+            .collect();
+        names.dedup();
+        Ok(CapacityAnswer {
+            report: compute(&cluster, &period, &spans, &kept, &nodes, runs, now),
+            reservations_charged: charged
+                .into_iter()
+                .map(|(owner, cpu_seconds)| Charge { owner, cpu_seconds })
+                .collect(),
+            reservations: names,
+        })
+    }
+}
+
+/// The runs with the amounts that they held and requested.
+fn capacity_runs<'r>(runs: &'r [JobRun]) -> Vec<CapacityRun<'r>> {
+    // Many runs request the same TRES; each text is parsed once.
+    let mut wanted: HashMap<&'r str, Amounts> = HashMap::new();
+    let of_run = |run: &'r JobRun| {
+        let held = Amounts {
+            cpus: run.cpus.unwrap_or(0),
+            gpus: run.gpus.unwrap_or(0),
+            mem_bytes: run.mem_bytes.unwrap_or(0),
+        };
+        let parsed = |text: &'r str| *wanted.entry(text).or_insert_with(|| amounts(text));
+        CapacityRun {
+            eligible: run.eligible,
+            start: run.start,
+            end: run.end,
+            suspended: run.suspended.unwrap_or(0),
+            held,
+            wanted: run.req_tres.as_deref().map_or(held, parsed),
+            node_list: run.node_list.as_deref(),
+            reservation: run.reservation.as_deref(),
+        }
+    };
+    runs.iter().map(of_run).collect()
+}
+
+/// The nodes' states and the reservations, as spans that add capacity or take it away.
+pub(super) fn with_reservations(
+    spans: Vec<Span>,
+    reservations: &[Reservation],
+    nodes: &[NodeCapacity],
+) -> Vec<Span> {
+    let has = by_name(nodes);
+    let span = |kept: &Reservation| {
+        Some(Span {
+            effect: effect(kept)?,
+            from: kept.from,
+            to: Some(kept.to),
+            amounts: kept.amounts(&has),
+        })
+    };
+    spans
+        .into_iter()
+        .chain(reservations.iter().filter_map(span))
+        .collect()
+}
+
+/// The reservations that keep resources free for their owners.
+pub(super) fn kept(reservations: &[Reservation]) -> Vec<Kept<'_>> {
+    let is_kept = |kept: &&Reservation| effect(kept) == Some(Effect::Reserved);
+    reservations
+        .iter()
+        .filter(is_kept)
+        .map(|kept| Kept {
+            name: &kept.name,
+            from: kept.from,
+            to: kept.to,
+        })
+        .collect()
+}
+
+/// The run, if it used a reservation.
+fn reserved(run: &JobRun, now: i64) -> Option<ReservedRun<'_>> {
+    Some(ReservedRun {
+        reservation: run.reservation.as_deref()?,
+        start: run.start?,
+        end: run.end.unwrap_or(now),
+    })
+}
+
+/// The amounts in a TRES text; 0 for those it does not name.
+fn amounts(tres: &str) -> Amounts {
+    let tres = Tres::parse(tres).ok().flatten().unwrap_or_default();
+    Amounts {
+        cpus: tres.cpus.unwrap_or(0),
+        gpus: tres.gpus.unwrap_or(0),
+        mem_bytes: tres.mem_bytes.unwrap_or(0),
+    }
+}

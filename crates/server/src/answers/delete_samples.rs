@@ -1,0 +1,31 @@
+//! Deletion of stored samples.
+
+use super::{AnswerConfig, AnswerError, Asker, Question, RequestForm};
+use serde::{Deserialize, Serialize};
+use takt_store::{Kept, Store};
+
+/// Deletes the samples of matching series. Answers with the blocks rewritten and removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeleteQuestion {
+    /// A PromQL selector: `{node="g01"}`, `power_watts{gpu="3"}`.
+    pub selector: String,
+}
+
+impl Question for DeleteQuestion {
+    const PATH: &'static str = "/api/takt/v1/store/delete";
+    const REQUEST: RequestForm = RequestForm::PostQuery;
+    const CHANGES: bool = true;
+    type Answer = Kept;
+    type Data = Store;
+
+    fn answer(
+        &self,
+        _asker: &Asker,
+        store: &Store,
+        _config: &AnswerConfig,
+    ) -> Result<Kept, AnswerError> {
+        let matchers = takt_promql::selector(&self.selector).map_err(AnswerError::usage)?;
+        Ok(store.delete(&matchers)?)
+    }
+}

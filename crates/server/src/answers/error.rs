@@ -1,0 +1,43 @@
+//! Why a question has no answer.
+
+use std::error::Error;
+use takt_store::StoreError;
+
+/// Why a question has no answer. HTTP turns it into a status, a command into an exit code.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    /// The question itself is wrong: an unknown name, an impossible period. HTTP 400, exit code 2.
+    #[error("{0}")]
+    Usage(String),
+    /// Valid form, unusable content: a malformed file, an SQL error, a user without jobs. HTTP 422, exit code 1.
+    #[error("{0}")]
+    Input(String),
+    /// The store failed. HTTP 500, exit code 1.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Another part of Takt failed. HTTP 500, exit code 1.
+    #[error(transparent)]
+    Failed(Box<dyn Error + Send + Sync>),
+}
+
+impl AnswerError {
+    /// The error of a wrong question, with its causes in one line.
+    pub fn usage(error: impl Error) -> Self {
+        Self::Usage(takt_model::error_chain(&error))
+    }
+
+    /// The error of unusable content, with its causes in one line.
+    pub fn input(error: impl Error) -> Self {
+        Self::Input(takt_model::error_chain(&error))
+    }
+
+    /// The error of another part.
+    pub fn failed(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Failed(error.into())
+    }
+
+    /// Whether the question itself is wrong.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Usage(_))
+    }
+}

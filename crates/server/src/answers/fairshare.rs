@@ -1,0 +1,372 @@
+//! Fair share of users and accounts, computed from job records and shares.
+
+use super::fairshare_plan::Plan;
+use super::near::did_you_mean;
+use super::period::{the_cluster, the_zone};
+use super::{AccountingConfig, AnswerConfig, AnswerError, Asker, Question};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use takt_accounting::fairshare::{
+    Accumulator, AssociationId, AssociationTree, Decay, DecayTable, Explainer, ResetSchedule, Run,
+    ShareRow, Ticks, share_rows,
+};
+use takt_collector::schedulers::SharesConfig;
+use takt_slurm::billing::Tres;
+use takt_slurm::{Association, ShareSettings, Shares};
+use takt_store::{CONFIGURED, ChargedRun, Database, FairsharePoint, Records};
+
+/// Asks for the fair share of users and accounts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FairshareQuestion {
+    /// Cluster; optional if the records are of one cluster.
+    pub cluster: Option<String>,
+    /// User; the answer has this user and the accounts above.
+    pub user: Option<String>,
+    /// Account; the answer has this account, its users, and the accounts above and below.
+    pub account: Option<String>,
+    /// Whether the user's fair share is explained.
+    pub explain: bool,
+    /// TRES of a planned job (`cpu=8,gres/gpu=1`).
+    pub plan: Option<String>,
+    /// Length of the planned job, in hours. Default: 1.
+    pub plan_hours: Option<f64>,
+    /// Partition of the planned job.
+    pub plan_partition: Option<String>,
+    /// QOS of the planned job.
+    pub plan_qos: Option<String>,
+    /// Days of history in the answer. Default: no history.
+    pub history_days: Option<u32>,
+}
+
+/// Fair share of users and accounts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FairshareAnswer {
+    /// The cluster.
+    pub cluster: String,
+    /// Time of the computation, RFC 3339.
+    pub at: String,
+    /// Source of the shares: `slurm`, `takt.toml`, or `job records` (one share for everybody).
+    pub shares_from: String,
+    /// Whether the factor is Fair Tree's rank; otherwise the classic factor.
+    pub fair_tree: bool,
+    /// Half-life of usage, in seconds; 0: usage does not decay.
+    pub half_life_seconds: u32,
+    /// The lines of `sshare -l -a`.
+    pub rows: Vec<ShareRow>,
+    /// Number of runs not charged because their account is not in the tree.
+    pub runs_of_unknown_accounts: u64,
+    /// Number of runs not charged because their resources are unknown.
+    pub runs_of_unknown_amounts: u64,
+    /// Explanation of the user's fair share; one text per association.
+    pub explanations: Vec<String>,
+    /// Recorded fair share, the oldest first.
+    pub history: Vec<FairsharePoint>,
+}
+
+/// After this many half-lives, less than 10^-9 of a run's usage is left: older runs are not read.
+const HALF_LIVES: i64 = 30;
+
+/// Predictions assume that everybody goes on as in this many seconds before now.
+const RECENT_SECONDS: i64 = 7 * 86_400;
+
+impl Question for FairshareQuestion {
+    const PATH: &'static str = "/api/takt/v1/fairshare";
+    type Answer = FairshareAnswer;
+    type Data = Database;
+
+    fn answer(
+        &self,
+        _asker: &Asker,
+        database: &Database,
+        config: &AnswerConfig,
+    ) -> Result<FairshareAnswer, AnswerError> {
+        fairshare(database, self, &config.accounting)
+    }
+
+    fn prepare(&self, database: &Database, config: &AnswerConfig) -> Result<(), AnswerError> {
+        configure_shares(database, self.cluster.as_deref(), &config.shares)
+    }
+}
+
+fn fairshare(
+    database: &Database,
+    question: &FairshareQuestion,
+    config: &AccountingConfig,
+) -> Result<FairshareAnswer, AnswerError> {
+    let records = Records::of(database);
+    let known = the_cluster(&records, question.cluster.as_deref())?;
+    let zone = the_zone(&known, config)?;
+    let cluster = known.cluster;
+    let now = Timestamp::now();
+    let (settings, shares_from) = match records.share_settings(&cluster, CONFIGURED)? {
+        Some(known) => (known.settings, known.source),
+        None => (equal_shares(&records, &cluster)?, "job records".to_owned()),
+    };
+    let tree = AssociationTree::new(settings.associations.clone()).map_err(AnswerError::failed)?;
+    let runs = records.charged_runs(&cluster, charged_from(&settings, now.as_second()))?;
+    let decayed = DecayedUsage::of(&runs, &tree, &settings, now.as_second(), &zone);
+
+    let users = wanted_users(&tree, question)?;
+    let explainer = Explainer {
+        tree: &tree,
+        settings: &settings.priority,
+        table: &decayed.table,
+        rates: &decayed.rates,
+        usage: &decayed.usage,
+    };
+    let plan = Plan::of(question, &settings, &runs)?;
+    let explanations = if question.explain || plan.is_some() {
+        let assumption = plan.as_ref().and_then(|plan| plan.assumption.as_deref());
+        let explain = |id: &AssociationId| {
+            let text = explainer.explain(*id, plan.as_ref().map(Plan::job))?;
+            Some(format!("{text}{}", assumption.unwrap_or_default()))
+        };
+        users.iter().filter_map(explain).collect()
+    } else {
+        Vec::new()
+    };
+    let history = match question.history_days {
+        None => Vec::new(),
+        Some(days) => records.fairshare_history(
+            &cluster,
+            question.user.as_deref(),
+            question.account.as_deref(),
+            now.as_second() - i64::from(days) * 86_400,
+        )?,
+    };
+    let mut rows = share_rows(&tree, &settings.priority, &decayed.usage);
+    restrict(&mut rows, &tree, question);
+    let left_out = decayed.usage.left_out();
+    Ok(FairshareAnswer {
+        cluster,
+        at: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        shares_from,
+        fair_tree: !settings.priority.flags.no_fair_tree,
+        half_life_seconds: settings.priority.decay_half_life_seconds,
+        rows,
+        runs_of_unknown_accounts: left_out.account_unknown,
+        runs_of_unknown_amounts: left_out.tres_unknown,
+        explanations,
+        history,
+    })
+}
+
+/// Decayed usage of a cluster, with the decay and the prices.
+struct DecayedUsage {
+    table: DecayTable,
+    rates: takt_slurm::Rates,
+    usage: takt_accounting::fairshare::Usage,
+}
+
+/// Start of the runs that still count, UTC seconds.
+fn charged_from(settings: &ShareSettings, now: i64) -> i64 {
+    let half_life = i64::from(settings.priority.decay_half_life_seconds);
+    if half_life == 0 {
+        0
+    } else {
+        now - HALF_LIVES * half_life
+    }
+}
+
+impl DecayedUsage {
+    fn of(
+        runs: &[ChargedRun],
+        tree: &AssociationTree,
+        settings: &ShareSettings,
+        now: i64,
+        zone: &jiff::tz::TimeZone,
+    ) -> Self {
+        let priority = &settings.priority;
+        let first = runs.iter().filter_map(|run| run.start).min().unwrap_or(now);
+        let resets = priority.usage_reset_period.between(first, now, zone);
+        // The phase of slurmctld's ticks is unknown; its effect is below one part in a thousand.
+        let ticks = Ticks::every(priority.calc_period_seconds, now, first - 1, now);
+        let table = DecayTable::new(
+            Decay::new(priority.decay_half_life_seconds),
+            &ticks,
+            &resets,
+            now,
+        );
+        let rates = settings.rates();
+        let mut usage = Accumulator::new(tree, &table, &rates, now - RECENT_SECONDS);
+        let mut held: HashMap<String, Option<Tres>> = HashMap::new();
+        for run in runs {
+            let tres = run.tres_text().unwrap_or_default();
+            // Many runs held the same TRES; each text is parsed once.
+            let tres = held
+                .entry(tres)
+                .or_insert_with_key(|text| Tres::parse(text).ok().filter(|tres| !tres.is_empty()));
+            usage.add(&charged(tree, run, tres.as_ref()));
+        }
+        let usage = usage.finish();
+        Self {
+            table,
+            rates,
+            usage,
+        }
+    }
+}
+
+/// The run as it is charged. A run without an account is charged to its user's first account.
+fn charged<'r>(tree: &'r AssociationTree, run: &'r ChargedRun, tres: Option<&'r Tres>) -> Run<'r> {
+    let own = || {
+        tree.of_user(&run.user)
+            .first()
+            .map(|id| tree.get(*id).account.as_str())
+    };
+    let account = if run.account.is_empty() {
+        own().unwrap_or_default()
+    } else {
+        &run.account
+    };
+    Run {
+        account,
+        user: &run.user,
+        partition: &run.partition,
+        qos: run.qos.as_deref(),
+        start: run.start,
+        end: run.end,
+        timelimit_seconds: run.timelimit,
+        tres,
+    }
+}
+
+/// Shares of a cluster without configured shares: one for each account, and one for each user in it. Users without an
+/// account are beside the accounts.
+fn equal_shares(records: &Records<'_>, cluster: &str) -> Result<ShareSettings, AnswerError> {
+    const ROOT: &str = "root";
+    let runs = records.charged_runs(cluster, 0)?;
+    let mut accounts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for run in runs {
+        let account = if run.account.is_empty() {
+            ROOT.to_owned()
+        } else {
+            run.account
+        };
+        accounts.entry(account).or_default().insert(run.user);
+    }
+    let mut associations = vec![Association::account(ROOT, None, Shares::Raw(1))];
+    for (account, users) in &accounts {
+        if account != ROOT {
+            associations.push(Association::account(account, Some(ROOT), Shares::Raw(1)));
+        }
+        associations.extend(
+            users
+                .iter()
+                .map(|user| Association::user(account, user, Shares::Raw(1))),
+        );
+    }
+    Ok(ShareSettings {
+        associations,
+        ..ShareSettings::default()
+    })
+}
+
+/// The associations of the user in the question. Fails if the user or the account is unknown.
+fn wanted_users(
+    tree: &AssociationTree,
+    question: &FairshareQuestion,
+) -> Result<Vec<AssociationId>, AnswerError> {
+    let refused = |error: String| Err(AnswerError::Usage(error));
+    if let Some(account) = question
+        .account
+        .as_deref()
+        .filter(|account| tree.account(account).is_none())
+    {
+        let accounts = tree
+            .top_down()
+            .iter()
+            .map(|id| tree.get(*id).account.as_str());
+        return refused(format!(
+            "there is no account {account}{}",
+            did_you_mean(account, accounts)
+        ));
+    }
+    let Some(user) = &question.user else {
+        return if question.explain || question.plan.is_some() {
+            refused("whose standing? name a user with --user".to_owned())
+        } else {
+            Ok(Vec::new())
+        };
+    };
+    let mut found = tree.of_user(user);
+    if let Some(account) = &question.account {
+        found.retain(|id| tree.get(*id).account == *account);
+    }
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let users = tree.top_down().iter();
+    let users = users.filter_map(|id| tree.get(*id).user.as_deref());
+    refused(format!(
+        "no user {user} has shares{}",
+        did_you_mean(user, users)
+    ))
+}
+
+/// Keeps the rows of the question's user and account, and the accounts above.
+fn restrict(rows: &mut Vec<ShareRow>, tree: &AssociationTree, question: &FairshareQuestion) {
+    let asked = |id: AssociationId| {
+        let path = tree.path(id);
+        let in_account = question.account.as_deref().is_none_or(|account| {
+            path.iter()
+                .any(|id| tree.get(*id).user.is_none() && tree.get(*id).account == *account)
+        });
+        in_account
+            && question
+                .user
+                .as_deref()
+                .is_none_or(|user| tree.get(id).user.as_deref() == Some(user))
+    };
+    let kept: BTreeSet<AssociationId> = tree
+        .top_down()
+        .iter()
+        .filter(|id| asked(**id))
+        .flat_map(|id| tree.path(*id))
+        .collect();
+    let mut order = tree.display_order().into_iter();
+    rows.retain(|_| order.next().is_some_and(|id| kept.contains(&id)));
+}
+
+/// Stores the configured shares of a cluster, or that none are configured.
+///
+/// # Errors
+/// When the cluster is unknown or the store fails.
+pub(super) fn configure_shares(
+    database: &Database,
+    cluster: Option<&str>,
+    config: &SharesConfig,
+) -> Result<(), AnswerError> {
+    let records = Records::of(database);
+    let cluster = the_cluster(&records, cluster)?.cluster;
+    let now = Timestamp::now().as_second();
+    let settings = config.settings().unwrap_or_default();
+    Ok(records.note_share_settings(&cluster, CONFIGURED, &settings, now)?)
+}
+
+/// Records the fair share of a cluster for its history, at most once in `every_seconds`.
+///
+/// # Errors
+/// When the fair share cannot be computed or the store fails.
+pub fn note_fairshare(
+    database: &Database,
+    cluster: &str,
+    every_seconds: i64,
+) -> Result<(), AnswerError> {
+    let records = Records::of(database);
+    let now = Timestamp::now().as_second();
+    let noted = records.fairshare_noted(cluster)?;
+    let clusters = records.clusters()?;
+    let is_known = clusters.iter().any(|known| known.cluster == cluster);
+    if !is_known || noted.is_some_and(|noted| now < noted + every_seconds) {
+        return Ok(());
+    }
+    let question = FairshareQuestion {
+        cluster: Some(cluster.to_owned()),
+        ..FairshareQuestion::default()
+    };
+    let answer = fairshare(database, &question, &AccountingConfig::default())?;
+    Ok(records.note_fairshare(cluster, now, &answer.rows)?)
+}

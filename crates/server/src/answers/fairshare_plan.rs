@@ -1,0 +1,238 @@
+//! A planned job, for which fair share is predicted.
+
+use super::near::did_you_mean;
+use super::{AnswerError, FairshareQuestion};
+use std::collections::BTreeSet;
+use takt_accounting::fairshare::PlannedJob;
+use takt_slurm::ShareSettings;
+use takt_slurm::billing::{Tres, is_tres};
+use takt_store::ChargedRun;
+
+/// Longest job that can be planned, in hours: ten years.
+const MAX_HOURS: f64 = 87_600.0;
+
+/// A planned job.
+#[derive(Debug)]
+pub(super) struct Plan<'q> {
+    tres: Tres,
+    hours: f64,
+    partition: String,
+    qos: Option<&'q str>,
+    /// The assumption about the partition, if the question names none and the choice matters.
+    pub assumption: Option<String>,
+}
+
+impl<'q> Plan<'q> {
+    /// The planned job of the question, if it has one. Fails if its TRES, length, partition or QOS is invalid, or if its
+    /// partition has to be named.
+    pub fn of(
+        question: &'q FairshareQuestion,
+        settings: &ShareSettings,
+        runs: &[ChargedRun],
+    ) -> Result<Option<Self>, AnswerError> {
+        let Some(text) = &question.plan else {
+            return Ok(None);
+        };
+        let tres = tres(text)?;
+        let hours = question.plan_hours.unwrap_or(1.0);
+        if !(0.0..=MAX_HOURS).contains(&hours) {
+            return Err(AnswerError::Usage(format!(
+                "a job of {hours} hours cannot be planned"
+            )));
+        }
+        let qos = question.plan_qos.as_deref();
+        if let Some(qos) = qos {
+            let of_runs = runs.iter().filter_map(|run| run.qos.as_deref());
+            let known = of_runs.chain(settings.qos.keys().map(String::as_str));
+            check("QOS", qos, known.collect())?;
+        }
+        let (partition, assumption) = partition(question, settings, runs)?;
+        Ok(Some(Self {
+            tres,
+            hours,
+            partition,
+            qos,
+            assumption,
+        }))
+    }
+
+    /// The job, for the prediction.
+    pub fn job(&self) -> PlannedJob<'_> {
+        PlannedJob {
+            partition: &self.partition,
+            qos: self.qos,
+            tres: &self.tres,
+            hours: self.hours,
+        }
+    }
+}
+
+fn tres(text: &str) -> Result<Tres, AnswerError> {
+    let tres = Tres::parse(text).map_err(AnswerError::usage)?;
+    if let Some((name, _)) = tres.iter().find(|(name, _)| !is_tres(name)) {
+        let near = did_you_mean(name, ["cpu", "gres/gpu", "mem", "node"]);
+        let expected = "expected cpu=N, gres/gpu=N, mem=NG and the like";
+        return Err(AnswerError::Usage(format!(
+            "Slurm counts no '{name}' ({expected}){near}"
+        )));
+    }
+    // The parser leaves out a TRES with an invalid or zero amount.
+    if tres.iter().count() < text.split(',').count() {
+        return Err(AnswerError::Usage(format!(
+            "'{text}' is no job: each amount is a number above 0"
+        )));
+    }
+    Ok(tres)
+}
+
+/// The partition of the planned job, and the assumption behind it. The price of a job depends on its partition: without a
+/// name, it is the partition of the user's last run, unless all partitions have the same weights.
+fn partition(
+    question: &FairshareQuestion,
+    settings: &ShareSettings,
+    runs: &[ChargedRun],
+) -> Result<(String, Option<String>), AnswerError> {
+    if let Some(asked) = &question.plan_partition {
+        let of_runs = runs.iter().map(|run| run.partition.as_str());
+        let known = of_runs.chain(settings.partitions.keys().map(String::as_str));
+        check("partition", asked, known.collect())?;
+        return Ok((asked.clone(), None));
+    }
+    let Some((first, weights)) = settings.partitions.first_key_value() else {
+        return Ok((String::new(), None));
+    };
+    if settings.partitions.values().all(|other| other == weights) {
+        return Ok((first.clone(), None));
+    }
+    let user = question.user.as_deref().unwrap_or_default();
+    let own = runs.iter().filter(|run| run.user == user);
+    let last = own
+        .filter(|run| settings.partitions.contains_key(&run.partition))
+        .max_by_key(|run| run.start);
+    let Some(last) = last else {
+        let names: Vec<&str> = settings.partitions.keys().map(String::as_str).collect();
+        return Err(AnswerError::Usage(format!(
+            "name the partition of the planned job with --partition: {}",
+            names.join(", ")
+        )));
+    };
+    let assumption = format!(
+        "The planned job is assumed to run in partition {}, like {user}'s last job; --partition chooses another.\n",
+        last.partition
+    );
+    Ok((last.partition.clone(), Some(assumption)))
+}
+
+/// Fails if `asked` is not among `known`. Where nothing is known, every name is accepted.
+fn check(kind: &str, asked: &str, mut known: BTreeSet<&str>) -> Result<(), AnswerError> {
+    known.remove("");
+    if known.is_empty() || known.contains(asked) {
+        return Ok(());
+    }
+    let names: Vec<&str> = known.iter().copied().collect();
+    Err(AnswerError::Usage(format!(
+        "there is no {kind} {asked}; known: {}{}",
+        names.join(", "),
+        did_you_mean(asked, names.iter().copied())
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_slurm::BillingWeights;
+
+    fn question(partition: Option<&str>) -> FairshareQuestion {
+        FairshareQuestion {
+            user: Some("ann".into()),
+            plan: Some("cpu=4,gres/gpu=1".into()),
+            plan_partition: partition.map(str::to_owned),
+            ..FairshareQuestion::default()
+        }
+    }
+
+    fn settings() -> ShareSettings {
+        let weights = |text| Some(BillingWeights::parse(text).unwrap());
+        ShareSettings {
+            partitions: [
+                ("cpu".to_owned(), None),
+                ("gpu".to_owned(), weights("CPU=1,GRES/gpu=16")),
+            ]
+            .into(),
+            ..ShareSettings::default()
+        }
+    }
+
+    fn price(
+        question: &FairshareQuestion,
+        settings: &ShareSettings,
+        runs: &[ChargedRun],
+    ) -> Result<f64, String> {
+        let plan = Plan::of(question, settings, runs).map_err(|error| error.to_string())?;
+        let plan = plan.unwrap();
+        let job = plan.job();
+        Ok(settings
+            .rates()
+            .per_second(job.partition, job.qos, job.tres))
+    }
+
+    fn run(user: &str, partition: &str, start: i64) -> ChargedRun {
+        ChargedRun {
+            user: user.into(),
+            partition: partition.into(),
+            start: Some(start),
+            ..ChargedRun::default()
+        }
+    }
+
+    /// Issue 13: without a partition, the weights were ignored.
+    #[test]
+    fn a_planned_job_is_charged_by_the_weights_of_its_partition() {
+        let settings = settings();
+        assert_eq!(price(&question(Some("gpu")), &settings, &[]), Ok(20.0));
+        assert_eq!(price(&question(Some("cpu")), &settings, &[]), Ok(4.0));
+        let mut one = settings.clone();
+        one.partitions.remove("cpu");
+        assert_eq!(price(&question(None), &one, &[]), Ok(20.0));
+        let runs = [
+            run("ann", "cpu", 1),
+            run("ann", "gpu", 2),
+            run("bob", "cpu", 3),
+        ];
+        assert_eq!(price(&question(None), &settings, &runs), Ok(20.0));
+        let asked = question(None);
+        let plan = Plan::of(&asked, &settings, &runs).unwrap().unwrap();
+        assert_eq!(
+            plan.assumption.unwrap(),
+            "The planned job is assumed to run in partition gpu, like ann's last job; --partition chooses another.\n"
+        );
+        assert_eq!(
+            price(&question(None), &settings, &runs[2..]).unwrap_err(),
+            "name the partition of the planned job with --partition: cpu, gpu"
+        );
+    }
+
+    #[test]
+    fn unknown_partitions_and_qos_are_refused() {
+        assert_eq!(
+            price(
+                &question(Some("gpuu")),
+                &settings(),
+                &[run("bob", "old", 1)]
+            )
+            .unwrap_err(),
+            "there is no partition gpuu; known: cpu, gpu, old; did you mean gpu?"
+        );
+        let qos = FairshareQuestion {
+            plan_qos: Some("hihg".into()),
+            ..question(Some("gpu"))
+        };
+        assert_eq!(price(&qos, &settings(), &[]), Ok(20.0), "no QOS is known");
+        let mut with_qos = run("bob", "gpu", 1);
+        with_qos.qos = Some("high".into());
+        assert_eq!(
+            price(&qos, &settings(), &[with_qos]).unwrap_err(),
+            "there is no QOS hihg; known: high; did you mean high?"
+        );
+    }
+}

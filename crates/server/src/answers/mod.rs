@@ -1,0 +1,209 @@
+//! Questions and their answers. Commands, the HTTP API, pages and letters ask the same typed questions.
+//!
+//! To add a question, write its file, with its type, its answer and the trait [`Question`], and add a line to
+//! [`for_each_question`]. The HTTP route and the command's way to the server follow from the trait.
+
+mod asker;
+mod assess;
+mod budgets;
+mod capacity;
+mod config;
+mod credit;
+mod credits;
+mod delete_samples;
+mod error;
+mod fairshare;
+mod fairshare_plan;
+mod import;
+mod jobs;
+mod near;
+mod note_sent_report;
+mod period;
+mod seal_samples;
+mod sent_reports;
+mod sheets;
+mod sql;
+mod store_stat;
+mod store_verify;
+mod usage;
+
+pub use asker::Asker;
+pub use assess::AssessQuestion;
+pub use budgets::budgets_now;
+pub use capacity::{CapacityAnswer, CapacityQuestion, Charge};
+pub use config::{AccountingConfig, AnswerConfig};
+pub use credit::CreditOrder;
+pub use credits::CreditsQuestion;
+pub use delete_samples::DeleteQuestion;
+pub use error::AnswerError;
+pub use fairshare::{FairshareAnswer, FairshareQuestion, note_fairshare};
+pub use import::{
+    CountingReader, IMPORT_PATH, ImportFormat, ImportQuestion, import, prepare_import,
+};
+pub use jobs::{JobsQuestion, ListedRun, WhyWaiting};
+pub use note_sent_report::NoteSentReport;
+pub use period::LOCAL_CLUSTER;
+pub use seal_samples::SealQuestion;
+pub use sent_reports::{SentQuestion, sent_reports};
+pub use sheets::{SheetQuestion, sheets};
+pub use sql::SqlQuestion;
+pub use store_stat::StatQuestion;
+pub use store_verify::VerifyQuestion;
+pub use usage::UsageQuestion;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::ops::Deref;
+use takt_store::{DataDir, Database, Settings, Store, StoreConfig, StoreError};
+
+/// A question that Takt answers from a data directory, in this process or over HTTP.
+pub trait Question: Serialize + Send + 'static {
+    /// Path in the HTTP API.
+    const PATH: &'static str;
+    /// Form of the HTTP request.
+    const REQUEST: RequestForm = RequestForm::Get;
+    /// Whether answering changes the data. Over HTTP, a change needs the token.
+    const CHANGES: bool = false;
+    /// The answer.
+    type Answer: DeserializeOwned + Send + 'static;
+    /// Part of the data directory that the answer is read from.
+    type Data: AnswerData;
+
+    /// Answers the question, as of now, with the data that `asker` may see.
+    ///
+    /// # Errors
+    /// When the question is wrong, its content is unusable, or the store fails.
+    fn answer(
+        &self,
+        asker: &Asker,
+        data: &Self::Data,
+        config: &AnswerConfig,
+    ) -> Result<Self::Answer, AnswerError>;
+
+    /// Stores configuration that the answer depends on. A server has stored it at its start; a command that opens the
+    /// files calls this first.
+    ///
+    /// # Errors
+    /// When the question is wrong or the store fails.
+    fn prepare(&self, _data: &Self::Data, _config: &AnswerConfig) -> Result<(), AnswerError> {
+        Ok(())
+    }
+
+    /// Path of this question, where the path depends on its parameters.
+    fn path(&self) -> &'static str {
+        Self::PATH
+    }
+}
+
+/// Form of the HTTP request that carries a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestForm {
+    /// GET; the question is the query string.
+    Get,
+    /// POST; the question is the query string.
+    PostQuery,
+    /// POST; the question is the body, as a form.
+    PostForm,
+    /// POST; the question is the body, as JSON.
+    PostJson,
+    /// POST; the question is one string, the body.
+    PostText,
+}
+
+/// Part of a data directory that questions read.
+pub trait AnswerData: Send + Sync + Sized + 'static {
+    /// The part, opened by a command; holds the directory's lock.
+    type Opened: Deref<Target = Self>;
+
+    /// Opens the part.
+    ///
+    /// # Errors
+    /// When the files cannot be opened.
+    fn open(dir: DataDir, config: &StoreConfig) -> Result<Self::Opened, StoreError>;
+
+    /// The part of a running server's store.
+    fn of(store: &Store) -> &Self;
+}
+
+/// The files alone: quick to open.
+impl AnswerData for Database {
+    type Opened = OpenedDatabase;
+
+    fn open(dir: DataDir, _config: &StoreConfig) -> Result<OpenedDatabase, StoreError> {
+        let database = Database::open(&dir, &Settings::default())?;
+        Ok(OpenedDatabase {
+            database,
+            _dir: dir,
+        })
+    }
+
+    fn of(store: &Store) -> &Self {
+        store.database()
+    }
+}
+
+/// The files, and the series of the last minutes in memory.
+impl AnswerData for Store {
+    type Opened = Box<Store>;
+
+    fn open(dir: DataDir, config: &StoreConfig) -> Result<Box<Store>, StoreError> {
+        Store::open(
+            dir,
+            config,
+            &mut prometheus_client::registry::Registry::default(),
+        )
+        .map(Box::new)
+    }
+
+    fn of(store: &Store) -> &Self {
+        store
+    }
+}
+
+/// A database and the lock on its directory.
+#[derive(Debug)]
+pub struct OpenedDatabase {
+    // Closed before the lock is released: fields are dropped in this order.
+    database: Database,
+    _dir: DataDir,
+}
+
+impl Deref for OpenedDatabase {
+    type Target = Database;
+
+    fn deref(&self) -> &Database {
+        &self.database
+    }
+}
+
+/// A question whose type a server can read from a request, and whose answer it can write.
+pub trait ServedQuestion: Question<Answer: Serialize> + DeserializeOwned {}
+
+impl<Q: Question<Answer: Serialize> + DeserializeOwned> ServedQuestion for Q {}
+
+/// An action on the type of each question.
+pub trait QuestionVisitor {
+    /// Called once per question.
+    fn question<Q: ServedQuestion>(&mut self);
+}
+
+/// Calls `visitor` for every question of Takt's HTTP API.
+///
+/// Two more have routes of their own: PromQL queries, in Prometheus' format, and imports, whose body is a stream.
+pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
+    visitor.question::<UsageQuestion>();
+    visitor.question::<CapacityQuestion>();
+    visitor.question::<FairshareQuestion>();
+    visitor.question::<JobsQuestion>();
+    visitor.question::<SheetQuestion>();
+    visitor.question::<SentQuestion>();
+    visitor.question::<NoteSentReport>();
+    visitor.question::<CreditsQuestion>();
+    visitor.question::<CreditOrder>();
+    visitor.question::<AssessQuestion>();
+    visitor.question::<SqlQuestion>();
+    visitor.question::<StatQuestion>();
+    visitor.question::<VerifyQuestion>();
+    visitor.question::<SealQuestion>();
+    visitor.question::<DeleteQuestion>();
+}

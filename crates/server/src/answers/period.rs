@@ -1,0 +1,81 @@
+//! The cluster, the time zone and the period of a question.
+
+use super::{AccountingConfig, AnswerError};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use takt_accounting::Period;
+use takt_slurm::time_zone;
+use takt_store::{KnownCluster, Records};
+
+/// Name of a cluster without a configured name.
+pub const LOCAL_CLUSTER: &str = "local";
+
+/// The time zone of a cluster's months and days: the configured, the recorded, or the system's.
+pub(super) fn the_zone(
+    cluster: &KnownCluster,
+    config: &AccountingConfig,
+) -> Result<TimeZone, AnswerError> {
+    let configured = configured_zone(&cluster.cluster, config);
+    match configured.or(cluster.timezone.as_deref()) {
+        Some(name) => time_zone(name).map_err(AnswerError::failed),
+        None => Ok(TimeZone::system()),
+    }
+}
+
+/// The configured time zone of a cluster.
+pub(super) fn configured_zone<'c>(cluster: &str, config: &'c AccountingConfig) -> Option<&'c str> {
+    let is_its = config.cluster.as_deref().is_none_or(|name| name == cluster);
+    config.timezone.as_deref().filter(|_| is_its)
+}
+
+/// The period of a question: a month, the days between two dates, or the month of `now`.
+pub(super) fn the_period(
+    month: &Option<String>,
+    from: &Option<String>,
+    to: &Option<String>,
+    zone: &TimeZone,
+    now: Timestamp,
+) -> Result<Period, AnswerError> {
+    let period = match (month, from, to) {
+        (Some(month), None, None) => Period::month(month, zone, now),
+        (None, Some(from), Some(to)) => Period::days(from, to, zone, now),
+        (None, None, None) => {
+            let current = now.to_zoned(zone.clone()).strftime("%Y-%m").to_string();
+            Period::month(&current, zone, now)
+        }
+        _ => {
+            let error = "a period is a month, or from and to";
+            return Err(AnswerError::Usage(error.to_owned()));
+        }
+    };
+    period.map_err(AnswerError::usage)
+}
+
+/// The cluster named `asked`; without a name, the only cluster with records.
+pub(super) fn the_cluster(
+    records: &Records<'_>,
+    asked: Option<&str>,
+) -> Result<KnownCluster, AnswerError> {
+    let mut known = records.clusters()?;
+    let names: Vec<&str> = known.iter().map(|one| one.cluster.as_str()).collect();
+    let names = names.join(", ");
+    if asked.is_none() && known.len() > 1 {
+        return Err(AnswerError::Usage(format!(
+            "there are records of several clusters ({names}); choose one with --cluster"
+        )));
+    }
+    let found = match asked {
+        Some(name) => known.iter().position(|cluster| cluster.cluster == name),
+        None => (!known.is_empty()).then_some(0),
+    };
+    match (found, asked) {
+        (Some(at), _) => Ok(known.swap_remove(at)),
+        (None, Some(name)) if !known.is_empty() => Err(AnswerError::Usage(format!(
+            "there are no records of a cluster {name}; known: {names}"
+        ))),
+        (None, _) => Ok(KnownCluster {
+            cluster: asked.unwrap_or(LOCAL_CLUSTER).to_owned(),
+            timezone: None,
+        }),
+    }
+}

@@ -1,0 +1,26 @@
+//! Sealing of samples on request.
+
+use super::{AnswerConfig, AnswerError, Asker, Question, RequestForm};
+use serde::{Deserialize, Serialize};
+use takt_store::{Kept, Store};
+
+/// Writes the hot samples into blocks now. Answers with the blocks written and removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealQuestion {}
+
+impl Question for SealQuestion {
+    const PATH: &'static str = "/api/takt/v1/store/seal";
+    const REQUEST: RequestForm = RequestForm::PostQuery;
+    const CHANGES: bool = true;
+    type Answer = Kept;
+    type Data = Store;
+
+    fn answer(
+        &self,
+        _asker: &Asker,
+        store: &Store,
+        _config: &AnswerConfig,
+    ) -> Result<Kept, AnswerError> {
+        Ok(store.seal()?)
+    }
+}

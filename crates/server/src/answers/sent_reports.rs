@@ -1,0 +1,47 @@
+//! The log of sent reports.
+
+use super::period::the_cluster;
+use super::{AnswerConfig, AnswerError, Asker, Question};
+use serde::{Deserialize, Serialize};
+use takt_store::{Database, Records, SentReport};
+
+/// Path of the log: GET lists it, POST adds to it.
+pub(super) const PATH: &str = "/api/takt/v1/report/sent";
+
+/// Asks for the reports of a month that were sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SentQuestion {
+    /// Month of the reports, `2026-10`.
+    pub month: String,
+    /// Cluster; optional if the records are of one cluster.
+    pub cluster: Option<String>,
+}
+
+impl Question for SentQuestion {
+    const PATH: &'static str = PATH;
+    type Answer = Vec<SentReport>;
+    type Data = Database;
+
+    fn answer(
+        &self,
+        _asker: &Asker,
+        database: &Database,
+        _config: &AnswerConfig,
+    ) -> Result<Vec<SentReport>, AnswerError> {
+        sent_reports(database, self)
+    }
+}
+
+/// The reports of a month that were sent.
+///
+/// # Errors
+/// When the cluster is unknown or the store fails.
+pub fn sent_reports(
+    database: &Database,
+    question: &SentQuestion,
+) -> Result<Vec<SentReport>, AnswerError> {
+    let records = Records::of(database);
+    let cluster = the_cluster(&records, question.cluster.as_deref())?;
+    Ok(records.sent_reports(&cluster.cluster, &question.month)?)
+}

@@ -1,0 +1,296 @@
+//! Reports of users, accounts and the cluster.
+
+use super::budgets::{Ledgers, books, budgets};
+use super::capacity::{kept, with_reservations};
+use super::near::did_you_mean;
+use super::period::{the_cluster, the_period, the_zone};
+use super::{AccountingConfig, AnswerConfig, AnswerError, Asker, Question};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use takt_accounting::capacity::{Capacity, CapacityRow, CapacityRun};
+use takt_accounting::sheet::{Books, Entry, Facts, Sheet, Subject, sheet};
+use takt_accounting::{Accounts, Breach, Period, Rates};
+use takt_slurm::Amounts;
+use takt_store::{Database, JobFilter, Records};
+
+/// Asks for the reports of a user, an account, the cluster, or all of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SheetQuestion {
+    /// Month, `2026-10`. Default without a period: the current month.
+    pub month: Option<String>,
+    /// First day of the period.
+    pub from: Option<String>,
+    /// End of the period (exclusive).
+    pub to: Option<String>,
+    /// User of the report.
+    pub user: Option<String>,
+    /// Account of the report.
+    pub account: Option<String>,
+    /// Whether the answer has a report for every user and account with usage, and the cluster's. Without this, a user
+    /// and an account, the answer is the cluster's report.
+    pub everybody: bool,
+    /// Maximum number of runs listed in a report.
+    pub runs: usize,
+    /// Cluster; optional if the records are of one cluster.
+    pub cluster: Option<String>,
+}
+
+impl Default for SheetQuestion {
+    fn default() -> Self {
+        Self {
+            month: None,
+            from: None,
+            to: None,
+            user: None,
+            account: None,
+            everybody: false,
+            runs: 10,
+            cluster: None,
+        }
+    }
+}
+
+impl Question for SheetQuestion {
+    const PATH: &'static str = "/api/takt/v1/report/sheets";
+    type Answer = Vec<Sheet>;
+    type Data = Database;
+
+    fn answer(
+        &self,
+        _asker: &Asker,
+        database: &Database,
+        config: &AnswerConfig,
+    ) -> Result<Vec<Sheet>, AnswerError> {
+        sheets(database, self, &config.accounting)
+    }
+}
+
+/// Number of periods before the reported one in the trend.
+const BEFORE: usize = 3;
+
+/// The reports, as of now.
+///
+/// # Errors
+/// When the question is wrong, the subject has no usage, or the store fails.
+pub fn sheets(
+    database: &Database,
+    question: &SheetQuestion,
+    config: &AccountingConfig,
+) -> Result<Vec<Sheet>, AnswerError> {
+    let records = Records::of(database);
+    let known = the_cluster(&records, question.cluster.as_deref())?;
+    let cluster = known.cluster.as_str();
+    let zone = the_zone(&known, config)?;
+    let now = Timestamp::now();
+    let period = the_period(&question.month, &question.from, &question.to, &zone, now)?;
+    let periods = with_before(period);
+    let rates = Rates::new(&config.rates, &zone);
+    let books = books(&records, cluster, &periods, &rates, now)?;
+    let last = periods.last().expect("the list has the period asked for");
+    let from = periods.first().map_or(last.from(), Period::from);
+    let assessed = records.assessed(cluster, from, last.to())?;
+    let credits = records.credits(cluster)?;
+    let accounts = records.accounts(cluster)?;
+    let ledgers = Ledgers {
+        month: &books,
+        accounts: &accounts,
+        rates: &rates,
+    };
+    let facts = Facts {
+        cluster,
+        books: &books,
+        accounts: &accounts,
+        assessed: &assessed,
+        credits: &credits,
+        budgets: &budgets(&records, cluster, &ledgers, config, now)?,
+        breaches: &breaches(&records, cluster, last, &zone, config, now)?,
+        rules: &config.efficiency,
+        currency: config.rates.currency.as_deref(),
+        pseudonyms: config.pseudonyms,
+        most_runs: question.runs,
+        now: now.as_second(),
+    };
+    let subjects = subjects(question, &books, &accounts);
+    let made = subjects.iter().filter_map(|subject| sheet(&facts, subject));
+    let mut made: Vec<Sheet> = made.collect();
+    if let Some(sheet) = made
+        .iter_mut()
+        .find(|sheet| sheet.subject == Subject::Cluster)
+    {
+        let note = nothing_recorded(&records, sheet, &zone)?;
+        sheet.notes.extend(note);
+        [sheet.cpu_capacity, sheet.gpu_capacity] = capacities(&records, cluster, last, now)?;
+        sheet.has_gpus |= sheet.gpu_capacity.is_some();
+    }
+    match subjects.first() {
+        Some(subject) if made.is_empty() => Err(no_usage(&records, cluster, subject, last)?),
+        _ => Ok(made),
+    }
+}
+
+/// The error for a subject without usage; proposes similar names if the subject is unknown.
+fn no_usage(
+    records: &Records<'_>,
+    cluster: &str,
+    subject: &Subject,
+    period: &Period,
+) -> Result<AnswerError, AnswerError> {
+    let names = records.names(cluster)?;
+    let known = if matches!(subject, Subject::User(_)) {
+        &names.users
+    } else {
+        &names.accounts
+    };
+    let is_known = known.iter().any(|name| name == subject.name());
+    let near = if is_known {
+        String::new()
+    } else {
+        did_you_mean(subject.name(), known.iter().map(String::as_str))
+    };
+    Ok(AnswerError::Input(format!(
+        "no run of the {} {} is recorded in {} or the three periods before it{near}",
+        subject.kind(),
+        subject.name(),
+        period.label(),
+    )))
+}
+
+/// A note for the report of a cluster without jobs in the period: the period of its records.
+fn nothing_recorded(
+    records: &Records<'_>,
+    sheet: &Sheet,
+    zone: &TimeZone,
+) -> Result<Option<String>, AnswerError> {
+    if sheet.figures.jobs_started + sheet.figures.jobs_ended > 0 || sheet.figures.cpu_hours > 0.0 {
+        return Ok(None);
+    }
+    let day = |at: i64| {
+        Timestamp::from_second(at)
+            .unwrap_or_default()
+            .to_zoned(zone.clone())
+            .strftime("%Y-%m-%d")
+    };
+    Ok(Some(match records.extent(&sheet.cluster)? {
+        Some((from, to)) => format!(
+            "No run is recorded in this period; there are records from {} to {}.",
+            day(from),
+            day(to)
+        ),
+        None => "There are no job records yet: a server that polls Slurm makes them, \
+                 `takt import` brings in older ones."
+            .to_owned(),
+    }))
+}
+
+/// Use of the cluster's CPUs and GPUs; `None` if their number is unknown. Waiting jobs are not counted.
+fn capacities(
+    records: &Records<'_>,
+    cluster: &str,
+    period: &Period,
+    now: Timestamp,
+) -> Result<[Option<CapacityRow>; 2], AnswerError> {
+    let nodes = records.node_capacities(cluster)?;
+    if nodes.is_empty() {
+        return Ok([None, None]);
+    }
+    let reservations = records.reservations(cluster, period.from())?;
+    let spans = records.capacity_spans(cluster, period.from())?;
+    let spans = with_reservations(spans, &reservations, &nodes);
+    let kept = kept(&reservations);
+    let mut capacity = Capacity::new(period, &spans, &kept, &nodes, now.as_second());
+    records.held_runs(cluster, period.from(), period.to(), |run| {
+        let or_none = |amount: Option<u64>| amount.unwrap_or(0);
+        capacity.add(&CapacityRun {
+            start: run.start,
+            end: run.end,
+            held: Amounts {
+                cpus: or_none(run.cpus),
+                gpus: or_none(run.gpus),
+                mem_bytes: or_none(run.mem_bytes),
+            },
+            node_list: run.node_list,
+            reservation: run.reservation,
+            ..CapacityRun::default()
+        });
+    })?;
+    let mut rows = capacity
+        .rows()
+        .into_iter()
+        .map(|row| Some(row).filter(|row| row.reported > 0));
+    Ok(std::array::from_fn(|_| rows.next().flatten()))
+}
+
+/// Users, accounts and cluster that the question asks for.
+fn subjects(question: &SheetQuestion, books: &Books<'_>, tree: &Accounts) -> Vec<Subject> {
+    match (&question.user, &question.account) {
+        (Some(user), _) => vec![Subject::User(user.clone())],
+        (None, Some(account)) => vec![Subject::Account(account.clone())],
+        (None, None) if question.everybody => {
+            let is_used = |(_, entry): &(&str, &Entry)| {
+                entry
+                    .periods
+                    .last()
+                    .is_some_and(|tally| tally.cpu_seconds > 0.0 || tally.gpu_seconds > 0.0)
+            };
+            // The report of an account includes the accounts below it.
+            let accounts: BTreeSet<&str> = books
+                .accounts()
+                .filter(is_used)
+                .flat_map(|(name, _)| tree.up(name))
+                .collect();
+            let users = books
+                .users()
+                .filter(is_used)
+                .map(|(name, _)| Subject::User(name.to_owned()));
+            users
+                .chain(
+                    accounts
+                        .into_iter()
+                        .map(|name| Subject::Account(name.to_owned())),
+                )
+                .chain([Subject::Cluster])
+                .collect()
+        }
+        (None, None) => vec![Subject::Cluster],
+    }
+}
+
+/// The period and those before it, the oldest first.
+fn with_before(period: Period) -> Vec<Period> {
+    let mut periods = vec![period];
+    while periods.len() <= BEFORE
+        && let Some(before) = periods[0].before()
+    {
+        periods.insert(0, before);
+    }
+    periods
+}
+
+/// Runs of the period in hours in which policy forbids them.
+fn breaches(
+    records: &Records<'_>,
+    cluster: &str,
+    period: &Period,
+    zone: &TimeZone,
+    config: &AccountingConfig,
+    now: Timestamp,
+) -> Result<Vec<Breach>, AnswerError> {
+    if config.policy_windows.is_empty() {
+        return Ok(Vec::new());
+    }
+    let filter = JobFilter {
+        cluster: Some(cluster.to_owned()),
+        from: Some(period.from()),
+        to: Some(period.to()),
+        ..JobFilter::default()
+    };
+    let runs = records.jobs(&filter)?;
+    Ok(config
+        .policy_windows
+        .iter()
+        .flat_map(|window| window.breaches(&runs, period, zone, now))
+        .collect())
+}

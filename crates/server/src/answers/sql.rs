@@ -1,0 +1,34 @@
+//! One read-only SQL statement.
+
+use super::{AnswerConfig, AnswerError, Asker, Question, RequestForm};
+use serde::{Deserialize, Serialize};
+use takt_store::Database;
+use takt_store::sql::{self, Rows, SqlError};
+
+/// A read-only SQL statement; the whole request body.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SqlQuestion {
+    /// The statement.
+    pub statement: String,
+}
+
+impl Question for SqlQuestion {
+    const PATH: &'static str = "/api/takt/v1/sql";
+    const REQUEST: RequestForm = RequestForm::PostText;
+    type Answer = Rows;
+    type Data = Database;
+
+    fn answer(
+        &self,
+        _asker: &Asker,
+        database: &Database,
+        config: &AnswerConfig,
+    ) -> Result<Rows, AnswerError> {
+        sql::run(database, &self.statement, config.sql).map_err(|error| match error {
+            SqlError::Refused(_) | SqlError::Statement(_) => AnswerError::input(error),
+            SqlError::Store(error) => error.into(),
+            other => AnswerError::failed(other),
+        })
+    }
+}

@@ -1,0 +1,539 @@
+//! Efficiency of finished runs: reads the samples of their nodes, and stores what accounting computes from them.
+//!
+//! A pass assesses the runs that are due. It can be repeated at any time with the same result. It reads the samples in order
+//! of time, some nodes at a time, and passes each sample to all runs on its node at that time. Memory is bounded by the
+//! number of concurrent runs and by a maximum number of samples.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use takt_accounting::efficiency::{
+    self, AssessedRun, EfficiencyConfig, METRICS, MeterSample, NodeFigures, NodeMeter, Window,
+};
+use takt_model::error_chain;
+use takt_model::{METRIC_NAME, Timestamp};
+use takt_model::{MatchOp, Matcher, MatcherError};
+use takt_slurm::{JobRun, nodelist};
+use takt_store::{Due, Reading, Records, SeriesData, Store, StoreError, is_stale};
+use tokio_util::sync::CancellationToken;
+
+/// Time between the end of a run and its assessment, in seconds: its last samples and the records of other runs arrive late.
+pub const SETTLE_SECONDS: i64 = 120;
+
+/// Time between two passes.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Longest time span of one reading: that of a block.
+const LONGEST_CHUNK: Duration = Duration::from_secs(24 * 3600);
+
+/// Shortest time span of one reading, regardless of the number of samples.
+const SHORTEST_CHUNK: Duration = Duration::from_secs(60);
+
+/// Maximum number of samples of one reading (64 MiB). A span with more is divided.
+const MOST_SAMPLES: usize = 4 << 20;
+
+/// Number of nodes in one reading: their samples share blocks.
+const NODES_AT_ONCE: usize = 16;
+
+/// Number of runs that are assessed together and stored in one transaction.
+const BATCH: usize = 2000;
+
+/// Result of a pass.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assessed {
+    /// Number of assessed runs.
+    pub runs: u64,
+    /// Number of them with enough samples for a verdict.
+    pub measured: u64,
+}
+
+/// Error that ended a pass. Results stored before it remain.
+#[derive(Debug, thiserror::Error)]
+pub enum AssessError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A metric name is no valid pattern; does not occur with the names in use.
+    #[error(transparent)]
+    Matcher(#[from] MatcherError),
+}
+
+/// Assesses what is due each minute until `stop` is cancelled. Runs that ended more than `reach` ago are left alone: their
+/// samples are gone, and a history that was brought in never had any.
+pub async fn keep_assessing(
+    store: Arc<Store>,
+    cluster: String,
+    rules: EfficiencyConfig,
+    reach: Duration,
+    stop: CancellationToken,
+) {
+    let rules = Arc::new(rules);
+    while !stop.is_cancelled() {
+        let (store, cluster, rules, asked) = (
+            Arc::clone(&store),
+            cluster.clone(),
+            Arc::clone(&rules),
+            stop.clone(),
+        );
+        let pass = tokio::task::spawn_blocking(move || {
+            let now = now();
+            let period = (
+                now.minus(reach).whole_seconds(),
+                now.whole_seconds() - SETTLE_SECONDS,
+            );
+            pass(&store, &cluster, period, Due::New, &rules, |_| {
+                !asked.is_cancelled()
+            })
+        });
+        match pass.await {
+            Ok(Ok(done)) if done.runs > 0 => {
+                tracing::info!(runs = done.runs, measured = done.measured, "runs assessed")
+            }
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(error = %error_chain(&error), "runs could not be assessed")
+            }
+            Err(error) => tracing::error!(error = %error, "assessing runs had panicked"),
+        }
+        // A timeout only means that the next pass is due.
+        let _ = tokio::time::timeout(INTERVAL, stop.cancelled()).await;
+    }
+}
+
+/// Assesses the runs of a cluster that ended in `[from, to)` (UTC seconds). `go_on` is asked between two readings.
+///
+/// # Errors
+/// When the store does not answer.
+pub fn pass(
+    store: &Store,
+    cluster: &str,
+    (from, to): (i64, i64),
+    due: Due,
+    rules: &EfficiencyConfig,
+    mut go_on: impl FnMut(&Assessed) -> bool,
+) -> Result<Assessed, AssessError> {
+    let records = Records::of(store.database());
+    let metrics = Matcher::new(METRIC_NAME, MatchOp::Regex, &METRICS.join("|"))?;
+    let reader = Reader {
+        store,
+        cluster,
+        metrics,
+        rules,
+    };
+    let mut done = Assessed::default();
+    let mut after = None;
+    loop {
+        let runs = records.due(cluster, (from, to), due, after.as_ref(), BATCH)?;
+        let Some(last) = runs.last().cloned() else {
+            return Ok(done);
+        };
+        let Some(figures) = reader.measure(&runs, || go_on(&done))? else {
+            return Ok(done);
+        };
+        let mut found = Vec::with_capacity(runs.len());
+        for (run, nodes) in runs.into_iter().zip(&figures) {
+            if let Some(efficiency) = efficiency::assess(&run, nodes, rules) {
+                done.runs += 1;
+                done.measured += u64::from(efficiency.is_measured(rules));
+                found.push(AssessedRun { run, efficiency });
+            }
+        }
+        records.keep_efficiencies(&found, now().whole_seconds())?;
+        after = Some(last);
+    }
+}
+
+/// Reads the samples of nodes, each span of each node once for all runs on it.
+struct Reader<'s> {
+    store: &'s Store,
+    cluster: &'s str,
+    metrics: Matcher,
+    rules: &'s EfficiencyConfig,
+}
+
+/// A run on one of its nodes. The times include the samples just before and after the run, at which counters are cut.
+struct Part<'r> {
+    run: usize,
+    of: &'r JobRun,
+    node: String,
+    from: Timestamp,
+    to: Timestamp,
+    held: Option<u64>,
+}
+
+/// A node and the runs on it, each with its measurements so far.
+type Open<'r> = (String, Vec<(Part<'r>, NodeMeter)>);
+
+impl Reader<'_> {
+    /// Measurements of each run by node, in the order of the runs; `None` if the pass was stopped.
+    fn measure(
+        &self,
+        runs: &[JobRun],
+        mut go_on: impl FnMut() -> bool,
+    ) -> Result<Option<Vec<Vec<NodeFigures>>>, AssessError> {
+        let mut to_come: Vec<Part<'_>> = runs
+            .iter()
+            .enumerate()
+            .flat_map(|(number, run)| self.parts(number, run))
+            .collect();
+        to_come.sort_by_key(|part| std::cmp::Reverse(part.from));
+        let mut open: BTreeMap<String, Vec<(Part<'_>, NodeMeter)>> = BTreeMap::new();
+        let mut figures: Vec<Vec<NodeFigures>> = runs.iter().map(|_| Vec::new()).collect();
+        let mut chunk = LONGEST_CHUNK;
+        let mut next = to_come.last().map(|part| part.from);
+        while let Some(from) = next {
+            let to = end_of_chunk(from, chunk);
+            while let Some(part) = to_come.pop_if(|part| part.from <= to) {
+                let meter = NodeMeter::new(&part.node, part.of, self.window(part.of), self.rules);
+                open.entry(part.node.clone())
+                    .or_default()
+                    .push((part, meter));
+            }
+            let mut nodes: Vec<Open<'_>> = std::mem::take(&mut open).into_iter().collect();
+            for group in nodes.chunks_mut(NODES_AT_ONCE) {
+                if !go_on() {
+                    return Ok(None);
+                }
+                self.read(group, from, to, &mut chunk)?;
+            }
+            for (node, parts) in nodes {
+                let (over, going): (Vec<_>, Vec<_>) =
+                    parts.into_iter().partition(|(part, _)| part.to <= to);
+                over.into_iter()
+                    .for_each(|(part, meter)| figures[part.run].push(meter.finish(part.held)));
+                if !going.is_empty() {
+                    open.insert(node, going);
+                }
+            }
+            // Spans without runs are not read.
+            let after = to.plus(Duration::from_millis(1));
+            next = if open.is_empty() {
+                to_come.last().map(|part| part.from.max(after))
+            } else {
+                Some(after)
+            };
+        }
+        figures
+            .iter_mut()
+            .for_each(|nodes| nodes.sort_by(|a, b| a.node.cmp(&b.node)));
+        Ok(Some(figures))
+    }
+
+    fn parts<'r>(
+        &self,
+        number: usize,
+        run: &'r JobRun,
+    ) -> impl Iterator<Item = Part<'r>> + use<'r> {
+        // A list that cannot be expanded names no scraped node.
+        let names = run
+            .node_list
+            .as_deref()
+            .and_then(|list| nodelist::expand(list).ok())
+            .unwrap_or_default();
+        let held = gpus_a_node(run, names.len());
+        let window = self.window(run);
+        let around = Duration::from_millis(2 * window.reach_ms.cast_unsigned());
+        let (from, to) = (
+            Timestamp(window.from_ms).minus(around),
+            Timestamp(window.to_ms).plus(around),
+        );
+        names.into_iter().map(move |node| Part {
+            run: number,
+            of: run,
+            node,
+            from,
+            to,
+            held,
+        })
+    }
+
+    fn window(&self, run: &JobRun) -> Window {
+        self.rules.window(
+            run.start.unwrap_or(run.submit),
+            run.end.unwrap_or(run.submit),
+        )
+    }
+
+    /// Reads a span of some nodes and passes the samples to their runs. Shortens `chunk` if the span has too many samples.
+    fn read(
+        &self,
+        nodes: &mut [Open<'_>],
+        from: Timestamp,
+        to: Timestamp,
+        chunk: &mut Duration,
+    ) -> Result<(), AssessError> {
+        let parts = || {
+            nodes
+                .iter()
+                .flat_map(|(_, parts)| parts)
+                .map(|(part, _)| part)
+        };
+        let from = parts()
+            .map(|part| part.from)
+            .min()
+            .map_or(from, |first| first.max(from));
+        let to = parts()
+            .map(|part| part.to)
+            .max()
+            .map_or(to, |last| last.min(to));
+        let names: Vec<String> = nodes.iter().map(|(node, _)| regex::escape(node)).collect();
+        let names = Matcher::new("node", MatchOp::Regex, &names.join("|"))?;
+        let matchers = [
+            self.metrics.clone(),
+            Matcher::equal("cluster", self.cluster),
+            names,
+        ];
+        let length = Duration::from_millis(to.0.abs_diff(from.0));
+        let mut left = if length <= SHORTEST_CHUNK {
+            usize::MAX
+        } else {
+            MOST_SAMPLES
+        };
+        let found = self
+            .store
+            .range_metered(&matchers, from, to, Reading::Last, &mut |samples| {
+                left = left.saturating_sub(samples);
+                left > 0
+            });
+        match found {
+            Ok(found) => {
+                found.iter().for_each(|series| show(nodes, series));
+                Ok(())
+            }
+            Err(StoreError::GivenUp) => {
+                *chunk = (*chunk / 2).max(SHORTEST_CHUNK);
+                let middle = from.plus(length / 2);
+                self.read(nodes, from, middle, chunk)?;
+                self.read(nodes, middle.plus(Duration::from_millis(1)), to, chunk)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Passes the samples of a series to the runs on its node at that time.
+fn show(nodes: &mut [Open<'_>], series: &SeriesData) {
+    let node = series.labels.get("node").unwrap_or_default();
+    let Ok(at) = nodes.binary_search_by(|(name, _)| name.as_str().cmp(node)) else {
+        return;
+    };
+    let sample = |at: i64, value: f64| (at, (!is_stale(value)).then_some(value));
+    let samples: Vec<MeterSample> = series
+        .samples
+        .iter()
+        .map(|one| sample(one.at.0, one.value))
+        .collect();
+    for (part, meter) in &mut nodes[at].1 {
+        let first = samples.partition_point(|(at, _)| *at < part.from.0);
+        let end = samples.partition_point(|(at, _)| *at <= part.to.0);
+        if first < end {
+            meter.add(&series.labels, &samples[first..end]);
+        }
+    }
+}
+
+/// The last instant of the chunk in which `at` lies.
+fn end_of_chunk(at: Timestamp, chunk: Duration) -> Timestamp {
+    let chunk = i64::try_from(chunk.as_millis()).unwrap_or(i64::MAX);
+    Timestamp((at.0.div_euclid(chunk) + 1).saturating_mul(chunk) - 1)
+}
+
+/// Number of GPUs that the run held on each node, if it is the same on all.
+fn gpus_a_node(run: &JobRun, nodes: usize) -> Option<u64> {
+    let (gpus, nodes) = (run.gpus?, nodes as u64);
+    (nodes > 0 && gpus % nodes == 0).then(|| gpus / nodes)
+}
+
+fn now() -> Timestamp {
+    SystemTime::now().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus_client::registry::Registry;
+    use std::convert::Infallible;
+    use takt_model::Labels;
+    use takt_slurm::Entry;
+    use takt_store::{Column, DataDir, Origin, STALE, StoreConfig};
+
+    const ORIGIN: Origin<'_> = Origin {
+        source: "sacct",
+        name: "test",
+        timezone: None,
+        told_until: None,
+        shifted: takt_store::Shifted::Refuse,
+    };
+
+    /// A name with a character that has a meaning in regular expressions.
+    const NODE: &str = "gpu-1.lab";
+
+    fn run(job_id: &str, start: i64, end: i64) -> JobRun {
+        JobRun {
+            cluster: "lab".into(),
+            job_id: job_id.into(),
+            submit: start,
+            start: Some(start),
+            end: Some(end),
+            state: "COMPLETED".into(),
+            user: "ann".into(),
+            nodes: Some(1),
+            cpus: Some(4),
+            gpus: Some(1),
+            node_list: Some(NODE.into()),
+            ..JobRun::default()
+        }
+    }
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs
+            .iter()
+            .copied()
+            .chain([("cluster", "lab"), ("node", NODE)])
+            .collect()
+    }
+
+    /// An hour of a node with two GPUs: job 7 is on the first and works, job 8 has the second and does nothing.
+    fn tell(store: &Store, from: i64) {
+        let group = store.group();
+        let column = |pairs: &[(&str, &str)]| group.column(&labels(pairs)).unwrap();
+        let series: Vec<(Column, f64)> = ["a", "b"]
+            .into_iter()
+            .zip([("7", 0.9), ("8", 0.0)])
+            .flat_map(|(uuid, (job, work))| {
+                [
+                    (
+                        column(&[(METRIC_NAME, "takt_gpu_info"), ("uuid", uuid)]),
+                        1.0,
+                    ),
+                    (
+                        column(&[(METRIC_NAME, "takt_gpu_utilization_ratio"), ("uuid", uuid)]),
+                        work,
+                    ),
+                    (
+                        column(&[
+                            (METRIC_NAME, "takt_gpu_job_info"),
+                            ("uuid", uuid),
+                            ("jobid", job),
+                        ]),
+                        1.0,
+                    ),
+                ]
+            })
+            .collect();
+        for at in (from..from + 3600).step_by(30) {
+            let mut row = vec![STALE; group.width()];
+            series
+                .iter()
+                .for_each(|(column, value)| row[column.index()] = *value);
+            group
+                .commit(
+                    group.ticket(Timestamp::from_seconds(at)).unwrap(),
+                    &row,
+                    &[],
+                )
+                .unwrap();
+        }
+        store.flush();
+    }
+
+    #[test]
+    fn runs_are_judged_once_and_again_when_their_end_is_corrected() {
+        let root = tempfile::tempdir().unwrap();
+        let config = StoreConfig {
+            min_free_bytes: 0,
+            ..StoreConfig::default()
+        };
+        let store = Store::open(
+            DataDir::claim(root.path()).unwrap(),
+            &config,
+            &mut Registry::default(),
+        )
+        .unwrap();
+        let from = now().whole_seconds() - 7200;
+        let records = Records::of(store.database());
+        let import = |runs: &[JobRun]| {
+            records
+                .import(
+                    &ORIGIN,
+                    runs.iter()
+                        .cloned()
+                        .map(|run| Ok::<_, Infallible>(Entry::Run(run))),
+                )
+                .unwrap();
+        };
+        let unseen = JobRun {
+            node_list: Some("elsewhere".into()),
+            ..run("9", from, from + 60)
+        };
+        let pending = JobRun {
+            start: None,
+            ..run("10", from, from + 60)
+        };
+        import(&[
+            run("7", from, from + 3600),
+            run("8", from, from + 3600),
+            unseen,
+            pending,
+        ]);
+        tell(&store, from);
+
+        let rules = EfficiencyConfig::default();
+        let pass = |due| pass(&store, "lab", (from, from + 7200), due, &rules, |_| true).unwrap();
+        assert_eq!(
+            pass(Due::New),
+            Assessed {
+                runs: 3,
+                measured: 2
+            }
+        );
+        assert_eq!(pass(Due::New), Assessed::default());
+        let mut found = records.assessed("lab", from, from + 7200).unwrap();
+        found.sort_by(|a, b| a.run.job_id.cmp(&b.run.job_id));
+        let wasted: Vec<f64> = found
+            .iter()
+            .map(|found| found.efficiency.split().wasted())
+            .collect();
+        assert_eq!(wasted.len(), 3);
+        assert!(
+            wasted[0] == 0.0 && (wasted[1] - 3600.0).abs() < 60.0,
+            "{wasted:?}"
+        );
+        assert_eq!(
+            (
+                found[2].efficiency.coverage_ratio,
+                found[2].efficiency.unmeasured_gpu_seconds
+            ),
+            (0.0, 60.0)
+        );
+        assert!((found[0].efficiency.gpu_utilization_mean.unwrap() - 0.9).abs() < 1e-9);
+
+        assert_eq!(
+            pass(Due::All),
+            Assessed {
+                runs: 3,
+                measured: 2
+            }
+        );
+        assert_eq!(
+            records.assessed("lab", from, from + 7200).unwrap().len(),
+            3,
+            "one row a run"
+        );
+        import(&[run("8", from, from + 1800)]);
+        assert_eq!(
+            pass(Due::New),
+            Assessed {
+                runs: 1,
+                measured: 1
+            }
+        );
+        let corrected = records.assessed("lab", from, from + 7200).unwrap();
+        let of_8 = corrected
+            .iter()
+            .find(|found| found.run.job_id == "8")
+            .unwrap();
+        assert_eq!(of_8.efficiency.held_seconds, 1800);
+    }
+}

@@ -1,0 +1,359 @@
+//! `takt.toml`: reads the file and checks it once, so that the rest of the program can trust it.
+
+use crate::QueryConfig;
+use crate::SqlConfig;
+use crate::answers::AccountingConfig;
+use crate::reports::ReportsConfig;
+use anyhow::{Context, bail};
+use jiff::tz::TimeZone;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use takt_accounting::efficiency::EfficiencyConfig;
+use takt_accounting::{BudgetConfig, PolicyWindow, RatesConfig};
+use takt_alerts::config::AlertsConfig;
+use takt_collector::schedulers::{JobsConfig, SharesConfig};
+use takt_collector::scrape::ScrapeConfig;
+use takt_mail::EmailConfig;
+use takt_store::StoreConfig;
+
+/// The whole configuration. Every key is optional.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Name of the cluster: the label `cluster` of every series and job. Default: `ClusterName` of
+    /// the local Slurm, or `local` without Slurm.
+    pub cluster: Option<String>,
+    /// Data directory, on a local disk, relative to this file. Default: `./takt-data`.
+    pub data_dir: Option<PathBuf>,
+    /// Time zone of the cluster: of the days and months in reports, and of imported files without
+    /// `--timezone`. Default: the system's.
+    pub timezone: Option<String>,
+    /// The web page and the API.
+    pub server: ServerConfig,
+    /// SQL over HTTP and over PostgreSQL's protocol.
+    pub sql: SqlConfig,
+    /// Limits of one PromQL query. The equivalent Prometheus flag is in brackets.
+    pub query: QueryConfig,
+    /// Scraping: targets, intervals and limits.
+    pub scrape: ScrapeConfig,
+    /// Storage of samples and records.
+    pub store: StoreConfig,
+    /// Sources of job records.
+    pub jobs: JobsConfig,
+    /// Fair share for a cluster without slurmdbd. If `accounts` is set, Slurm's own shares are
+    /// ignored.
+    pub fairshare: SharesConfig,
+    /// Outgoing mail for alerts and reports.
+    pub email: EmailConfig,
+    /// Alerts: rules and notification channels.
+    pub alerts: AlertsConfig,
+    /// Thresholds for the efficiency of finished jobs: idle, wasteful, measured.
+    pub efficiency: EfficiencyConfig,
+    /// Prices of GPUs, CPUs, memory and energy.
+    pub rates: RatesConfig,
+    /// Budgets of users and accounts. Takt warns when 50, 80 and 100 % are used.
+    pub budgets: Vec<BudgetConfig>,
+    /// Hours in which no job may run on certain nodes. Reports list the jobs that did.
+    pub policy_windows: Vec<PolicyWindow>,
+    /// The monthly reports: recipients and schedule.
+    pub reports: ReportsConfig,
+}
+
+/// The web page and the API.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerConfig {
+    /// Address and port. Any address but loopback requires `token_file`.
+    pub listen_address: String,
+    /// File with the API token (one line), required for changes and for requests from other
+    /// machines. Not in the data directory.
+    pub token_file: Option<PathBuf>,
+    /// File with a second token that allows reading only, for other machines. Not in the data
+    /// directory.
+    pub read_token_file: Option<PathBuf>,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen_address: "127.0.0.1:9856".into(),
+            token_file: None,
+            read_token_file: None,
+        }
+    }
+}
+
+impl Config {
+    /// Parses and checks a configuration. Messages name `path`, and relative paths start at its folder.
+    pub fn parse(text: &str, path: &Path) -> anyhow::Result<Self> {
+        let mut config: Self = toml::from_str(text).map_err(|error| explain(&error, text, path))?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        let Self {
+            data_dir,
+            server,
+            sql,
+            email,
+            alerts,
+            jobs,
+            reports,
+            ..
+        } = &mut config;
+        let files = [
+            data_dir,
+            &mut server.token_file,
+            &mut server.read_token_file,
+            &mut email.password_file,
+            &mut email.ca_file,
+        ];
+        let of_jobs = [&mut jobs.jobcomp_file, &mut jobs.slurmrestd.token_file];
+        let of_alerts = [
+            &mut alerts.slack_token_file,
+            &mut alerts.slack_webhook_file,
+            &mut alerts.ntfy_token_file,
+            &mut alerts.alertmanager_file,
+            &mut reports.slack_webhook_file,
+        ];
+        let files = files
+            .into_iter()
+            .chain(sql.files())
+            .chain(of_jobs)
+            .chain(of_alerts)
+            .flatten();
+        for relative in files.chain(&mut alerts.rule_dirs) {
+            *relative = base.join(&*relative);
+        }
+        config.scrape.resolve_paths(base);
+        config
+            .validate()
+            .with_context(|| format!("{}", path.display()))?;
+        Ok(config)
+    }
+
+    /// Checks that types cannot express: ranges and references between keys.
+    pub fn validate(&self) -> anyhow::Result<()> {
+        if self
+            .cluster
+            .as_deref()
+            .is_some_and(|name| name.trim().is_empty())
+        {
+            bail!("cluster: expected a name, found nothing; leave the key out for the default");
+        }
+        if let Some(name) = &self.timezone {
+            takt_slurm::time_zone(name).context("timezone")?;
+        }
+        self.server.validate().context("server")?;
+        self.sql.validate().context("sql")?;
+        self.query.validate().context("query")?;
+        self.scrape.validate().context("scrape")?;
+        self.store.validate().context("store")?;
+        self.jobs.validate().context("jobs")?;
+        self.fairshare.validate().context("fairshare")?;
+        self.email.validate().context("email")?;
+        self.alerts
+            .validate(self.email.is_set())
+            .context("alerts")?;
+        self.efficiency.validate().context("efficiency")?;
+        self.rates.validate().context("rates")?;
+        self.budgets
+            .iter()
+            .try_for_each(BudgetConfig::validate)
+            .context("budgets")?;
+        if self.budgets.iter().any(|budget| budget.money.is_some()) && self.rates.cards.is_empty() {
+            bail!(
+                "budgets: money: expected prices in [[rates.cards]], without which nothing costs anything, found none"
+            );
+        }
+        self.policy_windows
+            .iter()
+            .try_for_each(PolicyWindow::validate)
+            .context("policy_windows")?;
+        self.reports.validate().context("reports")?;
+        if self.reports.send && !self.email.is_set() {
+            bail!("reports.send: expected a mail server in [email], found none");
+        }
+        if self.reports.weekly && !self.email.is_set() {
+            bail!("reports.weekly: expected a mail server in [email], found none");
+        }
+        Ok(())
+    }
+
+    /// Time zone of the cluster: `timezone`, else the system's. `validate` has refused unknown names.
+    pub fn zone(&self) -> TimeZone {
+        let named = self.timezone.as_deref();
+        named
+            .and_then(|name| takt_slurm::time_zone(name).ok())
+            .unwrap_or_else(TimeZone::system)
+    }
+
+    /// Returns the part that accounting needs.
+    pub fn accounting(&self) -> AccountingConfig {
+        AccountingConfig {
+            efficiency: self.efficiency.clone(),
+            rates: self.rates.clone(),
+            budgets: self.budgets.clone(),
+            policy_windows: self.policy_windows.clone(),
+            cluster: self.cluster.clone(),
+            timezone: self.timezone.clone(),
+            pseudonyms: self.reports.pseudonyms,
+        }
+    }
+
+    /// Returns whether job owners can get mail: a mail server and at least one address are configured.
+    pub fn knows_owners(&self) -> bool {
+        self.email.is_set() && (self.reports.domain.is_some() || !self.reports.addresses.is_empty())
+    }
+}
+
+impl ServerConfig {
+    fn validate(&self) -> anyhow::Result<()> {
+        let address: SocketAddr = self.listen_address.parse().with_context(|| {
+            format!(
+                "listen_address: expected address:port such as 127.0.0.1:9856, found {:?}",
+                self.listen_address
+            )
+        })?;
+        if !address.ip().is_loopback() && self.token_file.is_none() {
+            bail!(
+                "listen_address: {} is reached from other machines, which needs a token_file",
+                self.listen_address
+            );
+        }
+        Ok(())
+    }
+
+    /// Returns the token in `token_file`, or a random token, which commands on this machine read from
+    /// the lock file.
+    pub fn token(&self) -> anyhow::Result<String> {
+        self.token_file
+            .as_deref()
+            .map_or_else(random_token, read_token)
+    }
+
+    /// Returns the token in `read_token_file`, if that is set.
+    pub fn read_token(&self) -> anyhow::Result<Option<String>> {
+        self.read_token_file.as_deref().map(read_token).transpose()
+    }
+}
+
+/// Reads a token. Fails if it is shorter than 16 characters.
+pub fn read_token(path: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the token in {}", path.display()))?;
+    match text.trim() {
+        token if token.len() >= 16 => Ok(token.to_owned()),
+        _ => bail!(
+            "the token in {} is shorter than 16 characters",
+            path.display()
+        ),
+    }
+}
+
+fn random_token() -> anyhow::Result<String> {
+    let mut bytes = [0_u8; 24];
+    let mut source = std::fs::File::open("/dev/urandom").context("cannot make a token")?;
+    std::io::Read::read_exact(&mut source, &mut bytes).context("cannot make a token")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Describes a mistake in the file: its line and, for an unknown key, the nearest valid key.
+fn explain(error: &toml::de::Error, text: &str, path: &Path) -> anyhow::Error {
+    let line = error.span().map_or(1, |span| {
+        text[..span.start.min(text.len())].matches('\n').count() + 1
+    });
+    let message = error.message();
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let hint = match (message.starts_with("unknown field"), quoted.next()) {
+        (true, Some(key)) => {
+            let nearest = quoted.max_by(|a, b| {
+                strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b))
+            });
+            nearest.map_or_else(
+                || format!("unknown key {key}"),
+                |near| format!("unknown key {key}; did you mean {near}?"),
+            )
+        }
+        _ if message.starts_with("invalid type: map, expected a sequence") => {
+            "expected a list of tables, each under [[…]] instead of […]".to_owned()
+        }
+        _ if message.starts_with("invalid type: map, expected a string") => {
+            "expected a text (a date stands in quotes as well), found a table or a bare date"
+                .to_owned()
+        }
+        _ => message.lines().collect::<Vec<_>>().join(" "),
+    };
+    anyhow::anyhow!("{}, line {line}: {hint}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(name: &str) -> String {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        std::fs::read_to_string(root.join(name)).unwrap()
+    }
+
+    /// In the example `#key` is a key that is switched off, and `# text` is a comment.
+    #[test]
+    fn the_example_is_valid_as_shipped_and_with_everything_switched_on() {
+        let example = document("docs/takt.example.toml");
+        let path = Path::new("docs/takt.example.toml");
+        let shipped = Config::parse(&example, path).unwrap();
+        let switched_on: String = example
+            .lines()
+            .map(|line| match line.strip_prefix('#') {
+                Some(key) if !key.starts_with(' ') => format!("{key}\n"),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        let switched_on = Config::parse(&switched_on, path).unwrap();
+        assert!(!shipped.email.is_set() && switched_on.email.is_set());
+    }
+
+    /// People append the lines that a page shows to the example they began with.
+    #[test]
+    fn lines_of_the_pages_can_be_appended_to_the_example() {
+        let example = document("docs/takt.example.toml");
+        for page in ["README.md", "docs/install.md", "docs/monthly-reports.md"] {
+            let text = document(page);
+            let blocks = text.split("```toml\n").skip(1);
+            for block in blocks.filter_map(|rest| rest.split("```").next()) {
+                let both = format!("{example}\n{block}");
+                Config::parse(&both, Path::new(page)).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn no_file_is_a_configuration() {
+        assert_eq!(
+            Config::parse("", Path::new("takt.toml")).unwrap(),
+            Config::default()
+        );
+    }
+
+    /// Each anticipated mistake is a file. Its first line is the expected message.
+    #[test]
+    fn each_mistake_has_its_message() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/config");
+        let mut count = 0;
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let expected = text
+                .lines()
+                .next()
+                .and_then(|line| line.strip_prefix("# "))
+                .expect("a first line with the message");
+            let said = format!(
+                "{:#}",
+                Config::parse(&text, Path::new("takt.toml")).expect_err(&path.to_string_lossy())
+            );
+            assert_eq!(said, expected, "{}", path.display());
+            count += 1;
+        }
+        assert!(count >= 8, "only {count} files in {}", folder.display());
+    }
+}

@@ -1,0 +1,60 @@
+//! Errors as HTTP responses: a status, and `{"kind": …, "error": …}`.
+
+use crate::answers::AnswerError;
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use takt_model::error_chain;
+
+/// Body of an error response.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ErrorBody {
+    /// Kind of the error; the status follows from it.
+    pub kind: ErrorKind,
+    /// Message with its causes, on one line.
+    pub error: String,
+}
+
+/// Kind of an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorKind {
+    /// The question itself is wrong: HTTP 400.
+    Usage,
+    /// The content of the request is unusable: HTTP 422.
+    Input,
+    /// The request needs a token: HTTP 401.
+    Unauthorized,
+    /// The server failed: HTTP 500.
+    Failed,
+}
+
+impl ErrorKind {
+    fn status(self) -> StatusCode {
+        match self {
+            Self::Usage => StatusCode::BAD_REQUEST,
+            Self::Input => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl IntoResponse for ErrorBody {
+    fn into_response(self) -> Response {
+        (self.kind.status(), Json(self)).into_response()
+    }
+}
+
+impl IntoResponse for AnswerError {
+    fn into_response(self) -> Response {
+        let kind = match self {
+            Self::Usage(_) => ErrorKind::Usage,
+            Self::Input(_) => ErrorKind::Input,
+            Self::Store(_) | Self::Failed(_) => ErrorKind::Failed,
+        };
+        let error = error_chain(&self);
+        ErrorBody { kind, error }.into_response()
+    }
+}

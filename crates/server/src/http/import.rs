@@ -1,0 +1,32 @@
+//! Imports over HTTP.
+
+use super::{App, blocking};
+use crate::answers::{AnswerError, Asker, ImportQuestion, import};
+use axum::body::{Body, Bytes};
+use axum::extract::{Json, Query, State};
+use futures_util::StreamExt;
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use takt_store::ImportSummary;
+
+/// Imports the body. It is first written to a file: an import is one transaction, which a slow sender must not keep open.
+pub(super) async fn post_import(
+    State(app): State<App>,
+    _asker: Asker,
+    Query(question): Query<ImportQuestion>,
+    body: Body,
+) -> Result<Json<ImportSummary>, AnswerError> {
+    let mut spool = tempfile::tempfile_in(app.store.path()).map_err(AnswerError::failed)?;
+    let mut chunks = body.into_data_stream();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(AnswerError::failed)?;
+        spool = write_all(spool, chunk).await.map_err(AnswerError::failed)?;
+    }
+    spool.rewind().map_err(AnswerError::failed)?;
+    blocking(move || import(app.store.database(), spool, &question, &app.config)).await
+}
+
+async fn write_all(mut file: File, chunk: Bytes) -> io::Result<File> {
+    let written = tokio::task::spawn_blocking(move || file.write_all(&chunk).map(|()| file)).await;
+    written.map_err(io::Error::other)?
+}

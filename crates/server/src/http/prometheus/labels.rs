@@ -1,0 +1,130 @@
+//! Series, label names and label values, for query builders and variables.
+
+use super::answer::{Answer, ApiError};
+use super::params::Params;
+use super::query::cut;
+use super::{Api, Reply};
+use axum::extract::{Path, State};
+use std::collections::{BTreeMap, BTreeSet};
+use takt_store::{Listed, Store, StoreError};
+
+/// The label sets that `match[]` selects.
+pub(super) async fn series(State(api): State<Api>, params: Params) -> Reply {
+    let limit = params.limit()?;
+    let (from, to) = params.period()?;
+    let selectors = params.selectors()?;
+    if selectors.is_empty() {
+        return Err(ApiError::bad_data("no match[] parameter provided"));
+    }
+    api.blocking(move |app| {
+        let mut found = BTreeSet::new();
+        for matchers in &selectors {
+            let series = app.store.series(Listed { matchers, from, to });
+            found.extend(series.map_err(|error| ApiError::internal(&error))?);
+        }
+        let mut found: Vec<BTreeMap<&str, &str>> =
+            found.iter().map(|labels| labels.iter().collect()).collect();
+        let truncated = cut(&mut found, limit);
+        Ok(Answer::of(&found)?.truncated(truncated))
+    })
+    .await
+}
+
+/// Names of the labels of the selected series.
+pub(super) async fn names(State(api): State<Api>, params: Params) -> Reply {
+    listing(&api, &params, |store, listed| store.label_names(listed)).await
+}
+
+/// Values of a label of the selected series.
+pub(super) async fn values(
+    State(api): State<Api>,
+    Path(name): Path<String>,
+    params: Params,
+) -> Reply {
+    let name = unescape(&name);
+    if name.is_empty() {
+        return Err(ApiError::bad_data(format!("invalid label name: {name:?}")));
+    }
+    listing(&api, &params, move |store, listed| {
+        store.label_values(&name, listed)
+    })
+    .await
+}
+
+async fn listing(
+    api: &Api,
+    params: &Params,
+    ask: impl Fn(&Store, Listed<'_>) -> Result<Vec<String>, StoreError> + Send + 'static,
+) -> Reply {
+    let limit = params.limit()?;
+    let (from, to) = params.period()?;
+    let mut selectors = params.selectors()?;
+    if selectors.is_empty() {
+        selectors.push(Vec::new());
+    }
+    api.blocking(move |app| {
+        let mut found = BTreeSet::new();
+        for matchers in &selectors {
+            let listed = ask(&app.store, Listed { matchers, from, to });
+            found.extend(listed.map_err(|error| ApiError::internal(&error))?);
+        }
+        let mut found: Vec<_> = found.into_iter().collect();
+        let truncated = cut(&mut found, limit);
+        Ok(Answer::of(&found)?.truncated(truncated))
+    })
+    .await
+}
+
+/// Decodes a label name. A name with characters outside a path comes as `U__`, with `_` written `__` and other characters
+/// as `_hex_` (`model.UnescapeName`). Other names are unchanged.
+fn unescape(name: &str) -> String {
+    name.strip_prefix("U__")
+        .and_then(unescaped)
+        .unwrap_or_else(|| name.to_owned())
+}
+
+fn unescaped(mut rest: &str) -> Option<String> {
+    let mut out = String::new();
+    while let Some((before, after)) = rest.split_once('_') {
+        out.push_str(before);
+        rest = match after.strip_prefix('_') {
+            Some(after) => {
+                out.push('_');
+                after
+            }
+            None => {
+                let (hex, after) = after.split_once('_')?;
+                out.push(
+                    u32::from_str_radix(hex, 16)
+                        .ok()
+                        .filter(|_| hex.len() <= 6)
+                        .and_then(char::from_u32)?,
+                );
+                after
+            }
+        };
+    }
+    out.push_str(rest);
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_escaped() {
+        for (escaped, name) in [
+            ("node", "node"),
+            ("__name__", "__name__"),
+            ("U__service_2e_name", "service.name"),
+            ("U__a__b", "a_b"),
+            ("U___1f600_", "😀"),
+            ("U__a_zz_", "U__a_zz_"),
+            ("U__a_2e", "U__a_2e"),
+            ("U__a_d800_", "U__a_d800_"),
+        ] {
+            assert_eq!(unescape(escaped), name);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Results in Prometheus' JSON: values are strings, times are seconds with up to three decimals.
+//!
+//! Not written by serde, which is slower for many numbers and does not write `1.500` and `"+Inf"`.
+
+use std::io::Write;
+use takt_model::Labels;
+use takt_promql::{Point, Value, exponential};
+
+/// Writing to memory cannot fail.
+const NO_FAILURE: &str = "a vector takes every byte, and text is JSON";
+
+/// `{"resultType":…,"result":…}`.
+pub(super) fn write_value(out: &mut Vec<u8>, value: &Value) {
+    write!(out, r#"{{"resultType":"{}","result":"#, value.kind()).expect(NO_FAILURE);
+    match value {
+        // As in Prometheus, samples have exponents and scalars do not.
+        Value::Scalar(point) => write_point(out, point, plain),
+        Value::String { at_ms, text } => {
+            out.push(b'[');
+            write_instant(out, *at_ms);
+            out.push(b',');
+            serde_json::to_writer(&mut *out, text).expect(NO_FAILURE);
+            out.push(b']');
+        }
+        Value::Vector(samples) => write_list(out, samples, |out, sample| {
+            write_metric(out, &sample.labels);
+            out.extend(br#","value":"#);
+            write_point(out, &sample.point, short);
+            out.push(b'}');
+        }),
+        Value::Matrix(series) => write_list(out, series, |out, series| {
+            write_metric(out, &series.labels);
+            out.extend(br#","values":"#);
+            write_list(out, &series.points, |out, point| {
+                write_point(out, point, short)
+            });
+            out.push(b'}');
+        }),
+    }
+    out.push(b'}');
+}
+
+fn write_list<T>(out: &mut Vec<u8>, all: &[T], each: impl Fn(&mut Vec<u8>, &T)) {
+    out.push(b'[');
+    for (at, one) in all.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        each(out, one);
+    }
+    out.push(b']');
+}
+
+fn write_metric(out: &mut Vec<u8>, labels: &Labels) {
+    use serde::Serializer;
+    out.extend(br#"{"metric":"#);
+    serde_json::Serializer::new(out)
+        .collect_map(labels.iter())
+        .expect(NO_FAILURE);
+}
+
+fn write_point(out: &mut Vec<u8>, point: &Point, number: fn(&mut Vec<u8>, f64)) {
+    out.push(b'[');
+    write_instant(out, point.at_ms);
+    out.extend(br#",""#);
+    match point.value {
+        value if value.is_nan() => out.extend(b"NaN"),
+        f64::INFINITY => out.extend(b"+Inf"),
+        f64::NEG_INFINITY => out.extend(b"-Inf"),
+        value => number(out, value),
+    }
+    out.extend(br#""]"#);
+}
+
+fn plain(out: &mut Vec<u8>, value: f64) {
+    write!(out, "{value}").expect(NO_FAILURE);
+}
+
+/// A number in the format of JavaScript and Prometheus: with an exponent below 10⁻⁶ and from 10²¹.
+fn short(out: &mut Vec<u8>, value: f64) {
+    match value.abs() {
+        0.0 | 1e-6..1e21 => plain(out, value),
+        _ => out.extend(exponential(value).into_bytes()),
+    }
+}
+
+fn write_instant(out: &mut Vec<u8>, at_ms: i64) {
+    let sign = if at_ms < 0 { "-" } else { "" };
+    let (seconds, ms) = (at_ms.unsigned_abs() / 1000, at_ms.unsigned_abs() % 1000);
+    write!(out, "{sign}{seconds}").expect(NO_FAILURE);
+    if ms > 0 {
+        write!(out, ".{ms:03}").expect(NO_FAILURE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_promql::{Sample, Series};
+
+    fn json(value: &Value) -> String {
+        let mut out = Vec::new();
+        write_value(&mut out, value);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn values_are_texts_and_instants_seconds() {
+        let point = |at_ms, value| Point { at_ms, value };
+        assert_eq!(
+            json(&Value::Scalar(point(1_500, 2.0))),
+            r#"{"resultType":"scalar","result":[1.500,"2"]}"#
+        );
+        let labels: Labels = [("__name__", "up"), ("node", "g\"01")]
+            .into_iter()
+            .collect();
+        assert_eq!(
+            json(&Value::Vector(vec![Sample {
+                labels: labels.clone(),
+                point: point(1000, f64::NEG_INFINITY)
+            }])),
+            r#"{"resultType":"vector","result":[{"metric":{"__name__":"up","node":"g\"01"},"value":[1,"-Inf"]}]}"#
+        );
+        let points = vec![
+            point(-1, 1e20),
+            point(1001, -0.0),
+            point(2000, f64::NAN),
+            point(3000, 0.1 + 0.2),
+        ];
+        assert_eq!(
+            json(&Value::Matrix(vec![Series {
+                labels: Labels::new(),
+                points
+            }])),
+            r#"{"resultType":"matrix","result":[{"metric":{},"values":[[-0.001,"100000000000000000000"],[1.001,"-0"],[2,"NaN"],[3,"0.30000000000000004"]]}]}"#
+        );
+        // What Prometheus 2.42 answers to `vector(1e-7)` and so on, and to `1e21`.
+        let samples = [1e-6, 1e-7, 5e-324, -1e-9, 1e21, 1.5e300]
+            .map(|value| point(0, value))
+            .to_vec();
+        assert_eq!(
+            json(&Value::Matrix(vec![Series {
+                labels: Labels::new(),
+                points: samples
+            }])),
+            r#"{"resultType":"matrix","result":[{"metric":{},"values":[[0,"0.000001"],[0,"1e-07"],[0,"5e-324"],[0,"-1e-09"],[0,"1e+21"],[0,"1.5e+300"]]}]}"#
+        );
+        assert_eq!(
+            json(&Value::Scalar(point(0, 1e21))),
+            r#"{"resultType":"scalar","result":[0,"1000000000000000000000"]}"#
+        );
+        let text = Value::String {
+            at_ms: 0,
+            text: "a\nb".to_owned(),
+        };
+        assert_eq!(
+            json(&text),
+            r#"{"resultType":"string","result":[0,"a\nb"]}"#
+        );
+        assert_eq!(
+            json(&Value::Vector(Vec::new())),
+            r#"{"resultType":"vector","result":[]}"#
+        );
+    }
+}

@@ -1,0 +1,27 @@
+//! The server: answers questions over HTTP, over PostgreSQL's protocol and from the files of a data directory, writes and
+//! sends reports, runs the alert engine over the store, and supervises the tasks of a running server.
+//!
+//! Nothing here parses a command line or draws a page.
+
+pub mod alerting;
+pub mod answers;
+pub mod assess;
+pub mod config;
+mod config_reference;
+mod failure;
+pub mod http;
+pub mod listing;
+mod own_series;
+mod postgres;
+mod process_usage;
+mod query_config;
+pub mod reports;
+pub mod serve;
+pub mod sparkline;
+pub mod tasks;
+
+pub use config::Config;
+pub use config_reference::page as config_reference;
+pub use failure::{Failure, OrUsage};
+pub use postgres::{Passwords, PasswordsError, SqlConfig, SqlConfigError, SqlServer};
+pub use query_config::QueryConfig;

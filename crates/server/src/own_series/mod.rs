@@ -1,0 +1,141 @@
+//! The server's own series: its metrics about itself, and what it knows of Slurm, beside what it scrapes, so that rules,
+//! dashboards and SQL see them. They carry `job="takt-server"`.
+
+mod slurm;
+
+use crate::alerting::Writer;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use takt_collector::schedulers::PollStatus;
+use takt_model::exposition::{Format, Line, Page};
+use takt_model::{Labels, METRIC_NAME, Timestamp};
+use takt_store::{Records, Store};
+use tokio::sync::watch;
+
+/// Time between two rows.
+const INTERVAL: Duration = Duration::from_secs(15);
+
+/// What is written of the server's metrics; those of requests and the runtime stay on its page.
+const SELECTED: [&str; 6] = [
+    "process_",
+    "takt_alerts_",
+    "takt_collector_",
+    "takt_notifications_",
+    "takt_server_",
+    "takt_store_",
+];
+
+/// What the series are made from.
+#[derive(Clone)]
+pub struct OwnSeries {
+    /// The store.
+    pub store: Arc<Store>,
+    /// The server's metrics.
+    pub registry: Arc<Registry>,
+    /// The cluster.
+    pub cluster: String,
+    /// Where the server is.
+    pub address: SocketAddr,
+    /// How asking goes, if Slurm is asked.
+    pub polls: Option<watch::Receiver<PollStatus>>,
+}
+
+impl OwnSeries {
+    /// Writes them for ever.
+    pub async fn keep_writing(self) {
+        let mut writer = Writer::new(&self.store);
+        let mut pause = tokio::time::interval(INTERVAL);
+        loop {
+            pause.tick().await;
+            let status = self
+                .polls
+                .as_ref()
+                .map(|polls| polls.borrow().clone())
+                .unwrap_or_default();
+            let (store, registry, cluster) = (
+                Arc::clone(&self.store),
+                Arc::clone(&self.registry),
+                self.cluster.clone(),
+            );
+            let address = self.address;
+            let row = tokio::task::spawn_blocking(move || {
+                let now = Timestamp::from(SystemTime::now());
+                let mut row = of_registry(&registry);
+                row.extend(of_disk(&store.path()));
+                match Records::of(store.database()).scheduler_now(&cluster, now.whole_seconds()) {
+                    Ok(scheduler) => row.extend(slurm::series(&scheduler, &status, now)),
+                    Err(error) => tracing::warn!(%error, "cannot tell of Slurm"),
+                }
+                let own = [
+                    ("job", "takt-server".to_owned()),
+                    ("instance", address.to_string()),
+                    ("cluster", cluster),
+                ];
+                for (labels, _) in &mut row {
+                    own.iter().for_each(|(name, value)| labels.set(name, value));
+                }
+                if let Err(error) = writer.write_row(row, now) {
+                    tracing::warn!(%error, "cannot write the server's own series");
+                }
+                writer
+            });
+            match row.await {
+                Ok(back) => writer = back,
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+type Row = Vec<(Labels, f64)>;
+
+fn of_registry(registry: &Registry) -> Row {
+    let mut text = String::new();
+    if encode(&mut text, registry).is_err() {
+        return Row::new();
+    }
+    let mut page = Page::new(Format::OpenMetrics, text.as_bytes());
+    let mut row = Row::new();
+    while let Ok(Some(line)) = page.next_line(b"") {
+        let Line::Sample(sample) = line else { continue };
+        if let Ok(labels) = sample.labels()
+            && SELECTED
+                .iter()
+                .any(|prefix| labels.metric().starts_with(prefix))
+            && !labels.metric().ends_with("_bucket")
+        {
+            row.push((labels, sample.value));
+        }
+    }
+    row
+}
+
+/// Room on the disk of the data: what is free for Takt, and all of it.
+fn of_disk(path: &PathBuf) -> Row {
+    let Ok(disk) = rustix::fs::statvfs(path) else {
+        return Row::new();
+    };
+    let bytes = |blocks: u64| (blocks * disk.f_frsize) as f64;
+    vec![
+        (
+            named("takt_store_disk_free_bytes", &[]),
+            bytes(disk.f_bavail),
+        ),
+        (
+            named("takt_store_disk_size_bytes", &[]),
+            bytes(disk.f_blocks),
+        ),
+    ]
+}
+
+fn named(metric: &str, labels: &[(&str, &str)]) -> Labels {
+    labels
+        .iter()
+        .copied()
+        .chain([(METRIC_NAME, metric)])
+        .collect()
+}

@@ -1,0 +1,312 @@
+//! Slurm as the server sees it: what it was told when it asked for jobs and nodes.
+
+use super::{Row, named};
+use std::collections::BTreeMap;
+use takt_accounting::capacity::{Effect, effect_of};
+use takt_collector::schedulers::{Pending, PollState, PollStatus};
+use takt_model::Timestamp;
+use takt_slurm::{Node, nodelist};
+use takt_store::SchedulerNow;
+
+/// A job that a node failed is told of for so long after its end.
+const TOLD_SECONDS: i64 = 3600;
+
+/// Whether slurmctld answered: where it does, it tells who waits, if nobody does. slurmdbd answers without it too.
+fn controller_answers(status: &PollStatus) -> bool {
+    let asked = matches!(
+        status.state,
+        PollState::Ok | PollState::NoAccounting | PollState::DatabaseDown
+    );
+    asked && status.pending.is_some()
+}
+
+/// The series of this moment. Where nobody has asked Slurm, or none is there, there are none.
+pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> Row {
+    let mut row = daemons(status);
+    if row.is_empty() {
+        return row;
+    }
+    // What slurmctld said last says nothing of now while it is away.
+    if controller_answers(status) {
+        row.extend(nodes(now, status));
+        if let Some(start) = now.last_start {
+            row.push((
+                named("takt_slurm_last_start_timestamp_seconds", &[]),
+                start as f64,
+            ));
+        }
+        for Pending {
+            partition,
+            reason,
+            jobs,
+        } in status.pending.iter().flatten()
+        {
+            let labels = [("partition", partition.as_str()), ("reason", reason)];
+            row.push((named("takt_slurm_jobs_pending", &labels), *jobs as f64));
+        }
+    }
+    row.extend(
+        now.interactive
+            .iter()
+            .map(|job| (named("takt_slurm_job_interactive", &[("jobid", job)]), 1.0)),
+    );
+    row.extend(maintenance(now));
+    row.extend(failures(now, at));
+    row
+}
+
+/// Which of Slurm's daemons answer; nothing of one that was not asked.
+fn daemons(status: &PollStatus) -> Row {
+    let controller = ("slurmctld", f64::from(u8::from(controller_answers(status))));
+    let told: &[(&str, f64)] = match status.state {
+        PollState::Ok => &[controller, ("slurmdbd", 1.0)],
+        PollState::DatabaseDown => &[controller, ("slurmdbd", 0.0)],
+        PollState::NoAccounting | PollState::ControllerDown => &[controller],
+        _ => &[],
+    };
+    told.iter()
+        .map(|(daemon, up)| (named("takt_slurm_up", &[("daemon", daemon)]), *up))
+        .collect()
+}
+
+fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
+    let told: BTreeMap<&str, &Node> = status
+        .nodes
+        .iter()
+        .flatten()
+        .map(|node| (node.node.as_str(), node))
+        .collect();
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    let mut idle: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut row = Row::new();
+    for (node, state, reason) in &now.nodes {
+        let effect = effect_of(state);
+        let base = state.split(['+', ' ']).next().unwrap_or_default();
+        let base = base
+            .trim_end_matches(|c: char| !c.is_ascii_alphanumeric())
+            .to_lowercase();
+        // A node that is idle because it is drained takes no job.
+        let shown = match effect {
+            Some(Effect::Down) => "unavailable".to_owned(),
+            Some(Effect::PlannedDown) => "planned".to_owned(),
+            _ => base,
+        };
+        let told = told.get(node.as_str());
+        for partition in told.iter().flat_map(|told| &told.partitions) {
+            *idle.entry(partition).or_default() += u64::from(shown == "idle");
+        }
+        *counts.entry(shown).or_default() += 1;
+        if is_reached(state) {
+            row.push((named("takt_slurm_node_responding", &[("node", node)]), 1.0));
+        }
+        if effect == Some(Effect::Down) {
+            let mut labels = named(
+                "takt_slurm_node_unavailable",
+                &[
+                    ("node", node),
+                    ("state", state),
+                    ("reason", reason.as_deref().unwrap_or_default()),
+                ],
+            );
+            if let Some((by, since)) =
+                told.and_then(|told| told.reason_by.as_ref().zip(told.reason_at))
+            {
+                labels.set("by", by);
+                let since = jiff::Timestamp::from_second(since).unwrap_or_default();
+                labels.set("since", &since.to_string());
+            }
+            row.push((labels, 1.0));
+        }
+    }
+    row.extend(idle.into_iter().map(|(partition, nodes)| {
+        (
+            named(
+                "takt_slurm_partition_idle_nodes",
+                &[("partition", partition)],
+            ),
+            nodes as f64,
+        )
+    }));
+    row.extend(counts.into_iter().map(|(state, nodes)| {
+        (
+            named("takt_slurm_nodes", &[("state", &state)]),
+            nodes as f64,
+        )
+    }));
+    row
+}
+
+/// Whether slurmctld reaches the node's slurmd, by the node's state: neither down nor powered off, and without the mark
+/// of a node that does not respond.
+fn is_reached(state: &str) -> bool {
+    const LOST: [&str; 6] = [
+        "DOWN",
+        "NOT_RESPONDING",
+        "UNKNOWN",
+        "FUTURE",
+        "POWER",
+        "FAIL",
+    ];
+    !LOST.iter().any(|word| state.contains(word)) && !state.contains(['*', '~', '#'])
+}
+
+/// Planned long before, so it holds while slurmctld is away too.
+fn maintenance(now: &SchedulerNow) -> Row {
+    let mut row = Row::new();
+    for kept in &now.maintenance {
+        for node in kept.nodes() {
+            let labels = [("node", node.as_str()), ("reservation", &kept.name)];
+            row.push((named("takt_slurm_node_maintenance", &labels), 1.0));
+        }
+    }
+    row
+}
+
+fn failures(now: &SchedulerNow, at: Timestamp) -> Row {
+    let mut by_node: BTreeMap<String, u64> = BTreeMap::new();
+    let mut row = Row::new();
+    for job in &now.lost_jobs {
+        let list = job.node_list.as_deref().unwrap_or_default();
+        for node in nodelist::expand(list).unwrap_or_default() {
+            *by_node.entry(node).or_default() += 1;
+        }
+        if job.end > at.whole_seconds() - TOLD_SECONDS {
+            let labels = [
+                ("jobid", job.job_id.as_str()),
+                ("job_name", job.name.as_deref().unwrap_or_default()),
+                ("user", &job.user),
+                ("node", list),
+            ];
+            row.push((named("takt_slurm_job_node_failure", &labels), 1.0));
+            if job.is_requeued {
+                let labels = [("jobid", job.job_id.as_str())];
+                row.push((named("takt_slurm_job_requeued", &labels), 1.0));
+            }
+        }
+    }
+    row.extend(by_node.into_iter().map(|(node, jobs)| {
+        (
+            named("takt_slurm_node_failures_1d", &[("node", &node)]),
+            jobs as f64,
+        )
+    }));
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_slurm::Reservation;
+    use takt_store::LostJob;
+
+    fn shown(state: PollState, pending: Option<Vec<Pending>>) -> Vec<String> {
+        let node = |name: &str, state: &str, reason: Option<&str>| {
+            (name.to_owned(), state.to_owned(), reason.map(str::to_owned))
+        };
+        let lost = |id: &str, nodes: &str, end| LostJob {
+            job_id: id.to_owned(),
+            name: Some("train".to_owned()),
+            is_requeued: id == "7",
+            user: "ada".to_owned(),
+            node_list: Some(nodes.to_owned()),
+            end,
+        };
+        let now = SchedulerNow {
+            nodes: vec![
+                node("g1", "IDLE", None),
+                node("g2", "MIXED*", None),
+                node("g3", "IDLE+DRAIN", Some("fan")),
+                node("g4", "MAINT", None),
+            ],
+            last_start: Some(100),
+            interactive: vec!["9".to_owned()],
+            lost_jobs: vec![lost("7", "g[1-2]", 9_000), lost("8", "g2", 100)],
+            maintenance: vec![Reservation {
+                name: "firmware".to_owned(),
+                node_list: Some("g[4-5]".to_owned()),
+                ..Reservation::default()
+            }],
+        };
+        let told = |node: &str, partitions: &[&str], by: Option<&str>| Node {
+            node: node.to_owned(),
+            partitions: partitions.iter().map(|name| (*name).to_owned()).collect(),
+            reason_by: by.map(str::to_owned),
+            reason_at: by.map(|_| 1_700_000_000),
+            ..Node::default()
+        };
+        let nodes = vec![
+            told("g1", &["all", "gpu"], None),
+            told("g2", &["gpu"], None),
+            told("g3", &["big"], Some("ann")),
+        ];
+        let status = PollStatus {
+            state,
+            pending,
+            nodes: Some(nodes),
+            ..PollStatus::default()
+        };
+        let row = series(&now, &status, Timestamp::from_seconds(10_000));
+        row.into_iter()
+            .map(|(labels, value)| format!("{labels} {value}"))
+            .collect()
+    }
+
+    #[test]
+    fn slurm_in_series() {
+        let pending = Some(vec![Pending {
+            partition: "gpu".to_owned(),
+            reason: "Resources".to_owned(),
+            jobs: 3,
+        }]);
+        assert_eq!(
+            shown(PollState::Ok, pending.clone()),
+            [
+                r#"takt_slurm_up{daemon="slurmctld"} 1"#,
+                r#"takt_slurm_up{daemon="slurmdbd"} 1"#,
+                r#"takt_slurm_node_responding{node="g1"} 1"#,
+                r#"takt_slurm_node_responding{node="g3"} 1"#,
+                r#"takt_slurm_node_unavailable{by="ann", node="g3", reason="fan", since="2023-11-14T22:13:20Z", state="IDLE+DRAIN"} 1"#,
+                r#"takt_slurm_node_responding{node="g4"} 1"#,
+                r#"takt_slurm_partition_idle_nodes{partition="all"} 1"#,
+                r#"takt_slurm_partition_idle_nodes{partition="big"} 0"#,
+                r#"takt_slurm_partition_idle_nodes{partition="gpu"} 1"#,
+                r#"takt_slurm_nodes{state="idle"} 1"#,
+                r#"takt_slurm_nodes{state="mixed"} 1"#,
+                r#"takt_slurm_nodes{state="planned"} 1"#,
+                r#"takt_slurm_nodes{state="unavailable"} 1"#,
+                "takt_slurm_last_start_timestamp_seconds 100",
+                r#"takt_slurm_jobs_pending{partition="gpu", reason="Resources"} 3"#,
+                r#"takt_slurm_job_interactive{jobid="9"} 1"#,
+                r#"takt_slurm_node_maintenance{node="g4", reservation="firmware"} 1"#,
+                r#"takt_slurm_node_maintenance{node="g5", reservation="firmware"} 1"#,
+                r#"takt_slurm_job_node_failure{job_name="train", jobid="7", node="g[1-2]", user="ada"} 1"#,
+                r#"takt_slurm_job_requeued{jobid="7"} 1"#,
+                r#"takt_slurm_node_failures_1d{node="g1"} 1"#,
+                r#"takt_slurm_node_failures_1d{node="g2"} 2"#,
+            ]
+        );
+        for down in [
+            shown(PollState::ControllerDown, pending.clone()),
+            shown(PollState::Ok, None),
+        ] {
+            assert_eq!(down[0], r#"takt_slurm_up{daemon="slurmctld"} 0"#);
+            assert!(
+                down.iter()
+                    .all(|line| !line.contains("takt_slurm_nodes") && !line.contains("pending")),
+                "{down:?}"
+            );
+        }
+        let database = shown(PollState::DatabaseDown, pending);
+        assert_eq!(
+            database[..2],
+            [
+                r#"takt_slurm_up{daemon="slurmctld"} 1"#,
+                r#"takt_slurm_up{daemon="slurmdbd"} 0"#
+            ]
+        );
+        assert!(
+            shown(PollState::NoSlurm, None).is_empty()
+                && shown(PollState::Waiting, None).is_empty()
+        );
+    }
+}

@@ -1,0 +1,492 @@
+//! PostgreSQL's ways to say what DuckDB says otherwise.
+//!
+//! Only what clients send by themselves is put into other words: the qualifiers of the catalog, `OPERATOR(…)`, array
+//! tests, functions in `FROM`, casts to `regclass`. What comes out is judged by the gate like any other statement.
+
+use super::parameter::parse_instant;
+use super::token::{Kind, Token};
+
+/// The statement as DuckDB understands it.
+pub fn translate(statement: &[Token<'_>]) -> String {
+    let mut translator = Translator {
+        tokens: statement,
+        out: String::new(),
+        scopes: vec![Scope::default()],
+    };
+    let mut at = 0;
+    while at < statement.len() {
+        at = translator.step(at);
+    }
+    translator.out.trim().to_owned()
+}
+
+/// Set-returning functions that DuckDB has as well; their one column gets the alias's name in PostgreSQL.
+const SERIES: &[&str] = &["generate_series", "unnest"];
+
+/// Functions that DuckDB offers as tables; who calls them by these names knows their columns.
+const TABLES: &[&str] = &[
+    "repeat",
+    "repeat_row",
+    "json_each",
+    "json_tree",
+    "pg_get_keywords",
+    "pragma_table_info",
+    "range",
+    "summary",
+];
+
+/// What ends a list of tables.
+const AFTER_FROM: &[&str] = &[
+    "where",
+    "group",
+    "order",
+    "having",
+    "limit",
+    "offset",
+    "union",
+    "except",
+    "intersect",
+    "window",
+    "select",
+    "fetch",
+    "qualify",
+];
+
+/// One level of parentheses.
+#[derive(Default)]
+struct Scope {
+    /// Whether what stands here are tables.
+    tables: bool,
+    /// Whether the next thing is a table.
+    next_is_table: bool,
+}
+
+struct Translator<'t, 's> {
+    tokens: &'t [Token<'s>],
+    out: String,
+    scopes: Vec<Scope>,
+}
+
+impl<'s> Translator<'_, 's> {
+    /// Translates what begins at `at`; where to go on.
+    fn step(&mut self, at: usize) -> usize {
+        let token = self.tokens[at];
+        if token.kind == Kind::Space {
+            self.out.push_str(token.text);
+            return at + 1;
+        }
+        let was_table = std::mem::take(&mut self.scope().next_is_table);
+        if let Some(next) = self.qualifier(at) {
+            self.scope().next_is_table = was_table;
+            return next;
+        }
+        if let Some(next) = self
+            .operator(at)
+            .or_else(|| self.collation(at))
+            .or_else(|| self.array_test(at))
+        {
+            return next;
+        }
+        if let Some(next) = self
+            .regclass(at)
+            .or_else(|| self.array_literal(at))
+            .or_else(|| self.instant(at))
+        {
+            return next;
+        }
+        if was_table && let Some(next) = self.table_function(at) {
+            return next;
+        }
+        self.follow_scope(token);
+        self.out.push_str(token.text);
+        at + 1
+    }
+
+    fn scope(&mut self) -> &mut Scope {
+        if self.scopes.is_empty() {
+            self.scopes.push(Scope::default());
+        }
+        let last = self.scopes.len() - 1;
+        &mut self.scopes[last]
+    }
+
+    fn follow_scope(&mut self, token: Token<'_>) {
+        match (token.kind, token.text) {
+            (Kind::Symbol, "(") => self.scopes.push(Scope::default()),
+            (Kind::Symbol, ")") => drop(self.scopes.pop()),
+            (Kind::Symbol, ",") => {
+                let tables = self.scope().tables;
+                self.scope().next_is_table = tables;
+            }
+            (Kind::Word, _) if token.is("from") || token.is("join") => {
+                *self.scope() = Scope {
+                    tables: true,
+                    next_is_table: true,
+                };
+            }
+            (Kind::Word, _) if token.is("lateral") => self.scope().next_is_table = true,
+            (Kind::Word, word) if AFTER_FROM.iter().any(|end| word.eq_ignore_ascii_case(end)) => {
+                *self.scope() = Scope::default();
+            }
+            _ => {}
+        }
+    }
+
+    /// The next token that is no space, at `at` or after it.
+    fn significant(&self, at: usize) -> Option<(usize, Token<'s>)> {
+        let tokens = self.tokens.iter().enumerate().skip(at);
+        tokens
+            .map(|(at, token)| (at, *token))
+            .find(|(_, token)| token.kind != Kind::Space)
+    }
+
+    /// The end of what these words are, if they stand at `at`.
+    fn phrase(&self, at: usize, words: &[&str]) -> Option<usize> {
+        words.iter().try_fold(at, |at, word| {
+            let (at, token) = self.significant(at)?;
+            token.is(word).then_some(at + 1)
+        })
+    }
+
+    /// `pg_catalog.x`, `public.x` and `takt.public.x` are `x`; the information schema has a name of its own.
+    fn qualifier(&mut self, at: usize) -> Option<usize> {
+        if !self.tokens[at].is_name() {
+            return None;
+        }
+        let at = self
+            .phrase(at, &["takt", "."])
+            .filter(|&at| self.schema(at).is_some())
+            .unwrap_or(at);
+        let (schema, end) = self.schema(at)?;
+        if schema == "information_schema" {
+            self.out.push_str("information.");
+        }
+        Some(end)
+    }
+
+    fn schema(&self, at: usize) -> Option<(&'static str, usize)> {
+        ["pg_catalog", "public", "information_schema"]
+            .into_iter()
+            .find_map(|schema| Some((schema, self.phrase(at, &[schema, "."])?)))
+    }
+
+    /// `OPERATOR(pg_catalog.~)` is `~`.
+    fn operator(&mut self, at: usize) -> Option<usize> {
+        let mut at = self.phrase(at, &["operator", "("])?;
+        at = self.phrase(at, &["pg_catalog", "."]).unwrap_or(at);
+        self.out.push(' ');
+        while let Some((next, token)) = self.significant(at) {
+            at = next + 1;
+            if token.is(")") {
+                break;
+            }
+            self.out.push_str(token.text);
+        }
+        self.out.push(' ');
+        Some(at)
+    }
+
+    /// `COLLATE pg_catalog.default` is what every text has.
+    fn collation(&mut self, at: usize) -> Option<usize> {
+        let at = self.phrase(at, &["collate"])?;
+        let at = self.phrase(at, &["pg_catalog", "."]).unwrap_or(at);
+        ["default", "C", "POSIX", "ucs_basic"]
+            .into_iter()
+            .find_map(|name| self.phrase(at, &[name]))
+    }
+
+    /// `x = ANY (list)` is `x IN list`; so are `<> ALL` and `NOT IN`. Over a query both read it alike.
+    fn array_test(&mut self, at: usize) -> Option<usize> {
+        let (test, at) = [
+            (" IN ", &["=", "any", "("][..]),
+            (" NOT IN ", &["<", ">", "all", "("]),
+            (" NOT IN ", &["!", "=", "all", "("]),
+        ]
+        .into_iter()
+        .find_map(|(test, words)| Some((test, self.phrase(at, words)?)))?;
+        let (_, first) = self.significant(at)?;
+        if ["select", "with", "values", "("]
+            .iter()
+            .any(|word| first.is(word))
+        {
+            return None;
+        }
+        self.out.push_str(test);
+        self.out.push_str("same_list(");
+        self.scopes.push(Scope::default());
+        if first.kind == Kind::Text
+            && let Some(list) = list_of(first.text)
+            && self.phrase(at, &[]).is_some()
+        {
+            self.out.push_str(&list);
+            let (text_at, _) = self.significant(at)?;
+            return Some(self.array_cast(text_at + 1).unwrap_or(text_at + 1));
+        }
+        Some(at)
+    }
+
+    /// `'{a,b}'::text[]` is `['a', 'b']::text[]`.
+    fn array_literal(&mut self, at: usize) -> Option<usize> {
+        let token = self.tokens[at];
+        // psql compares a list of roles with the one that means everybody.
+        if token.kind == Kind::Text && token.text == "'{0}'" && self.array_cast(at + 1).is_none() {
+            self.out.push_str("[0]");
+            return Some(at + 1);
+        }
+        let list = (token.kind == Kind::Text)
+            .then(|| list_of(token.text))
+            .flatten()?;
+        let end = self.array_cast(at + 1)?;
+        self.out.push_str(&list);
+        self.out.extend(
+            self.tokens[at + 1..end]
+                .iter()
+                .filter(|token| !token.is("pg_catalog"))
+                .map(|t| t.text),
+        );
+        Some(end)
+    }
+
+    /// `'2026-10-01 02:00:00+02'::timestamptz` is that instant in UTC: DuckDB's type needs a time zone's rules.
+    fn instant(&mut self, at: usize) -> Option<usize> {
+        let token = self.tokens[at];
+        let text = token
+            .text
+            .strip_prefix('\'')
+            .filter(|_| token.kind == Kind::Text)?
+            .strip_suffix('\'')?;
+        let end = self.phrase(at + 1, &["::"])?;
+        let end = self.phrase(end, &["timestamptz"])?;
+        let microseconds = parse_instant(text)?.as_microsecond();
+        self.out
+            .push_str(&format!("make_timestamp({microseconds})"));
+        Some(end)
+    }
+
+    /// The end of `::type[]`.
+    fn array_cast(&self, at: usize) -> Option<usize> {
+        let at = self.phrase(at, &["::"])?;
+        let (at, _) = self.significant(at).filter(|(_, name)| name.is_name())?;
+        self.phrase(at + 1, &["[", "]"])
+    }
+
+    /// `'jobs'::regclass` is looked up; of a number it is a matter of how it is shown.
+    fn regclass(&mut self, at: usize) -> Option<usize> {
+        let token = self.tokens[at];
+        if !matches!(token.kind, Kind::Text | Kind::Parameter) {
+            return None;
+        }
+        let end = self.phrase(at + 1, &["::"])?;
+        let end = self.phrase(end, &["pg_catalog", "."]).unwrap_or(end);
+        let end = self.phrase(end, &["regclass"])?;
+        self.out.push_str(&format!("to_regclass({})", token.text));
+        Some(end)
+    }
+
+    /// `FROM f(x) AS a`: the alias names the column as well, and a function that returns no set is a table of one row.
+    fn table_function(&mut self, at: usize) -> Option<usize> {
+        let name = self.tokens[at];
+        if !name.is_name() {
+            return None;
+        }
+        let open = self.phrase(at + 1, &["("])?;
+        let close = self.closing(open)?;
+        let is = |list: &[&str]| list.iter().any(|function| name.is(function));
+        let many = is(TABLES) || name.text.to_ascii_lowercase().starts_with("duckdb_");
+        if name.kind == Kind::Word && (many || is(AFTER_FROM)) {
+            return None;
+        }
+        let inside = translate(&self.tokens[open..close]);
+        let call = format!("{}({inside})", name.text);
+        self.out.push_str(&if is(SERIES) {
+            call
+        } else {
+            format!("unnest([{call}])")
+        });
+        let after = close + 1;
+        let alias_at = self.phrase(after, &["as"]).unwrap_or(after);
+        let ends = |token: &Token<'_>| {
+            AFTER_FROM
+                .iter()
+                .chain(&[
+                    "on", "join", "left", "right", "cross", "inner", "full", "using", "with",
+                ])
+                .any(|end| token.is(end))
+        };
+        let alias = self
+            .significant(alias_at)
+            .filter(|(_, token)| token.is_name() && !ends(token));
+        let Some((alias_at, alias)) = alias else {
+            return Some(after);
+        };
+        match self.phrase(alias_at + 1, &["("]) {
+            Some(_) => self.out.push_str(&format!(" AS {}", alias.text)),
+            None => self.out.push_str(&format!(" AS {0}({0})", alias.text)),
+        }
+        Some(alias_at + 1)
+    }
+
+    /// The parenthesis that closes the one before `at`.
+    fn closing(&self, at: usize) -> Option<usize> {
+        let mut depth = 1;
+        self.tokens
+            .iter()
+            .enumerate()
+            .skip(at)
+            .find_map(|(at, token)| {
+                match (token.kind, token.text) {
+                    (Kind::Symbol, "(") => depth += 1,
+                    (Kind::Symbol, ")") => depth -= 1,
+                    _ => {}
+                }
+                (depth == 0).then_some(at)
+            })
+    }
+}
+
+/// PostgreSQL's array text `'{a,"b c",NULL}'` as a list of DuckDB's.
+pub fn list_of(literal: &str) -> Option<String> {
+    let text = literal
+        .strip_prefix('\'')?
+        .strip_suffix('\'')?
+        .replace("''", "'");
+    let items = array_items(&text)?;
+    let items: Vec<String> = items
+        .into_iter()
+        .map(|item| item.map_or_else(|| "NULL".to_owned(), |item| takt_store::quoted(&item)))
+        .collect();
+    Some(format!("[{}]", items.join(", ")))
+}
+
+/// The items of an array's text of one dimension; `None` where it is none.
+pub fn array_items(text: &str) -> Option<Vec<Option<String>>> {
+    let inside = text.trim().strip_prefix('{')?.strip_suffix('}')?;
+    let (mut items, mut item, mut quoted, mut in_quotes) =
+        (Vec::new(), String::new(), false, false);
+    let finish = |item: &mut String, quoted: bool| {
+        let text = std::mem::take(item);
+        let bare = text.trim();
+        match quoted {
+            true => Some(text),
+            false if bare.eq_ignore_ascii_case("null") => None,
+            false => Some(bare.to_owned()),
+        }
+    };
+    let mut characters = inside.chars();
+    while let Some(c) = characters.next() {
+        match c {
+            '\\' => item.extend(characters.next()),
+            '"' => {
+                if !in_quotes && item.trim().is_empty() {
+                    item.clear();
+                }
+                (in_quotes, quoted) = (!in_quotes, true);
+            }
+            ',' if !in_quotes => {
+                items.push(finish(&mut item, quoted));
+                quoted = false;
+            }
+            '{' | '}' if !in_quotes => return None,
+            c => item.push(c),
+        }
+    }
+    if !inside.trim().is_empty() {
+        items.push(finish(&mut item, quoted));
+    }
+    (!in_quotes).then_some(items)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::token::{statements, tokens};
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_clients_write_becomes_what_duckdb_reads() {
+        for (theirs, ours) in [
+            ("SELECT 1", "SELECT 1"),
+            (
+                "SELECT * FROM pg_catalog.pg_class",
+                "SELECT * FROM pg_class",
+            ),
+            (
+                "SELECT * FROM \"takt\".\"public\".\"jobs\"",
+                "SELECT * FROM \"jobs\"",
+            ),
+            ("SELECT takt.x FROM t takt", "SELECT takt.x FROM t takt"),
+            (
+                "SELECT * FROM information_schema.tables",
+                "SELECT * FROM information.tables",
+            ),
+            (
+                "WHERE a OPERATOR(pg_catalog.~) '^(j)$' COLLATE pg_catalog.default AND b",
+                "WHERE a  ~  '^(j)$'  AND b",
+            ),
+            ("WHERE a = ANY (b.keys)", "WHERE a  IN same_list(b.keys)"),
+            ("WHERE a = ANY (SELECT 1)", "WHERE a = ANY (SELECT 1)"),
+            (
+                "WHERE a <> ALL ('{x,y}')",
+                "WHERE a  NOT IN same_list(['x', 'y'])",
+            ),
+            ("SELECT '{1,NULL}'::int4[]", "SELECT ['1', NULL]::int4[]"),
+            (
+                "WHERE c = 'pg_class'::regclass",
+                "WHERE c = to_regclass('pg_class')",
+            ),
+            (
+                "SELECT c.oid::pg_catalog.regclass",
+                "SELECT c.oid::regclass",
+            ),
+            (
+                "SELECT '1970-01-01T02:00:01+02:00'::timestamptz",
+                "SELECT make_timestamp(1000000)",
+            ),
+            ("WHERE r = '{0}'", "WHERE r = [0]"),
+            (
+                "SELECT count(*) AS n FROM generate_series(1, 3) AS i, f('a') s",
+                "SELECT count(*) AS n FROM generate_series(1, 3) AS i(i), unnest([f('a')]) AS s(s)",
+            ),
+            (
+                "SELECT * FROM generate_series(1, 3) AS s(r)",
+                "SELECT * FROM generate_series(1, 3) AS s(r)",
+            ),
+            (
+                "SELECT extract(epoch FROM ts), f(x) n FROM jobs j",
+                "SELECT extract(epoch FROM ts), f(x) n FROM jobs j",
+            ),
+            (
+                "SELECT 'public.x', '= ANY (y)'",
+                "SELECT 'public.x', '= ANY (y)'",
+            ),
+        ] {
+            assert_eq!(translate(&tokens(theirs)), ours, "{theirs}");
+        }
+    }
+
+    #[test]
+    fn arrays_are_read_with_their_quotes() {
+        assert_eq!(array_items("{}"), Some(vec![]));
+        let items = array_items("{a, \"b,\\\"c\",NULL,\"NULL\"}").unwrap();
+        assert_eq!(
+            items,
+            [
+                Some("a".into()),
+                Some("b,\"c".into()),
+                None,
+                Some("NULL".into())
+            ]
+        );
+        assert_eq!(array_items("{{1},{2}}"), None);
+        assert_eq!(array_items("x"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_translated(text in "([ '\"$;a1/*(),.\\-\\\\eE\n:=<>\\[\\]{}]|from|any|all|operator|collate|public|as)*") {
+            for statement in statements(&text) {
+                translate(&statement);
+            }
+        }
+    }
+}

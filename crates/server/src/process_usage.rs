@@ -1,0 +1,180 @@
+//! What the exporters' samples tell of who is on the GPUs, into the job records: which GPUs a job was given, and usage
+//! where there is no scheduler.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use takt_collector::schedulers::{PollState, PollStatus};
+use takt_model::Matcher;
+use takt_model::Timestamp;
+use takt_slurm::Entry;
+use takt_slurm::process_usage::{GAP_SECONDS, Seen, Sighting, sighting_of};
+use takt_store::{GivenGpu, JobFilter, Origin, Records, Shifted, Store, StoreError};
+use tokio::sync::watch;
+
+/// Seconds between two looks.
+const INTERVAL: Duration = Duration::from_secs(15);
+
+/// As far back as a look goes: a target that misses a scrape is still there.
+const LOOKBACK: Duration = Duration::from_secs(60);
+
+/// Which GPUs a job was given changes with jobs, so not every look notes it.
+const ROUNDS_A_NOTE: u64 = 4;
+
+/// What told, in `jobs.source`.
+const SOURCE: &str = "processes";
+
+/// Looks for ever, as long as no scheduler is found.
+pub async fn watch(store: Arc<Store>, cluster: String, polls: Option<watch::Receiver<PollStatus>>) {
+    let mut seen: Option<Seen> = None;
+    for round in 0_u64.. {
+        tokio::time::sleep(INTERVAL).await;
+        if round % ROUNDS_A_NOTE == 0 {
+            let (store, cluster) = (Arc::clone(&store), cluster.clone());
+            match tokio::task::spawn_blocking(move || note_given(&store, &cluster)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(error = %error, "cannot note which GPUs jobs were given")
+                }
+                Err(_) => return,
+            }
+        }
+        let no_scheduler = polls
+            .as_ref()
+            .is_none_or(|polls| polls.borrow().state == PollState::NoSlurm);
+        if !no_scheduler {
+            continue;
+        }
+        let (store, cluster) = (Arc::clone(&store), cluster.clone());
+        let known = seen.take();
+        let looked = tokio::task::spawn_blocking(move || {
+            let mut seen = match known {
+                Some(seen) => seen,
+                None => resumed(&store, &cluster)?,
+            };
+            look(&store, &cluster, &mut seen)?;
+            Ok::<_, StoreError>(seen)
+        });
+        match looked.await {
+            Ok(Ok(looked)) => seen = Some(looked),
+            Ok(Err(error)) => tracing::warn!(error = %error, "cannot note who is on the GPUs"),
+            Err(_) => return,
+        }
+    }
+}
+
+/// What was open when the server stopped: it goes on if it is still seen, and else ended with its last sample.
+fn resumed(store: &Store, cluster: &str) -> Result<Seen, StoreError> {
+    let mut seen = Seen::default();
+    let filter = JobFilter {
+        cluster: Some(cluster.to_owned()),
+        states: vec!["RUNNING".to_owned()],
+        ..JobFilter::default()
+    };
+    for run in Records::of(store.database()).jobs(&filter)? {
+        let Some(sighting) = sighting_of(&run) else {
+            continue;
+        };
+        let of_user = [
+            Matcher::metric(ON_GPU),
+            Matcher::equal("node", &sighting.node),
+            Matcher::equal("user", &sighting.user),
+        ];
+        let now = Timestamp::from(SystemTime::now());
+        let day = now.minus(Duration::from_secs(86_400));
+        let samples = store.range(&of_user, day, now)?;
+        let last = samples
+            .iter()
+            .flat_map(|series| &series.samples)
+            .map(|sample| sample.at.0 / 1000)
+            .max();
+        seen.resume(
+            sighting,
+            run.submit,
+            last.unwrap_or(run.submit).max(run.submit),
+        );
+    }
+    Ok(seen)
+}
+
+/// Notes which GPUs jobs were given, used or not.
+fn note_given(store: &Store, cluster: &str) -> Result<(), StoreError> {
+    let now = Timestamp::from(SystemTime::now());
+    let told = store.instant(
+        &[
+            Matcher::metric("takt_gpu_job_info"),
+            Matcher::equal("cluster", cluster),
+        ],
+        now,
+        LOOKBACK,
+    )?;
+    let given = told.iter().filter_map(|series| {
+        let label = |name| {
+            series
+                .labels
+                .get(name)
+                .filter(|value| !value.is_empty())
+                .map(str::to_owned)
+        };
+        Some(GivenGpu {
+            number: label("jobid")?,
+            node: label("node")?,
+            uuid: label("uuid")?,
+        })
+    });
+    let given: Vec<GivenGpu> = given.collect();
+    Records::of(store.database()).note_given_gpus(cluster, &given, now.0 / 1000)
+}
+
+/// Processes that no job brought.
+const ON_GPU: &str = "takt_gpu_process_without_job";
+
+fn look(store: &Store, cluster: &str, seen: &mut Seen) -> Result<(), StoreError> {
+    let now = Timestamp::from(SystemTime::now());
+    let records = Records::of(store.database());
+    // What runs beside a scheduler's jobs is not what its accounts are about.
+    if records.has_scheduler(cluster)? {
+        return Ok(());
+    }
+    let gpus = store.instant(
+        &[Matcher::metric("takt_gpu_info")],
+        now,
+        Duration::from_secs(GAP_SECONDS as u64),
+    )?;
+    let on_gpus = store.instant(&[Matcher::metric(ON_GPU)], now, LOOKBACK)?;
+    let sightings = on_gpus.iter().filter_map(|series| {
+        let label = |name| series.labels.get(name).filter(|value| !value.is_empty());
+        let (node, uuid, user) = (label("node")?, label("uuid")?, label("user")?);
+        let gpu = gpus.iter().find(|gpu| gpu.labels.get("uuid") == Some(uuid));
+        let info = |name| gpu.and_then(|gpu| gpu.labels.get(name)).map(str::to_owned);
+        Some(Sighting {
+            node: node.to_owned(),
+            gpu: info("index").unwrap_or_else(|| uuid.to_owned()),
+            user: user.to_owned(),
+            model: info("model"),
+        })
+    });
+    let accounts = records.accounts_of_users(cluster)?;
+    let account = |user: &str| accounts.get(user).cloned().unwrap_or_default();
+    let changed = seen.observe(cluster, sightings, now.0 / 1000, account);
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let origin = Origin {
+        source: SOURCE,
+        name: SOURCE,
+        timezone: None,
+        told_until: None,
+        shifted: Shifted::Keep,
+    };
+    let entries = changed
+        .into_iter()
+        .map(|run| Ok::<_, Infallible>(Entry::Run(run)));
+    records
+        .import(&origin, entries)
+        .map(drop)
+        .map_err(|error| match error {
+            takt_store::ImportError::Store(error) => error,
+            _ => unreachable!("the runs are our own, and shifted ones are kept"),
+        })
+}

@@ -1,0 +1,104 @@
+//! `[reports]` of `takt.toml`: recipients and schedule of the monthly reports.
+
+use anyhow::bail;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The monthly reports: recipients and schedule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReportsConfig {
+    /// Send the reports of a month by mail after its end.
+    pub send: bool,
+    /// Send a mail to users whose GPUs were mostly idle in the last seven days, or whose time
+    /// limits reserved many GPU-hours that were not used. At most one mail in seven days, on
+    /// workdays only.
+    pub weekly: bool,
+    /// Mail domain of the users: alice gets mail at alice@`domain`. Without it, only users in
+    /// `addresses` get mail.
+    pub domain: Option<String>,
+    /// Mail addresses of users that differ from USER@`domain`:
+    /// `{ alice = "a.liddell@lab.example" }`.
+    pub addresses: BTreeMap<String, String>,
+    /// Recipients of each account's report: `{ physics = ["pi@lab.example"] }`.
+    pub account_owners: BTreeMap<String, Vec<String>>,
+    /// Recipients of the cluster's report.
+    pub operators: Vec<String>,
+    /// Users who get no report.
+    pub opt_out: Vec<String>,
+    /// Days after the end of the month on which the reports are sent. Records may arrive that late.
+    pub delay_days: u32,
+    /// Days after the end of the month until which late records lead to a corrected report.
+    pub correct_days: u32,
+    /// Minimum hours between a report and its correction, so that several late records make one
+    /// correction.
+    pub correction_hours: u32,
+    /// Replace the names of other users in a user's ranking.
+    pub pseudonyms: bool,
+    /// File with the URL of a Slack webhook for a summary of the month.
+    pub slack_webhook_file: Option<std::path::PathBuf>,
+}
+
+impl Default for ReportsConfig {
+    fn default() -> Self {
+        Self {
+            send: false,
+            weekly: false,
+            domain: None,
+            addresses: BTreeMap::new(),
+            account_owners: BTreeMap::new(),
+            operators: Vec::new(),
+            opt_out: Vec::new(),
+            delay_days: 1,
+            correct_days: 14,
+            correction_hours: 24,
+            pseudonyms: false,
+            slack_webhook_file: None,
+        }
+    }
+}
+
+impl ReportsConfig {
+    /// Checks that types cannot express: ranges and references between keys.
+    pub fn validate(&self) -> anyhow::Result<()> {
+        let owners = self.account_owners.values().flatten();
+        for address in self.addresses.values().chain(owners).chain(&self.operators) {
+            if !is_address(address) {
+                bail!("expected an address such as ann@lab.example, found {address:?}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a user's mail address; `None` if none is configured or the user opted out.
+    pub fn address_of(&self, user: &str) -> Option<String> {
+        if self.opt_out.iter().any(|name| name == user) {
+            return None;
+        }
+        let at_domain = || {
+            self.domain
+                .as_ref()
+                .map(|domain| format!("{user}@{domain}"))
+        };
+        self.addresses
+            .get(user)
+            .cloned()
+            .or_else(at_domain)
+            .filter(|address| is_address(address))
+    }
+}
+
+/// Returns whether `text` is exactly one address. A second address or a line break in a configuration
+/// or user name must not reach a mail header.
+fn is_address(text: &str) -> bool {
+    let plain = |c: char| {
+        c.is_ascii_graphic() && !matches!(c, ',' | ';' | '<' | '>' | '"' | '(' | ')' | '@')
+    };
+    text.split_once('@').is_some_and(|(user, domain)| {
+        !user.is_empty()
+            && !domain.is_empty()
+            && user.chars().all(plain)
+            && domain.chars().all(plain)
+    })
+}

@@ -1,0 +1,273 @@
+//! Reports as people read them: tables, CSV, Markdown, HTML. The numbers come ready from accounting.
+
+mod config;
+mod dispatch;
+mod html;
+mod letters;
+mod sheet;
+mod warnings;
+mod weekly;
+mod words;
+
+pub use config::ReportsConfig;
+pub use dispatch::{everybody, is_sending, keep_sending, mail};
+pub use letters::{Letter, due, in_short};
+pub use sheet::{View, write_sheet};
+pub use warnings::{SLACK, warnings};
+pub use weekly::{DAYS as WEEKLY_DAYS, WEEKLY, weekly};
+
+use crate::listing::{Column, Listing};
+use std::io::{self, Write};
+use takt_accounting::{Figures, Row, UsageReport};
+
+/// Output format of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(missing_docs, reason = "the names of the formats")]
+pub enum ReportFormat {
+    #[default]
+    Table,
+    Html,
+    Csv,
+    Json,
+    Md,
+}
+
+/// A figure of a usage report: its name in JSON and CSV, and how it is written.
+struct Figure {
+    name: &'static str,
+    /// For a person: hours with one decimal, `?` where nobody saw the GPUs.
+    short: Option<fn(&Figures) -> String>,
+    /// For a program: exact.
+    exact: fn(&Figures) -> String,
+}
+
+/// Every figure once, in the order of the columns.
+const FIGURES: &[Figure] = &[
+    Figure {
+        name: "jobs_submitted",
+        short: Some(|f| f.jobs_submitted.to_string()),
+        exact: |f| f.jobs_submitted.to_string(),
+    },
+    Figure {
+        name: "jobs_started",
+        short: Some(|f| f.jobs_started.to_string()),
+        exact: |f| f.jobs_started.to_string(),
+    },
+    Figure {
+        name: "jobs_ended",
+        short: Some(|f| f.jobs_ended.to_string()),
+        exact: |f| f.jobs_ended.to_string(),
+    },
+    Figure {
+        name: "jobs_running",
+        short: Some(|f| f.jobs_running.to_string()),
+        exact: |f| f.jobs_running.to_string(),
+    },
+    Figure {
+        name: "jobs_gpu_unknown",
+        short: None,
+        exact: |f| f.jobs_gpu_unknown.to_string(),
+    },
+    Figure {
+        name: "gpu_seconds",
+        short: None,
+        exact: |f| f.gpu_seconds.map_or_else(String::new, |n| n.to_string()),
+    },
+    Figure {
+        name: "gpu_hours",
+        short: Some(gpu_hours),
+        exact: |f| f.gpu_hours.map_or_else(String::new, |n| n.to_string()),
+    },
+    Figure {
+        name: "cpu_seconds",
+        short: None,
+        exact: |f| f.cpu_seconds.to_string(),
+    },
+    Figure {
+        name: "cpu_hours",
+        short: Some(|f| hours(f.cpu_hours)),
+        exact: |f| f.cpu_hours.to_string(),
+    },
+    Figure {
+        name: "node_seconds",
+        short: None,
+        exact: |f| f.node_seconds.to_string(),
+    },
+    Figure {
+        name: "node_hours",
+        short: Some(|f| hours(f.node_hours)),
+        exact: |f| f.node_hours.to_string(),
+    },
+    Figure {
+        name: "wall_seconds",
+        short: None,
+        exact: |f| f.wall_seconds.to_string(),
+    },
+    Figure {
+        name: "wall_hours",
+        short: Some(|f| hours(f.wall_hours)),
+        exact: |f| f.wall_hours.to_string(),
+    },
+    Figure {
+        name: "mem_gib_hours",
+        short: Some(|f| hours(f.mem_gib_hours)),
+        exact: |f| f.mem_gib_hours.to_string(),
+    },
+    Figure {
+        name: "billing_seconds",
+        short: None,
+        exact: |f| f.billing_seconds.to_string(),
+    },
+    Figure {
+        name: "billing_hours",
+        short: None,
+        exact: |f| f.billing_hours.to_string(),
+    },
+    Figure {
+        name: "wait_seconds",
+        short: None,
+        exact: |f| f.wait_seconds.to_string(),
+    },
+    Figure {
+        name: "wait_hours",
+        short: Some(|f| hours(f.wait_hours)),
+        exact: |f| f.wait_hours.to_string(),
+    },
+];
+
+/// Writes a usage report.
+pub fn write_usage(
+    report: &UsageReport,
+    by: &[String],
+    format: ReportFormat,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    match format {
+        ReportFormat::Json => {
+            serde_json::to_writer_pretty(&mut *out, report)?;
+            writeln!(out)
+        }
+        ReportFormat::Csv => exact(report, by).write_csv(out),
+        ReportFormat::Table => {
+            writeln!(out, "{}\n", heading(report))?;
+            readable(report, by).write_table(out)?;
+            notes(report)
+                .iter()
+                .try_for_each(|note| writeln!(out, "\n{note}"))
+        }
+        ReportFormat::Md => {
+            writeln!(out, "## {}\n", heading(report))?;
+            readable(report, by).write_markdown(out)?;
+            notes(report)
+                .iter()
+                .try_for_each(|note| writeln!(out, "\n{note}"))
+        }
+        ReportFormat::Html => out.write_all(
+            html::usage(report, by)
+                .map_err(io::Error::other)?
+                .as_bytes(),
+        ),
+    }
+}
+
+/// `Usage of lab, 2026-10-01T00:00:00+02:00 to 2026-11-01T00:00:00+01:00 (Europe/Oslo)`
+fn heading(report: &UsageReport) -> String {
+    format!(
+        "Usage of {}, {} to {} ({})",
+        report.cluster, report.from, report.to, report.timezone
+    )
+}
+
+/// What a reader must know to read the numbers right.
+fn notes(report: &UsageReport) -> Vec<String> {
+    let unknown = report.totals.jobs_gpu_unknown;
+    match unknown {
+        0 => Vec::new(),
+        1 => vec!["The GPUs of 1 run are unknown and not in the sums.".into()],
+        _ => vec![format!(
+            "The GPUs of {unknown} runs are unknown and not in the sums."
+        )],
+    }
+}
+
+/// The figures that people are shown. What nobody had in the whole period (GPUs, or memory that Slurm counts) has no column.
+fn shown(
+    report: &UsageReport,
+) -> impl Iterator<Item = (&'static str, fn(&Figures) -> String)> + use<> {
+    let totals = &report.totals;
+    let no_gpus = totals.gpu_seconds == Some(0) && totals.jobs_gpu_unknown == 0;
+    let no_memory = totals.mem_gib_hours == 0.0;
+    let is_had =
+        move |name: &str| !(name == "gpu_hours" && no_gpus || name == "mem_gib_hours" && no_memory);
+    FIGURES
+        .iter()
+        .filter(move |figure| is_had(figure.name))
+        .filter_map(|figure| Some((figure.name, figure.short?)))
+}
+
+fn readable(report: &UsageReport, by: &[String]) -> Listing {
+    let figures = || shown(report);
+    let columns = by
+        .iter()
+        .map(|key| Column::Text(key_name(key)))
+        .chain(figures().map(|(name, _)| Column::Number(name)));
+    let mut listing = Listing::new(&columns.collect::<Vec<_>>());
+    let cells = |figures_of: &Figures| {
+        figures()
+            .map(|(_, write)| write(figures_of))
+            .collect::<Vec<_>>()
+    };
+    for row in &report.rows {
+        listing.push(group_cells(row).chain(cells(&row.figures)).collect());
+    }
+    if report.rows.len() != 1 {
+        let total = by.iter().enumerate().map(|(at, _)| {
+            if at == 0 {
+                "all".to_owned()
+            } else {
+                String::new()
+            }
+        });
+        listing.push(total.chain(cells(&report.totals)).collect());
+    }
+    listing
+}
+
+fn exact(report: &UsageReport, by: &[String]) -> Listing {
+    let columns = by
+        .iter()
+        .map(|key| Column::Text(key_name(key)))
+        .chain(FIGURES.iter().map(|f| Column::Number(f.name)));
+    let mut listing = Listing::new(&columns.collect::<Vec<_>>());
+    for row in &report.rows {
+        listing.push(
+            group_cells(row)
+                .chain(FIGURES.iter().map(|figure| (figure.exact)(&row.figures)))
+                .collect(),
+        );
+    }
+    listing
+}
+
+fn group_cells(row: &Row) -> impl Iterator<Item = String> {
+    row.group
+        .0
+        .iter()
+        .map(|(_, value)| value.clone().unwrap_or_else(|| "-".into()))
+}
+
+/// The key as accounting spells it.
+fn key_name(key: &str) -> &'static str {
+    let known = takt_accounting::GroupBy::ALL
+        .iter()
+        .find(|(name, _)| *name == key);
+    known.map_or("", |(name, _)| name)
+}
+
+fn gpu_hours(figures: &Figures) -> String {
+    figures.gpu_hours.map_or_else(|| "?".into(), hours)
+}
+
+fn hours(hours: f64) -> String {
+    format!("{hours:.1}")
+}

@@ -1,0 +1,312 @@
+//! Geometry of the charts; the template draws it.
+//!
+//! Four kinds of plain bars are all that these reports need. The chart libraries bring a font renderer (plotters) or a
+//! JavaScript engine (charming), and none of them gives classes that follow the reader's light or dark theme.
+
+use super::blocks::CAUSES;
+use crate::reports::words::{amount, percent};
+use serde::Serialize;
+use takt_accounting::efficiency::Split;
+use takt_accounting::sheet::Sheet;
+
+/// A rectangle with its words.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Bar {
+    pub x: f64,
+    pub y: f64,
+    pub width: f64,
+    pub height: f64,
+    /// Its CSS class.
+    pub class: &'static str,
+    /// Beside it, on the axis.
+    pub name: String,
+    /// At its end.
+    pub value: String,
+    /// What the pointer is told.
+    pub title: String,
+}
+
+/// A line across a chart.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Tick {
+    pub at: f64,
+    pub name: String,
+}
+
+/// A chart.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Chart {
+    pub width: f64,
+    pub height: f64,
+    pub bars: Vec<Bar>,
+    pub ticks: Vec<Tick>,
+}
+
+const WIDTH: f64 = 720.0;
+
+fn round(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+/// Of what the GPU-hours went to: one bar in pieces. `None` where nothing was judged.
+pub(super) fn split(split: &Split) -> Option<Chart> {
+    let held = split.held();
+    let mut x = 0.0;
+    let piece = |cause: &super::blocks::Cause| {
+        let hours = (cause.of)(split);
+        let width = hours / held * WIDTH;
+        // A hair between two pieces.
+        let bar = Bar {
+            x: round(x),
+            y: 0.0,
+            width: round((width - 2.0).max(1.0)),
+            height: 34.0,
+            class: cause.class,
+            name: cause.name.to_owned(),
+            value: if width >= 52.0 {
+                percent(hours / held)
+            } else {
+                String::new()
+            },
+            title: format!(
+                "{}: {} GPU-hours, {}",
+                cause.name,
+                amount(hours),
+                percent(hours / held)
+            ),
+        };
+        x += width;
+        (hours > held * 0.0005).then_some(bar)
+    };
+    (held > 0.0).then(|| Chart {
+        width: WIDTH,
+        height: 34.0,
+        bars: CAUSES.iter().filter_map(piece).collect(),
+        ticks: Vec::new(),
+    })
+}
+
+const LEFT: f64 = 46.0;
+const BASE: f64 = 150.0;
+
+/// What was held day by day: GPU-hours, or CPU-hours where there are no GPU-hours.
+pub(super) fn days(sheet: &Sheet) -> Option<(&'static str, Chart)> {
+    let by_gpu = sheet.days.iter().any(|day| day.gpu_hours > 0.0);
+    let of = |at: usize| {
+        if by_gpu {
+            sheet.days[at].gpu_hours
+        } else {
+            sheet.days[at].cpu_hours
+        }
+    };
+    let unit = if by_gpu { "GPU-hours" } else { "CPU-hours" };
+    let (highest, ticks) = scale((0..sheet.days.len()).map(of).fold(0.0, f64::max))?;
+    let step = (WIDTH - LEFT) / sheet.days.len() as f64;
+    let bar = |at: usize| {
+        let (value, date) = (of(at), &sheet.days[at].date);
+        let height = round(value / highest * (BASE - 10.0));
+        let day = date
+            .rsplit('-')
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches('0')
+            .to_owned();
+        Bar {
+            x: round(LEFT + at as f64 * step + step * 0.12),
+            y: round(BASE - height),
+            width: round(step * 0.76),
+            height,
+            class: "used",
+            name: if sheet.days.len() <= 16 || at.is_multiple_of(5) {
+                day
+            } else {
+                String::new()
+            },
+            value: String::new(),
+            title: format!("{date}: {} {unit}", amount(value)),
+        }
+    };
+    let ticks = ticks.into_iter().map(|value| Tick {
+        at: round(BASE - value / highest * (BASE - 10.0)),
+        name: beside_axis(value),
+    });
+    Some((
+        unit,
+        Chart {
+            width: WIDTH,
+            height: BASE + 20.0,
+            bars: (0..sheet.days.len()).map(bar).collect(),
+            ticks: ticks.collect(),
+        },
+    ))
+}
+
+/// The months: what was held, and of it what was wasted.
+pub(super) fn months(sheet: &Sheet) -> Option<(&'static str, Chart)> {
+    let months: Vec<_> = sheet.before.iter().chain([&sheet.figures]).collect();
+    let by_gpu = months.iter().any(|month| month.gpu_hours > 0.0);
+    let hours = |at: usize| {
+        if by_gpu {
+            months[at].gpu_hours
+        } else {
+            months[at].cpu_hours
+        }
+    };
+    let longest = (0..months.len()).map(hours).fold(0.0, f64::max);
+    let before: f64 = sheet.before.iter().map(|month| month.cpu_hours).sum();
+    if longest <= 0.0 || before <= 0.0 {
+        return None;
+    }
+    let mut bars = Vec::new();
+    for (at, month) in months.iter().enumerate() {
+        let (y, width) = (at as f64 * 30.0, hours(at) / longest * 470.0);
+        let wasted = if by_gpu {
+            month.split_gpu_hours.wasted().min(hours(at))
+        } else {
+            0.0
+        };
+        let utilization = month
+            .gpu_utilization
+            .map(|ratio| format!(", {} utilization", percent(ratio)));
+        let bar = |x: f64, width: f64, class: &'static str, value: String, title: String| Bar {
+            x: round(x),
+            y,
+            width: round(width),
+            height: 20.0,
+            class,
+            name: if class == "used" {
+                month.period.chars().take(10).collect()
+            } else {
+                String::new()
+            },
+            value,
+            title,
+        };
+        let words = format!("{}{}", amount(hours(at)), utilization.unwrap_or_default());
+        bars.push(bar(
+            90.0,
+            width,
+            "used",
+            words.clone(),
+            format!("{}: {words}", month.period),
+        ));
+        let part = wasted / longest * 470.0;
+        if part >= 1.0 {
+            let title = format!("{}: {} GPU-hours wasted", month.period, amount(wasted));
+            bars.push(bar(90.0 + width - part, part, "idle", String::new(), title));
+        }
+    }
+    let unit = if by_gpu { "GPU-hours" } else { "CPU-hours" };
+    Some((
+        unit,
+        Chart {
+            width: WIDTH,
+            height: months.len() as f64 * 30.0,
+            bars,
+            ticks: Vec::new(),
+        },
+    ))
+}
+
+/// Names and hours, the longest first, with the own one told apart.
+pub(super) fn names(rows: impl Iterator<Item = (String, f64, bool)>) -> Option<Chart> {
+    let rows: Vec<_> = rows.filter(|(_, hours, _)| *hours > 0.0).collect();
+    let longest = rows.iter().map(|(_, hours, _)| *hours).fold(0.0, f64::max);
+    let bars = rows
+        .iter()
+        .enumerate()
+        .map(|(at, (name, hours, is_own))| Bar {
+            x: 190.0,
+            y: at as f64 * 24.0,
+            width: round((hours / longest * 440.0).max(1.0)),
+            height: 16.0,
+            class: if *is_own { "used" } else { "other" },
+            name: shortened(name),
+            value: amount(*hours),
+            title: format!("{name}: {}", amount(*hours)),
+        });
+    (longest > 0.0).then(|| Chart {
+        width: WIDTH,
+        height: rows.len() as f64 * 24.0,
+        bars: bars.collect(),
+        ticks: Vec::new(),
+    })
+}
+
+/// What fits beside a bar.
+fn shortened(name: &str) -> String {
+    match name.chars().count() {
+        0..=26 => name.to_owned(),
+        _ => name.chars().take(25).chain(['…']).collect(),
+    }
+}
+
+/// A round number above `most`, and round lines below it.
+fn scale(most: f64) -> Option<(f64, Vec<f64>)> {
+    if most <= 0.0 || !most.is_finite() {
+        return None;
+    }
+    let magnitude = 10_f64.powf(most.log10().floor());
+    let step = [0.25, 0.5, 1.0, 2.0, 2.5, 5.0]
+        .into_iter()
+        .map(|step| step * magnitude)
+        .find(|step| most / step <= 4.0)?;
+    let lines = (most / step).ceil();
+    Some((
+        lines * step,
+        (1..=lines as u32)
+            .map(|line| f64::from(line) * step)
+            .collect(),
+    ))
+}
+
+/// A round number in the room that is left of the axis: four digits.
+fn beside_axis(value: f64) -> String {
+    match value {
+        value if value >= 1e9 => format!("{} G", value / 1e9),
+        value if value >= 1e6 => format!("{} M", value / 1e6),
+        value if value >= 1e4 => format!("{} k", value / 1e3),
+        value => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_fit_beside_the_axis() {
+        let names = [0.25, 15_000.0, 200_000.0, 2_500_000.0, 1e10].map(beside_axis);
+        assert_eq!(names, ["0.25", "15 k", "200 k", "2.5 M", "10 G"]);
+    }
+
+    #[test]
+    fn scales_are_round() {
+        for most in [0.01, 0.3, 1.0, 7.0, 24.0, 96.0, 1234.0, 9.9e9] {
+            let (highest, lines) = scale(most).unwrap();
+            assert!(
+                highest >= most && highest <= most * 2.0 && lines.len() <= 5,
+                "{most}: {highest} {lines:?}"
+            );
+        }
+        assert_eq!(scale(0.0), None);
+    }
+
+    #[test]
+    fn the_pieces_of_a_split_fill_the_bar() {
+        let chart = split(&Split {
+            used: 60.0,
+            idle: 30.0,
+            unmeasured: 10.0,
+            ..Split::default()
+        })
+        .unwrap();
+        assert_eq!(
+            chart.bars.iter().map(|bar| bar.class).collect::<Vec<_>>(),
+            ["used", "idle", "unknown"]
+        );
+        let end = chart.bars.last().map(|bar| bar.x + bar.width).unwrap();
+        assert!((end - (WIDTH - 2.0)).abs() < 0.2, "{end}");
+        assert!(split(&Split::default()).is_none());
+    }
+}

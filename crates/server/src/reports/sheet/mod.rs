@@ -1,0 +1,131 @@
+//! Sheets as people read them. What a sheet says is put into blocks once; a terminal, Markdown and a mail's text print
+//! those. HTML adds charts; CSV is the table that a view is about, exact and alone; JSON is the sheet itself.
+
+mod blocks;
+mod charts;
+mod html;
+
+pub use html::page;
+
+use crate::listing::Listing;
+use crate::reports::ReportFormat;
+use blocks::Block;
+use std::io::{self, Write};
+use takt_accounting::sheet::Sheet;
+
+/// What a report is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum View {
+    /// Runs, one by one.
+    Efficiency,
+    /// What was held and not used.
+    Waste,
+    /// The whole cluster's month.
+    Cluster,
+    /// An account's.
+    Account,
+    /// A user's.
+    User,
+}
+
+impl View {
+    /// The view that a sheet's subject gets by mail.
+    pub fn of(sheet: &Sheet) -> Self {
+        match sheet.subject.kind() {
+            "user" => Self::User,
+            "account" => Self::Account,
+            _ => Self::Cluster,
+        }
+    }
+
+    /// Runs that it lists: programs get them all.
+    pub fn most_runs(self, format: ReportFormat) -> usize {
+        match (self, format) {
+            (Self::Efficiency | Self::Waste, ReportFormat::Csv | ReportFormat::Json) => usize::MAX,
+            (Self::Efficiency, _) => 50,
+            _ => 10,
+        }
+    }
+}
+
+/// Writes a sheet.
+pub fn write_sheet(
+    sheet: &Sheet,
+    view: View,
+    format: ReportFormat,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    match format {
+        ReportFormat::Json => {
+            serde_json::to_writer_pretty(&mut *out, sheet)?;
+            writeln!(out)
+        }
+        ReportFormat::Csv => blocks::exact(sheet, view).write_csv(out),
+        ReportFormat::Html => {
+            out.write_all(page(sheet, view).map_err(io::Error::other)?.as_bytes())
+        }
+        ReportFormat::Table => {
+            write_blocks(sheet, view, out, |listing, out| listing.write_table(out))
+        }
+        ReportFormat::Md => {
+            writeln!(
+                out,
+                "# {}\n",
+                crate::listing::escape_markdown(&blocks::heading(sheet, view))
+            )?;
+            for block in blocks::blocks(sheet, view) {
+                match block {
+                    Block::Listing(title, listing) => {
+                        writeln!(out, "## {title}\n")?;
+                        listing.write_markdown(out)?;
+                        writeln!(out)?;
+                    }
+                    Block::Line(line) => {
+                        writeln!(out, "{}\n", crate::listing::escape_markdown(&line))?
+                    }
+                    Block::Code(line) => {
+                        writeln!(out, "```sh\n{}\n```\n", line.replace("```", ""))?
+                    }
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The sheet as the text of a mail.
+pub fn text(sheet: &Sheet, view: View) -> io::Result<String> {
+    let mut out = Vec::new();
+    write_blocks(sheet, view, &mut out, |listing, out| {
+        listing.write_table(out)
+    })?;
+    Ok(String::from_utf8_lossy(&out).into_owned())
+}
+
+fn write_blocks(
+    sheet: &Sheet,
+    view: View,
+    out: &mut dyn Write,
+    write: fn(&Listing, &mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    writeln!(
+        out,
+        "{}\n",
+        crate::listing::printable(&blocks::heading(sheet, view))
+    )?;
+    for block in blocks::blocks(sheet, view) {
+        match block {
+            Block::Listing(title, listing) => {
+                writeln!(out, "{title}")?;
+                write(&listing, out)?;
+            }
+            Block::Line(line) => writeln!(out, "{}", crate::listing::printable(&line))?,
+            Block::Code(line) => writeln!(out, "    {}", crate::listing::printable(&line))?,
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! The week's letter: to users whose GPUs have hardly worked, or whose time limits kept many reserved for nothing.
+//!
+//! Who does well hears nothing. A user gets one at most every seven days, and on workdays only.
+
+use super::ReportsConfig;
+use super::words::{amount, percent};
+use jiff::civil::{Date, Weekday};
+use std::fmt::Write;
+use takt_accounting::sheet::{Sheet, Subject};
+use takt_mail::Mail;
+use takt_store::SentReport;
+
+/// What the log of what was sent calls these letters, in place of a month.
+pub const WEEKLY: &str = "weekly";
+
+/// Days that a letter is about, and for which no other follows.
+pub const DAYS: i64 = 7;
+
+/// Who held more GPU-hours than these, and whose GPUs worked for no more than this share, gets one.
+const HELD_GPU_HOURS: f64 = 50.0;
+const LOW_UTILIZATION: f64 = 0.25;
+
+/// And who had more GPU-hours than these reserved beyond the ends of runs, and used less than this share of all.
+const UNUSED_GPU_HOURS: f64 = 1000.0;
+const LOW_USE_OF_LIMITS: f64 = 0.2;
+
+/// Runs and changes named in a letter.
+const NAMED: usize = 5;
+
+/// A letter that is due.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Weekly<'s> {
+    /// What was used in the week.
+    pub sheet: &'s Sheet,
+    /// Whom it goes to.
+    pub to: String,
+}
+
+/// The letters of these sheets, each of seven days, that are due on `today`.
+pub fn weekly<'s>(
+    sheets: &'s [Sheet],
+    sent: &[SentReport],
+    config: &ReportsConfig,
+    today: Date,
+    now: i64,
+) -> Vec<Weekly<'s>> {
+    if matches!(today.weekday(), Weekday::Saturday | Weekday::Sunday) {
+        return Vec::new();
+    }
+    let letter = |sheet: &'s Sheet| {
+        let Subject::User(name) = &sheet.subject else {
+            return None;
+        };
+        if !is_low(sheet) && !is_unused(sheet) {
+            return None;
+        }
+        let to = config.address_of(name)?;
+        let is_recent =
+            |sent: &SentReport| sent.subject == *name && now - sent.sent_at < DAYS * 86_400;
+        (!sent.iter().any(is_recent)).then_some(Weekly { sheet, to })
+    };
+    sheets.iter().filter_map(letter).collect()
+}
+
+fn is_low(sheet: &Sheet) -> bool {
+    let figures = &sheet.figures;
+    figures.gpu_hours > HELD_GPU_HOURS
+        && figures
+            .gpu_utilization
+            .is_some_and(|used| used <= LOW_UTILIZATION)
+}
+
+fn is_unused(sheet: &Sheet) -> bool {
+    let (held, unused) = (
+        sheet.figures.gpu_hours,
+        sheet.figures.limit_excess_gpu_hours,
+    );
+    unused > UNUSED_GPU_HOURS && held < LOW_USE_OF_LIMITS * (held + unused)
+}
+
+impl Weekly<'_> {
+    /// The note that it was sent.
+    pub fn sent(&self, now: i64) -> SentReport {
+        SentReport {
+            cluster: self.sheet.cluster.clone(),
+            month: WEEKLY.to_owned(),
+            kind: WEEKLY.to_owned(),
+            subject: self.sheet.subject.name().to_owned(),
+            recipient: self.to.clone(),
+            edition: now / 86_400,
+            digest: String::new(),
+            sent_at: now,
+        }
+    }
+
+    /// As a mail.
+    pub fn mail(&self) -> Mail {
+        Mail {
+            to: self.to.clone(),
+            subject: format!("{}: your GPUs in the last seven days", self.sheet.cluster),
+            text: self.text(),
+            html: None,
+            message_id: None,
+            thread: None,
+            headers: Vec::new(),
+            attachments: Vec::new(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let sheet = self.sheet;
+        let figures = &sheet.figures;
+        let mut text = format!(
+            "In the seven days {} you held {} GPU-hours on {}.\n",
+            sheet.period,
+            amount(figures.gpu_hours),
+            sheet.cluster
+        );
+        if let Some(used) = figures.gpu_utilization.filter(|_| is_low(sheet)) {
+            let _ = write!(
+                text,
+                "\nThe GPUs worked for {} of that time, as far as it was measured.\n",
+                percent(used)
+            );
+            for run in sheet
+                .runs
+                .iter()
+                .filter(|run| !run.cause.is_empty())
+                .take(NAMED)
+            {
+                let name = run
+                    .name
+                    .as_ref()
+                    .map(|name| format!(" ({name})"))
+                    .unwrap_or_default();
+                let used = run.gpu_utilization.map_or_else(String::new, |used| {
+                    format!(", worked for {}", percent(used))
+                });
+                let wasted = amount(run.split_gpu_hours.wasted());
+                let _ = writeln!(
+                    text,
+                    "  job {}{name}: {wasted} GPU-hours for nothing ({}){used}",
+                    run.job_id, run.cause
+                );
+            }
+            for fix in sheet.fixes.iter().take(NAMED) {
+                let _ = write!(text, "\n  {}: {}\n    {}\n", fix.job, fix.why, fix.line);
+            }
+        }
+        if is_unused(sheet) {
+            let _ = write!(
+                text,
+                "\nYour time limits kept {} GPU-hours reserved beyond the ends of your runs. Jobs with limits near to what they \
+                 need start sooner.\n",
+                amount(figures.limit_excess_gpu_hours)
+            );
+        }
+        text + "\nWho wants no such letter answers with \"opt out\".\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_accounting::sheet::Figures;
+
+    fn sheet(name: &str, gpu_hours: f64, used: Option<f64>, unused: f64) -> Sheet {
+        let figures = Figures {
+            gpu_hours,
+            gpu_utilization: used,
+            limit_excess_gpu_hours: unused,
+            ..Figures::default()
+        };
+        let json = serde_json::json!({
+            "subject": Subject::User(name.to_owned()), "cluster": "lab", "period": "2026-11-14 to 2026-11-21", "from": "", "to": "",
+            "timezone": "UTC", "is_open": false, "currency": null, "has_co2": false, "figures": figures, "before": [],
+            "days": [], "gpu_models": [], "share": null, "rank": null, "members": [], "accounts": [], "waiting": null,
+            "fixes": [{"job": "train", "user": name, "fix": "fewer_gpus", "line": "#SBATCH --gpus=1", "why": "one of four worked",
+                       "runs": 1, "gpu_hours": 30.0, "money": 0.0}],
+            "runs": [], "network_bound": [], "lost": [], "budgets": [], "breaches": [], "notes": [],
+        });
+        serde_json::from_value(json).unwrap()
+    }
+
+    fn config() -> ReportsConfig {
+        ReportsConfig {
+            domain: Some("lab.example".into()),
+            opt_out: vec!["cid".into()],
+            ..ReportsConfig::default()
+        }
+    }
+
+    const FRIDAY: Date = jiff::civil::date(2026, 11, 20);
+
+    #[test]
+    fn only_who_wastes_much_hears_of_it() {
+        let sheets = [
+            sheet("low", 51.0, Some(0.25), 0.0),
+            sheet("little", 50.0, Some(0.01), 0.0),
+            sheet("well", 900.0, Some(0.26), 0.0),
+            sheet("unmeasured", 900.0, None, 0.0),
+            sheet("limits", 200.0, Some(0.9), 1001.0),
+            sheet("some-limits", 300.0, Some(0.9), 1001.0),
+            sheet("cid", 900.0, Some(0.01), 9000.0),
+        ];
+        let due = weekly(&sheets, &[], &config(), FRIDAY, 0);
+        let to: Vec<_> = due.iter().map(|letter| letter.to.as_str()).collect();
+        assert_eq!(to, ["low@lab.example", "limits@lab.example"]);
+        let text = due[0].mail().text;
+        assert!(
+            text.contains("worked for 25 %") && text.contains("#SBATCH --gpus=1"),
+            "{text}"
+        );
+        assert!(!text.contains("time limits"), "{text}");
+        assert!(due[1].mail().text.contains("kept 1,001 GPU-hours reserved"));
+    }
+
+    #[test]
+    fn on_workdays_and_seven_days_apart() {
+        let sheets = [sheet("ann", 100.0, Some(0.1), 0.0)];
+        let day = 86_400;
+        let mut sent = Vec::new();
+        let mut told = Vec::new();
+        // From a Friday on, looked at thrice a day.
+        for step in 0..45 {
+            let now = step * day / 3;
+            let today = FRIDAY.checked_add(jiff::ToSpan::days(now / day)).unwrap();
+            for letter in weekly(&sheets, &sent, &config(), today, now) {
+                told.push(today.to_string());
+                sent.push(letter.sent(now));
+            }
+        }
+        assert_eq!(told, ["2026-11-20", "2026-11-27", "2026-12-04"]);
+        assert!(
+            weekly(&sheets, &[], &config(), jiff::civil::date(2026, 11, 21), 0).is_empty(),
+            "a Saturday"
+        );
+    }
+}

@@ -1,0 +1,599 @@
+//! The server: a store, what fills it, and the pages and routes that answer from it.
+
+use crate::SqlServer;
+use crate::alerting::{self, Alerts};
+use crate::answers::{self, AnswerConfig, AnswerError};
+use crate::assess;
+use crate::config::Config;
+use crate::failure::{Failure, OrUsage};
+use crate::http::{self, Access, App};
+use crate::own_series::OwnSeries;
+use crate::process_usage;
+use crate::reports;
+use crate::tasks::Supervisor;
+use anyhow::Context;
+use axum::extract::State;
+use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Router, middleware};
+use jiff::tz::TimeZone;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use takt_alerts::run::Handle;
+use takt_collector::schedulers::poll::Poller;
+use takt_collector::schedulers::{PollStatus, SharesConfig};
+use takt_collector::scrape::ScrapeManager;
+use takt_model::error_chain;
+use takt_store::CONFIGURED;
+use takt_store::{DataDir, Health, Holder, Records, Store, StoreError};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// After the end is asked for, requests in flight get this long.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A database that became invalid is opened anew after this long: whatever broke it (a full disk) may last.
+const REOPEN_PAUSE: Duration = Duration::from_secs(5);
+
+/// How far the clock may be behind what is stored, and how often it is looked at. NTP slews less than that; where a clock was
+/// set, nothing could be stored until it has caught up.
+const CLOCK_BEHIND: Duration = Duration::from_secs(60);
+const CLOCK_CHECK: Duration = Duration::from_secs(5);
+
+/// How long a server waits for a command that has the data directory: a report or an import ends by itself.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why a server stopped serving.
+enum End {
+    /// It was asked to.
+    Asked,
+    /// DuckDB lost the database: everything is opened anew.
+    Invalidated,
+    /// The clock was set back: opened anew, the store goes on at what the clock shows now.
+    ClockWentBack,
+}
+
+/// Where the configuration is from: asked at the start, and again at every reload.
+pub type Source = Arc<dyn Fn() -> anyhow::Result<Config> + Send + Sync>;
+
+/// Serves `dir` until `shutdown` says so. `ready` is called once, with the address, when the first request can be
+/// answered.
+pub async fn run(
+    source: Source,
+    dir: &Path,
+    mut shutdown: watch::Receiver<bool>,
+    parts: Parts,
+    ready: impl FnOnce(SocketAddr, &str),
+) -> Result<(), Failure> {
+    let mut config = source().usage()?;
+    let token = config.server.token().context("server").usage()?;
+    let access = Access::new(
+        &token,
+        config
+            .server
+            .read_token()
+            .context("server")
+            .usage()?
+            .as_deref(),
+    );
+    let mut ready = Some(ready);
+    loop {
+        let address = &config.server.listen_address;
+        let mut registry = Registry::default();
+        (parts.process_metrics)(&mut registry);
+        let Some(dir) = claim(dir, &mut shutdown).await? else {
+            return Ok(());
+        };
+        let store = Arc::new(Store::open(dir, &config.store, &mut registry)?);
+        let cluster = cluster(&config, &store).await?;
+        let listener = TcpListener::bind(address)
+            .await
+            .with_context(|| format!("cannot listen on {address}"))?;
+        let bound = listener.local_addr()?;
+        let asked_at = SocketAddr::new(
+            if bound.ip().is_unspecified() {
+                [127, 0, 0, 1].into()
+            } else {
+                bound.ip()
+            },
+            bound.port(),
+        );
+        store.publish(&Holder {
+            pid: std::process::id(),
+            address: Some(asked_at.to_string()),
+            token: Some(token.clone()),
+        })?;
+        let serving = Serving {
+            config: &config,
+            source: Arc::clone(&source),
+            pages: parts.pages,
+            cluster: &cluster,
+            access: access.clone(),
+            registry,
+            listener,
+            asked_at,
+        };
+        if let Some(ready) = ready.take() {
+            ready(asked_at, &cluster);
+        }
+        match serving.until(store, &mut shutdown).await? {
+            End::Asked => return Ok(()),
+            End::Invalidated => {
+                tracing::error!("the database became invalid and is opened anew");
+                tokio::time::sleep(REOPEN_PAUSE).await;
+            }
+            End::ClockWentBack => {
+                tracing::warn!(
+                    "the clock was set back; the store is opened anew to go on from there"
+                )
+            }
+        }
+        // What was reloaded meanwhile.
+        if let Ok(reloaded) = source() {
+            (config.scrape, config.alerts, config.email) =
+                (reloaded.scrape, reloaded.alerts, reloaded.email);
+        }
+    }
+}
+
+/// Returns once the clock is far behind the newest stored sample.
+async fn clock_went_back(store: &Store) {
+    while takt_model::Timestamp::from(SystemTime::now()) >= store.watermark().minus(CLOCK_BEHIND) {
+        tokio::time::sleep(CLOCK_CHECK).await;
+    }
+}
+
+/// Claims `dir`, which a command may have for a moment (at the start, or while an invalid database is opened anew) and
+/// another server for good. `None` where the end was asked for meanwhile.
+async fn claim(
+    dir: &Path,
+    shutdown: &mut watch::Receiver<bool>,
+) -> Result<Option<DataDir>, Failure> {
+    let began = Instant::now();
+    let mut told = false;
+    while !*shutdown.borrow() {
+        match DataDir::claim(dir) {
+            Err(StoreError::Held {
+                pid, address: None, ..
+            }) if began.elapsed() < PATIENCE => {
+                if !told {
+                    tracing::info!(pid, "a command has the data directory; waiting for its end");
+                }
+                told = true;
+                let _ = tokio::time::timeout(Duration::from_millis(100), shutdown.changed()).await;
+            }
+            claimed => return Ok(Some(claimed?)),
+        }
+    }
+    Ok(None)
+}
+
+/// The cluster's name: the configuration's, the local Slurm's, that of the only cluster there are records of, `local`.
+async fn cluster(config: &Config, store: &Store) -> Result<String, Failure> {
+    if let Some(name) = &config.cluster {
+        return Ok(name.clone());
+    }
+    if config.jobs.poll
+        && let Ok(cluster) = takt_collector::schedulers::detect(&config.jobs).await
+    {
+        return Ok(cluster);
+    }
+    let mut known = Records::of(store.database()).clusters()?;
+    let only = if known.len() == 1 { known.pop() } else { None };
+    Ok(only.map_or_else(|| answers::LOCAL_CLUSTER.to_owned(), |only| only.cluster))
+}
+
+/// One opening of the data directory.
+struct Serving<'c> {
+    config: &'c Config,
+    source: Source,
+    pages: fn(PageState) -> Router,
+    cluster: &'c str,
+    access: Access,
+    registry: Registry,
+    listener: TcpListener,
+    asked_at: SocketAddr,
+}
+
+/// What pages are made from.
+#[derive(Clone)]
+pub struct PageState {
+    /// Samples and records.
+    pub store: Arc<Store>,
+    /// Targets and their health.
+    pub scrape: Arc<ScrapeManager>,
+    /// State of the scheduler poller; `None` where no scheduler is polled.
+    pub polls: Option<watch::Receiver<PollStatus>>,
+    /// Active alerts.
+    pub alerts: Handle,
+    /// Name of the cluster.
+    pub cluster: Arc<str>,
+    /// Time zone of the cluster.
+    pub zone: TimeZone,
+}
+
+/// Parts of a server that other crates own. The server draws no page and reads no `/proc`.
+#[derive(Debug, Clone, Copy)]
+pub struct Parts {
+    /// Makes the routes of the pages.
+    pub pages: fn(PageState) -> Router,
+    /// Registers metrics of the process.
+    pub process_metrics: fn(&mut Registry),
+}
+
+impl Serving<'_> {
+    /// Polls the local Slurm, unless the configuration turns that off.
+    fn poll(
+        &self,
+        tasks: &mut Supervisor,
+        store: &Store,
+        zone: &TimeZone,
+    ) -> Option<watch::Receiver<PollStatus>> {
+        if !self.config.jobs.poll {
+            return None;
+        }
+        let config = self.config.jobs.clone();
+        let cluster = self.config.cluster.clone();
+        let zone = zone.iana_name().unwrap_or("UTC").to_owned();
+        let database = Arc::clone(store.database());
+        let (status, receiver) = watch::channel(PollStatus::default());
+        tasks.spawn("scheduler", move |stop| {
+            // Whatever the last run of the task reported, it is not current any more.
+            status.send_replace(PollStatus::default());
+            let database = Arc::clone(&database);
+            let poller = Poller::new(config.clone(), database, cluster.clone(), zone.clone());
+            until_stopped(stop, poller.run(status.clone()))
+        });
+        Some(receiver)
+    }
+
+    /// Serves SQL over PostgreSQL's protocol. Without a configured address, a taken default address means no SQL.
+    async fn sql(&self, tasks: &mut Supervisor, store: &Store) -> Result<(), Failure> {
+        let config = self.config.sql.clone();
+        let Some(address) = config.address() else {
+            return Ok(());
+        };
+        let database = Arc::clone(store.database());
+        let mut server = Some(
+            SqlServer::new(Arc::clone(&database), &config)
+                .context("sql")
+                .usage()?,
+        );
+        let listener = match TcpListener::bind(address).await {
+            Ok(listener) => listener.into_std()?,
+            Err(error) if config.listen_address.is_none() => {
+                tracing::warn!(address, %error, "SQL is not served; sql.listen_address chooses another address");
+                return Ok(());
+            }
+            Err(error) => {
+                return Err(anyhow::Error::new(error)
+                    .context(format!("cannot listen on {address} for SQL"))
+                    .into());
+            }
+        };
+        tracing::info!(address = %listener.local_addr()?, "serving SQL");
+        tasks.spawn("sql", move |stop| {
+            let first = server.take();
+            let (database, config) = (Arc::clone(&database), config.clone());
+            let listener = listener.try_clone();
+            async move {
+                let started = async {
+                    let server = match first {
+                        Some(server) => server,
+                        None => SqlServer::new(database, &config)?,
+                    };
+                    anyhow::Ok((server, TcpListener::from_std(listener?)?))
+                };
+                match started.await {
+                    Ok((server, listener)) => until_stopped(stop, server.serve(listener)).await,
+                    Err(error) => {
+                        tracing::error!(error = format!("{error:#}"), "cannot serve SQL");
+                    }
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Answers HTTP requests. Requests in flight get the supervisor's grace.
+    fn http(
+        tasks: &mut Supervisor,
+        listener: TcpListener,
+        routes: IntoMakeServiceWithConnectInfo<Router, SocketAddr>,
+    ) -> Result<(), Failure> {
+        let listener = listener.into_std()?;
+        tasks.spawn("http", move |stop| {
+            let (listener, routes) = (listener.try_clone(), routes.clone());
+            async move {
+                let served = async {
+                    let listener = TcpListener::from_std(listener?)?;
+                    axum::serve(listener, routes)
+                        .with_graceful_shutdown(stop.cancelled_owned())
+                        .await
+                };
+                if let Err(error) = served.await {
+                    tracing::error!(%error, "cannot serve HTTP");
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Starts the tasks that need no answer from others.
+    fn background(
+        &self,
+        tasks: &mut Supervisor,
+        store: &Arc<Store>,
+        scrape: &Arc<ScrapeManager>,
+        alerts: &Alerts,
+        reload: &Reload,
+        polls: &Option<watch::Receiver<PollStatus>>,
+    ) {
+        let reload = reload.clone();
+        tasks.spawn("reload", move |stop| {
+            until_stopped(stop, reload.clone().at_hangups())
+        });
+
+        let (targets, handle) = (Arc::downgrade(scrape), alerts.handle());
+        tasks.spawn("events", move |stop| {
+            until_stopped(
+                stop,
+                alerting::listen_to_all(targets.clone(), handle.clone()),
+            )
+        });
+
+        let (of, cluster, status) = (Arc::clone(store), self.cluster.to_owned(), polls.clone());
+        tasks.spawn("process-usage", move |stop| {
+            let watched = process_usage::watch(Arc::clone(&of), cluster.clone(), status.clone());
+            until_stopped(stop, watched)
+        });
+
+        let (of, cluster) = (Arc::clone(store), self.cluster.to_owned());
+        tasks.spawn("fairshare-history", move |stop| {
+            until_stopped(stop, note_fairshare(Arc::clone(&of), cluster.clone()))
+        });
+
+        let (of, cluster) = (Arc::clone(store), self.cluster.to_owned());
+        let rules = self.config.efficiency.clone();
+        let reach = Duration::from_secs(self.config.store.retention_days * 86_400);
+        tasks.spawn("efficiency", move |stop| {
+            assess::keep_assessing(Arc::clone(&of), cluster.clone(), rules.clone(), reach, stop)
+        });
+
+        if reports::is_sending(self.config) {
+            let (of, cluster) = (Arc::clone(store), self.cluster.to_owned());
+            let config = self.config.clone();
+            tasks.spawn("reports", move |stop| {
+                let sent = reports::keep_sending(
+                    Arc::clone(&of),
+                    cluster.clone(),
+                    config.clone(),
+                    config.zone(),
+                    stop.clone(),
+                );
+                until_stopped(stop, sent)
+            });
+        }
+    }
+
+    async fn until(
+        mut self,
+        store: Arc<Store>,
+        shutdown: &mut watch::Receiver<bool>,
+    ) -> Result<End, Failure> {
+        let zone = self.config.zone();
+        let scrape = ScrapeManager::start(
+            Arc::clone(&store),
+            self.config.scrape.clone(),
+            self.cluster,
+            &mut self.registry,
+        )?;
+        let scrape = Arc::new(scrape);
+        configure_shares(&store, self.cluster, &self.config.fairshare)?;
+        let mut tasks = Supervisor::new(&mut self.registry);
+        self.sql(&mut tasks, &store).await?;
+        let alerts = Alerts::start(
+            self.config,
+            self.cluster,
+            self.asked_at,
+            &store,
+            &mut self.registry,
+        )?;
+        let reloaded = Gauge::default();
+        reloaded.set(1);
+        let help = "Whether the configuration could be read the last time it was to be";
+        self.registry.register(
+            "takt_server_config_reload_successful",
+            help,
+            reloaded.clone(),
+        );
+        let reload = Reload {
+            source: Arc::clone(&self.source),
+            scrape: Arc::clone(&scrape),
+            alerts: alerts.reload(),
+            reloaded,
+        };
+        let polls = self.poll(&mut tasks, &store, &zone);
+        self.background(&mut tasks, &store, &scrape, &alerts, &reload, &polls);
+        let page = PageState {
+            store: Arc::clone(&store),
+            scrape: Arc::clone(&scrape),
+            polls: polls.clone(),
+            alerts: alerts.handle(),
+            cluster: self.cluster.into(),
+            zone: zone.clone(),
+        };
+        let registry = Arc::new(self.registry);
+        let own = OwnSeries {
+            store: Arc::clone(&store),
+            registry: Arc::clone(&registry),
+            cluster: self.cluster.to_owned(),
+            address: self.asked_at,
+            polls,
+        };
+        tasks.spawn("own-series", move |stop| {
+            until_stopped(stop, own.clone().keep_writing())
+        });
+        let app = App {
+            store: Arc::clone(&store),
+            config: Arc::new(AnswerConfig::of(self.config)),
+            registry,
+            scraping: Arc::clone(&scrape) as Arc<dyn http::Scraping>,
+            started: jiff::Timestamp::now(),
+        };
+        let routes = Router::new()
+            .route("/-/reload", post(reload_now).with_state(reload))
+            .merge(http::router(app))
+            .merge(alerts.router())
+            .merge((self.pages)(page))
+            .layer(middleware::from_fn_with_state(self.access, http::check))
+            .into_make_service_with_connect_info::<SocketAddr>();
+
+        Self::http(&mut tasks, self.listener, routes)?;
+        let mut health = store.health();
+        let end = tokio::select! {
+            _ = shutdown.wait_for(|asked| *asked) => End::Asked,
+            _ = health.wait_for(|health| matches!(health, Health::Invalidated(_))) => End::Invalidated,
+            () = alerts.stopped() => End::Invalidated,
+            () = clock_went_back(&store) => End::ClockWentBack,
+        };
+        tasks.shutdown(GRACE).await;
+        alerts.shutdown().await;
+        if let Some(scrape) = Arc::into_inner(scrape) {
+            scrape.shutdown().await;
+        }
+        let_go(&store).await;
+        // Closing writes what waits, and blocks.
+        tokio::task::spawn_blocking(move || drop(store)).await?;
+        Ok(end)
+    }
+}
+
+/// Waits until no task holds the store: a pass over samples ends at its next reading. The data directory is free only once
+/// the last holder is gone.
+async fn let_go(store: &Arc<Store>) {
+    let asked = Instant::now();
+    while Arc::strong_count(store) > 1 {
+        if asked.elapsed() > PATIENCE {
+            tracing::warn!("a task still reads the store; the data directory is closed after it");
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Runs a future that has no end of its own until `stop` is cancelled. It is dropped then.
+async fn until_stopped(stop: CancellationToken, task: impl Future<Output = ()>) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = task => {}
+    }
+}
+
+/// Reads the configuration anew, while the server serves.
+#[derive(Clone)]
+struct Reload {
+    source: Source,
+    scrape: Arc<ScrapeManager>,
+    alerts: alerting::Reload,
+    /// Whether it went well the last time.
+    reloaded: Gauge,
+}
+
+impl Reload {
+    /// Follows the new `[scrape]`, `[alerts]` and `[email]`; what cannot be followed changes nothing.
+    async fn now(&self) -> anyhow::Result<()> {
+        let result = self.read_and_follow().await;
+        self.reloaded.set(i64::from(result.is_ok()));
+        result
+    }
+
+    async fn read_and_follow(&self) -> anyhow::Result<()> {
+        let source = Arc::clone(&self.source);
+        let read = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
+            let config = source()?;
+            let alerts = alerting::load(&config)?;
+            Ok((config, alerts))
+        });
+        let (config, alerts) = read.await??;
+        self.scrape.reload(&config.scrape)?;
+        self.alerts.follow(&config, alerts).await?;
+        tracing::info!(
+            "the configuration was read anew; [scrape], [alerts] and [email] are in force, other sections need a restart"
+        );
+        Ok(())
+    }
+
+    async fn at_hangups(self) {
+        use tokio::signal::unix::{SignalKind, signal};
+        let Ok(mut hangups) = signal(SignalKind::hangup()) else {
+            return;
+        };
+        while hangups.recv().await.is_some() {
+            if let Err(error) = self.now().await {
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "cannot read the configuration anew; the old one stays"
+                );
+            }
+        }
+    }
+}
+
+async fn reload_now(State(reload): State<Reload>) -> Response {
+    match reload.now().await {
+        Ok(()) => "reloaded\n".into_response(),
+        Err(error) => {
+            let error = format!("{error:#}; the old configuration stays");
+            AnswerError::failed(error).into_response()
+        }
+    }
+}
+
+/// Remembers what the configuration says of shares. A cluster of which nothing is recorded yet has none to remember.
+fn configure_shares(store: &Store, cluster: &str, config: &SharesConfig) -> Result<(), Failure> {
+    let settings = config.settings().unwrap_or_default();
+    let now = jiff::Timestamp::now().as_second();
+    Ok(Records::of(store.database()).note_share_settings(cluster, CONFIGURED, &settings, now)?)
+}
+
+/// Notes fair share once an hour, for its history.
+async fn note_fairshare(store: Arc<Store>, cluster: String) {
+    const HOUR: Duration = Duration::from_secs(3600);
+    const SOON: Duration = Duration::from_secs(60);
+    loop {
+        tokio::time::sleep(SOON).await;
+        let (store, cluster) = (Arc::clone(&store), cluster.clone());
+        let note = move || {
+            answers::note_fairshare(store.database(), &cluster, HOUR.as_secs().cast_signed())
+        };
+        match tokio::task::spawn_blocking(note).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(error = %error_chain(&error), "cannot note the fair share")
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+/// Becomes true at Ctrl-C or SIGTERM.
+pub fn signals() -> anyhow::Result<watch::Receiver<bool>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (send, receive) = watch::channel(false);
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+    );
+    tokio::spawn(async move {
+        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+        send.send_replace(true);
+    });
+    Ok(receive)
+}

@@ -1,0 +1,255 @@
+//! The background tasks of a running server, each with a name, started again if it ends early.
+//!
+//! A task must run until its [`CancellationToken`] is cancelled. One that returns or panics before is an error in the log,
+//! a count in `takt_server_task_restarts_total`, an alert (`TaktTaskRestarted` in `takt.rules.yml`), and is started again
+//! after a pause. The pause doubles from one to sixty seconds while the task keeps failing.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::task::{JoinError, JoinHandle};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Pause before the first restart.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Longest pause between two restarts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// A task that ran this long is healthy: its next pause is the first one again.
+const HEALTHY_AFTER: Duration = Duration::from_secs(300);
+
+/// The environment variable that names a task to be killed once, shortly after its start. Tests set it to see each task
+/// come back.
+const KILL_VARIABLE: &str = "TAKT_KILL_TASK";
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TaskLabel {
+    task: &'static str,
+}
+
+#[derive(Debug, Clone, Default)]
+struct TaskMetrics {
+    running: Family<TaskLabel, Gauge>,
+    restarts: Family<TaskLabel, Counter>,
+}
+
+/// Starts tasks, restarts them, and ends them together.
+#[derive(Debug)]
+pub struct Supervisor {
+    stop: CancellationToken,
+    metrics: TaskMetrics,
+    tasks: Vec<(&'static str, JoinHandle<()>)>,
+}
+
+impl Supervisor {
+    /// A supervisor without tasks. Its metrics go into `registry`.
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = TaskMetrics::default();
+        registry.register(
+            "takt_server_task_running",
+            "Whether a background task of the server is running",
+            metrics.running.clone(),
+        );
+        registry.register(
+            "takt_server_task_restarts",
+            "Background tasks that ended early and were started again",
+            metrics.restarts.clone(),
+        );
+        Self {
+            stop: CancellationToken::new(),
+            metrics,
+            tasks: Vec::new(),
+        }
+    }
+
+    /// Starts a task and keeps it running. `start` is called for the first run and for each restart; the future that it
+    /// returns must run until the token is cancelled.
+    pub fn spawn<Start, Task>(&mut self, name: &'static str, start: Start)
+    where
+        Start: FnMut(CancellationToken) -> Task + Send + 'static,
+        Task: Future<Output = ()> + Send + 'static,
+    {
+        let label = TaskLabel { task: name };
+        // A counter that exists from the start lets `increase()` see the first restart.
+        drop(self.metrics.restarts.get_or_create(&label));
+        let supervised = supervise(name, start, self.stop.clone(), self.metrics.clone());
+        self.tasks.push((name, tokio::spawn(supervised)));
+    }
+
+    /// Cancels every task and waits for them. Tasks that do not end within `grace` are aborted.
+    pub async fn shutdown(self, grace: Duration) {
+        self.stop.cancel();
+        let deadline = Instant::now() + grace;
+        for (name, mut task) in self.tasks {
+            if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
+                tracing::warn!(task = name, "the task did not stop in time and was aborted");
+                task.abort();
+                // Its result is the abort itself.
+                let _ = task.await;
+            }
+        }
+    }
+}
+
+async fn supervise<Start, Task>(
+    name: &'static str,
+    mut start: Start,
+    stop: CancellationToken,
+    metrics: TaskMetrics,
+) where
+    Start: FnMut(CancellationToken) -> Task,
+    Task: Future<Output = ()> + Send + 'static,
+{
+    let label = TaskLabel { task: name };
+    let running = metrics.running.get_or_create(&label).clone();
+    let restarts = metrics.restarts.get_or_create(&label).clone();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let started = Instant::now();
+        running.set(1);
+        let ended = run_once(name, start(stop.clone())).await;
+        running.set(0);
+        if stop.is_cancelled() {
+            return;
+        }
+        if started.elapsed() >= HEALTHY_AFTER {
+            pause = FIRST_PAUSE;
+        }
+        let error = match ended {
+            Ok(()) => "it returned".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        tracing::error!(
+            task = name,
+            error,
+            restart_in_seconds = pause.as_secs(),
+            "a background task ended early"
+        );
+        restarts.inc();
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Runs the task on its own, so that a panic ends the task and not its supervisor. The task is aborted with its
+/// supervisor.
+async fn run_once(
+    name: &'static str,
+    task: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), JoinError> {
+    let task = AbortOnDrop(tokio::spawn(task));
+    if is_to_be_killed(name) {
+        tokio::time::sleep(FIRST_PAUSE).await;
+        task.0.abort();
+    }
+    task.join().await
+}
+
+struct AbortOnDrop(JoinHandle<()>);
+
+impl AbortOnDrop {
+    async fn join(mut self) -> Result<(), JoinError> {
+        (&mut self.0).await
+    }
+}
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Whether a test asks for this task's end; true once.
+fn is_to_be_killed(name: &str) -> bool {
+    static WAS_KILLED: AtomicBool = AtomicBool::new(false);
+    std::env::var(KILL_VARIABLE).is_ok_and(|chosen| chosen == name)
+        && !WAS_KILLED.swap(true, Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus_client::encoding::text::encode;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    fn page(registry: &Registry) -> String {
+        let mut text = String::new();
+        encode(&mut text, registry).unwrap();
+        text
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_panics_or_returns_is_started_again() {
+        let mut registry = Registry::default();
+        let mut supervisor = Supervisor::new(&mut registry);
+        let starts = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&starts);
+        supervisor.spawn("worker", move |stop| {
+            let start = counted.fetch_add(1, Ordering::Relaxed);
+            async move {
+                match start {
+                    0 => panic!("the first run fails"),
+                    1 => {}
+                    _ => stop.cancelled().await,
+                }
+            }
+        });
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(starts.load(Ordering::Relaxed), 3);
+        let text = page(&registry);
+        assert!(
+            text.contains("takt_server_task_restarts_total{task=\"worker\"} 2"),
+            "{text}"
+        );
+        assert!(text.contains("takt_server_task_running{task=\"worker\"} 1"));
+        supervisor.shutdown(Duration::from_secs(1)).await;
+        assert!(page(&registry).contains("takt_server_task_running{task=\"worker\"} 0"));
+        assert_eq!(starts.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_grow_up_to_a_minute() {
+        let mut supervisor = Supervisor::new(&mut Registry::default());
+        let starts = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&starts);
+        supervisor.spawn("broken", move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async {}
+        });
+        // 1 + 2 + 4 + 8 + 16 + 32 s, then one start a minute.
+        tokio::time::sleep(Duration::from_secs(64)).await;
+        assert_eq!(starts.load(Ordering::Relaxed), 7);
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert_eq!(starts.load(Ordering::Relaxed), 9);
+        supervisor.shutdown(Duration::from_secs(1)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_does_not_stop_is_aborted() {
+        let mut supervisor = Supervisor::new(&mut Registry::default());
+        let guard = Arc::new(());
+        let held = Arc::clone(&guard);
+        supervisor.spawn("deaf", move |_| {
+            let held = Arc::clone(&held);
+            async move {
+                std::future::pending::<()>().await;
+                drop(held);
+            }
+        });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        supervisor.shutdown(Duration::from_secs(5)).await;
+        tokio::task::yield_now().await;
+        assert_eq!(Arc::strong_count(&guard), 1);
+    }
+}

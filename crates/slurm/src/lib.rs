@@ -1,0 +1,34 @@
+//! Values and formats of Slurm: job runs, nodes, reservations, associations, TRES, node lists, and the texts of
+//! `sacct`, `sacctmgr`, `scontrol`, `sreport`, jobcomp and slurmrestd.
+//!
+//! Parsers take text and return values. Nothing here runs a command, opens a socket or knows a table.
+
+mod amounts;
+mod association;
+pub mod billing;
+mod job;
+pub mod jobcomp;
+mod lines;
+pub mod node;
+pub mod nodelist;
+pub mod openapi;
+pub mod process_usage;
+pub mod reasons;
+pub mod reservation;
+pub mod sacct;
+mod share_settings;
+pub mod share_text;
+pub mod sreport;
+mod times;
+pub mod tres;
+mod usage_reset;
+
+pub use amounts::Amounts;
+pub use association::{Association, Shares};
+pub use billing::{BillingWeights, TresError};
+pub use job::{Entry, HeldRun, JobRun, Reject, UnknownTimeZone, time_zone};
+pub use lines::LinesError;
+pub use node::{Node, NodeEvent};
+pub use reservation::{Owner, Reservation};
+pub use share_settings::{PriorityFlags, PrioritySettings, Qos, Rates, ShareSettings};
+pub use usage_reset::UsageResetPeriod;

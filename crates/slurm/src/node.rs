@@ -1,0 +1,176 @@
+//! Nodes: what each has, when it could not be used, and what the cluster had.
+
+use crate::Amounts;
+use crate::openapi::{self, NodeNow};
+use crate::tres::{Tres, scaled};
+
+/// A node, as it was last heard of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Its NodeName.
+    pub node: String,
+    /// Slurm's words for its state.
+    pub state: String,
+    /// Why, if somebody said so.
+    pub reason: Option<String>,
+    /// Who said so.
+    pub reason_by: Option<String>,
+    /// When, UTC seconds.
+    pub reason_at: Option<i64>,
+    /// The partitions that it is in.
+    pub partitions: Vec<String>,
+    /// What it has.
+    pub has: Amounts,
+    /// Whether its GPUs are among the TRES that Slurm keeps accounts of.
+    pub counts_gpus: bool,
+}
+
+/// An interval in which a node could not be used, or in which the cluster had so much.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeEvent {
+    /// Its NodeName; empty for the cluster.
+    pub node: String,
+    /// Slurm's words.
+    pub state: String,
+    /// Why, if somebody said so.
+    pub reason: Option<String>,
+    /// What the node has, or the cluster had.
+    pub has: Amounts,
+    /// UTC seconds.
+    pub from: i64,
+    /// UTC seconds; `None` while it lasts.
+    pub to: Option<i64>,
+}
+
+/// The node of slurmctld's answer.
+pub fn node(now: &NodeNow) -> Node {
+    let mut has = amounts(&now.tres);
+    let counts_gpus = now.tres.contains("gres/gpu");
+    if !counts_gpus {
+        // Without slurmdbd, or where nobody asked for it, GPUs are no TRES, but the node has them all the same.
+        has.gpus = gres(&now.gres);
+    }
+    let NodeNow {
+        node,
+        state,
+        reason,
+        reason_by,
+        reason_at,
+        partitions,
+        ..
+    } = now.clone();
+    Node {
+        node,
+        state,
+        reason,
+        reason_by,
+        reason_at,
+        partitions,
+        has,
+        counts_gpus,
+    }
+}
+
+/// Whether GPUs are among the TRES that Slurm keeps of each job, as far as these nodes have any.
+pub fn gpus_are_counted(nodes: &[Node]) -> bool {
+    nodes
+        .iter()
+        .all(|node| node.counts_gpus || node.has.gpus == 0)
+}
+
+/// The GPUs of `gpu:a100:2(S:0-1),gpu:l40s:1,shard:8`.
+fn gres(text: &str) -> u64 {
+    let gpus = |gres: &str| {
+        let name = gres.split('(').next()?;
+        let (kind, rest) = name.split_once(':')?;
+        (kind == "gpu").then(|| scaled(rest.rsplit(':').next()?, 1))?
+    };
+    openapi::outside_brackets(text)
+        .into_iter()
+        .filter_map(gpus)
+        .sum()
+}
+
+fn amounts(tres: &str) -> Amounts {
+    // A TRES string of Slurm's that cannot be read says nothing.
+    let tres = Tres::parse(tres).ok().flatten().unwrap_or_default();
+    let or_none = |amount: Option<u64>| amount.unwrap_or(0);
+    Amounts {
+        cpus: or_none(tres.cpus),
+        gpus: or_none(tres.gpus),
+        mem_bytes: or_none(tres.mem_bytes),
+    }
+}
+
+/// The rows of `sacctmgr -P show event`. A reason may hold separators, so the fields after it are counted from the end.
+pub fn events(text: &str, cluster: &str) -> Vec<NodeEvent> {
+    let event = |line: &str| {
+        let fields: Vec<&str> = line.split('|').collect();
+        let [of, node, from, to, state, reason @ .., tres] = fields.as_slice() else {
+            return None;
+        };
+        let reason = reason.join("|");
+        (*of == cluster).then(|| {
+            Some(NodeEvent {
+                node: (*node).to_owned(),
+                state: (*state).to_owned(),
+                reason: Some(reason).filter(|reason| !reason.is_empty()),
+                has: amounts(tres),
+                from: from.parse().ok()?,
+                to: to.parse().ok(),
+            })
+        })?
+    };
+    text.lines().filter_map(event).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_of_slurmdbd() {
+        let text = "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|TRES\n\
+            lab||1795270565|Unknown||Cluster Registered TRES|billing=93,cpu=24,gres/gpu:a100=4,gres/gpu=6,mem=96000M,node=3\n\
+            lab|node2|1795270568|1795270600|DOWN|fan | broken|cpu=8,gres/gpu=2,mem=32000M\n\
+            other|node9|1|2|DOWN||cpu=8\n";
+        let found = events(text, "lab");
+        assert_eq!(found.len(), 2);
+        assert_eq!(
+            (found[0].has.cpus, found[0].has.gpus, found[0].to),
+            (24, 6, None)
+        );
+        assert_eq!(found[1].reason.as_deref(), Some("fan | broken"));
+        assert_eq!(
+            (found[1].from, found[1].to, found[1].has.mem_bytes),
+            (1_795_270_568, Some(1_795_270_600), 32_000 << 20)
+        );
+    }
+
+    #[test]
+    fn gpus_that_are_no_tres_are_the_nodes_gres() {
+        for (text, gpus) in [
+            ("gpu:a100:2(S:0-1),gpu:l40s:1,shard:8", 3),
+            ("gpu:4", 4),
+            ("", 0),
+            ("(null)", 0),
+            ("gpu:a100:many", 0),
+        ] {
+            assert_eq!(gres(text), gpus, "{text}");
+        }
+        let now = NodeNow {
+            node: "g1".into(),
+            tres: "cpu=8,mem=32000M".into(),
+            gres: "gpu:2".into(),
+            ..NodeNow::default()
+        };
+        assert_eq!(
+            node(&now).has,
+            Amounts {
+                cpus: 8,
+                gpus: 2,
+                mem_bytes: 32_000 << 20
+            }
+        );
+    }
+}

@@ -1,0 +1,241 @@
+//! Why a run waits, in words: Slurm's reasons (`squeue --format=%r`), what each means and what can be done.
+
+use crate::JobRun;
+
+/// Slurm's word and what it means, to be read after "It waits because …". `{want}` is what the run asked for,
+/// `{partition}` where it waits.
+const WORDS: &[(&str, &str)] = &[
+    (
+        "Priority",
+        "other jobs in {partition} have a higher priority; takt fairshare --explain says why",
+    ),
+    (
+        "Resources",
+        "it is next, but {want} is not free at once in {partition}",
+    ),
+    ("Dependency", "another job has to end first"),
+    (
+        "DependencyNeverSatisfied",
+        "the job that it depends on ended otherwise than asked for, so it will never start: cancel it",
+    ),
+    (
+        "BeginTime",
+        "its begin time (--begin), or the pause after it was requeued, is still to come",
+    ),
+    ("JobHeldUser", "its user holds it: scontrol release"),
+    (
+        "JobHeldAdmin",
+        "an operator holds it, or Slurm after a failed start; only an operator can release it",
+    ),
+    (
+        "JobArrayTaskLimit",
+        "as many tasks of its array run as its % limit allows",
+    ),
+    (
+        "JobLaunchFailure",
+        "it could not be started; its node may be at fault",
+    ),
+    ("Licenses", "its licenses are in use"),
+    ("Reservation", "its reservation has not begun"),
+    (
+        "ReservationDeleted",
+        "its reservation was deleted, so it will never start: submit it without",
+    ),
+    (
+        "PartitionDown",
+        "{partition} takes no jobs to its nodes at present",
+    ),
+    ("PartitionInactive", "{partition} starts no jobs at present"),
+    (
+        "PartitionNodeLimit",
+        "it asks for more nodes than {partition} allows, or than are up: ask for fewer",
+    ),
+    (
+        "PartitionTimeLimit",
+        "it asks for more time than {partition} allows: ask for less (--time)",
+    ),
+    (
+        "PartitionConfig",
+        "{partition} does not allow what it asks for",
+    ),
+    ("AccountNotAllowed", "its account may not use {partition}"),
+    ("QOSNotAllowed", "its QOS may not use {partition}"),
+    (
+        "BadConstraints",
+        "no node has what it asks for ({want}): it will never start",
+    ),
+    ("NodeDown", "a node that it asks for is down"),
+    (
+        "ReqNodeNotAvail",
+        "nodes that it asks for are down, drained or reserved",
+    ),
+    ("FrontEndDown", "no front end is up"),
+    ("NonZeroExitCode", "its last run failed"),
+    ("InvalidAccount", "its account is not valid"),
+    ("InvalidQOS", "its QOS is not valid"),
+    (
+        "AssociationJobLimit",
+        "its user or account runs as many jobs as allowed",
+    ),
+    (
+        "AssociationResourceLimit",
+        "its user or account holds as much as allowed",
+    ),
+    (
+        "AssociationTimeLimit",
+        "its user or account has used up its time",
+    ),
+    ("QOSJobLimit", "as many jobs of its QOS run as allowed"),
+    ("QOSResourceLimit", "its QOS holds as much as allowed"),
+    ("QOSTimeLimit", "its QOS has used up its time"),
+    (
+        "Cleaning",
+        "what its last run left behind is being cleaned up",
+    ),
+    ("Prolog", "its prolog runs"),
+    ("WaitingForScheduling", "Slurm has not looked at it yet"),
+    ("None", "Slurm has not looked at it yet"),
+];
+
+/// Parts of the names of Slurm's many limits (`QOSMaxGRESPerUser`, `AssocGrpCPUMinutesLimit`).
+const LIMITS: &[(&str, &str)] = &[
+    ("PerUser", "its user"),
+    ("PerAccount", "its account"),
+    ("PerJob", "a single job"),
+    ("PerNode", "a job on a single node"),
+];
+
+/// What is limited, by the part of the name that says so.
+const LIMITED: &[(&str, &str)] = &[
+    ("Gres", "GPUs (GRES)"),
+    ("GRES", "GPUs (GRES)"),
+    ("Cpu", "CPUs"),
+    ("CPU", "CPUs"),
+    ("Mem", "memory"),
+    ("Node", "nodes"),
+    ("Wall", "time"),
+    ("Billing", "billing units"),
+    ("Submit", "jobs submitted"),
+    ("Jobs", "jobs"),
+];
+
+/// Why a run waits, as a sentence without its end.
+pub fn in_words(reason: &str, run: &JobRun) -> String {
+    // `ReqNodeNotAvail, UnavailableNodes:node1` and its like.
+    let (word, detail) = reason.split_once([',', ' ', '(']).unwrap_or((reason, ""));
+    let known = WORDS
+        .iter()
+        .find(|(known, _)| *known == word)
+        .map(|(_, words)| (*words).to_owned());
+    let Some(words) = known.or_else(|| limit(word)) else {
+        return format!("Slurm says {reason}");
+    };
+    let want = match run.req_tres.as_deref().unwrap_or_default() {
+        "" => "what it asks for".to_owned(),
+        tres => wanted(tres),
+    };
+    let partition = match run.partition.contains(',') {
+        true => format!("the partitions {}", run.partition),
+        false => format!("partition {}", run.partition),
+    };
+    let detail = detail.trim_matches([' ', '(', ')']);
+    let detail = if detail.is_empty() {
+        String::new()
+    } else {
+        format!(" ({detail})")
+    };
+    words
+        .replace("{want}", &want)
+        .replace("{partition}", &partition)
+        + &detail
+}
+
+/// The sentence of a limit, put together from the parts of its name.
+fn limit(word: &str) -> Option<String> {
+    let of = ["QOS", "Assoc", "MaxGRES", "Association"]
+        .iter()
+        .find(|prefix| word.starts_with(**prefix))?;
+    let whose = LIMITS
+        .iter()
+        .find(|(part, _)| word.contains(part))
+        .map(|(_, whose)| *whose);
+    let whose = whose.unwrap_or(if *of == "QOS" {
+        "all jobs of its QOS together"
+    } else {
+        "its account together"
+    });
+    let what = LIMITED
+        .iter()
+        .find(|(part, _)| word.contains(part))
+        .map_or("what may be held", |(_, what)| *what);
+    let by = if *of == "QOS" {
+        "the limits of its QOS"
+    } else {
+        "the limits of its account"
+    };
+    let spent = if word.contains("Minutes") || word.contains("RunMin") {
+        " over time"
+    } else {
+        ""
+    };
+    Some(format!(
+        "{by} on {what}{spent} for {whose} are reached ({word})"
+    ))
+}
+
+/// A TRES string without what people do not ask for.
+fn wanted(tres: &str) -> String {
+    let asked = tres
+        .split(',')
+        .filter(|one| !one.starts_with("billing=") && !one.starts_with("gres/gpu:"));
+    asked
+        .map(|one| one.strip_prefix("gres/").unwrap_or(one))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_in_words() {
+        let run = JobRun {
+            partition: "gpu".into(),
+            req_tres: Some("cpu=8,mem=64G,node=1,billing=24,gres/gpu=2,gres/gpu:a100=2".into()),
+            ..JobRun::default()
+        };
+        for (reason, words) in [
+            (
+                "Resources",
+                "it is next, but cpu=8 mem=64G node=1 gpu=2 is not free at once in partition gpu",
+            ),
+            ("JobHeldUser", "its user holds it: scontrol release"),
+            (
+                "ReqNodeNotAvail, UnavailableNodes:node1",
+                "nodes that it asks for are down, drained or reserved (UnavailableNodes:node1)",
+            ),
+            (
+                "QOSMaxGRESPerUser",
+                "the limits of its QOS on GPUs (GRES) for its user are reached (QOSMaxGRESPerUser)",
+            ),
+            (
+                "AssocGrpCPUMinutesLimit",
+                "the limits of its account on CPUs over time for its account together are reached \
+                 (AssocGrpCPUMinutesLimit)",
+            ),
+            ("SomethingNew", "Slurm says SomethingNew"),
+            ("", "Slurm says "),
+        ] {
+            assert_eq!(in_words(reason, &run), words);
+        }
+        let nowhere = JobRun {
+            partition: "gpu,short".into(),
+            ..JobRun::default()
+        };
+        assert_eq!(
+            in_words("Resources", &nowhere),
+            "it is next, but what it asks for is not free at once in the partitions gpu,short"
+        );
+    }
+}

@@ -1,0 +1,215 @@
+//! Reservations: nodes that were kept for some users, or out of use for maintenance.
+
+use crate::tres::Tres;
+use crate::{Amounts, nodelist};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
+/// A time in which something was kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reservation {
+    /// Its name.
+    pub name: String,
+    /// Slurm's words, with commas: `MAINT`, `IGNORE_JOBS`, …
+    pub flags: String,
+    /// Its nodes, as Slurm writes them.
+    pub node_list: Option<String>,
+    /// CPUs.
+    pub cpus: u64,
+    /// GPUs, where Slurm names them.
+    pub gpus: Option<u64>,
+    /// Who may use it.
+    pub owners: Vec<Owner>,
+    /// UTC seconds.
+    pub from: i64,
+    /// UTC seconds.
+    pub to: i64,
+}
+
+/// An account, or one of its users, that may use a reservation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Owner {
+    /// The account; empty where Slurm names a user only.
+    pub account: String,
+    /// The user; `None` for the whole account.
+    pub user: Option<String>,
+}
+
+impl Reservation {
+    /// Whether its nodes are kept to be worked on.
+    pub fn is_maintenance(&self) -> bool {
+        self.says("MAINT")
+    }
+
+    /// Whether jobs keep running on its nodes (`IGNORE_JOBS`).
+    pub fn ignores_jobs(&self) -> bool {
+        self.says("IGNORE_JOBS")
+    }
+
+    fn says(&self, flag: &str) -> bool {
+        self.flags.split(',').any(|word| word == flag)
+    }
+
+    /// The names of its nodes; none where Slurm's list cannot be read.
+    pub fn nodes(&self) -> Vec<String> {
+        self.node_list
+            .as_deref()
+            .and_then(|list| nodelist::expand(list).ok())
+            .unwrap_or_default()
+    }
+
+    /// What it keeps: its GPUs are those that Slurm names, else all of its nodes if all of their CPUs are kept.
+    pub fn amounts(&self, nodes: &HashMap<&str, Amounts>) -> Amounts {
+        let gpus = self.gpus.unwrap_or_else(|| {
+            let known: Option<Vec<&Amounts>> = self
+                .nodes()
+                .iter()
+                .map(|name| nodes.get(name.as_str()))
+                .collect();
+            let known = known.unwrap_or_default();
+            let cpus: u64 = known.iter().map(|node| node.cpus).sum();
+            if cpus == self.cpus {
+                known.iter().map(|node| node.gpus).sum()
+            } else {
+                0
+            }
+        });
+        Amounts {
+            cpus: self.cpus,
+            gpus,
+            mem_bytes: 0,
+        }
+    }
+}
+
+/// Account and user of each association id, from `sacctmgr --parsable2 show associations format=ID,Account,User`.
+pub fn owners_by_id(text: &str) -> HashMap<String, Owner> {
+    let owner = |line: &str| {
+        let (id, rest) = line.split_once('|')?;
+        let (account, user) = rest.split_once('|')?;
+        let user = Some(user)
+            .filter(|user| !user.is_empty())
+            .map(str::to_owned);
+        Some((
+            id.to_owned(),
+            Owner {
+                account: account.to_owned(),
+                user,
+            },
+        ))
+    };
+    text.lines().filter_map(owner).collect()
+}
+
+/// The rows of `sacctmgr --parsable2 show reservation`, whose owners are ids of associations.
+pub fn of_sacctmgr(text: &str, owners: &HashMap<String, Owner>) -> Vec<Reservation> {
+    let reservation = |line: &str| {
+        let [name, from, to, flags, nodes, assocs, tres] = line.split('|').collect::<Vec<_>>()[..]
+        else {
+            return None;
+        };
+        let tres = Tres::parse(tres).ok().flatten().unwrap_or_default();
+        Some(Reservation {
+            name: name.to_owned(),
+            flags: flags.to_owned(),
+            node_list: Some(nodes)
+                .filter(|nodes| !nodes.is_empty())
+                .map(str::to_owned),
+            cpus: tres.cpus.unwrap_or(0),
+            gpus: tres.gpus.filter(|gpus| *gpus > 0),
+            owners: assocs
+                .split(',')
+                .filter_map(|id| owners.get(id).cloned())
+                .collect(),
+            from: from.parse().ok()?,
+            to: to.parse().ok()?,
+        })
+    };
+    text.lines().filter_map(reservation).collect()
+}
+
+/// One line of `scontrol --oneliner show reservations`.
+pub fn of_scontrol(line: &str) -> Option<Reservation> {
+    let fields: HashMap<&str, &str> = line
+        .split_ascii_whitespace()
+        .filter_map(|word| word.split_once('='))
+        .collect();
+    let text = |key: &str| {
+        fields
+            .get(key)
+            .copied()
+            .filter(|text| !matches!(*text, "" | "(null)"))
+    };
+    let tres = text("TRES")
+        .and_then(|tres| Tres::parse(tres).ok().flatten())
+        .unwrap_or_default();
+    Some(Reservation {
+        name: text("ReservationName")?.to_owned(),
+        flags: text("Flags").unwrap_or_default().to_owned(),
+        node_list: text("Nodes").map(str::to_owned),
+        cpus: tres.cpus.unwrap_or(0),
+        gpus: tres.gpus.filter(|gpus| *gpus > 0),
+        owners: owners(text("Accounts"), text("Users")),
+        from: text("StartTime")?.parse().ok()?,
+        to: text("EndTime")?.parse().ok()?,
+    })
+}
+
+/// Accounts and users in slurmctld's words. A name with a minus is one that may not.
+pub(crate) fn owners(accounts: Option<&str>, users: Option<&str>) -> Vec<Owner> {
+    let names = |list: Option<&'_ str>| {
+        let names = list
+            .unwrap_or_default()
+            .split(',')
+            .filter(|name| !name.is_empty() && !name.starts_with('-'));
+        names.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let of_account = names(accounts).into_iter().map(|account| Owner {
+        account,
+        user: None,
+    });
+    of_account
+        .chain(names(users).into_iter().map(|user| Owner {
+            account: String::new(),
+            user: Some(user),
+        }))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Slurm 22.05.8.
+    #[test]
+    fn slurmctld_and_slurmdbd_tell_the_same() {
+        let line = "ReservationName=class StartTime=1795279775 EndTime=1795286975 Duration=02:00:00 Nodes=node0 NodeCnt=1 \
+            CoreCnt=8 Features=(null) PartitionName=(null) Flags=SPEC_NODES TRES=cpu=8 Users=(null) Groups=(null) \
+            Accounts=lab-a Licenses=(null) State=INACTIVE BurstBuffer=(null) Watts=n/a MaxStartDelay=(null)";
+        let now = of_scontrol(line).unwrap();
+        let known = owners_by_id("1|root|\n3|lab-a|\n5|lab-a|alice\n");
+        let kept = of_sacctmgr(
+            "class|1795279775|1795286975|SPEC_NODES|node0|3|cpu=8\n\
+             mine|1795279775|1795286975||node[0-1]|,5,77,|cpu=16,gres/gpu=4\nbroken\n",
+            &known,
+        );
+        assert_eq!(kept[0], now);
+        assert_eq!(
+            (now.cpus, now.gpus, now.owners[0].account.as_str()),
+            (8, None, "lab-a")
+        );
+        assert_eq!((kept.len(), kept[1].gpus), (2, Some(4)));
+        assert_eq!(
+            kept[1].owners,
+            [Owner {
+                account: "lab-a".into(),
+                user: Some("alice".into())
+            }]
+        );
+        assert_eq!(of_scontrol("No reservations in the system"), None);
+        assert_eq!(
+            owners(None, Some("-eve,ann"))[0].user.as_deref(),
+            Some("ann")
+        );
+    }
+}

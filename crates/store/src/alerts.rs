@@ -1,0 +1,487 @@
+//! What the alert engine commits: its state, the log of transitions, the outbox and silences, in one transaction.
+//!
+//! This module knows tables, not alerts: bodies are the engine's own words, and the columns beside them are for people
+//! who ask in SQL.
+
+use super::{Database, StoreError};
+use duckdb::{Connection, ToSql, params};
+use std::collections::BTreeMap;
+
+/// Transitions and delivered messages are kept for so long.
+const HISTORY_DAYS: i64 = 400;
+
+/// A message that begins a thread is remembered for so long after its last change.
+const THREAD_DAYS: i64 = 14;
+
+/// One connection to the tables of alerts.
+#[derive(Debug)]
+pub struct AlertRecords {
+    db: Connection,
+}
+
+/// What is committed together.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AlertChanges {
+    /// By kind and key: the body, or nothing where it is forgotten.
+    pub state: BTreeMap<(&'static str, String), Option<String>>,
+    /// To append.
+    pub transitions: Vec<TransitionRecord>,
+    /// By number.
+    pub notifications: BTreeMap<u64, NotificationRecord>,
+    /// By id; nothing where it is forgotten.
+    pub silences: BTreeMap<String, Option<SilenceRecord>>,
+}
+
+/// A row of `alert_transitions`; instants in milliseconds since 1970.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TransitionRecord {
+    /// When.
+    pub at_ms: i64,
+    /// Rule, alertname, severity, node, fingerprint, labels, state before, state after, reason.
+    pub texts: [String; 9],
+    /// The value of the rule's expression.
+    pub value: f64,
+}
+
+/// A row of `notifications`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NotificationRecord {
+    /// Channel, group key, reason, status, state, body.
+    pub texts: [String; 6],
+    /// The channel that gave it up, the last error, the handle.
+    pub optional: [Option<String>; 3],
+    /// How many alerts, how many attempts, when it was made and last changed.
+    pub numbers: [i64; 4],
+    /// Whether something may still happen to it.
+    pub is_open: bool,
+}
+
+/// A row of `silences`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SilenceRecord {
+    /// Begin, end and last change.
+    pub instants_ms: [i64; 3],
+    /// Creator, comment, matchers, body.
+    pub texts: [String; 4],
+}
+
+/// An episode of an alert that is over: from firing to inactive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndedAlert {
+    /// Alertname, severity (or nothing), fingerprint, labels as JSON.
+    pub texts: [String; 4],
+    /// Begin and end, in milliseconds since 1970.
+    pub instants_ms: [i64; 2],
+}
+
+impl EndedAlert {
+    /// The last `most` episodes that ended since `since_ms`, the newest first.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn since(database: &Database, since_ms: i64, most: usize) -> Result<Vec<Self>, StoreError> {
+        // Whatever happened between two ends is one episode: an exporter may have been away meanwhile.
+        let sql = "
+            WITH steps AS (
+                SELECT *, count(*) FILTER (state_after = 'inactive') OVER (
+                    PARTITION BY rule, fingerprint ORDER BY happened_at, rowid ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+                ) AS episode
+                FROM records.alert_transitions
+                WHERE fingerprint IN (SELECT fingerprint FROM records.alert_transitions
+                                      WHERE state_after = 'inactive' AND happened_at >= make_timestamp(?1 * 1000))
+            )
+            SELECT any_value(alertname), coalesce(any_value(severity), ''), fingerprint, any_value(labels),
+                   epoch_ms(min(happened_at) FILTER (state_after = 'firing')) AS began, epoch_ms(max(happened_at)) AS ended
+            FROM steps GROUP BY rule, fingerprint, episode
+            HAVING began IS NOT NULL AND bool_or(state_after = 'inactive') AND ended >= ?1
+            ORDER BY ended DESC, fingerprint LIMIT ?2";
+        let db = database.connect()?;
+        let read = || -> duckdb::Result<Vec<Self>> {
+            let mut statement = db.prepare(sql)?;
+            let ended = statement.query_map(params![since_ms, most], |row| {
+                let texts = [row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?];
+                Ok(Self {
+                    texts,
+                    instants_ms: [row.get(4)?, row.get(5)?],
+                })
+            })?;
+            ended.collect()
+        };
+        read().map_err(StoreError::sql("read alerts that are over"))
+    }
+}
+
+impl AlertRecords {
+    /// Opens a connection, and forgets history that is too old. `now_ms` is the present.
+    ///
+    /// # Errors
+    /// When DuckDB refuses.
+    pub fn open(database: &Database, now_ms: i64) -> Result<Self, StoreError> {
+        let db = database.connect()?;
+        let before = now_ms
+            .saturating_sub(HISTORY_DAYS * 86_400_000)
+            .saturating_mul(1000);
+        db.execute_batch(&format!(
+            "CREATE TEMP TABLE new_state (kind VARCHAR, key VARCHAR, body VARCHAR);
+             CREATE TEMP TABLE new_transitions (happened_at BIGINT, rule VARCHAR, alertname VARCHAR, severity VARCHAR, node VARCHAR,
+                 fingerprint VARCHAR, labels VARCHAR, state_before VARCHAR, state_after VARCHAR, reason VARCHAR, value DOUBLE);
+             CREATE TEMP TABLE new_notifications (id BIGINT, channel VARCHAR, group_key VARCHAR, reason VARCHAR,
+                 status VARCHAR, state VARCHAR, body VARCHAR, instead_of VARCHAR, error VARCHAR, handle VARCHAR,
+                 alerts BIGINT, attempts BIGINT, created_at BIGINT, updated_at BIGINT, is_open BOOLEAN);
+             CREATE TEMP TABLE new_silences (id VARCHAR, starts_at BIGINT, ends_at BIGINT, updated_at BIGINT,
+                 created_by VARCHAR, comment VARCHAR, matchers VARCHAR, body VARCHAR);
+             DELETE FROM records.alert_transitions WHERE happened_at < make_timestamp({before});
+             DELETE FROM records.notifications WHERE NOT is_open AND updated_at < make_timestamp({before});"
+        ))
+        .map_err(StoreError::sql("prepare the tables of alerts"))?;
+        Ok(Self { db })
+    }
+
+    /// Commits all of it or nothing.
+    ///
+    /// # Errors
+    /// Where nothing was committed.
+    pub fn commit(&self, changes: &AlertChanges) -> Result<(), StoreError> {
+        let attempt = || -> duckdb::Result<()> {
+            self.db.execute_batch("BEGIN")?;
+            self.put_state(changes)?;
+            self.put_transitions(changes)?;
+            self.put_notifications(changes)?;
+            self.put_silences(changes)?;
+            self.db.execute_batch("COMMIT")
+        };
+        attempt().map_err(|error| {
+            // The first error is the one to tell; without a transaction there is nothing to undo.
+            let _ = self.db.execute_batch("ROLLBACK");
+            StoreError::sql("commit alerts")(error)
+        })
+    }
+
+    /// The bodies of one kind of state.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn state(&self, kind: &str) -> Result<Vec<(String, String)>, StoreError> {
+        self.rows(
+            "SELECT key, body FROM records.alert_state WHERE kind = ? ORDER BY key",
+            params![kind],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+    }
+
+    /// The bodies of silences.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn silences(&self) -> Result<Vec<String>, StoreError> {
+        self.rows("SELECT body FROM records.silences ORDER BY id", [], |row| {
+            row.get(0)
+        })
+    }
+
+    /// The bodies of messages that something may still happen to, and of those that began the last thread of their
+    /// group on their channel. `now_ms` is the present.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn notifications(&self, now_ms: i64) -> Result<Vec<String>, StoreError> {
+        let since = now_ms
+            .saturating_sub(THREAD_DAYS * 86_400_000)
+            .saturating_mul(1000);
+        let sql = format!(
+            "SELECT body FROM records.notifications WHERE is_open OR id IN (
+                 SELECT max(id) FROM records.notifications
+                 WHERE handle IS NOT NULL AND updated_at > make_timestamp({since}) GROUP BY channel, group_key)
+             ORDER BY id"
+        );
+        self.rows(&sql, [], |row| row.get(0))
+    }
+
+    /// One more than the largest number that a message ever had.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn next_notification(&self) -> Result<u64, StoreError> {
+        let sql = "SELECT coalesce(max(id), 0) + 1 FROM records.notifications";
+        self.db
+            .query_row(sql, [], |row| row.get(0))
+            .map_err(StoreError::sql("read alerts"))
+    }
+
+    fn rows<T>(
+        &self,
+        sql: &str,
+        given: impl duckdb::Params,
+        of: impl FnMut(&duckdb::Row<'_>) -> duckdb::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        let read =
+            || -> duckdb::Result<Vec<T>> { self.db.prepare(sql)?.query_map(given, of)?.collect() };
+        read().map_err(StoreError::sql("read alerts"))
+    }
+
+    /// Puts rows into a temporary table, from where sets are compared, not rows.
+    fn stage<'r>(
+        &self,
+        table: &str,
+        rows: impl Iterator<Item = Vec<&'r dyn ToSql>>,
+    ) -> duckdb::Result<()> {
+        self.db
+            .execute_batch(&format!("DELETE FROM temp.{table}"))?;
+        let mut appender = self.db.appender_to_catalog_and_db(table, "temp", "main")?;
+        for row in rows {
+            appender.append_row(row.as_slice())?;
+        }
+        appender.flush()
+    }
+
+    fn put_state(&self, changes: &AlertChanges) -> duckdb::Result<()> {
+        if changes.state.is_empty() {
+            return Ok(());
+        }
+        let rows = changes
+            .state
+            .iter()
+            .map(|((kind, key), body)| vec![kind as &dyn ToSql, key, body]);
+        self.stage("new_state", rows)?;
+        self.db.execute_batch(
+            "DELETE FROM records.alert_state AS old USING temp.new_state AS new
+                 WHERE old.kind = new.kind AND old.key = new.key;
+             INSERT INTO records.alert_state SELECT kind, key, body FROM temp.new_state WHERE body IS NOT NULL;",
+        )
+    }
+
+    fn put_transitions(&self, changes: &AlertChanges) -> duckdb::Result<()> {
+        if changes.transitions.is_empty() {
+            return Ok(());
+        }
+        let rows = changes.transitions.iter().map(|one| {
+            let mut row: Vec<&dyn ToSql> = vec![&one.at_ms];
+            row.extend(one.texts.iter().map(|text| text as &dyn ToSql));
+            row.push(&one.value);
+            row
+        });
+        self.stage("new_transitions", rows)?;
+        self.db.execute_batch(
+            "INSERT INTO records.alert_transitions
+             SELECT make_timestamp(happened_at * 1000)::TIMESTAMP_MS, rule, alertname, nullif(severity, ''), nullif(node, ''),
+                    fingerprint, labels, state_before, state_after, value, reason
+             FROM temp.new_transitions",
+        )
+    }
+
+    fn put_notifications(&self, changes: &AlertChanges) -> duckdb::Result<()> {
+        if changes.notifications.is_empty() {
+            return Ok(());
+        }
+        let rows = changes.notifications.iter().map(|(id, one)| {
+            let mut row: Vec<&dyn ToSql> = vec![id];
+            row.extend(one.texts.iter().map(|text| text as &dyn ToSql));
+            row.extend(one.optional.iter().map(|text| text as &dyn ToSql));
+            row.extend(one.numbers.iter().map(|number| number as &dyn ToSql));
+            row.push(&one.is_open);
+            row
+        });
+        self.stage("new_notifications", rows)?;
+        self.db.execute_batch(
+            "DELETE FROM records.notifications WHERE id IN (SELECT id FROM temp.new_notifications);
+             INSERT INTO records.notifications
+             SELECT id, channel, instead_of, group_key, reason, status, alerts, state, is_open,
+                    make_timestamp(created_at * 1000)::TIMESTAMP_MS, make_timestamp(updated_at * 1000)::TIMESTAMP_MS,
+                    attempts, error, handle, body
+             FROM temp.new_notifications",
+        )
+    }
+
+    fn put_silences(&self, changes: &AlertChanges) -> duckdb::Result<()> {
+        if changes.silences.is_empty() {
+            return Ok(());
+        }
+        let kept = changes
+            .silences
+            .iter()
+            .filter_map(|(id, one)| one.as_ref().map(|one| (id, one)));
+        let rows = kept.map(|(id, one)| {
+            let mut row: Vec<&dyn ToSql> = vec![id];
+            row.extend(one.instants_ms.iter().map(|instant| instant as &dyn ToSql));
+            row.extend(one.texts.iter().map(|text| text as &dyn ToSql));
+            row
+        });
+        self.stage("new_silences", rows)?;
+        for id in changes.silences.keys() {
+            self.db
+                .execute("DELETE FROM records.silences WHERE id = ?", [id])?;
+        }
+        self.db.execute_batch(
+            "INSERT INTO records.silences
+             SELECT id, make_timestamp(starts_at * 1000)::TIMESTAMP_MS, make_timestamp(ends_at * 1000)::TIMESTAMP_MS,
+                    make_timestamp(updated_at * 1000)::TIMESTAMP_MS, created_by, comment, matchers, body
+             FROM temp.new_silences",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DataDir, Settings};
+
+    fn notification(state: &str, is_open: bool, handle: Option<&str>) -> NotificationRecord {
+        let texts =
+            ["ops/slack/0", "{}", "first_firing", "firing", state, "body"].map(str::to_owned);
+        NotificationRecord {
+            texts: texts.map(|text| {
+                if text == "body" {
+                    format!("{state} {handle:?}")
+                } else {
+                    text
+                }
+            }),
+            optional: [None, None, handle.map(str::to_owned)],
+            numbers: [1, 1, 1_000, 2_000],
+            is_open,
+        }
+    }
+
+    #[test]
+    fn what_was_committed_is_read_back_by_the_next_process() {
+        let root = tempfile::tempdir().unwrap();
+        let open = || {
+            let dir = DataDir::claim(root.path()).unwrap();
+            let database = Database::open(&dir, &Settings::default()).unwrap();
+            (
+                AlertRecords::open(&database, 10_000).unwrap(),
+                database,
+                dir,
+            )
+        };
+        let (records, database, dir) = open();
+        let text = |text: &str| Some(text.to_owned());
+        let transition = TransitionRecord {
+            at_ms: 1_500,
+            texts: [
+                "r", "Hot", "critical", "", "00ff", "{}", "pending", "firing", "breached",
+            ]
+            .map(str::to_owned),
+            value: 91.5,
+        };
+        let silence = SilenceRecord {
+            instants_ms: [1, 2, 3],
+            texts: ["ada", "new fan", "{}", "s1"].map(str::to_owned),
+        };
+        let changes = AlertChanges {
+            state: [
+                (("log", "a".to_owned()), text("1")),
+                (("log", "b".to_owned()), text("2")),
+            ]
+            .into(),
+            transitions: vec![transition],
+            notifications: [
+                (7, notification("queued", true, None)),
+                (8, notification("sent", false, Some("C1/1.2"))),
+            ]
+            .into(),
+            silences: [("s1".to_owned(), Some(silence)), ("s0".to_owned(), None)].into(),
+        };
+        records.commit(&changes).unwrap();
+        let again = AlertChanges {
+            state: [
+                (("log", "a".to_owned()), None),
+                (("log", "b".to_owned()), text("3")),
+            ]
+            .into(),
+            notifications: [(7, notification("sending", true, None))].into(),
+            ..AlertChanges::default()
+        };
+        records.commit(&again).unwrap();
+        drop((records, database, dir));
+
+        let (records, database, _dir) = open();
+        assert_eq!(
+            records.state("log").unwrap(),
+            [("b".to_owned(), "3".to_owned())]
+        );
+        assert_eq!(records.silences().unwrap(), ["s1"]);
+        assert_eq!(
+            records.notifications(10_000).unwrap(),
+            ["sending None", "sent Some(\"C1/1.2\")"]
+        );
+        assert_eq!(records.next_notification().unwrap(), 9);
+        let db = database.connect().unwrap();
+        let seen: (String, Option<String>, f64) = db
+            .query_row(
+                "SELECT strftime(happened_at, '%S.%g'), node, value FROM alert_transitions",
+                [],
+                |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+            )
+            .unwrap();
+        assert_eq!(seen, ("01.500".to_owned(), None, 91.5));
+    }
+
+    #[test]
+    fn an_episode_ends_once_whatever_was_between() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::claim(root.path()).unwrap();
+        let database = Database::open(&dir, &Settings::default()).unwrap();
+        let records = AlertRecords::open(&database, 0).unwrap();
+        let steps = [
+            (10, "a", "inactive", "pending"),
+            (20, "a", "pending", "firing"),
+            (30, "a", "firing", "unknown"),
+            (40, "a", "unknown", "firing"),
+            (50, "a", "firing", "inactive"),
+            (60, "a", "inactive", "firing"),
+            (70, "a", "firing", "inactive"),
+            // Never fired; still fires; over for long.
+            (55, "b", "inactive", "pending"),
+            (65, "b", "pending", "inactive"),
+            (66, "c", "inactive", "firing"),
+            (1, "d", "inactive", "firing"),
+            (2, "d", "firing", "inactive"),
+        ];
+        let transitions = steps.map(|(at_ms, fingerprint, from, to)| TransitionRecord {
+            at_ms,
+            texts: ["r", "Hot", "", "", fingerprint, "{}", from, to, "expr"].map(str::to_owned),
+            value: 1.0,
+        });
+        records
+            .commit(&AlertChanges {
+                transitions: transitions.into(),
+                ..AlertChanges::default()
+            })
+            .unwrap();
+        let ended = |since, most| {
+            let found = EndedAlert::since(&database, since, most).unwrap();
+            found
+                .into_iter()
+                .map(|one| (one.texts[2].clone(), one.instants_ms))
+                .collect::<Vec<_>>()
+        };
+        let a = |instants| ("a".to_owned(), instants);
+        assert_eq!(ended(50, 9), [a([60, 70]), a([20, 50])]);
+        assert_eq!(ended(51, 9), [a([60, 70])]);
+        assert_eq!(ended(0, 1), [a([60, 70])]);
+    }
+
+    #[test]
+    fn a_commit_that_fails_leaves_nothing_and_the_next_one_works() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::claim(root.path()).unwrap();
+        let database = Database::open(&dir, &Settings::default()).unwrap();
+        let records = AlertRecords::open(&database, 0).unwrap();
+        let mut changes = AlertChanges::default();
+        changes
+            .state
+            .insert(("log", "a".to_owned()), Some("1".to_owned()));
+        changes
+            .notifications
+            .insert(u64::MAX, notification("queued", true, None));
+        assert!(
+            records.commit(&changes).is_err(),
+            "the number is too large for the table"
+        );
+        assert!(records.state("log").unwrap().is_empty());
+        changes.notifications.clear();
+        records.commit(&changes).unwrap();
+        assert_eq!(records.state("log").unwrap().len(), 1);
+    }
+}

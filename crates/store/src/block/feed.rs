@@ -1,0 +1,127 @@
+//! Rows from Rust into a statement of DuckDB: the table function `takt_rows`.
+//!
+//! A feed hands batches from the thread that makes them to the `COPY` that writes them, and holds only a few at a time.
+//! Users cannot call it: SQL from outside may only name the functions that are on its list.
+
+use crate::StoreError;
+use duckdb::Connection;
+use duckdb::arrow::array::RecordBatch;
+use duckdb::arrow::datatypes::SchemaRef;
+use duckdb::core::{DataChunkHandle, LogicalTypeHandle, LogicalTypeId};
+use duckdb::vtab::{
+    BindInfo, InitInfo, TableFunctionInfo, VTab, record_batch_to_duckdb_data_chunk,
+    to_duckdb_logical_type,
+};
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Batches that wait for the writer; one is made meanwhile.
+const WAITING: usize = 1;
+
+/// Rows of one of DuckDB's data chunks.
+const CHUNK: usize = 2048;
+
+/// The feeds that are open, by the number their statement names. DuckDB knows functions, not values, so this is global.
+static OPEN: Mutex<BTreeMap<u64, Arc<Feed>>> = Mutex::new(BTreeMap::new());
+
+#[derive(Debug)]
+struct Feed {
+    schema: SchemaRef,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    batches: Receiver<RecordBatch>,
+    current: Option<RecordBatch>,
+}
+
+/// The reading end of a feed; it closes when this is dropped.
+#[derive(Debug)]
+pub(super) struct Rows(u64);
+
+impl Rows {
+    /// A feed of batches of this schema.
+    pub fn open(schema: SchemaRef) -> (Self, SyncSender<RecordBatch>) {
+        let (send, batches) = sync_channel(WAITING);
+        let feed = Feed {
+            schema,
+            state: Mutex::new(State {
+                batches,
+                current: None,
+            }),
+        };
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = open.last_key_value().map_or(1, |(last, _)| last + 1);
+        open.insert(number, Arc::new(feed));
+        (Self(number), send)
+    }
+
+    /// The feed as a table of a statement.
+    pub fn table(&self) -> String {
+        format!("takt_rows({}::UBIGINT)", self.0)
+    }
+}
+
+impl Drop for Rows {
+    fn drop(&mut self) {
+        OPEN.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.0);
+    }
+}
+
+/// Makes `takt_rows` known to a database.
+pub(crate) fn register(db: &Connection) -> Result<(), StoreError> {
+    db.register_table_function::<Function>("takt_rows")
+        .map_err(StoreError::sql("register a table function"))
+}
+
+struct Function;
+
+fn feed(number: u64) -> Result<Arc<Feed>, Box<dyn Error>> {
+    let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.get(&number)
+        .cloned()
+        .ok_or_else(|| format!("there is no feed {number}").into())
+}
+
+impl VTab for Function {
+    type InitData = ();
+    type BindData = u64;
+
+    fn bind(bind: &BindInfo) -> Result<u64, Box<dyn Error>> {
+        let number = bind.get_parameter(0).to_uint64();
+        for field in feed(number)?.schema.fields() {
+            bind.add_result_column(field.name(), to_duckdb_logical_type(field.data_type())?);
+        }
+        Ok(number)
+    }
+
+    fn init(_: &InitInfo) -> Result<(), Box<dyn Error>> {
+        Ok(())
+    }
+
+    fn func(
+        function: &TableFunctionInfo<Self>,
+        output: &mut DataChunkHandle,
+    ) -> Result<(), Box<dyn Error>> {
+        let feed = feed(*function.get_bind_data())?;
+        let mut state = feed.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(batch) = state.current.take().or_else(|| state.batches.recv().ok()) else {
+            output.set_len(0);
+            return Ok(());
+        };
+        let rows = batch.num_rows().min(CHUNK);
+        if rows < batch.num_rows() {
+            state.current = Some(batch.slice(rows, batch.num_rows() - rows));
+        }
+        record_batch_to_duckdb_data_chunk(&batch.slice(0, rows), output)
+    }
+
+    fn parameters() -> Option<Vec<LogicalTypeHandle>> {
+        Some(vec![LogicalTypeHandle::from(LogicalTypeId::UBigint)])
+    }
+}

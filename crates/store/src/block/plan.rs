@@ -1,0 +1,384 @@
+//! What a new block is made from, and in which slices.
+//!
+//! Hot samples lie in order of time, a block wants them in order of series. So the samples of each series are counted
+//! first, which gives every series its place, and then scattered: one pass over the source for as many series as fit
+//! into memory at a time.
+
+use super::{Block, list_of};
+use crate::segment::Segment;
+use crate::{STALE, Sample, StoreError, is_stale};
+use duckdb::Connection;
+use duckdb::arrow::array::{Array, AsArray};
+use duckdb::arrow::datatypes::{Float64Type, Int32Type, Int64Type, TimestampMillisecondType};
+use std::sync::Arc;
+use takt_model::Timestamp;
+use xxhash_rust::xxh64::xxh64;
+
+/// Where the samples of a new block come from.
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    /// A segment of the hot database.
+    Segment(Segment),
+    /// Raw blocks, in order of time.
+    Blocks(Vec<Arc<Block>>),
+}
+
+/// A series of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub series: u32,
+    pub metric_hash: i32,
+    /// How many samples the source has of it.
+    pub samples: usize,
+}
+
+/// The samples of some series, in a block's order.
+#[derive(Debug, Default)]
+pub(super) struct Slice {
+    /// The series, one after the other.
+    pub entries: Vec<Entry>,
+    pub at: Vec<i64>,
+    pub values: Vec<f64>,
+}
+
+/// A number for a metric's name that is the same everywhere and always. Blocks are sorted by it before the series, so
+/// the series of one metric lie together.
+pub(crate) fn metric_hash(metric: &str) -> i32 {
+    xxh64(metric.as_bytes(), 0) as i32
+}
+
+impl Source {
+    /// The series in the source, in a block's order.
+    pub(super) fn entries(&self, db: &Connection) -> Result<Vec<Entry>, StoreError> {
+        let counted = match self {
+            Self::Segment(segment) => {
+                format!(
+                    "SELECT series, count(*)::BIGINT AS samples FROM hot.{} GROUP BY series",
+                    segment.table()
+                )
+            }
+            Self::Blocks(blocks) => format!(
+                "SELECT series, sum(samples)::BIGINT AS samples FROM read_parquet({}) GROUP BY series",
+                list_of(blocks.iter().map(|block| block.series_file()))
+            ),
+        };
+        let sql = format!(
+            "SELECT c.series, s.metric_hash, c.samples FROM ({counted}) AS c
+             JOIN hot.series AS s ON s.id = c.series ORDER BY s.metric_hash, c.series"
+        );
+        let read = || -> Result<Vec<Entry>, duckdb::Error> {
+            let mut entries = Vec::new();
+            for batch in db.prepare(&sql)?.query_arrow([])? {
+                let series = batch.column(0).as_primitive::<Int32Type>().values();
+                let hashes = batch.column(1).as_primitive::<Int32Type>().values();
+                let samples = batch.column(2).as_primitive::<Int64Type>().values();
+                entries.extend((0..batch.num_rows()).map(|row| Entry {
+                    series: series[row].cast_unsigned(),
+                    metric_hash: hashes[row],
+                    samples: usize::try_from(samples[row]).unwrap_or(0),
+                }));
+            }
+            Ok(entries)
+        };
+        read().map_err(StoreError::sql("count the samples of each series"))
+    }
+
+    /// The samples of these series. `places` is scratch space, one for each series there is.
+    pub(super) fn slice(
+        &self,
+        db: &Connection,
+        entries: &[Entry],
+        places: &mut Places,
+    ) -> Result<Slice, StoreError> {
+        let samples = places.lay_out(entries);
+        let mut at = vec![0; samples];
+        let mut values = vec![0.0; samples];
+        let mut extra = 0;
+        let mut scan = || -> Result<(), duckdb::Error> {
+            let mut statement = db.prepare(&self.rows(entries))?;
+            for batch in statement.stream_arrow([])? {
+                let series = batch.column(0).as_primitive::<Int32Type>().values();
+                let times = batch
+                    .column(1)
+                    .as_primitive::<TimestampMillisecondType>()
+                    .values();
+                let floats = batch.column(2).as_primitive::<Float64Type>();
+                for row in 0..batch.num_rows() {
+                    let Some(place) = places.next(series[row].cast_unsigned()) else {
+                        continue;
+                    };
+                    // Should the source have more than it counted, it is not what was planned for.
+                    if place >= samples {
+                        extra += 1;
+                        continue;
+                    }
+                    at[place] = times[row];
+                    values[place] = if floats.is_null(row) {
+                        STALE
+                    } else {
+                        floats.value(row)
+                    };
+                }
+            }
+            Ok(())
+        };
+        scan().map_err(StoreError::sql("read samples to be sealed"))?;
+        if extra > 0 || !places.are_full(entries) {
+            return Err(StoreError::Unsealed {
+                what: self.title(),
+                reason: "the samples changed while they were read",
+            });
+        }
+        let mut slice = Slice {
+            entries: entries.to_vec(),
+            at,
+            values,
+        };
+        slice.put_in_order();
+        Ok(slice)
+    }
+
+    fn rows(&self, entries: &[Entry]) -> String {
+        match self {
+            Self::Segment(segment) => {
+                format!("SELECT series, ts, value FROM hot.{}", segment.table())
+            }
+            Self::Blocks(blocks) => {
+                let (first, last) = (entries.first(), entries.last());
+                let hashes = first.zip(last).map_or_else(String::new, |(first, last)| {
+                    let one_metric = match first.metric_hash == last.metric_hash {
+                        true => format!(" AND series BETWEEN {} AND {}", first.series, last.series),
+                        false => String::new(),
+                    };
+                    format!(
+                        " WHERE metric_hash BETWEEN {} AND {}{one_metric}",
+                        first.metric_hash, last.metric_hash
+                    )
+                });
+                format!(
+                    "SELECT series, ts::TIMESTAMP_MS, coalesce(mantissa / divisor, exact) FROM read_parquet({}){hashes}",
+                    list_of(blocks.iter().map(|block| block.samples()))
+                )
+            }
+        }
+    }
+
+    /// For messages.
+    pub fn title(&self) -> String {
+        match self {
+            Self::Segment(segment) => segment.table(),
+            Self::Blocks(blocks) => blocks
+                .iter()
+                .map(|block| block.title())
+                .collect::<Vec<_>>()
+                .join(", "),
+        }
+    }
+}
+
+/// Cuts the series of a block into runs of at most so many samples; a series is never cut.
+pub(super) fn cut(entries: &[Entry], samples: usize) -> impl Iterator<Item = &[Entry]> {
+    let mut rest = entries;
+    std::iter::from_fn(move || {
+        let mut total = 0;
+        let fits = |entry: &&Entry| {
+            total += entry.samples;
+            total <= samples
+        };
+        let count = rest.iter().take_while(fits).count().max(1).min(rest.len());
+        let (run, others) = rest.split_at(count);
+        rest = others;
+        (!run.is_empty()).then_some(run)
+    })
+}
+
+/// Where the next sample of each series goes.
+#[derive(Debug)]
+pub(super) struct Places(Vec<u32>);
+
+impl Places {
+    /// A series that is not in the slice.
+    const NONE: u32 = u32::MAX;
+
+    /// For the series of a block.
+    pub fn new(entries: &[Entry]) -> Self {
+        let end = entries
+            .iter()
+            .map(|entry| entry.series as usize + 1)
+            .max()
+            .unwrap_or(0);
+        Self(vec![Self::NONE; end])
+    }
+
+    fn lay_out(&mut self, entries: &[Entry]) -> usize {
+        self.0.fill(Self::NONE);
+        let mut next = 0;
+        for entry in entries {
+            self.0[entry.series as usize] =
+                u32::try_from(next).expect("a slice has fewer than 2^32 samples");
+            next += entry.samples;
+        }
+        next
+    }
+
+    #[inline]
+    fn next(&mut self, series: u32) -> Option<usize> {
+        let place = self
+            .0
+            .get_mut(series as usize)
+            .filter(|place| **place != Self::NONE)?;
+        *place += 1;
+        Some(*place as usize - 1)
+    }
+
+    fn are_full(&self, entries: &[Entry]) -> bool {
+        let mut end = 0;
+        entries.iter().all(|entry| {
+            end += entry.samples;
+            self.0[entry.series as usize] as usize == end
+        })
+    }
+}
+
+impl Slice {
+    /// Sorts each series by time and drops what it has twice. Nearly always there is nothing to do: only samples with
+    /// timestamps of their own come late.
+    fn put_in_order(&mut self) {
+        let (mut begin, mut kept) = (0, 0);
+        for entry in &mut self.entries {
+            let end = begin + entry.samples;
+            if self.at[begin..end].is_sorted_by(|one, next| one < next) {
+                self.at.copy_within(begin..end, kept);
+                self.values.copy_within(begin..end, kept);
+            } else {
+                let times = self.at[begin..end].iter().map(|&at| Timestamp(at));
+                let values = self.values[begin..end].iter();
+                let mut samples: Vec<Sample> = times
+                    .zip(values)
+                    .map(|(at, &value)| Sample { at, value })
+                    .collect();
+                samples.sort_by_key(|sample| sample.at);
+                samples.dedup_by_key(|sample| sample.at);
+                entry.samples = samples.len();
+                for (offset, sample) in samples.iter().enumerate() {
+                    self.at[kept + offset] = sample.at.0;
+                    self.values[kept + offset] = sample.value;
+                }
+            }
+            begin = end;
+            kept += entry.samples;
+        }
+        self.at.truncate(kept);
+        self.values.truncate(kept);
+    }
+
+    /// Each series with its samples.
+    pub fn series(&self) -> impl Iterator<Item = (Entry, &[i64], &[f64])> {
+        let mut begin = 0;
+        self.entries.iter().map(move |entry| {
+            let range = begin..begin + entry.samples;
+            begin = range.end;
+            (*entry, &self.at[range.clone()], &self.values[range])
+        })
+    }
+}
+
+/// Folds samples into one number, in their order: two files with the same digest have the same samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Digest {
+    pub samples: u64,
+    fold: u64,
+}
+
+impl Digest {
+    #[inline]
+    pub fn add(&mut self, series: u32, at: i64, value: f64) {
+        const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+        // DuckDB keeps a NaN a NaN, but not its bits.
+        let bits = if value.is_nan() && !is_stale(value) {
+            f64::NAN.to_bits()
+        } else {
+            value.to_bits()
+        };
+        self.samples += 1;
+        for word in [u64::from(series) ^ at.cast_unsigned().rotate_left(32), bits] {
+            self.fold = (self.fold ^ word).wrapping_mul(ODD).rotate_left(29);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(series: u32, samples: usize) -> Entry {
+        Entry {
+            series,
+            metric_hash: 0,
+            samples,
+        }
+    }
+
+    #[test]
+    fn series_are_cut_into_slices_and_never_apart() {
+        let entries = [
+            entry(1, 3),
+            entry(2, 3),
+            entry(3, 9),
+            entry(4, 1),
+            entry(5, 2),
+        ];
+        let cuts: Vec<Vec<u32>> = cut(&entries, 6)
+            .map(|run| run.iter().map(|entry| entry.series).collect())
+            .collect();
+        assert_eq!(cuts, [vec![1, 2], vec![3], vec![4, 5]]);
+        assert_eq!(cut(&[], 6).count(), 0);
+    }
+
+    #[test]
+    fn late_samples_are_put_in_order_and_repeated_ones_go() {
+        let mut slice = Slice {
+            entries: vec![entry(1, 2), entry(2, 4), entry(3, 1)],
+            at: vec![1, 2, 5, 3, 5, 4, 9],
+            values: vec![1.0, 2.0, 5.0, 3.0, 50.0, 4.0, 9.0],
+        };
+        slice.put_in_order();
+        let all: Vec<_> = slice
+            .series()
+            .map(|(entry, at, values)| (entry.series, at.to_vec(), values.to_vec()))
+            .collect();
+        assert_eq!(
+            all,
+            [
+                (1, vec![1, 2], vec![1.0, 2.0]),
+                (2, vec![3, 4, 5], vec![3.0, 4.0, 5.0]),
+                (3, vec![9], vec![9.0])
+            ]
+        );
+    }
+
+    #[test]
+    fn a_digest_knows_order_value_and_series() {
+        let digest = |samples: &[(u32, i64, f64)]| {
+            let mut digest = Digest::default();
+            samples
+                .iter()
+                .for_each(|&(series, at, value)| digest.add(series, at, value));
+            digest
+        };
+        let one = digest(&[(1, 10, 1.0), (1, 20, 2.0)]);
+        for other in [
+            digest(&[(1, 20, 2.0), (1, 10, 1.0)]),
+            digest(&[(1, 10, 1.0)]),
+            digest(&[(2, 10, 1.0), (1, 20, 2.0)]),
+            digest(&[(1, 10, 1.0), (1, 20, 2.5)]),
+            digest(&[(1, 10, 1.0), (1, 21, 2.0)]),
+        ] {
+            assert_ne!(one, other);
+        }
+        assert_eq!(
+            digest(&[(1, 1, f64::NAN)]),
+            digest(&[(1, 1, f64::from_bits(0x7ff8_0000_0000_0009))])
+        );
+    }
+}

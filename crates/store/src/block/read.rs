@@ -1,0 +1,275 @@
+//! Reading samples from blocks.
+
+use super::reading::never_falling;
+use super::{Block, Reading, Resolution, list_of, metric_hash};
+use crate::hot::instant;
+use crate::{Meter, STALE, Sample, StoreError};
+use duckdb::Connection;
+use duckdb::arrow::array::{Array, AsArray, StructArray};
+use duckdb::arrow::datatypes::{Float64Type, Int32Type, TimestampMillisecondType};
+use hashbrown::HashMap;
+use roaring::RoaringBitmap;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+use takt_model::Timestamp;
+
+/// So many numbers may stand in a condition; more are told apart here, after DuckDB has left out what it can.
+const LISTED: u64 = 64;
+
+/// Which samples are wanted.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub series: RoaringBitmap,
+    pub from: Timestamp,
+    pub to: Timestamp,
+    /// All series of those series' metrics.
+    of_metrics: RoaringBitmap,
+    /// The hashes of the metrics.
+    metric_hashes: BTreeSet<i32>,
+    /// Those of them that are counters by their names.
+    counters: BTreeSet<i32>,
+    /// What stands for samples where only rows are left.
+    pub reading: Reading,
+}
+
+impl Wanted {
+    pub fn new<'m>(
+        series: &RoaringBitmap,
+        of_metrics: RoaringBitmap,
+        metrics: impl Iterator<Item = &'m str>,
+        (from, to): (Timestamp, Timestamp),
+        reading: Reading,
+    ) -> Self {
+        let (mut metric_hashes, mut counters) = (BTreeSet::new(), BTreeSet::new());
+        for metric in metrics {
+            metric_hashes.insert(metric_hash(metric));
+            if ["_total", "_count", "_sum", "_bucket"]
+                .iter()
+                .any(|suffix| metric.ends_with(suffix))
+            {
+                counters.insert(metric_hash(metric));
+            }
+        }
+        Self {
+            series: series.clone(),
+            from,
+            to,
+            of_metrics,
+            metric_hashes,
+            counters,
+            reading,
+        }
+    }
+
+    /// All series of the metrics that are wanted, those too that are not.
+    pub fn of_metrics(&self) -> &RoaringBitmap {
+        &self.of_metrics
+    }
+
+    /// The hashes of those metrics, by which blocks are sorted.
+    pub fn metric_hashes(&self) -> impl Iterator<Item = &i32> {
+        self.metric_hashes.iter()
+    }
+
+    /// A condition that no wanted row fails; rows that pass it may still not be wanted.
+    fn condition(&self, to: Timestamp) -> String {
+        let mut sql = format!("{} AND {}", self.times(to), self.hot_series());
+        if self.metric_hashes.len() as u64 <= LISTED {
+            sql += &format!(" AND metric_hash IN ({})", list(self.metric_hashes.iter()));
+        }
+        sql
+    }
+
+    /// The same for a table that does not have the metric's hash.
+    pub fn hot_condition(&self) -> String {
+        format!("{} AND {}", self.times(self.to), self.hot_series())
+    }
+
+    fn times(&self, to: Timestamp) -> String {
+        format!("ts >= {} AND ts <= {}", instant(self.from), instant(to))
+    }
+
+    fn hot_series(&self) -> String {
+        let series = &self.series;
+        match (series.min(), series.max()) {
+            (Some(min), Some(max)) if series.len() > LISTED => {
+                format!("series BETWEEN {min} AND {max}")
+            }
+            _ => format!("series IN ({})", list(series.iter())),
+        }
+    }
+
+    /// What a statement over files of a resolution selects: series, instant, value and, of rows, by how much it grew.
+    fn select(&self, resolution: Resolution, files: &str) -> String {
+        if resolution == Resolution::Raw {
+            return format!(
+                "SELECT series, ts::TIMESTAMP_MS, coalesce(mantissa / divisor, exact) FROM read_parquet({files})
+                 WHERE {}",
+                self.condition(self.to)
+            );
+        }
+        let counters = match self.counters.is_empty() {
+            true => "false".to_owned(),
+            false => format!("metric_hash IN ({})", list(self.counters.iter())),
+        };
+        let interval = resolution.milliseconds();
+        let steps = self.reading.steps(resolution);
+        format!(
+            "SELECT series, ts::TIMESTAMP_MS, value, growth FROM (
+                 SELECT series, ts - to_milliseconds(({interval} * step) // {steps}) AS ts, {} AS value, {} AS growth
+                 FROM read_parquet({files}), unnest(range({steps})) AS steps(step) WHERE {}
+             ) WHERE {}",
+            self.reading.value(resolution, &counters),
+            Reading::growth(resolution),
+            self.condition(self.to.plus(Duration::from_millis(interval.unsigned_abs()))),
+            self.times(self.to)
+        )
+    }
+}
+
+fn list(numbers: impl Iterator<Item = impl ToString>) -> String {
+    numbers
+        .map(|number| number.to_string())
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
+/// Adds the wanted samples of some blocks of one resolution to those of their series, in no particular order.
+pub(crate) fn read_blocks(
+    db: &Connection,
+    blocks: &[&Arc<Block>],
+    wanted: &Wanted,
+    found: &mut HashMap<u32, Vec<Sample>>,
+    meter: Meter<'_>,
+) -> Result<(), StoreError> {
+    let Some(first) = blocks.first() else {
+        return Ok(());
+    };
+    let sql = wanted.select(
+        first.resolution,
+        &list_of(blocks.iter().map(|block| block.samples())),
+    );
+    whole(collect(db, &sql, &wanted.series, found, meter))
+}
+
+/// Adds what stands for the samples of blocks of which only rows are left, each resolution with its blocks.
+pub(crate) fn read_rows(
+    db: &Connection,
+    blocks: &[Vec<&Arc<Block>>],
+    wanted: &Wanted,
+    found: &mut HashMap<u32, Vec<Sample>>,
+    meter: Meter<'_>,
+) -> Result<(), StoreError> {
+    if wanted.reading != Reading::Growth {
+        return blocks
+            .iter()
+            .try_for_each(|blocks| read_blocks(db, blocks, wanted, found, meter));
+    }
+    let mut grown: HashMap<u32, Vec<(Timestamp, f64, f64)>> = HashMap::new();
+    for blocks in blocks.iter().filter(|blocks| !blocks.is_empty()) {
+        let sql = wanted.select(
+            blocks[0].resolution,
+            &list_of(blocks.iter().map(|block| block.samples())),
+        );
+        whole(each_series(
+            db,
+            &sql,
+            &wanted.series,
+            meter,
+            |series, batch, rows| {
+                let at = batch
+                    .column(1)
+                    .as_primitive::<TimestampMillisecondType>()
+                    .values();
+                let [value, growth] = [2, 3]
+                    .map(|column| batch.column(column).as_primitive::<Float64Type>().values());
+                grown
+                    .entry(series)
+                    .or_default()
+                    .extend(rows.map(|row| (Timestamp(at[row]), value[row], growth[row])));
+            },
+        ))?;
+    }
+    for (series, mut rows) in grown {
+        rows.sort_by_key(|&(at, ..)| at);
+        found
+            .entry(series)
+            .or_default()
+            .extend(never_falling(&rows));
+    }
+    Ok(())
+}
+
+fn whole(complete: Result<bool, duckdb::Error>) -> Result<(), StoreError> {
+    match complete.map_err(StoreError::sql("read samples from blocks"))? {
+        true => Ok(()),
+        false => Err(StoreError::GivenUp),
+    }
+}
+
+/// Adds the rows (series, ts, value) of a statement to the samples of their series, batch by batch as DuckDB has them.
+/// Whether it came to the end; the meter may have stopped it before.
+pub(crate) fn collect(
+    db: &Connection,
+    sql: &str,
+    wanted: &RoaringBitmap,
+    found: &mut HashMap<u32, Vec<Sample>>,
+    meter: Meter<'_>,
+) -> Result<bool, duckdb::Error> {
+    each_series(db, sql, wanted, meter, |series, batch, rows| {
+        let at = batch
+            .column(1)
+            .as_primitive::<TimestampMillisecondType>()
+            .values();
+        let values = batch.column(2).as_primitive::<Float64Type>();
+        found
+            .entry(series)
+            .or_default()
+            .extend(rows.map(|row| Sample {
+                at: Timestamp(at[row]),
+                value: if values.is_null(row) {
+                    STALE
+                } else {
+                    values.value(row)
+                },
+            }));
+    })
+}
+
+/// Hands on the rows of a statement whose first column is the series, as runs of rows of one wanted series.
+fn each_series(
+    db: &Connection,
+    sql: &str,
+    wanted: &RoaringBitmap,
+    meter: Meter<'_>,
+    mut each: impl FnMut(u32, &StructArray, Range<usize>),
+) -> Result<bool, duckdb::Error> {
+    let mut statement = db.prepare(sql)?;
+    // The iterator that this returns panics where fetching fails; `step` does not.
+    drop(statement.stream_arrow([])?);
+    while let Some(batch) = statement.step()? {
+        let mut taken = 0;
+        let series = batch.column(0).as_primitive::<Int32Type>().values();
+        let mut row = 0;
+        while row < batch.len() {
+            // Rows of one series follow each other in a block.
+            let id = series[row];
+            let end = row
+                + series[row..]
+                    .iter()
+                    .take_while(|&&other| other == id)
+                    .count();
+            if wanted.contains(id.cast_unsigned()) {
+                taken += end - row;
+                each(id.cast_unsigned(), &batch, row..end);
+            }
+            row = end;
+        }
+        if !meter(taken) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,90 @@
+//! Reading blocks back: after they were written, and when somebody asks.
+
+use super::files::File;
+use super::plan::Digest;
+use super::{Block, Resolution, SAMPLES, damaged};
+use crate::database::quoted;
+use crate::{STALE, StoreError};
+use duckdb::Connection;
+use duckdb::arrow::array::{Array, AsArray};
+use duckdb::arrow::datatypes::{Float64Type, Int32Type, TimestampMillisecondType};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+/// The digest of a file of rows, in their order, through DuckDB's own arithmetic.
+pub(super) fn read_digest(
+    db: &Connection,
+    file: &Path,
+    resolution: Resolution,
+) -> Result<Digest, StoreError> {
+    let values = match resolution {
+        Resolution::Raw => "coalesce(mantissa / divisor, exact)",
+        Resolution::FiveMinutes | Resolution::Hour => {
+            "samples::DOUBLE, min, max, avg, last, increase"
+        }
+    };
+    let sql = format!(
+        "SELECT series, ts::TIMESTAMP_MS, {values} FROM read_parquet({})",
+        quoted(&file.to_string_lossy())
+    );
+    let read = || -> Result<Digest, duckdb::Error> {
+        let mut digest = Digest::default();
+        let mut statement = db.prepare(&sql)?;
+        for batch in statement.stream_arrow([])? {
+            let series = batch.column(0).as_primitive::<Int32Type>().values();
+            let at = batch
+                .column(1)
+                .as_primitive::<TimestampMillisecondType>()
+                .values();
+            let values: Vec<_> = batch.columns()[2..]
+                .iter()
+                .map(|column| column.as_primitive::<Float64Type>())
+                .collect();
+            for row in 0..batch.num_rows() {
+                for column in &values {
+                    let value = if column.is_null(row) {
+                        STALE
+                    } else {
+                        column.value(row)
+                    };
+                    digest.add(series[row].cast_unsigned(), at[row], value);
+                }
+            }
+        }
+        Ok(digest)
+    };
+    // The stream has no other way to say that a page cannot be decoded than a panic.
+    match catch_unwind(AssertUnwindSafe(read)) {
+        Ok(Ok(digest)) => Ok(digest),
+        Ok(Err(error)) => Err(damaged(file, error)),
+        Err(_) => Err(damaged(file, "its pages cannot be decoded")),
+    }
+}
+
+/// Reads every byte of a block and decodes every row.
+///
+/// # Errors
+/// [`StoreError::DamagedBlock`] with the file and what is wrong with it.
+pub(crate) fn verify(db: &Connection, block: &Block) -> Result<(), StoreError> {
+    for (name, expected) in &block.facts.files {
+        let path = block.path.join(name);
+        let found = File::of(&path).map_err(|error| damaged(&path, error))?;
+        if found != *expected {
+            return Err(damaged(&path, "its bytes are not those that were written"));
+        }
+    }
+    let file = block.path.join(SAMPLES);
+    let columns = if block.resolution == Resolution::Raw {
+        1
+    } else {
+        6
+    };
+    let found = read_digest(db, &file, block.resolution)?.samples / columns;
+    match found == block.facts.rows {
+        true => Ok(()),
+        false => Err(damaged(
+            &file,
+            format!("expected {} rows, found {found}", block.facts.rows),
+        )),
+    }
+}

@@ -1,0 +1,60 @@
+//! A block without some of its series.
+
+use super::files::Facts;
+use super::write::{Draft, copy};
+use super::{Block, Name, SAMPLES, SERIES, damaged};
+use crate::{Database, StoreError};
+use roaring::RoaringBitmap;
+use takt_model::Timestamp;
+
+/// Writes a later edition of a block without these series; `None` where nothing is left.
+///
+/// # Errors
+/// When the block cannot be read, the disk cannot take the new one, or it has not the rows it should have.
+pub(crate) fn without(
+    database: &Database,
+    block: &Block,
+    series: &RoaringBitmap,
+) -> Result<Option<Block>, StoreError> {
+    let left = &block.series - series;
+    if left.is_empty() {
+        return Ok(None);
+    }
+    let db = database.connect()?;
+    let draft = Draft::begin(database.path(), block.resolution)?;
+    let gone = (&block.series & series)
+        .iter()
+        .map(|id| id.to_string())
+        .collect::<Vec<_>>()
+        .join(",");
+    for (name, source) in [(SAMPLES, block.samples()), (SERIES, block.series_file())] {
+        let select = format!("SELECT * FROM read_parquet({source}) WHERE series NOT IN ({gone})");
+        copy(&db, &select, &draft.file(name))?;
+    }
+    let count = |sql: String| {
+        db.query_row(&sql, [], |row| row.get::<_, i64>(0))
+            .map(i64::cast_unsigned)
+    };
+    let counted = || StoreError::sql("count the rows of a block");
+    let file = super::quoted(&draft.file(SERIES).to_string_lossy());
+    let expected = count(format!(
+        "SELECT sum(samples)::BIGINT FROM read_parquet({file})"
+    ))
+    .map_err(counted())?;
+    let file = super::quoted(&draft.file(SAMPLES).to_string_lossy());
+    let found = count(format!("SELECT count(*) FROM read_parquet({file})")).map_err(counted())?;
+    if expected != found {
+        return Err(damaged(
+            &draft.file(SAMPLES),
+            format!("expected {expected} rows, found {found}"),
+        ));
+    }
+    let Facts { from_ms, to_ms, .. } = block.facts;
+    let name = Name::new(
+        Timestamp(from_ms),
+        block.name.first,
+        block.name.last,
+        block.name.edition + 1,
+    );
+    draft.publish(name, (from_ms, to_ms), found, left).map(Some)
+}

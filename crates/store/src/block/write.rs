@@ -1,0 +1,471 @@
+//! Writing blocks: aside, compared with what they were made from, durable, and then renamed to where they belong.
+
+use super::encode::Scale;
+use super::feed::Rows;
+use super::files::{Facts, sync_directory};
+use super::plan::{Digest, Places, Slice, Source, cut};
+use super::rollup::RollupColumns;
+use super::verify::read_digest;
+use super::{Block, Name, Resolution, SAMPLES, SEALING, SERIES, damaged, folder};
+use crate::crash::crash_point;
+use crate::database::quoted;
+use crate::layout::Layout;
+use crate::{Database, StoreError};
+use duckdb::Connection;
+use duckdb::arrow::array::{
+    ArrayRef, Float64Array, Float64Builder, Int32Array, Int64Array, Int64Builder, RecordBatch,
+    TimestampMillisecondArray,
+};
+use duckdb::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use hashbrown::HashMap;
+use roaring::RoaringBitmap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use takt_model::Timestamp;
+
+/// Rows of a Parquet row group, which is what a reader can skip, and of a batch on its way there.
+const GROUP_ROWS: usize = 122_880;
+
+/// Dictionaries are off: they made integers half as large again (docs/storage.md), and a filter of every one of them
+/// would cost more than the row groups' own minimum and maximum can save.
+const PARQUET: &str = "FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 3, PARQUET_VERSION V1, \
+                       ROW_GROUP_SIZE 122880, DICTIONARY_SIZE_LIMIT 1, WRITE_BLOOM_FILTER false";
+
+/// Which blocks are to be made of a source.
+#[derive(Debug, Clone)]
+pub(crate) struct Output {
+    /// The first and the last segment whose samples are in it.
+    pub segments: (u32, u32),
+    /// The raw block comes last, for its name says that the others are there.
+    pub resolutions: Vec<Resolution>,
+    /// Samples in memory at a time.
+    pub slice_samples: usize,
+}
+
+/// Makes blocks of a source and gives them their places. Nothing is returned where the source is empty.
+///
+/// # Errors
+/// When the source cannot be read, the disk cannot take the blocks, or what is read back is not what was written; then
+/// nothing has changed.
+pub(crate) fn write(
+    database: &Database,
+    source: &Source,
+    output: &Output,
+) -> Result<Vec<Block>, StoreError> {
+    let db = database.connect()?;
+    let entries = source.entries(&db)?;
+    if entries.is_empty() {
+        return Ok(Vec::new());
+    }
+    let drafts = output
+        .resolutions
+        .iter()
+        .map(|&resolution| Draft::begin(database.path(), resolution));
+    let drafts = drafts.collect::<Result<Vec<_>, _>>()?;
+    let layout = database.layout();
+    let begin = |&resolution: &Resolution| match resolution {
+        Resolution::Raw => Columns::Raw(Box::default()),
+        coarse => Columns::Rollup(RollupColumns::new(
+            coarse,
+            last_values(&db, &layout, coarse, output.segments.0),
+        )),
+    };
+    let mut columns: Vec<Columns> = output.resolutions.iter().map(begin).collect();
+    std::thread::scope(|scope| {
+        let mut senders = Vec::new();
+        let mut writers = Vec::new();
+        for (draft, columns) in drafts.iter().zip(&columns) {
+            let (rows, sender) = Rows::open(columns.schema());
+            let db = database.connect()?;
+            senders.push(sender);
+            writers.push(scope.spawn(move || {
+                copy(
+                    &db,
+                    &format!("SELECT * FROM {}", rows.table()),
+                    &draft.file(SAMPLES),
+                )
+            }));
+        }
+        let mut places = Places::new(&entries);
+        let mut produced = Ok(());
+        'slices: for run in cut(&entries, output.slice_samples) {
+            let slice = match source.slice(&db, run, &mut places) {
+                Ok(slice) => slice,
+                Err(error) => {
+                    produced = Err(error);
+                    break;
+                }
+            };
+            for (columns, sender) in columns.iter_mut().zip(&senders) {
+                // A writer that is gone says itself why.
+                if !columns.send(&slice, sender) {
+                    break 'slices;
+                }
+            }
+        }
+        for (columns, sender) in columns.iter_mut().zip(&senders) {
+            columns.flush(sender);
+        }
+        drop(senders);
+        writers
+            .into_iter()
+            .try_for_each(|writer| writer.join().expect("a writer does not panic"))?;
+        produced
+    })?;
+    crash_point("written");
+    let mut blocks = Vec::new();
+    for (draft, columns) in drafts.into_iter().zip(columns) {
+        blocks.extend(draft.finish(&db, columns.summary(), output)?);
+    }
+    Ok(blocks)
+}
+
+/// The last value of each series in the block of this resolution before a segment. One that cannot be read keeps no later
+/// day from being made.
+fn last_values(
+    db: &Connection,
+    layout: &Layout,
+    resolution: Resolution,
+    segment: u32,
+) -> HashMap<u32, f64> {
+    let before = layout
+        .of(resolution)
+        .filter(|block| block.name.last < segment)
+        .max_by_key(|block| block.name.last);
+    let Some(before) = before else {
+        return HashMap::new();
+    };
+    let read = || -> Result<HashMap<u32, f64>, duckdb::Error> {
+        let sql = format!(
+            "SELECT series, arg_max(last, ts) FROM read_parquet({}) GROUP BY series",
+            before.samples()
+        );
+        let mut statement = db.prepare(&sql)?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        rows.collect()
+    };
+    read().unwrap_or_else(|error| {
+        tracing::warn!(block = %before.title(), %error, "cannot read the last values of the block before");
+        HashMap::new()
+    })
+}
+
+pub(super) fn copy(db: &Connection, select: &str, file: &Path) -> Result<(), StoreError> {
+    let sql = format!(
+        "COPY ({select}) TO {} ({PARQUET})",
+        quoted(&file.to_string_lossy())
+    );
+    db.execute_batch(&sql)
+        .map_err(StoreError::sql("write a block"))
+}
+
+/// What a file of rows holds.
+#[derive(Debug, Default)]
+pub(super) struct Summary {
+    digest: Digest,
+    series: Vec<SeriesFact>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct SeriesFact {
+    series: u32,
+    metric_hash: i32,
+    samples: i64,
+    first: i64,
+    last: i64,
+}
+
+impl Summary {
+    /// Notes a row; rows come in the order of the file.
+    pub fn row(&mut self, series: u32, metric_hash: i32, at: i64, values: &[f64]) {
+        values
+            .iter()
+            .for_each(|&value| self.digest.add(series, at, value));
+        match self.series.last_mut() {
+            Some(fact) if fact.series == series => {
+                fact.samples += 1;
+                fact.last = at;
+            }
+            _ => self.series.push(SeriesFact {
+                series,
+                metric_hash,
+                samples: 1,
+                first: at,
+                last: at,
+            }),
+        }
+    }
+
+    fn rows(&self) -> u64 {
+        self.series
+            .iter()
+            .map(|fact| fact.samples.cast_unsigned())
+            .sum()
+    }
+}
+
+/// Rows on their way into the file of one resolution.
+enum Columns {
+    Raw(Box<RawColumns>),
+    Rollup(RollupColumns),
+}
+
+impl Columns {
+    fn schema(&self) -> SchemaRef {
+        match self {
+            Self::Raw(_) => RawColumns::schema(),
+            Self::Rollup(_) => RollupColumns::schema(),
+        }
+    }
+
+    /// `false` where nobody takes the rows any more.
+    fn send(&mut self, slice: &Slice, sender: &SyncSender<RecordBatch>) -> bool {
+        match self {
+            Self::Raw(columns) => slice.series().all(|(entry, at, values)| {
+                columns.push(entry.series, entry.metric_hash, at, values);
+                columns.len() < GROUP_ROWS || sender.send(columns.take()).is_ok()
+            }),
+            Self::Rollup(columns) => slice.series().all(|(entry, at, values)| {
+                columns.push(entry.series, entry.metric_hash, at, values);
+                columns.len() < GROUP_ROWS || sender.send(columns.take()).is_ok()
+            }),
+        }
+    }
+
+    fn flush(&mut self, sender: &SyncSender<RecordBatch>) {
+        let rest = match self {
+            Self::Raw(columns) => columns.take(),
+            Self::Rollup(columns) => columns.take(),
+        };
+        if rest.num_rows() > 0 {
+            // As above: the writer says why.
+            let _ = sender.send(rest);
+        }
+    }
+
+    fn summary(self) -> Summary {
+        match self {
+            Self::Raw(columns) => columns.summary,
+            Self::Rollup(columns) => columns.summary,
+        }
+    }
+}
+
+/// The columns of raw samples.
+#[derive(Default)]
+struct RawColumns {
+    metric_hash: Vec<i32>,
+    series: Vec<i32>,
+    at: Vec<i64>,
+    mantissa: Int64Builder,
+    divisor: Vec<f64>,
+    exact: Float64Builder,
+    summary: Summary,
+}
+
+/// The columns that every file of rows begins with.
+pub(super) fn key_fields() -> Vec<Field> {
+    vec![
+        Field::new("metric_hash", DataType::Int32, false),
+        Field::new("series", DataType::Int32, false),
+        Field::new(
+            "ts",
+            DataType::Timestamp(TimeUnit::Millisecond, None),
+            false,
+        ),
+    ]
+}
+
+impl RawColumns {
+    fn schema() -> SchemaRef {
+        let mut fields = key_fields();
+        fields.push(Field::new("mantissa", DataType::Int64, true));
+        fields.push(Field::new("divisor", DataType::Float64, false));
+        fields.push(Field::new("exact", DataType::Float64, true));
+        Arc::new(Schema::new(fields))
+    }
+
+    fn len(&self) -> usize {
+        self.at.len()
+    }
+
+    fn push(&mut self, series: u32, metric_hash: i32, at: &[i64], values: &[f64]) {
+        let scale = Scale::of(values);
+        self.at.extend_from_slice(at);
+        let end = self.at.len();
+        self.metric_hash.resize(end, metric_hash);
+        self.series.resize(end, series.cast_signed());
+        self.divisor.resize(end, scale.divisor());
+        for (&at, &value) in at.iter().zip(values) {
+            let (mantissa, exact) = scale.split(value);
+            self.mantissa.append_option(mantissa);
+            self.exact.append_option(exact);
+            self.summary.row(series, metric_hash, at, &[value]);
+        }
+    }
+
+    fn take(&mut self) -> RecordBatch {
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(Int32Array::from(std::mem::take(&mut self.metric_hash))),
+            Arc::new(Int32Array::from(std::mem::take(&mut self.series))),
+            Arc::new(TimestampMillisecondArray::from(std::mem::take(
+                &mut self.at,
+            ))),
+            Arc::new(self.mantissa.finish()),
+            Arc::new(Float64Array::from(std::mem::take(&mut self.divisor))),
+            Arc::new(self.exact.finish()),
+        ];
+        RecordBatch::try_new(Self::schema(), columns)
+            .expect("six columns of one length and of the schema's types")
+    }
+}
+
+/// A block that is being written, in a folder of its own.
+pub(super) struct Draft {
+    resolution: Resolution,
+    data: PathBuf,
+    path: PathBuf,
+}
+
+impl Draft {
+    pub fn begin(data: &Path, resolution: Resolution) -> Result<Self, StoreError> {
+        let path = data.join(SEALING).join(resolution.name());
+        let failed = |source| StoreError::Directory {
+            path: path.clone(),
+            source,
+        };
+        match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => fs::create_dir_all(&path).map_err(failed)?,
+        }
+        Ok(Self {
+            resolution,
+            data: data.to_owned(),
+            path,
+        })
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Reads the rows back, describes them and publishes the block.
+    fn finish(
+        self,
+        db: &Connection,
+        summary: Summary,
+        output: &Output,
+    ) -> Result<Option<Block>, StoreError> {
+        if summary.series.is_empty() {
+            return Ok(None);
+        }
+        let found = read_digest(db, &self.file(SAMPLES), self.resolution)?;
+        if found != summary.digest {
+            let reason = format!(
+                "wrote {} values and read others back",
+                summary.digest.samples
+            );
+            return Err(damaged(&self.file(SAMPLES), reason));
+        }
+        self.write_series(db, &summary.series)?;
+        crash_point("verified");
+        let from_ms = summary
+            .series
+            .iter()
+            .map(|fact| fact.first)
+            .min()
+            .unwrap_or(0);
+        let to_ms = summary
+            .series
+            .iter()
+            .map(|fact| fact.last)
+            .max()
+            .unwrap_or(0);
+        // A row of a lower resolution speaks of the time before it, too.
+        let from_ms = from_ms - (self.resolution.milliseconds() - 1);
+        let (first, last) = output.segments;
+        let name = Name::new(Timestamp(from_ms), first, last, 0);
+        let series: RoaringBitmap = summary.series.iter().map(|fact| fact.series).collect();
+        self.publish(name, (from_ms, to_ms), summary.rows(), series)
+            .map(Some)
+    }
+
+    /// Makes the files durable, describes them, and renames the folder to where it belongs.
+    pub fn publish(
+        self,
+        name: Name,
+        (from_ms, to_ms): (i64, i64),
+        rows: u64,
+        series: RoaringBitmap,
+    ) -> Result<Block, StoreError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| StoreError::Directory { path, source }
+        };
+        let facts = Facts::write(&self.path, from_ms, to_ms, rows).map_err(failed(&self.path))?;
+        crash_point("durable");
+        let parent = folder(&self.data, self.resolution);
+        let path = parent.join(name.to_string());
+        // What a crash left between the blocks of one source: it is made anew.
+        if path.exists() {
+            fs::remove_dir_all(&path).map_err(failed(&path))?;
+        }
+        fs::create_dir_all(&parent).map_err(failed(&parent))?;
+        fs::rename(&self.path, &path).map_err(failed(&path))?;
+        sync_directory(&parent).map_err(failed(&parent))?;
+        crash_point("renamed");
+        Ok(Block {
+            name,
+            resolution: self.resolution,
+            path,
+            facts,
+            series,
+        })
+    }
+
+    /// The series with their labels, so that the block can be read without anything else.
+    fn write_series(&self, db: &Connection, series: &[SeriesFact]) -> Result<(), StoreError> {
+        let instant = DataType::Timestamp(TimeUnit::Millisecond, None);
+        let schema = Arc::new(Schema::new(vec![
+            Field::new("series", DataType::Int32, false),
+            Field::new("metric_hash", DataType::Int32, false),
+            Field::new("samples", DataType::Int64, false),
+            Field::new("first_ts", instant.clone(), false),
+            Field::new("last_ts", instant, false),
+        ]));
+        let numbers = |of: fn(&SeriesFact) -> i64| series.iter().map(of).collect::<Vec<_>>();
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(
+                series
+                    .iter()
+                    .map(|fact| fact.series.cast_signed())
+                    .collect::<Int32Array>(),
+            ),
+            Arc::new(
+                series
+                    .iter()
+                    .map(|fact| fact.metric_hash)
+                    .collect::<Int32Array>(),
+            ),
+            Arc::new(Int64Array::from(numbers(|fact| fact.samples))),
+            Arc::new(TimestampMillisecondArray::from(numbers(|fact| fact.first))),
+            Arc::new(TimestampMillisecondArray::from(numbers(|fact| fact.last))),
+        ];
+        let batch = RecordBatch::try_new(Arc::clone(&schema), columns)
+            .expect("five columns of the schema's types");
+        let (rows, sender) = Rows::open(schema);
+        sender
+            .send(batch)
+            .expect("the feed is open, and one batch fits");
+        drop(sender);
+        let select = format!(
+            "SELECT r.series, s.metric, s.labels, r.metric_hash, r.samples, r.first_ts, r.last_ts
+             FROM {} AS r JOIN hot.series AS s ON s.id = r.series ORDER BY r.metric_hash, r.series",
+            rows.table()
+        );
+        copy(db, &select, &self.file(SERIES))
+    }
+}

@@ -1,0 +1,180 @@
+//! How the store is set up: the `[store]` table of `takt.toml`.
+
+use super::{Resolution, Settings};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use takt_model::ConfigError;
+
+/// The store's part of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct StoreConfig {
+    /// Memory for DuckDB's buffers and operators, in MiB.
+    pub duckdb_memory_mib: u64,
+    /// Threads of one SQL query; 0 means half the cores.
+    pub duckdb_threads: u32,
+    /// Memory for data read from blocks, in MiB, packed to two or three bytes per sample.
+    /// Dashboards read the same data again and again.
+    pub block_cache_mib: u64,
+    /// Milliseconds between two commits of samples. A crash loses at most what was scraped since
+    /// the last commit.
+    pub commit_interval_ms: u64,
+    /// Minutes of samples kept in memory for alert rules and instant queries.
+    pub head_minutes: u64,
+    /// Memory for samples that wait while the disk is full, in MiB. Beyond it, the oldest are
+    /// dropped and counted.
+    pub queue_limit_mib: u64,
+    /// Free disk space below which no samples are written, in bytes. Samples wait in memory until
+    /// space is available.
+    pub min_free_bytes: u64,
+    /// Minutes of samples that are sealed into a block together. Unsealed samples take more disk
+    /// and are slower to query. A segment that grows beyond four times `seal_memory_mib` is sealed
+    /// earlier.
+    pub seal_minutes: u64,
+    /// Memory for building a block, in MiB.
+    pub seal_memory_mib: u64,
+    /// Days that samples are kept.
+    pub retention_days: u64,
+    /// Days that five-minute rows are kept; at least `retention_days`, or 0 to disable them.
+    pub retention_5m_days: u64,
+    /// Days that one-hour rows are kept; at least `retention_days`, or 0 to disable them.
+    pub retention_1h_days: u64,
+    /// Maximum size of sealed blocks, in GiB; beyond it, the oldest are deleted before their
+    /// retention ends. 0: no limit.
+    pub max_disk_gib: u64,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        Self {
+            duckdb_memory_mib: 1024,
+            duckdb_threads: 0,
+            block_cache_mib: 64,
+            commit_interval_ms: 1000,
+            head_minutes: 15,
+            queue_limit_mib: 64,
+            min_free_bytes: 512 << 20,
+            seal_minutes: 60,
+            seal_memory_mib: 256,
+            retention_days: 15,
+            retention_5m_days: 90,
+            retention_1h_days: 730,
+            max_disk_gib: 0,
+        }
+    }
+}
+
+impl StoreConfig {
+    /// Checks what no type can say.
+    ///
+    /// # Errors
+    /// The first key whose value is out of its range.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let ranges = [
+            ("duckdb_memory_mib", self.duckdb_memory_mib, 128..=u64::MAX),
+            ("block_cache_mib", self.block_cache_mib, 0..=65_536),
+            ("commit_interval_ms", self.commit_interval_ms, 10..=60_000),
+            ("head_minutes", self.head_minutes, 6..=1440),
+            ("queue_limit_mib", self.queue_limit_mib, 1..=65_536),
+            ("seal_minutes", self.seal_minutes, 1..=1440),
+            ("seal_memory_mib", self.seal_memory_mib, 16..=65_536),
+            ("retention_days", self.retention_days, 1..=36_500),
+            ("retention_5m_days", self.retention_5m_days, 0..=36_500),
+            ("retention_1h_days", self.retention_1h_days, 0..=36_500),
+            ("max_disk_gib", self.max_disk_gib, 0..=1 << 20),
+        ];
+        match ranges
+            .into_iter()
+            .find(|(_, value, range)| !range.contains(value))
+        {
+            Some((key, value, range)) if *range.end() == u64::MAX => Err(ConfigError::new(
+                key,
+                format!("at least {}", range.start()),
+                value,
+            )),
+            Some((key, value, range)) => Err(ConfigError::new(
+                key,
+                format!("{} to {}", range.start(), range.end()),
+                value,
+            )),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        let (memory_limit_mib, block_cache_mib) = (self.duckdb_memory_mib, self.block_cache_mib);
+        let mut settings = Settings {
+            memory_limit_mib,
+            block_cache_mib,
+            ..Settings::default()
+        };
+        if self.duckdb_threads > 0 {
+            settings.threads = self.duckdb_threads;
+        }
+        settings
+    }
+
+    pub(crate) fn commit_interval(&self) -> Duration {
+        Duration::from_millis(self.commit_interval_ms)
+    }
+
+    pub(crate) fn head_window(&self) -> Duration {
+        Duration::from_secs(60 * self.head_minutes)
+    }
+
+    pub(crate) fn retention(&self) -> Duration {
+        days(self.retention_days)
+    }
+
+    /// How long blocks of a resolution are kept; `None` where none are made.
+    pub(crate) fn retention_of(&self, resolution: Resolution) -> Option<Duration> {
+        match resolution {
+            Resolution::Raw => Some(self.retention_days),
+            Resolution::FiveMinutes => Some(self.retention_5m_days).filter(|&days| days > 0),
+            Resolution::Hour => Some(self.retention_1h_days).filter(|&days| days > 0),
+        }
+        // Rows that went before their samples would be made again and again.
+        .map(|kept| days(kept.max(self.retention_days)))
+    }
+
+    pub(crate) fn seal_interval(&self) -> Duration {
+        Duration::from_secs(60 * self.seal_minutes)
+    }
+
+    /// Samples in memory at a time while a block is made: an instant and a value each.
+    pub(crate) fn slice_samples(&self) -> usize {
+        usize::try_from((self.seal_memory_mib << 20) / 16).unwrap_or(usize::MAX)
+    }
+
+    /// A segment of this many samples is complete. Sealing reads it once for each slice, so they may not be many.
+    pub(crate) fn segment_samples(&self) -> u64 {
+        4 * self.slice_samples() as u64
+    }
+
+    pub(crate) fn max_disk_bytes(&self) -> Option<u64> {
+        Some(self.max_disk_gib << 30).filter(|&bytes| bytes > 0)
+    }
+}
+
+fn days(days: u64) -> Duration {
+    Duration::from_secs(86_400 * days)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid_and_a_wrong_value_is_named() {
+        assert_eq!(StoreConfig::default().validate(), Ok(()));
+        let wrong = StoreConfig {
+            head_minutes: 1,
+            ..StoreConfig::default()
+        };
+        assert_eq!(
+            wrong.validate().unwrap_err().to_string(),
+            "head_minutes: expected 6 to 1440, found 1"
+        );
+    }
+}

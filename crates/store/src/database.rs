@@ -1,0 +1,385 @@
+//! One DuckDB instance: an in-memory catalog of views with the two files of a data directory attached.
+
+use super::layout::{Layout, write_for_others};
+use super::metric_views::MetricViews;
+use super::migrate::{HOT, RECORDS, Schema, migrate};
+use super::pieces::Pieces;
+use super::tally::LogCopy;
+use super::{DataDir, StoreError, block, salvage};
+use duckdb::{Config, Connection};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+use takt_model::error_chain;
+
+/// What DuckDB may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Memory for DuckDB's buffers and operators, in MiB.
+    pub memory_limit_mib: u64,
+    /// Threads a query may use.
+    pub threads: u32,
+    /// Memory for what was read from blocks, in MiB.
+    pub block_cache_mib: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let cores =
+            std::thread::available_parallelism().map_or(2, |n| u32::try_from(n.get()).unwrap_or(2));
+        // With a thread of its own DuckDB has a commit wait busily for what that thread does.
+        Self {
+            memory_limit_mib: 1024,
+            threads: cores.div_ceil(2),
+            block_cache_mib: 64,
+        }
+    }
+}
+
+/// A file that could not be read and was put aside under another name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damaged {
+    /// Where it lies now.
+    pub moved_to: PathBuf,
+    /// What DuckDB said of it.
+    pub reason: String,
+}
+
+/// The open database. Connections are cheap and share it; each belongs to one thread at a time.
+#[derive(Debug)]
+pub struct Database {
+    root: Mutex<Connection>,
+    path: PathBuf,
+    pub(super) layout: RwLock<Arc<Layout>>,
+    damaged: Vec<Damaged>,
+    /// Held while job records are written.
+    pub(super) writing: Mutex<()>,
+    pub(super) metric_views: Mutex<MetricViews>,
+    pieces: Pieces,
+}
+
+impl Database {
+    /// Opens the files of a data directory, sets a damaged one aside, and brings their schemas up to date.
+    ///
+    /// # Errors
+    /// A file that cannot be opened though it is not damaged, or one written by a newer takt.
+    pub fn open(dir: &DataDir, settings: &Settings) -> Result<Self, StoreError> {
+        let open = |source| StoreError::Open {
+            path: dir.path().to_owned(),
+            source,
+        };
+        let root =
+            Connection::open_in_memory_with_flags(config(settings, dir.path()).map_err(open)?)
+                .map_err(open)?;
+        let mut damaged = Vec::new();
+        let log = LogCopy::take(dir.path());
+        for schema in [&RECORDS, &HOT] {
+            let file = dir.path().join(format!("{}.duckdb", schema.catalog));
+            salvage::finish(&file)?;
+            attach_or_set_aside(&root, schema, &file, &mut damaged)?;
+            match migrate(&root, schema, &file).and_then(|()| salvage::check(&root, schema)) {
+                Err(error) if salvage::is_unreadable(&error) => {
+                    damaged.push(salvage::salvage(
+                        &root,
+                        schema,
+                        &file,
+                        &error_chain(&error),
+                    )?);
+                    attach_or_set_aside(&root, schema, &file, &mut damaged)?;
+                    migrate(&root, schema, &file)?;
+                }
+                read => read?,
+            }
+        }
+        block::register(&root)?;
+        // A block never changes, so what its footer says need not be read again.
+        root.execute_batch("SET parquet_metadata_cache = true")
+            .map_err(open)?;
+        let layout = Layout::open(&root, dir.path(), &mut damaged)?;
+        let is_told = damaged
+            .iter()
+            .any(|damaged| damaged.moved_to.to_string_lossy().contains("hot.duckdb"));
+        damaged.extend(log.check(&root, dir.path(), &layout, is_told)?);
+        root.execute_batch(&layout.views())
+            .map_err(StoreError::sql("make the views of samples"))?;
+        for views in [include_str!("views.sql"), include_str!("postgres.sql")] {
+            root.execute_batch(views)
+                .map_err(StoreError::sql("make the views"))?;
+        }
+        write_for_others(dir.path(), &layout);
+        // From here on SQL that a user sends cannot leave the data directory, nor undo this. Which statements it may
+        // hold at all is the query module's business.
+        root.execute_batch(&format!(
+            "SET allowed_directories = [{}]; SET enable_external_access = false; SET lock_configuration = true;",
+            quoted(&dir.path().to_string_lossy())
+        ))
+        .map_err(StoreError::sql("lock the database's configuration"))?;
+        let layout = RwLock::new(Arc::new(layout));
+        let (path, metric_views) = (dir.path().to_owned(), Mutex::default());
+        let cache_bytes = usize::try_from(settings.block_cache_mib << 20).unwrap_or(usize::MAX);
+        let (writing, pieces) = (Mutex::new(()), Pieces::new(cache_bytes));
+        Ok(Self {
+            root: Mutex::new(root),
+            path,
+            layout,
+            damaged,
+            writing,
+            metric_views,
+            pieces,
+        })
+    }
+
+    /// A new connection; unqualified names mean the views.
+    ///
+    /// # Errors
+    /// When DuckDB refuses, which it does once the instance is invalid.
+    pub fn connect(&self) -> Result<Connection, StoreError> {
+        self.root()
+            .try_clone()
+            .map_err(StoreError::sql("open a connection"))
+    }
+
+    /// The first connection, for statements that take no time.
+    pub(super) fn root(&self) -> MutexGuard<'_, Connection> {
+        self.root.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The data directory.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What was read from blocks.
+    pub(super) fn pieces(&self) -> &Pieces {
+        &self.pieces
+    }
+
+    /// What was set aside while opening.
+    pub fn damaged(&self) -> &[Damaged] {
+        &self.damaged
+    }
+}
+
+fn config(settings: &Settings, dir: &Path) -> Result<Config, duckdb::Error> {
+    Config::default()
+        .enable_autoload_extension(false)?
+        .max_memory(&format!("{}MiB", settings.memory_limit_mib))?
+        .threads(i64::from(settings.threads))?
+        .with("wal_autocheckpoint", "64MiB")?
+        .with("temp_directory", dir.join("tmp").to_string_lossy())?
+        .with("max_temp_directory_size", "4GiB")
+}
+
+/// Attaches a file. If its log is damaged the log is put aside, then if need be the file: a server that starts with
+/// what it has, and says what it lost, beats one that restarts for ever.
+fn attach_or_set_aside(
+    db: &Connection,
+    schema: &Schema,
+    file: &Path,
+    damaged: &mut Vec<Damaged>,
+) -> Result<(), StoreError> {
+    let attach = || {
+        db.execute_batch(&format!(
+            "ATTACH {} AS {}",
+            quoted(&file.to_string_lossy()),
+            schema.catalog
+        ))
+    };
+    let suspects = [with_suffix(file, ".wal"), file.to_owned()];
+    let mut suspects = suspects.iter().filter(|path| path.exists());
+    while let Err(source) = attach() {
+        let suspect = suspects.next().filter(|_| is_damage(&source));
+        let Some(path) = suspect else {
+            return Err(StoreError::Open {
+                path: file.to_owned(),
+                source,
+            });
+        };
+        damaged.push(set_aside(path, &source.to_string())?);
+    }
+    Ok(())
+}
+
+/// Gives a damaged file or folder another name, with the time in it, and says so.
+pub(super) fn set_aside(path: &Path, reason: &str) -> Result<Damaged, StoreError> {
+    let seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    let moved_to = with_suffix(path, &format!(".damaged-{seconds}"));
+    fs::rename(path, &moved_to).map_err(|source| StoreError::Directory {
+        path: path.to_owned(),
+        source,
+    })?;
+    tracing::error!(file = %path.display(), moved_to = %moved_to.display(), error = reason, "set a damaged file aside");
+    Ok(Damaged {
+        moved_to,
+        reason: reason.to_owned(),
+    })
+}
+
+/// Whether DuckDB says that the bytes are wrong, rather than that it may not have them.
+fn is_damage(error: &duckdb::Error) -> bool {
+    const ACCESS: &[&str] = &[
+        "Permission denied",
+        "No space left",
+        "File too large",
+        "Disk quota exceeded",
+        "Input/output error",
+        "Read-only file system",
+        "Could not set lock",
+        "Too many open files",
+        "Out of Memory",
+    ];
+    let text = error.to_string();
+    !ACCESS.iter().any(|cause| text.contains(cause))
+}
+
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// The present for `make_timestamp`. DuckDB's own `now()` is a TIMESTAMPTZ, which needs an extension that a build from source has not.
+pub(crate) fn microseconds_now() -> u128 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_micros())
+}
+
+/// A string as a SQL literal.
+pub fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(root: &Path) -> Result<Database, StoreError> {
+        Database::open(&DataDir::claim(root)?, &Settings::default())
+    }
+
+    #[test]
+    fn opens_twice_and_keeps_what_was_written() {
+        let root = tempfile::tempdir().unwrap();
+        for expected in [0_i64, 1] {
+            let db = open(root.path()).unwrap().connect().unwrap();
+            let count: i64 = db
+                .query_row("SELECT count(*) FROM hot.series", [], |row| row.get(0))
+                .unwrap();
+            assert_eq!(count, expected);
+            db.execute_batch("INSERT INTO hot.series (id, metric, labels) VALUES (1, 'up', '{}')")
+                .unwrap();
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_is_set_aside_and_the_other_stays() {
+        let root = tempfile::tempdir().unwrap();
+        drop(open(root.path()).unwrap());
+        fs::write(root.path().join("hot.duckdb"), vec![7; 20_000]).unwrap();
+        let database = open(root.path()).unwrap();
+        let [damaged] = database.damaged() else {
+            panic!("{:?}", database.damaged())
+        };
+        assert!(
+            damaged.moved_to.exists()
+                && damaged
+                    .moved_to
+                    .to_string_lossy()
+                    .contains("hot.duckdb.damaged-")
+        );
+    }
+
+    /// DuckDB attaches a file with a damaged block and says so only where it reads that.
+    #[test]
+    fn of_a_file_with_a_damaged_block_the_rest_is_kept() {
+        const ROWS: i64 = 300_000;
+        const HEADERS: usize = 3 * 4096;
+        const BLOCK: usize = 256 << 10;
+        let root = tempfile::tempdir().unwrap();
+        let db = open(root.path()).unwrap().connect().unwrap();
+        db.execute_batch(&format!(
+            "INSERT INTO hot.series (id, metric, labels) VALUES (0, 'up', '{{}}');
+             INSERT INTO hot.samples SELECT 0, epoch_ms(1000 * i)::TIMESTAMP_MS, random() FROM range({ROWS}) AS t(i);
+             INSERT INTO records.alert_state SELECT 'event', i::VARCHAR, sha256(i::VARCHAR) FROM range(20000) AS t(i);
+             CHECKPOINT hot; CHECKPOINT records;"
+        ))
+        .unwrap();
+        drop(db);
+        let count = |database: &Database, table: &str| -> i64 {
+            let sql = format!("SELECT count(*) FROM (SELECT hash(COLUMNS(*)) FROM {table})");
+            database
+                .connect()
+                .unwrap()
+                .query_row(&sql, [], |row| row.get(0))
+                .unwrap()
+        };
+        for (name, table, rows, least) in [
+            ("hot.duckdb", "hot.samples", ROWS, ROWS - 2 * 122_880),
+            ("records.duckdb", "records.alert_state", 20_000, 0),
+        ] {
+            let file = root.path().join(name);
+            let whole = fs::read(&file).unwrap();
+            let mut with_losses = 0;
+            for block in 0..(whole.len() - HEADERS) / BLOCK {
+                let mut bytes = whole.clone();
+                bytes[HEADERS + block * BLOCK + 1000] ^= 0x10;
+                fs::write(&file, bytes).unwrap();
+                let database = open(root.path()).unwrap();
+                let (found, damaged) = (count(&database, table), database.damaged());
+                assert!(
+                    found == rows || !damaged.is_empty(),
+                    "{name}, block {block}: {found} rows and not a word"
+                );
+                // Without the catalog nothing can be had.
+                assert!(
+                    found >= least || found == 0,
+                    "{name}, block {block}: {found} rows, {damaged:?}"
+                );
+                with_losses += usize::from(found > 0 && !damaged.is_empty());
+                drop(database);
+                assert!(
+                    open(root.path()).unwrap().damaged().is_empty(),
+                    "what is damaged is set aside once"
+                );
+                let logs = with_suffix(&file, ".wal");
+                let _ = fs::remove_file(logs);
+            }
+            assert!(
+                with_losses > 0,
+                "no block of {name} was one that can be lost alone"
+            );
+        }
+    }
+
+    #[test]
+    fn a_newer_schema_is_refused_by_name() {
+        let root = tempfile::tempdir().unwrap();
+        let db = open(root.path()).unwrap().connect().unwrap();
+        db.execute_batch("INSERT INTO records.schema_version VALUES (99, TIMESTAMP '2026-01-01')")
+            .unwrap();
+        drop(db);
+        assert!(matches!(
+            open(root.path()),
+            Err(StoreError::Newer { found: 99, .. })
+        ));
+    }
+
+    #[test]
+    fn sql_cannot_leave_the_data_directory() {
+        let root = tempfile::tempdir().unwrap();
+        let database = open(root.path()).unwrap();
+        let db = database.connect().unwrap();
+        for attempt in [
+            "SELECT * FROM read_csv('/etc/passwd')",
+            "COPY (SELECT 1) TO '/tmp/takt-escape.csv'",
+            "SET enable_external_access = true",
+            "INSTALL httpfs",
+        ] {
+            assert!(db.execute_batch(attempt).is_err(), "{attempt}");
+        }
+    }
+}

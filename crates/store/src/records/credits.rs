@@ -1,0 +1,151 @@
+//! The ledger of credits, and the log of the reports that were sent.
+
+use super::{Records, StoreError, micros};
+use duckdb::params;
+use serde::{Deserialize, Serialize};
+use std::sync::PoisonError;
+use takt_accounting::Credit;
+
+/// A report that was sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentReport {
+    /// The cluster.
+    pub cluster: String,
+    /// `2026-10`
+    pub month: String,
+    /// `user`, `account`, `cluster`
+    pub kind: String,
+    /// Whose it is.
+    pub subject: String,
+    /// To whom it went.
+    pub recipient: String,
+    /// 1, then 2 for its correction, …
+    pub edition: i64,
+    /// Of its figures.
+    pub digest: String,
+    /// UTC seconds.
+    pub sent_at: i64,
+}
+
+impl Records<'_> {
+    /// All entries of a cluster's ledger, the oldest first.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn credits(&self, cluster: &str) -> Result<Vec<Credit>, StoreError> {
+        self.list(
+            "read the credits",
+            "SELECT id, cluster, \"user\", account, job_id, epoch_ms(submit_time) // 1000, gpu_seconds, cpu_seconds,
+                    epoch_ms(credited_to) // 1000, reason, granted_by, epoch_ms(granted_at) // 1000, revokes
+             FROM records.credits WHERE cluster = ? ORDER BY id",
+            vec![cluster.to_owned().into()],
+            |row| {
+                Ok(Credit {
+                    id: row.get(0)?,
+                    cluster: row.get(1)?,
+                    user: row.get(2)?,
+                    account: row.get(3)?,
+                    job_id: row.get(4)?,
+                    submit: row.get(5)?,
+                    gpu_seconds: row.get(6)?,
+                    cpu_seconds: row.get(7)?,
+                    credited_to: row.get(8)?,
+                    reason: row.get(9)?,
+                    granted_by: row.get(10)?,
+                    granted_at: row.get(11)?,
+                    revokes: row.get(12)?,
+                })
+            },
+        )
+    }
+
+    /// Enters a credit and returns it with its number. `check` sees the ledger as it is and may refuse.
+    ///
+    /// # Errors
+    /// The refusal, or the store's.
+    pub fn enter_credit<E: From<StoreError>>(
+        &self,
+        mut credit: Credit,
+        check: impl FnOnce(&[Credit]) -> Result<(), E>,
+    ) -> Result<Credit, E> {
+        // Two at a time could take one number, or give one run's hours back twice.
+        let _writing = self
+            .database
+            .writing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        check(&self.credits(&credit.cluster)?)?;
+        let db = self.database.connect()?;
+        let entered = db.query_row(
+            "INSERT INTO records.credits
+             SELECT coalesce(max(id), 0) + 1, ?, ?, ?, ?, make_timestamp(?::BIGINT), ?, ?, make_timestamp(?::BIGINT),
+                    ?, ?, make_timestamp(?::BIGINT), ?
+             FROM records.credits RETURNING id",
+            params![
+                credit.cluster,
+                credit.user,
+                credit.account,
+                credit.job_id,
+                credit.submit.map(micros),
+                credit.gpu_seconds,
+                credit.cpu_seconds,
+                micros(credit.credited_to),
+                credit.reason,
+                credit.granted_by,
+                micros(credit.granted_at),
+                credit.revokes,
+            ],
+            |row| row.get(0),
+        );
+        credit.id = entered.map_err(StoreError::sql("enter the credit"))?;
+        Ok(credit)
+    }
+
+    /// The reports of a month that were sent, the first first.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn sent_reports(&self, cluster: &str, month: &str) -> Result<Vec<SentReport>, StoreError> {
+        self.list(
+            "read which reports were sent",
+            "SELECT cluster, month, kind, subject, recipient, edition, digest, epoch_ms(sent_at) // 1000
+             FROM records.report_log WHERE cluster = ? AND month = ? ORDER BY sent_at, edition",
+            vec![cluster.to_owned().into(), month.to_owned().into()],
+            |row| {
+                Ok(SentReport {
+                    cluster: row.get(0)?,
+                    month: row.get(1)?,
+                    kind: row.get(2)?,
+                    subject: row.get(3)?,
+                    recipient: row.get(4)?,
+                    edition: row.get(5)?,
+                    digest: row.get(6)?,
+                    sent_at: row.get(7)?,
+                })
+            },
+        )
+    }
+
+    /// Notes that a report was sent.
+    ///
+    /// # Errors
+    /// When DuckDB refuses.
+    pub fn note_sent_report(&self, sent: &SentReport) -> Result<(), StoreError> {
+        let db = self.database.connect()?;
+        db.execute(
+            "INSERT INTO records.report_log VALUES (?, ?, ?, ?, ?, ?, ?, make_timestamp(?::BIGINT))",
+            params![
+                sent.cluster,
+                sent.month,
+                sent.kind,
+                sent.subject,
+                sent.recipient,
+                sent.edition,
+                sent.digest,
+                micros(sent.sent_at)
+            ],
+        )
+        .map(|_| ())
+        .map_err(StoreError::sql("note a report as sent"))
+    }
+}

@@ -1,0 +1,203 @@
+//! How well runs used what they held: which runs are due, what was found, and reading it back.
+//!
+//! The columns of `run_efficiency` are the fields of [`Efficiency`] by name, so a figure is added in the struct and in a
+//! migration and nowhere else.
+
+use super::{JobRun, RUN_COLUMNS, Records, StoreError, job_run, micros};
+use duckdb::types::Value;
+use duckdb::{Row, appender_params_from_iter};
+use serde_json::{Map, Number, Value as Json};
+use std::sync::PoisonError;
+use takt_accounting::efficiency::{AssessedRun, Efficiency};
+
+/// Which of the runs that have ended are to be assessed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// Those that were not, or whose end is another by now.
+    New,
+    /// All of them, once more.
+    All,
+}
+
+impl Records<'_> {
+    /// Runs of a cluster that held something and ended in `[from, to)` (UTC seconds), the first ended first, at most
+    /// `limit`; of an order in which `after` was the last one that is known, those behind it.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn due(
+        &self,
+        cluster: &str,
+        (from, to): (i64, i64),
+        due: Due,
+        after: Option<&JobRun>,
+        limit: usize,
+    ) -> Result<Vec<JobRun>, StoreError> {
+        let unknown = match due {
+            Due::All => "",
+            Due::New => {
+                "ANTI JOIN records.run_efficiency AS e ON e.cluster = j.cluster AND e.job_id = j.job_id
+                 AND e.submit_time = j.submit_time AND e.run_end_time = j.end_time"
+            }
+        };
+        let behind = match after {
+            None => "",
+            Some(_) => {
+                "AND (end_time, job_id, submit_time)
+                     > (make_timestamp(?::BIGINT)::TIMESTAMP_S, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S)"
+            }
+        };
+        let sql = format!(
+            "SELECT {RUN_COLUMNS} FROM records.jobs AS j {unknown}
+             WHERE cluster = ? AND start_time IS NOT NULL AND end_time > start_time
+               AND end_time >= make_timestamp(?::BIGINT)::TIMESTAMP_S
+               AND end_time < make_timestamp(?::BIGINT)::TIMESTAMP_S {behind}
+             ORDER BY end_time, job_id, submit_time LIMIT {}",
+            limit.min(i64::MAX as usize)
+        );
+        let mut values: Vec<Value> = vec![
+            cluster.to_owned().into(),
+            micros(from).into(),
+            micros(to).into(),
+        ];
+        if let Some(run) = after {
+            let end = micros(run.end.unwrap_or(from));
+            values.extend([
+                end.into(),
+                run.job_id.clone().into(),
+                micros(run.submit).into(),
+            ]);
+        }
+        self.list("list the runs to assess", &sql, values, job_run)
+    }
+
+    /// Keeps what was found, in place of what was found before. `now` is UTC seconds.
+    ///
+    /// # Errors
+    /// When DuckDB refuses; nothing is kept then.
+    pub fn keep_efficiencies(&self, found: &[AssessedRun], now: i64) -> Result<(), StoreError> {
+        if found.is_empty() {
+            return Ok(());
+        }
+        let _writing = self
+            .database
+            .writing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let db = self.database.connect()?;
+        let names = columns().collect::<Vec<_>>().join(", ");
+        // The table has no index, so what is new is staged and sets are compared, as an import does.
+        (|| {
+            db.execute_batch(&format!(
+                "CREATE TEMP TABLE judged AS
+                     SELECT cluster, job_id, 0::BIGINT AS submit, 0::BIGINT AS run_end, {names}
+                     FROM records.run_efficiency LIMIT 0"
+            ))?;
+            let mut staged = db.appender_to_catalog_and_db("judged", "temp", "main")?;
+            for AssessedRun { run, efficiency } in found {
+                let times = [run.submit, run.end.unwrap_or(now)].map(|at| micros(at).into());
+                let identity = [run.cluster.clone().into(), run.job_id.clone().into()];
+                staged.append_row(appender_params_from_iter(
+                    identity.into_iter().chain(times).chain(values(efficiency)),
+                ))?;
+            }
+            staged.flush()?;
+            drop(staged);
+            db.execute_batch("BEGIN")?;
+            db.execute_batch(&format!(
+                "DELETE FROM records.run_efficiency AS e USING judged AS j
+                     WHERE e.cluster = j.cluster AND e.job_id = j.job_id
+                       AND e.submit_time = make_timestamp(j.submit)::TIMESTAMP_S;
+                 INSERT INTO records.run_efficiency (cluster, job_id, submit_time, run_end_time, assessed_at, {names})
+                     SELECT cluster, job_id, make_timestamp(submit), make_timestamp(run_end),
+                            make_timestamp({}::BIGINT), {names} FROM judged",
+                micros(now)
+            ))?;
+            db.execute_batch("COMMIT")
+        })()
+        .map_err(|error| {
+            // Where even this fails there is no transaction left to end.
+            let _ = db.execute_batch("ROLLBACK");
+            StoreError::sql("store the efficiency of runs")(error)
+        })
+    }
+
+    /// The runs of a cluster that were assessed and held something in `[from, to)` (UTC seconds).
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn assessed(
+        &self,
+        cluster: &str,
+        from: i64,
+        to: i64,
+    ) -> Result<Vec<AssessedRun>, StoreError> {
+        let names: Vec<&str> = columns().collect();
+        let sql = format!(
+            "SELECT {RUN_COLUMNS}, {} FROM records.jobs JOIN records.run_efficiency USING (cluster, job_id, submit_time)
+             WHERE cluster = ? AND end_time > make_timestamp(?::BIGINT)::TIMESTAMP_S
+               AND start_time < make_timestamp(?::BIGINT)::TIMESTAMP_S",
+            names.join(", ")
+        );
+        let values = vec![
+            cluster.to_owned().into(),
+            micros(from).into(),
+            micros(to).into(),
+        ];
+        self.list("read the efficiency of runs", &sql, values, |row| {
+            Ok(AssessedRun {
+                run: job_run(row)?,
+                efficiency: efficiency(row, &names)?,
+            })
+        })
+    }
+}
+
+/// The fields of [`Efficiency`], in the order in which they are written.
+fn columns() -> impl Iterator<Item = &'static str> {
+    static NAMES: std::sync::LazyLock<Vec<String>> = std::sync::LazyLock::new(|| {
+        fields(&Efficiency::default())
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect()
+    });
+    NAMES.iter().map(String::as_str)
+}
+
+fn fields(efficiency: &Efficiency) -> Map<String, Json> {
+    match serde_json::to_value(efficiency) {
+        Ok(Json::Object(fields)) => fields,
+        _ => Map::new(),
+    }
+}
+
+fn values(efficiency: &Efficiency) -> impl Iterator<Item = Value> + use<> {
+    fields(efficiency)
+        .into_iter()
+        .map(|(_, value)| match value {
+            Json::Bool(value) => Value::Boolean(value),
+            Json::Number(number) => match number.as_i64() {
+                Some(integer) => Value::BigInt(integer),
+                None => number.as_f64().map_or(Value::Null, Value::Double),
+            },
+            Json::String(text) => Value::Text(text),
+            _ => Value::Null,
+        })
+}
+
+fn efficiency(row: &Row<'_>, names: &[&str]) -> duckdb::Result<Efficiency> {
+    let field = |name: &&str| -> duckdb::Result<(String, Json)> {
+        let value = match row.get::<_, Value>(*name)? {
+            Value::Boolean(value) => Json::Bool(value),
+            Value::BigInt(value) => Json::Number(value.into()),
+            Value::Double(value) => Number::from_f64(value).map_or(Json::Null, Json::Number),
+            Value::Text(text) => Json::String(text),
+            _ => Json::Null,
+        };
+        Ok(((*name).to_owned(), value))
+    };
+    let fields: Map<String, Json> = names.iter().map(field).collect::<duckdb::Result<_>>()?;
+    serde_json::from_value(Json::Object(fields)).map_err(|error| {
+        duckdb::Error::FromSqlConversionFailure(0, duckdb::types::Type::Any, Box::new(error))
+    })
+}

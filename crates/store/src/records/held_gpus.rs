@@ -1,0 +1,243 @@
+//! Which GPUs runs held: intervals of having been seen.
+
+use super::{Records, micros};
+use crate::StoreError;
+use duckdb::params;
+use std::sync::PoisonError;
+
+/// A GPU that a run holds now, by its GRES index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldGpu {
+    /// The job's id.
+    pub job_id: String,
+    /// Its submission, UTC seconds.
+    pub submit: i64,
+    /// The node.
+    pub node: String,
+    /// Slurm's number of the GPU on that node.
+    pub index: u32,
+}
+
+/// A GPU that a node's exporter says was given to a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenGpu {
+    /// The job's number on the node: an array's task has another than in its scheduler's records.
+    pub number: String,
+    /// The node.
+    pub node: String,
+    /// NVML's UUID.
+    pub uuid: String,
+}
+
+/// Not told of for so many seconds is over: what is told of later is another interval.
+const GAP_SECONDS: i64 = 600;
+
+/// The clocks of a node and of Slurm may differ by so much, and the exporter may tell of a job that much after its end.
+const CLOCKS_DIFFER_SECONDS: i64 = 60;
+
+impl Records<'_> {
+    /// Notes which GPUs the exporters say are held at `now`. A number of Slurm's becomes the run that had it at that time as
+    /// soon as that is known.
+    ///
+    /// # Errors
+    /// When DuckDB cannot.
+    pub fn note_given_gpus(
+        &self,
+        cluster: &str,
+        given: &[GivenGpu],
+        now: i64,
+    ) -> Result<(), StoreError> {
+        if given.is_empty() {
+            return Ok(());
+        }
+        self.writing("note which GPUs jobs were given", |db| {
+            db.execute_batch("CREATE TEMP TABLE given (number VARCHAR, node VARCHAR, uuid VARCHAR)")?;
+            let mut staged = db.appender_to_catalog_and_db("given", "temp", "main")?;
+            for gpu in given {
+                staged.append_row(params![gpu.number, gpu.node, gpu.uuid])?;
+            }
+            drop(staged);
+            let is_run = format!(
+                "coalesce(j.raw_job_id, j.job_id) = g.job_id AND j.start_time <= g.last_seen + INTERVAL {CLOCKS_DIFFER_SECONDS} SECONDS
+                 AND coalesce(j.end_time >= g.first_seen - INTERVAL {CLOCKS_DIFFER_SECONDS} SECONDS, true)"
+            );
+            // Ids come round again: of those that fit, the last that was submitted.
+            db.execute(
+                &format!(
+                    "UPDATE records.job_gpus AS g SET job_id = r.job_id, submit_time = r.submit_time
+                     FROM (SELECT g.job_id AS number, g.node, g.uuid, g.first_seen, max_by(j.job_id, j.submit_time) AS job_id,
+                               max(j.submit_time) AS submit_time
+                           FROM records.job_gpus AS g JOIN records.jobs AS j ON j.cluster = g.cluster AND {is_run}
+                           WHERE g.cluster = ? AND g.source = 'exporter' AND g.submit_time IS NULL GROUP BY ALL) AS r
+                     WHERE g.cluster = ? AND g.source = 'exporter' AND g.submit_time IS NULL AND g.job_id = r.number
+                       AND g.node = r.node AND g.uuid = r.uuid AND g.first_seen = r.first_seen"
+                ),
+                params![cluster, cluster],
+            )?;
+            db.execute(
+                "CREATE TEMP TABLE named AS
+                 SELECT g.node, g.uuid, coalesce(max_by(j.job_id, j.submit_time), g.number) AS job_id,
+                     max(j.submit_time) AS submit_time
+                 FROM given AS g LEFT JOIN records.jobs AS j
+                     ON j.cluster = ? AND coalesce(j.raw_job_id, j.job_id) = g.number
+                     AND j.start_time IS NOT NULL AND j.end_time IS NULL
+                 GROUP BY g.node, g.uuid, g.number",
+                params![cluster],
+            )?;
+            let same = "g.cluster = ? AND g.source = 'exporter' AND g.job_id = h.job_id AND g.node = h.node
+                 AND g.uuid = h.uuid AND g.submit_time IS NOT DISTINCT FROM h.submit_time
+                 AND g.last_seen >= make_timestamp(?::BIGINT)::TIMESTAMP_S";
+            db.execute(
+                &format!(
+                    "UPDATE records.job_gpus AS g SET last_seen = make_timestamp(?::BIGINT)::TIMESTAMP_S
+                     FROM named AS h WHERE {same}"
+                ),
+                params![micros(now), cluster, micros(now - GAP_SECONDS)],
+            )?;
+            db.execute(
+                &format!(
+                    "INSERT INTO records.job_gpus
+                     SELECT ?, h.job_id, h.submit_time, h.node, NULL, h.uuid, t.now, t.now, 'exporter'
+                     FROM named AS h, (SELECT make_timestamp(?::BIGINT)::TIMESTAMP_S AS now) AS t
+                     WHERE NOT EXISTS (SELECT 1 FROM records.job_gpus AS g WHERE {same})"
+                ),
+                params![cluster, micros(now), cluster, micros(now - GAP_SECONDS)],
+            )?;
+            db.execute_batch("DROP TABLE given; DROP TABLE named")
+        })
+    }
+
+    /// Notes which GPUs slurmctld says are held at `now`.
+    ///
+    /// # Errors
+    /// When DuckDB cannot.
+    pub fn note_held_gpus(
+        &self,
+        cluster: &str,
+        held: &[HeldGpu],
+        now: i64,
+    ) -> Result<(), StoreError> {
+        if held.is_empty() {
+            return Ok(());
+        }
+        let _writing = self
+            .database
+            .writing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let db = self.database.connect()?;
+        (|| {
+            db.execute_batch(
+                "CREATE TEMP TABLE held (job_id VARCHAR, submit_time TIMESTAMP_S, node VARCHAR, gpu_index BIGINT)",
+            )?;
+            let mut insert = db.prepare("INSERT INTO held VALUES (?, make_timestamp(?::BIGINT)::TIMESTAMP_S, ?, ?)")?;
+            for gpu in held {
+                insert.execute(params![gpu.job_id, micros(gpu.submit), gpu.node, gpu.index])?;
+            }
+            db.execute_batch("BEGIN")?;
+            db.execute(
+                "UPDATE records.job_gpus AS g SET last_seen = make_timestamp(?::BIGINT)::TIMESTAMP_S FROM held AS h
+                 WHERE g.cluster = ? AND g.source = 'slurmctld' AND g.job_id = h.job_id
+                   AND g.submit_time = h.submit_time AND g.node = h.node AND g.gpu_index = h.gpu_index",
+                params![micros(now), cluster],
+            )?;
+            db.execute(
+                "INSERT INTO records.job_gpus
+                 SELECT ?, h.job_id, h.submit_time, h.node, h.gpu_index, NULL, t.now, t.now, 'slurmctld'
+                 FROM held AS h, (SELECT make_timestamp(?::BIGINT)::TIMESTAMP_S AS now) AS t
+                 WHERE NOT EXISTS (
+                     SELECT 1 FROM records.job_gpus AS g
+                     WHERE g.cluster = ? AND g.source = 'slurmctld' AND g.job_id = h.job_id
+                       AND g.submit_time = h.submit_time AND g.node = h.node AND g.gpu_index = h.gpu_index)",
+                params![cluster, micros(now), cluster],
+            )?;
+            db.execute_batch("COMMIT")
+        })()
+        .map_err(StoreError::sql("note which GPUs are held"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DataDir, Database, Origin, Settings, Shifted};
+    use std::convert::Infallible;
+    use takt_slurm::{Entry, JobRun};
+
+    #[test]
+    fn what_exporters_tell_becomes_intervals() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::claim(root.path()).unwrap();
+        let database = Database::open(&dir, &Settings::default()).unwrap();
+        let records = Records::of(&database);
+        let run = |job_id: &str, number: Option<&str>, submit: i64, end: Option<i64>| JobRun {
+            cluster: "lab".into(),
+            job_id: job_id.into(),
+            raw_job_id: number.map(str::to_owned),
+            submit,
+            start: Some(submit + 10),
+            end,
+            state: "RUNNING".into(),
+            ..JobRun::default()
+        };
+        let import = |runs: Vec<JobRun>| {
+            let origin = Origin {
+                source: "sacct",
+                name: "test",
+                timezone: None,
+                told_until: None,
+                shifted: Shifted::Refuse,
+            };
+            records
+                .import(
+                    &origin,
+                    runs.into_iter()
+                        .map(|run| Ok::<_, Infallible>(Entry::Run(run))),
+                )
+                .unwrap();
+        };
+        // 7 came round: that of before is over.
+        import(vec![
+            run("7", None, -90_000, Some(-80_000)),
+            run("7", None, 50, None),
+        ]);
+        let gpu = |number: &str, uuid: &str| GivenGpu {
+            number: number.into(),
+            node: "g1".into(),
+            uuid: uuid.into(),
+        };
+        for (now, given) in [
+            (100, vec![gpu("7", "a"), gpu("8", "b"), gpu("12", "c")]),
+            (160, vec![gpu("7", "a")]),
+            (220, vec![gpu("7", "a"), gpu("8", "b"), gpu("12", "c")]),
+        ] {
+            records.note_given_gpus("lab", &given, now).unwrap();
+        }
+        // Now the scheduler tells of an array's task with the number 12, which has ended meanwhile.
+        import(vec![run("11_2", Some("12"), 80, Some(215))]);
+        records
+            .note_given_gpus("lab", &[gpu("7", "a")], 2000)
+            .unwrap();
+        let rows = records
+            .list(
+                "list them",
+                "SELECT job_id, uuid, epoch_ms(submit_time) // 1000, epoch_ms(first_seen) // 1000, epoch_ms(last_seen) // 1000
+                 FROM records.job_gpus ORDER BY ALL",
+                Vec::new(),
+                |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get(2)?, row.get(3)?, row.get(4)?)),
+            )
+            .unwrap();
+        let row = |job: &str, uuid: &str, submit: Option<i64>, first: i64, last: i64| {
+            (job.to_owned(), uuid.to_owned(), submit, first, last)
+        };
+        assert_eq!(
+            rows,
+            [
+                row("11_2", "c", Some(80), 100, 220),
+                row("7", "a", Some(50), 100, 220),
+                row("7", "a", Some(50), 2000, 2000),
+                row("8", "b", None, 100, 220),
+            ]
+        );
+    }
+}

@@ -1,0 +1,253 @@
+//! Nodes, when they could not be used, and what the cluster had.
+
+use super::{Records, micros};
+use crate::StoreError;
+use duckdb::params;
+use std::collections::{HashMap, HashSet};
+use std::sync::PoisonError;
+use takt_accounting::capacity::{Effect, NodeCapacity, Span, history_of};
+use takt_slurm::Amounts;
+use takt_slurm::{Node, NodeEvent};
+
+impl Records<'_> {
+    /// Remembers the nodes as slurmctld tells of them at `now`. With `as_history`, what changed since the last time
+    /// becomes an interval, for a cluster without slurmdbd.
+    ///
+    /// # Errors
+    /// When DuckDB cannot.
+    pub fn note_nodes(
+        &self,
+        cluster: &str,
+        nodes: &[Node],
+        now: i64,
+        as_history: bool,
+    ) -> Result<(), StoreError> {
+        if as_history {
+            self.note_node_events(cluster, &self.changes(cluster, nodes, now)?, "slurmctld")?;
+        }
+        let _writing = self
+            .database
+            .writing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let db = self.database.connect()?;
+        (|| {
+            db.execute_batch("BEGIN")?;
+            db.execute("DELETE FROM records.nodes WHERE cluster = ?", params![cluster])?;
+            let mut insert = db.prepare(
+                "INSERT INTO records.nodes VALUES (?, ?, ?, ?, ?, ?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S)",
+            )?;
+            for node in nodes {
+                let Amounts { cpus, gpus, mem_bytes } = node.has;
+                insert.execute(params![
+                    cluster,
+                    node.node,
+                    node.state,
+                    node.reason,
+                    cpus,
+                    gpus,
+                    mem_bytes,
+                    micros(now)
+                ])?;
+            }
+            db.execute_batch("COMMIT")
+        })()
+        .map_err(StoreError::sql("remember the nodes"))
+    }
+
+    /// Remembers intervals; one that is known is corrected.
+    ///
+    /// # Errors
+    /// When DuckDB cannot.
+    pub fn note_node_events(
+        &self,
+        cluster: &str,
+        events: &[NodeEvent],
+        source: &str,
+    ) -> Result<(), StoreError> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let _writing = self
+            .database
+            .writing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let db = self.database.connect()?;
+        (|| {
+            db.execute_batch("BEGIN")?;
+            let mut forget = db.prepare(
+                "DELETE FROM records.node_events
+                 WHERE cluster = ? AND node = ? AND from_time = make_timestamp(?::BIGINT)::TIMESTAMP_S",
+            )?;
+            let mut insert = db.prepare(
+                "INSERT INTO records.node_events VALUES (?, ?, ?, ?, ?, ?, ?,
+                     make_timestamp(?::BIGINT)::TIMESTAMP_S, make_timestamp(?::BIGINT)::TIMESTAMP_S, ?)",
+            )?;
+            for event in events {
+                let Amounts { cpus, gpus, mem_bytes } = event.has;
+                forget.execute(params![cluster, event.node, micros(event.from)])?;
+                insert.execute(params![
+                    cluster,
+                    event.node,
+                    event.state,
+                    event.reason,
+                    cpus,
+                    gpus,
+                    mem_bytes,
+                    micros(event.from),
+                    event.to.map(micros),
+                    source
+                ])?;
+            }
+            db.execute_batch("COMMIT")
+        })()
+        .map_err(StoreError::sql("remember when nodes were down"))
+    }
+
+    /// The intervals that begin or end with these nodes.
+    fn changes(
+        &self,
+        cluster: &str,
+        nodes: &[Node],
+        now: i64,
+    ) -> Result<Vec<NodeEvent>, StoreError> {
+        let mut open: HashMap<String, NodeEvent> = self
+            .node_events(cluster, now)?
+            .into_iter()
+            .filter(|event| event.to.is_none())
+            .map(|e| (e.node.clone(), e))
+            .collect();
+        let mut total = Amounts::default();
+        for node in nodes {
+            total.cpus += node.has.cpus;
+            total.gpus += node.has.gpus;
+            total.mem_bytes += node.has.mem_bytes;
+        }
+        let cluster_itself = Node {
+            has: total,
+            counts_gpus: true,
+            ..Node::default()
+        };
+        let unusable = nodes
+            .iter()
+            .filter(|node| history_of(&node.state).is_some());
+        let mut changes = Vec::new();
+        let mut lasting = HashSet::new();
+        for node in unusable.chain([&cluster_itself]) {
+            lasting.insert(node.node.clone());
+            let same = open.get(&node.node).is_some_and(|known| {
+                known.has == node.has && history_of(&known.state) == history_of(&node.state)
+            });
+            if same {
+                continue;
+            }
+            changes.extend(open.remove(&node.node).map(|ended| NodeEvent {
+                to: Some(now),
+                ..ended
+            }));
+            let Node {
+                node,
+                state,
+                reason,
+                has,
+                ..
+            } = node.clone();
+            changes.push(NodeEvent {
+                node,
+                state,
+                reason,
+                has,
+                from: now,
+                to: None,
+            });
+        }
+        changes.extend(
+            open.into_values()
+                .filter(|event| !lasting.contains(&event.node))
+                .map(|ended| NodeEvent {
+                    to: Some(now),
+                    ..ended
+                }),
+        );
+        // Two changes within a second are one.
+        changes.retain(|event| event.to != Some(event.from));
+        Ok(changes)
+    }
+
+    /// The intervals of a cluster that had not ended by `from`, UTC seconds.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn node_events(&self, cluster: &str, from: i64) -> Result<Vec<NodeEvent>, StoreError> {
+        self.list(
+            "list when nodes were down",
+            "SELECT node, state, reason, cpus, gpus, mem_bytes, epoch_ms(from_time) // 1000, epoch_ms(to_time) // 1000
+             FROM records.node_events
+             WHERE cluster = ? AND coalesce(to_time > make_timestamp(?::BIGINT)::TIMESTAMP_S, true)
+             ORDER BY node, from_time",
+            vec![cluster.to_owned().into(), micros(from).into()],
+            |row| {
+                let amount = |at| Ok::<_, duckdb::Error>(row.get::<_, Option<u64>>(at)?.unwrap_or(0));
+                Ok(NodeEvent {
+                    node: row.get(0)?,
+                    state: row.get(1)?,
+                    reason: row.get(2)?,
+                    has: Amounts { cpus: amount(3)?, gpus: amount(4)?, mem_bytes: amount(5)? },
+                    from: row.get(6)?,
+                    to: row.get(7)?,
+                })
+            },
+        )
+    }
+
+    /// The same as accounting looks at them.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn capacity_spans(&self, cluster: &str, from: i64) -> Result<Vec<Span>, StoreError> {
+        let span = |event: NodeEvent| {
+            let effect = if event.node.is_empty() {
+                Effect::Existed
+            } else {
+                history_of(&event.state)?
+            };
+            Some(Span {
+                effect,
+                from: event.from,
+                to: event.to,
+                amounts: event.has,
+            })
+        };
+        Ok(self
+            .node_events(cluster, from)?
+            .into_iter()
+            .filter_map(span)
+            .collect())
+    }
+
+    /// What each node has.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn node_capacities(&self, cluster: &str) -> Result<Vec<NodeCapacity>, StoreError> {
+        self.list(
+            "list the nodes",
+            "SELECT node, cpus, gpus, mem_bytes FROM records.nodes WHERE cluster = ? ORDER BY node",
+            vec![cluster.to_owned().into()],
+            |row| {
+                let amount =
+                    |at| Ok::<_, duckdb::Error>(row.get::<_, Option<u64>>(at)?.unwrap_or(0));
+                let amounts = Amounts {
+                    cpus: amount(1)?,
+                    gpus: amount(2)?,
+                    mem_bytes: amount(3)?,
+                };
+                Ok(NodeCapacity {
+                    node: row.get(0)?,
+                    amounts,
+                })
+            },
+        )
+    }
+}

@@ -1,0 +1,375 @@
+//! Reservations, and why runs wait.
+
+use super::{OpenRun, Records, micros};
+use crate::StoreError;
+use duckdb::{Connection, params};
+use std::sync::PoisonError;
+use takt_slurm::{Owner, Reservation};
+
+/// A run that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingRun {
+    /// Which.
+    pub run: OpenRun,
+    /// Why, in Slurm's word.
+    pub reason: String,
+    /// When slurmctld means to start it, UTC seconds.
+    pub expected_start: Option<i64>,
+}
+
+/// Why a run waits, as it was last heard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownReason {
+    /// In Slurm's word.
+    pub reason: String,
+    /// Since when slurmctld has said so, UTC seconds.
+    pub since: i64,
+    /// When it said so last, UTC seconds.
+    pub last_seen: i64,
+    /// When it meant to start the run, UTC seconds.
+    pub expected_start: Option<i64>,
+}
+
+impl Records<'_> {
+    /// Remembers the reservations that slurmdbd tells of since an instant, in place of those that it told of before.
+    ///
+    /// # Errors
+    /// When DuckDB cannot.
+    pub fn note_reservations(
+        &self,
+        cluster: &str,
+        told: &[Reservation],
+        since: i64,
+    ) -> Result<(), StoreError> {
+        self.writing("remember the reservations", |db| {
+            db.execute(
+                "DELETE FROM records.reservations
+                 WHERE cluster = ? AND to_time >= make_timestamp(?::BIGINT)::TIMESTAMP_S",
+                params![cluster, micros(since)],
+            )?;
+            told.iter()
+                .try_for_each(|kept| keep(db, cluster, kept, "slurmdbd"))
+        })
+    }
+
+    /// Remembers the reservations that slurmctld tells of at `now`. One that is gone before its end has ended now.
+    ///
+    /// # Errors
+    /// When DuckDB cannot.
+    pub fn note_live_reservations(
+        &self,
+        cluster: &str,
+        told: &[Reservation],
+        now: i64,
+    ) -> Result<(), StoreError> {
+        let known = self.reservations(cluster, now)?;
+        self.writing("remember the reservations", |db| {
+            db.execute(
+                "DELETE FROM records.reservations
+                 WHERE cluster = ? AND to_time > make_timestamp(?::BIGINT)::TIMESTAMP_S",
+                params![cluster, micros(now)],
+            )?;
+            let is_told = |kept: &&Reservation| {
+                told.iter()
+                    .any(|t| t.name == kept.name && t.from == kept.from)
+            };
+            for gone in known
+                .iter()
+                .filter(|kept| !is_told(kept) && kept.from < now)
+            {
+                keep(
+                    db,
+                    cluster,
+                    &Reservation {
+                        to: now,
+                        ..gone.clone()
+                    },
+                    "slurmctld",
+                )?;
+            }
+            told.iter()
+                .try_for_each(|kept| keep(db, cluster, kept, "slurmctld"))
+        })
+    }
+
+    /// The reservations of a cluster that had not ended by `from`, UTC seconds.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn reservations(&self, cluster: &str, from: i64) -> Result<Vec<Reservation>, StoreError> {
+        self.list(
+            "list the reservations",
+            "SELECT name, flags, node_list, cpus, gpus, owners, epoch_ms(from_time) // 1000, epoch_ms(to_time) // 1000
+             FROM records.reservations
+             WHERE cluster = ? AND to_time > make_timestamp(?::BIGINT)::TIMESTAMP_S
+             ORDER BY from_time, name",
+            vec![cluster.to_owned().into(), micros(from).into()],
+            |row| {
+                let owners: String = row.get(5)?;
+                Ok(Reservation {
+                    name: row.get(0)?,
+                    flags: row.get(1)?,
+                    node_list: row.get(2)?,
+                    cpus: row.get(3)?,
+                    gpus: row.get(4)?,
+                    owners: owners.split(',').filter(|owner| !owner.is_empty()).map(owner).collect(),
+                    from: row.get(6)?,
+                    to: row.get(7)?,
+                })
+            },
+        )
+    }
+
+    /// Notes why runs wait at `now`: a reason that lasts is one row.
+    ///
+    /// # Errors
+    /// When DuckDB cannot.
+    pub fn note_waiting(
+        &self,
+        cluster: &str,
+        waiting: &[WaitingRun],
+        now: i64,
+    ) -> Result<(), StoreError> {
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        self.writing("note why runs wait", |db| {
+            db.execute_batch(
+                "CREATE TEMP TABLE waiting (job_id VARCHAR, submit_time BIGINT, reason VARCHAR, expected_start BIGINT)",
+            )?;
+            let mut staged = db.appender_to_catalog_and_db("waiting", "temp", "main")?;
+            for WaitingRun { run, reason, expected_start } in waiting {
+                staged.append_row(params![run.job_id, micros(run.submit), reason, expected_start.map(micros)])?;
+            }
+            drop(staged);
+            let same =
+                "g.cluster = ? AND g.job_id = w.job_id AND g.submit_time = make_timestamp(w.submit_time)::TIMESTAMP_S
+                 AND g.reason = w.reason
+                 AND g.last_seen = (SELECT max(l.last_seen) FROM records.job_reasons AS l WHERE l.cluster = g.cluster
+                     AND l.job_id = g.job_id AND l.submit_time = g.submit_time)";
+            db.execute(
+                &format!(
+                    "UPDATE records.job_reasons AS g SET last_seen = make_timestamp(?::BIGINT)::TIMESTAMP_S,
+                         expected_start = make_timestamp(w.expected_start)::TIMESTAMP_S
+                     FROM waiting AS w WHERE {same}"
+                ),
+                params![micros(now), cluster],
+            )?;
+            db.execute(
+                "INSERT INTO records.job_reasons
+                 SELECT ?, w.job_id, make_timestamp(w.submit_time)::TIMESTAMP_S, w.reason,
+                     make_timestamp(w.expected_start)::TIMESTAMP_S, t.now, t.now
+                 FROM waiting AS w, (SELECT make_timestamp(?::BIGINT)::TIMESTAMP_S AS now) AS t
+                 WHERE NOT EXISTS (SELECT 1 FROM records.job_reasons AS g WHERE g.cluster = ? AND g.job_id = w.job_id
+                     AND g.submit_time = make_timestamp(w.submit_time)::TIMESTAMP_S AND g.reason = w.reason
+                     AND g.last_seen = t.now)",
+                params![cluster, micros(now), cluster],
+            )?;
+            db.execute_batch("DROP TABLE waiting")
+        })
+    }
+
+    /// Why a run waits, as it was last heard; `None` where nobody has said.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn reason(
+        &self,
+        cluster: &str,
+        job_id: &str,
+        submit: i64,
+    ) -> Result<Option<KnownReason>, StoreError> {
+        let found = self.list(
+            "look up why a run waits",
+            "SELECT reason, epoch_ms(first_seen) // 1000, epoch_ms(last_seen) // 1000, epoch_ms(expected_start) // 1000
+             FROM records.job_reasons
+             WHERE cluster = ? AND job_id = ? AND submit_time = make_timestamp(?::BIGINT)::TIMESTAMP_S
+             ORDER BY last_seen DESC, first_seen DESC LIMIT 1",
+            vec![cluster.to_owned().into(), job_id.to_owned().into(), micros(submit).into()],
+            |row| {
+                Ok(KnownReason {
+                    reason: row.get(0)?,
+                    since: row.get(1)?,
+                    last_seen: row.get(2)?,
+                    expected_start: row.get(3)?,
+                })
+            },
+        )?;
+        Ok(found.into_iter().next())
+    }
+
+    /// Does several changes as one.
+    pub(super) fn writing(
+        &self,
+        what: &'static str,
+        change: impl FnOnce(&Connection) -> duckdb::Result<()>,
+    ) -> Result<(), StoreError> {
+        let _writing = self
+            .database
+            .writing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let db = self.database.connect()?;
+        let changed = (|| {
+            db.execute_batch("BEGIN")?;
+            change(&db)?;
+            db.execute_batch("COMMIT")
+        })();
+        changed.map_err(|error| {
+            // Where even this fails there is no transaction left to end.
+            let _ = db.execute_batch("ROLLBACK");
+            StoreError::sql(what)(error)
+        })
+    }
+}
+
+fn keep(db: &Connection, cluster: &str, kept: &Reservation, source: &str) -> duckdb::Result<()> {
+    let owners: Vec<String> = kept.owners.iter().map(owner_text).collect();
+    db.execute(
+        "INSERT INTO records.reservations VALUES (?, ?, ?, ?, ?, ?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S,
+             make_timestamp(?::BIGINT)::TIMESTAMP_S, ?)",
+        params![
+            cluster,
+            kept.name,
+            kept.flags,
+            kept.node_list,
+            kept.cpus,
+            kept.gpus,
+            owners.join(","),
+            micros(kept.from),
+            micros(kept.to),
+            source
+        ],
+    )
+    .map(drop)
+}
+
+/// `account` or `account/user`.
+fn owner_text(owner: &Owner) -> String {
+    match &owner.user {
+        Some(user) => format!("{}/{user}", owner.account),
+        None => owner.account.clone(),
+    }
+}
+
+fn owner(text: &str) -> Owner {
+    match text.split_once('/') {
+        Some((account, user)) => Owner {
+            account: account.to_owned(),
+            user: Some(user.to_owned()),
+        },
+        None => Owner {
+            account: text.to_owned(),
+            user: None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DataDir, Database, Settings};
+
+    fn database(root: &std::path::Path) -> Database {
+        Database::open(&DataDir::claim(root).unwrap(), &Settings::default()).unwrap()
+    }
+
+    fn reservation(name: &str, from: i64, to: i64) -> Reservation {
+        Reservation {
+            name: name.into(),
+            flags: "SPEC_NODES".into(),
+            node_list: Some("g1".into()),
+            cpus: 8,
+            gpus: None,
+            owners: vec![
+                Owner {
+                    account: "lab".into(),
+                    user: Some("ann".into()),
+                },
+                Owner {
+                    account: "bio".into(),
+                    user: None,
+                },
+            ],
+            from,
+            to,
+        }
+    }
+
+    #[test]
+    fn what_is_gone_before_its_end_has_ended_and_what_has_not_begun_never_was() {
+        let root = tempfile::tempdir().unwrap();
+        let database = database(root.path());
+        let records = Records::of(&database);
+        let (class, later) = (
+            reservation("class", 100, 1000),
+            reservation("later", 2000, 3000),
+        );
+        records
+            .note_live_reservations("lab", &[class.clone(), later.clone()], 200)
+            .unwrap();
+        records
+            .note_live_reservations("lab", &[class.clone(), later.clone()], 260)
+            .unwrap();
+        assert_eq!(
+            records.reservations("lab", 0).unwrap(),
+            [class.clone(), later]
+        );
+        records.note_live_reservations("lab", &[], 400).unwrap();
+        let ended = Reservation {
+            to: 400,
+            ..class.clone()
+        };
+        assert_eq!(records.reservations("lab", 0).unwrap(), [ended]);
+        // slurmdbd knows better.
+        records
+            .note_reservations("lab", std::slice::from_ref(&class), 0)
+            .unwrap();
+        assert_eq!(records.reservations("lab", 0).unwrap(), [class]);
+        assert_eq!(records.reservations("lab", 1000).unwrap(), []);
+    }
+
+    #[test]
+    fn a_reason_lasts_until_another_is_given() {
+        let root = tempfile::tempdir().unwrap();
+        let database = database(root.path());
+        let records = Records::of(&database);
+        let waiting = |reason: &str, expected_start| WaitingRun {
+            run: OpenRun {
+                job_id: "7_1".into(),
+                submit: 50,
+            },
+            reason: reason.into(),
+            expected_start,
+        };
+        for (now, reason, expected) in [
+            (100, "Priority", None),
+            (160, "Priority", Some(900)),
+            (220, "Resources", Some(800)),
+            (280, "Priority", None),
+        ] {
+            records
+                .note_waiting("lab", &[waiting(reason, expected)], now)
+                .unwrap();
+        }
+        let known = records.reason("lab", "7_1", 50).unwrap().unwrap();
+        assert_eq!(
+            (
+                known.reason.as_str(),
+                known.since,
+                known.last_seen,
+                known.expected_start
+            ),
+            ("Priority", 280, 280, None)
+        );
+        let rows: i64 = database
+            .connect()
+            .unwrap()
+            .query_row("SELECT count(*) FROM records.job_reasons", [], |row| {
+                row.get(0)
+            })
+            .unwrap();
+        assert_eq!(rows, 3);
+        assert_eq!(records.reason("lab", "7", 50).unwrap(), None);
+    }
+}

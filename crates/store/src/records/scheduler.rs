@@ -1,0 +1,103 @@
+//! What the records say of the scheduler at this moment, for the series that the server exports.
+
+use super::{Records, micros};
+use crate::StoreError;
+use takt_slurm::Reservation;
+
+/// The scheduler at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SchedulerNow {
+    /// Nodes: name, Slurm's words for the state, reason.
+    pub nodes: Vec<(String, String, Option<String>)>,
+    /// The last start of a job, UTC seconds.
+    pub last_start: Option<i64>,
+    /// Jobs that ended within the last day because a node failed or did not boot.
+    pub lost_jobs: Vec<LostJob>,
+    /// Jobs that run and that somebody works in, by their names: their pauses are a person's.
+    pub interactive: Vec<String>,
+    /// Reservations for maintenance that have begun and are not over.
+    pub maintenance: Vec<Reservation>,
+}
+
+/// A job that ended because a node failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostJob {
+    /// Its number.
+    pub job_id: String,
+    /// Its name, if Slurm gave one.
+    pub name: Option<String>,
+    /// Whether Slurm has put it back into the queue: a later run of the same number exists.
+    pub is_requeued: bool,
+    /// Whose it was.
+    pub user: String,
+    /// Where it ran, as Slurm writes it.
+    pub node_list: Option<String>,
+    /// When it ended, UTC seconds.
+    pub end: i64,
+}
+
+/// The names that such jobs have where nobody gives them another: salloc's and those of shells under srun, Open
+/// OnDemand's, and what begins with the word.
+const INTERACTIVE: &str = "^(interactive.*|sys/dashboard/.*|-?(bash|sh|zsh|fish|tcsh|ksh|csh)|jupyter.*|vscode.*|.*code-server.*)$";
+
+impl Records<'_> {
+    /// What is known of the scheduler at `now`, UTC seconds.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn scheduler_now(&self, cluster: &str, now: i64) -> Result<SchedulerNow, StoreError> {
+        let nodes = self.list(
+            "list the nodes",
+            "SELECT node, state, reason FROM records.nodes WHERE cluster = ? ORDER BY node",
+            vec![cluster.to_owned().into()],
+            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+        )?;
+        let last_start = self.list(
+            "find the last start",
+            "SELECT epoch_ms(max(start_time)) // 1000 FROM records.jobs
+             WHERE cluster = ? AND start_time <= make_timestamp(?::BIGINT)::TIMESTAMP_S",
+            vec![cluster.to_owned().into(), micros(now).into()],
+            |row| row.get::<_, Option<i64>>(0),
+        )?;
+        let lost_jobs = self.list(
+            "list the jobs that nodes failed",
+            "SELECT job_id, \"user\", node_list, epoch_ms(end_time) // 1000, job_name,
+                    EXISTS (SELECT 1 FROM records.jobs AS later
+                            WHERE later.cluster = jobs.cluster AND later.job_id = jobs.job_id
+                              AND later.submit_time > jobs.submit_time)
+             FROM records.jobs
+             WHERE cluster = ? AND end_time > make_timestamp(?::BIGINT)::TIMESTAMP_S
+               AND (state LIKE 'NODE_FAIL%' OR state LIKE 'BOOT_FAIL%')
+             ORDER BY end_time DESC, job_id LIMIT 1000",
+            vec![cluster.to_owned().into(), micros(now - 86_400).into()],
+            |row| {
+                Ok(LostJob {
+                    job_id: row.get(0)?,
+                    user: row.get(1)?,
+                    node_list: row.get(2)?,
+                    end: row.get(3)?,
+                    name: row.get(4)?,
+                    is_requeued: row.get(5)?,
+                })
+            },
+        )?;
+        let interactive = self.list(
+            "list the interactive jobs",
+            "SELECT job_id FROM records.jobs
+             WHERE cluster = ? AND end_time IS NULL AND state = 'RUNNING' AND regexp_matches(lower(job_name), ?)
+             ORDER BY job_id LIMIT 10000",
+            vec![cluster.to_owned().into(), INTERACTIVE.to_owned().into()],
+            |row| row.get(0),
+        )?;
+        let mut maintenance = self.reservations(cluster, now)?;
+        maintenance.retain(|kept| kept.is_maintenance() && kept.from <= now);
+        let last_start = last_start.into_iter().flatten().next();
+        Ok(SchedulerNow {
+            nodes,
+            last_start,
+            lost_jobs,
+            interactive,
+            maintenance,
+        })
+    }
+}

@@ -1,0 +1,344 @@
+//! Shares and prices as they were told, what runs are charged, and fair share as it was.
+
+use super::{Records, micros};
+use crate::StoreError;
+use duckdb::params;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::sync::PoisonError;
+use takt_accounting::Accounts;
+use takt_accounting::fairshare::{ShareRow, finite_or_infinite, infinite};
+use takt_slurm::{ShareSettings, Shares};
+
+/// Source name under which the share settings of takt.toml are recorded.
+pub const CONFIGURED: &str = "takt.toml";
+
+/// What was said of shares and prices, by whom, since when.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShareSettingsRecord {
+    /// `slurm`, or `takt.toml`.
+    pub source: String,
+    /// Since when it has been so, UTC seconds.
+    pub recorded_at: i64,
+    /// What was said.
+    pub settings: ShareSettings,
+}
+
+/// A run as far as fair share looks at it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(
+    missing_docs,
+    reason = "each field is the one of the same name in `JobRun`"
+)]
+pub struct ChargedRun {
+    pub account: String,
+    pub user: String,
+    pub partition: String,
+    pub qos: Option<String>,
+    pub start: Option<i64>,
+    pub end: Option<i64>,
+    pub timelimit: Option<u64>,
+    pub alloc_tres: Option<String>,
+    pub nodes: Option<u64>,
+    pub cpus: Option<u64>,
+    pub gpus: Option<u64>,
+    pub mem_bytes: Option<u64>,
+}
+
+/// One association's fair share at one instant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FairsharePoint {
+    /// UTC seconds.
+    pub at: i64,
+    /// Its account.
+    pub account: String,
+    /// Its user; `None` for an account.
+    pub user: Option<String>,
+    /// Billing units × seconds, faded.
+    pub raw_usage: f64,
+    /// Part of its account's usage, or the classic formula's.
+    pub effective_usage: f64,
+    /// Shares over usage; infinite where nothing was used.
+    #[serde(serialize_with = "infinite", deserialize_with = "finite_or_infinite")]
+    pub level_fs: Option<f64>,
+    /// The factor of priority.
+    pub fair_share: Option<f64>,
+}
+
+/// Longest history that is kept at one point an hour.
+const HISTORY_SECONDS: i64 = 400 * 86_400;
+
+impl Records<'_> {
+    /// Remembers what `source` says of a cluster's shares and prices, if it says anything new.
+    ///
+    /// # Errors
+    /// When DuckDB cannot.
+    pub fn note_share_settings(
+        &self,
+        cluster: &str,
+        source: &str,
+        settings: &ShareSettings,
+        now: i64,
+    ) -> Result<(), StoreError> {
+        let _writing = self
+            .database
+            .writing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let known = self
+            .latest_settings(cluster)?
+            .into_iter()
+            .find(|record| record.source == source);
+        let nothing_said = known.is_none() && settings.associations.is_empty();
+        if nothing_said || known.is_some_and(|known| known.settings == *settings) {
+            return Ok(());
+        }
+        let text = serde_json::to_string(settings).unwrap_or_default();
+        let db = self.database.connect()?;
+        db.execute(
+            "INSERT INTO records.share_settings VALUES (?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S, ?)",
+            params![cluster, source, micros(now), text],
+        )
+        .map(drop)
+        .map_err(StoreError::sql("store the shares"))
+    }
+
+    /// What fair share of a cluster goes by: what `preferred` says, if it names anybody, else what anybody else says.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn share_settings(
+        &self,
+        cluster: &str,
+        preferred: &str,
+    ) -> Result<Option<ShareSettingsRecord>, StoreError> {
+        let mut known = self.latest_settings(cluster)?;
+        known.retain(|record| !record.settings.associations.is_empty());
+        known.sort_by_key(|record| (record.source != preferred, -record.recorded_at));
+        Ok(known.into_iter().next())
+    }
+
+    /// The account of each user that `takt.toml` or Slurm names, her first: what runs without an account are charged to.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn accounts_of_users(&self, cluster: &str) -> Result<HashMap<String, String>, StoreError> {
+        let mut accounts = HashMap::new();
+        let known = self.share_settings(cluster, CONFIGURED)?;
+        for association in known
+            .into_iter()
+            .flat_map(|known| known.settings.associations)
+        {
+            if let Some(user) = association.user {
+                accounts.entry(user).or_insert(association.account);
+            }
+        }
+        Ok(accounts)
+    }
+
+    /// The account above each account, as `takt.toml` or Slurm names them.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn accounts(&self, cluster: &str) -> Result<Accounts, StoreError> {
+        let known = self.share_settings(cluster, CONFIGURED)?;
+        let associations = known
+            .into_iter()
+            .flat_map(|known| known.settings.associations);
+        let accounts = associations.filter(|association| association.user.is_none());
+        Ok(Accounts::new(
+            accounts
+                .filter_map(|of| Some((of.account, of.parent_account?)))
+                .collect(),
+        ))
+    }
+
+    /// The last word of each source.
+    fn latest_settings(&self, cluster: &str) -> Result<Vec<ShareSettingsRecord>, StoreError> {
+        let rows = self.list(
+            "look up the shares",
+            "SELECT source, epoch_ms(max(recorded_at)) // 1000, arg_max(settings, recorded_at)
+             FROM records.share_settings WHERE cluster = ? GROUP BY source",
+            vec![cluster.to_owned().into()],
+            |row| {
+                Ok((
+                    row.get::<_, String>(0)?,
+                    row.get::<_, i64>(1)?,
+                    row.get::<_, String>(2)?,
+                ))
+            },
+        )?;
+        // Settings of another version of this program that cannot be read are asked for again.
+        let read = |(source, recorded_at, text): (String, i64, String)| {
+            Some(ShareSettingsRecord {
+                source,
+                recorded_at,
+                settings: serde_json::from_str(&text).ok()?,
+            })
+        };
+        Ok(rows.into_iter().filter_map(read).collect())
+    }
+
+    /// Every run of a cluster that held something after `from` (UTC seconds), in no particular order.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn charged_runs(&self, cluster: &str, from: i64) -> Result<Vec<ChargedRun>, StoreError> {
+        self.list(
+            "read what runs are charged",
+            "SELECT account, \"user\", \"partition\", qos, epoch_ms(start_time) // 1000, epoch_ms(end_time) // 1000,
+                    timelimit_seconds, alloc_tres, nodes, cpus, gpus, mem_bytes
+             FROM records.jobs
+             WHERE cluster = ? AND start_time IS NOT NULL
+               AND coalesce(end_time > make_timestamp(?::BIGINT)::TIMESTAMP_S, true)",
+            vec![cluster.to_owned().into(), micros(from).into()],
+            |row| {
+                Ok(ChargedRun {
+                    account: row.get(0)?,
+                    user: row.get(1)?,
+                    partition: row.get(2)?,
+                    qos: row.get(3)?,
+                    start: row.get(4)?,
+                    end: row.get(5)?,
+                    timelimit: row.get(6)?,
+                    alloc_tres: row.get(7)?,
+                    nodes: row.get(8)?,
+                    cpus: row.get(9)?,
+                    gpus: row.get(10)?,
+                    mem_bytes: row.get(11)?,
+                })
+            },
+        )
+    }
+
+    /// Notes fair share as it is at an instant, and forgets what is more than 400 days old.
+    ///
+    /// # Errors
+    /// When DuckDB cannot.
+    pub fn note_fairshare(
+        &self,
+        cluster: &str,
+        at: i64,
+        rows: &[ShareRow],
+    ) -> Result<(), StoreError> {
+        let _writing = self
+            .database
+            .writing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let db = self.database.connect()?;
+        (|| {
+            db.execute_batch("BEGIN")?;
+            db.execute(
+                "DELETE FROM records.fairshare WHERE cluster = ?
+                 AND (noted_at = make_timestamp(?::BIGINT)::TIMESTAMP_S OR noted_at < make_timestamp(?::BIGINT)::TIMESTAMP_S)",
+                params![cluster, micros(at), micros(at - HISTORY_SECONDS)],
+            )?;
+            let mut insert = db.prepare(
+                "INSERT INTO records.fairshare
+                 VALUES (?, make_timestamp(?::BIGINT)::TIMESTAMP_S, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            )?;
+            for row in rows {
+                let raw_shares = match row.raw_shares {
+                    Some(Shares::Raw(shares)) => Some(shares),
+                    Some(Shares::Parent) | None => None,
+                };
+                insert.execute(params![
+                    cluster,
+                    micros(at),
+                    row.account,
+                    row.user,
+                    row.partition,
+                    raw_shares,
+                    row.norm_shares,
+                    row.raw_usage,
+                    row.norm_usage,
+                    row.effective_usage,
+                    row.level_fs,
+                    row.fair_share
+                ])?;
+            }
+            db.execute_batch("COMMIT")
+        })()
+        .map_err(StoreError::sql("note the fair share"))
+    }
+
+    /// When fair share of a cluster was last noted, UTC seconds.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn fairshare_noted(&self, cluster: &str) -> Result<Option<i64>, StoreError> {
+        let noted = self.list(
+            "look up the fair share",
+            "SELECT epoch_ms(max(noted_at)) // 1000 FROM records.fairshare WHERE cluster = ?",
+            vec![cluster.to_owned().into()],
+            |row| row.get(0),
+        )?;
+        Ok(noted.into_iter().next().flatten())
+    }
+
+    /// Fair share as it was since `from`, of one user or of everybody, the oldest first.
+    ///
+    /// # Errors
+    /// When DuckDB cannot answer.
+    pub fn fairshare_history(
+        &self,
+        cluster: &str,
+        user: Option<&str>,
+        account: Option<&str>,
+        from: i64,
+    ) -> Result<Vec<FairsharePoint>, StoreError> {
+        self.list(
+            "list the fair share",
+            "SELECT epoch_ms(noted_at) // 1000, account, \"user\", raw_usage, effective_usage, level_fs, fair_share
+             FROM records.fairshare
+             WHERE cluster = ? AND noted_at >= make_timestamp(?::BIGINT)::TIMESTAMP_S
+               AND coalesce(\"user\" = ?, true) AND coalesce(account = ?, true)
+             ORDER BY noted_at, account, \"user\" NULLS FIRST",
+            vec![
+                cluster.to_owned().into(),
+                micros(from).into(),
+                user.map(str::to_owned).into(),
+                account.map(str::to_owned).into(),
+            ],
+            |row| {
+                Ok(FairsharePoint {
+                    at: row.get(0)?,
+                    account: row.get(1)?,
+                    user: row.get(2)?,
+                    raw_usage: row.get(3)?,
+                    effective_usage: row.get(4)?,
+                    level_fs: row.get(5)?,
+                    fair_share: row.get(6)?,
+                })
+            },
+        )
+    }
+}
+
+impl ChargedRun {
+    /// What it held in Slurm's words, made from the plain amounts where nobody wrote that down; `None` where nobody saw
+    /// anything of it.
+    pub fn tres_text(&self) -> Option<String> {
+        if let Some(text) = self.alloc_tres.as_ref().filter(|text| !text.is_empty()) {
+            // Without slurmdbd Slurm does not write GPUs down; we may have seen them.
+            let gpus = self
+                .gpus
+                .filter(|gpus| *gpus > 0 && !text.contains("gres/gpu"));
+            return Some(
+                gpus.map_or_else(|| text.clone(), |gpus| format!("{text},gres/gpu={gpus}")),
+            );
+        }
+        let amounts = [
+            ("cpu", self.cpus),
+            ("gres/gpu", self.gpus),
+            ("node", self.nodes),
+        ];
+        let mut text: Vec<String> = amounts
+            .iter()
+            .filter_map(|(name, amount)| Some(format!("{name}={}", (*amount)?)))
+            .collect();
+        text.extend(self.mem_bytes.map(|bytes| format!("mem={}K", bytes >> 10)));
+        (!text.is_empty()).then(|| text.join(","))
+    }
+}

@@ -1,0 +1,389 @@
+//! Every series there is: its number, its labels, and which series have a label.
+//!
+//! A series gets its number when it is first seen and keeps it for ever; numbers are dense and the table only grows, so
+//! "what is not in the database yet" is everything from one number on.
+
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use roaring::RoaringBitmap;
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hash};
+use std::sync::Arc;
+use takt_model::{Labels, METRIC_NAME};
+use takt_model::{MatchOp, Matcher};
+
+/// The number of a series in this data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SeriesId(pub u32);
+
+/// The number of a text in [`Symbols`].
+type Symbol = u32;
+
+/// Label names and values, each text once: a label pair costs 8 bytes wherever it is used.
+#[derive(Debug, Default)]
+struct Symbols {
+    texts: Vec<Arc<str>>,
+    by_text: HashTable<Symbol>,
+    hasher: DefaultHashBuilder,
+}
+
+impl Symbols {
+    fn text(&self, symbol: Symbol) -> &Arc<str> {
+        &self.texts[symbol as usize]
+    }
+
+    fn find(&self, text: &str) -> Option<Symbol> {
+        self.by_text
+            .find(self.hasher.hash_one(text), |&symbol| {
+                **self.text(symbol) == *text
+            })
+            .copied()
+    }
+
+    fn intern(&mut self, text: &str) -> Symbol {
+        if let Some(known) = self.find(text) {
+            return known;
+        }
+        let symbol = Symbol::try_from(self.texts.len())
+            .expect("fewer than 2^32 label texts fit into memory");
+        self.texts.push(text.into());
+        let Self {
+            texts,
+            by_text,
+            hasher,
+        } = self;
+        by_text.insert_unique(hasher.hash_one(text), symbol, |&symbol| {
+            hasher.hash_one(texts[symbol as usize].as_ref())
+        });
+        symbol
+    }
+}
+
+/// The series and the index over their labels.
+#[derive(Debug, Default)]
+pub(crate) struct SeriesTable {
+    symbols: Symbols,
+    /// Label pairs of all series one after the other, names in byte order; series N has those up to `ends[N]`.
+    pairs: Vec<(Symbol, Symbol)>,
+    ends: Vec<u32>,
+    by_labels: HashTable<u32>,
+    /// Label name, then value, to the series that have it.
+    postings: HashMap<Symbol, HashMap<Symbol, RoaringBitmap>>,
+    hasher: DefaultHashBuilder,
+}
+
+impl SeriesTable {
+    /// How many numbers are given out.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The number of the series with these labels, a new one if it was never seen.
+    pub fn intern(&mut self, labels: &Labels) -> SeriesId {
+        let begin = self.pairs.len();
+        for (name, value) in labels.iter() {
+            let pair = (self.symbols.intern(name), self.symbols.intern(value));
+            self.pairs.push(pair);
+        }
+        let hash = self.hasher.hash_one(&self.pairs[begin..]);
+        let known = self
+            .by_labels
+            .find(hash, |&id| self.pairs_of(id) == &self.pairs[begin..])
+            .copied();
+        if let Some(id) = known {
+            self.pairs.truncate(begin);
+            return SeriesId(id);
+        }
+        let id = self.close();
+        let Self {
+            by_labels,
+            hasher,
+            pairs,
+            ends,
+            ..
+        } = self;
+        by_labels.insert_unique(hash, id.0, |&id| hasher.hash_one(pairs_of(pairs, ends, id)));
+        for &(name, value) in &self.pairs[begin..] {
+            self.postings
+                .entry(name)
+                .or_default()
+                .entry(value)
+                .or_default()
+                .insert(id.0);
+        }
+        id
+    }
+
+    /// Takes a series from the database, under the number it has there.
+    pub fn restore(&mut self, id: SeriesId, labels: &Labels) {
+        // A number that the database skips belongs to nothing and matches nothing.
+        while self.len() < id.0 as usize {
+            self.close();
+        }
+        self.intern(labels);
+    }
+
+    /// The labels of a series.
+    pub fn labels(&self, id: SeriesId) -> Labels {
+        let text = |symbol| Arc::clone(self.symbols.text(symbol));
+        Labels::from_sorted(
+            self.pairs_of(id.0)
+                .iter()
+                .map(|&(name, value)| (text(name), text(value)))
+                .collect(),
+        )
+    }
+
+    /// The series that all matchers accept.
+    pub fn matching(&self, matchers: &[Matcher]) -> RoaringBitmap {
+        let mut found: Option<RoaringBitmap> = None;
+        // A label that is not set counts as empty. So a matcher that accepts "" is answered by what it refuses.
+        for matcher in matchers.iter().filter(|matcher| !matcher.accepts("")) {
+            let accepted = self.with_value(matcher.name(), matcher, true);
+            found = Some(match found {
+                Some(found) => found & accepted,
+                None => accepted,
+            });
+        }
+        let mut found = found.unwrap_or_else(|| self.all());
+        for matcher in matchers.iter().filter(|matcher| matcher.accepts("")) {
+            found -= self.with_value(matcher.name(), matcher, false);
+        }
+        found
+    }
+
+    /// All label names that one of `ids` has, in byte order.
+    pub fn label_names(&self, ids: &RoaringBitmap) -> Vec<String> {
+        let used =
+            |values: &HashMap<_, RoaringBitmap>| values.values().any(|with| !with.is_disjoint(ids));
+        let names = self.postings.iter().filter(|(_, values)| used(values));
+        sorted(names.map(|(&name, _)| self.symbols.text(name).to_string()))
+    }
+
+    /// All values of a label that one of `ids` has, in byte order.
+    pub fn label_values(&self, name: &str, ids: &RoaringBitmap) -> Vec<String> {
+        let values = self
+            .symbols
+            .find(name)
+            .and_then(|name| self.postings.get(&name));
+        let used = values
+            .into_iter()
+            .flatten()
+            .filter(|(_, with)| !with.is_disjoint(ids));
+        sorted(used.map(|(&value, _)| self.symbols.text(value).to_string()))
+    }
+
+    /// The metric's name and the other labels as a JSON object, as `hot.series` has them.
+    pub fn columns(&self, id: SeriesId) -> (String, String) {
+        let labels = self.labels(id);
+        (labels.metric().to_owned(), to_json(&labels))
+    }
+
+    /// All series of the metrics of these series.
+    pub fn of_metrics(&self, ids: &RoaringBitmap) -> RoaringBitmap {
+        let by_name = self
+            .symbols
+            .find(METRIC_NAME)
+            .and_then(|name| self.postings.get(&name));
+        let metrics = self
+            .metrics(ids)
+            .filter_map(|metric| by_name?.get(&self.symbols.find(metric)?));
+        metrics.fold(RoaringBitmap::new(), |all, of_metric| all | of_metric)
+    }
+
+    /// The names of the metrics of these series.
+    pub fn metrics(&self, ids: &RoaringBitmap) -> impl Iterator<Item = &str> {
+        let name = self.symbols.find(METRIC_NAME);
+        let metrics = ids.iter().filter_map(|id| {
+            let (_, metric) = self
+                .pairs_of(id)
+                .iter()
+                .find(|(label, _)| Some(*label) == name)?;
+            Some(*metric)
+        });
+        // Many series have one metric.
+        metrics
+            .collect::<BTreeSet<Symbol>>()
+            .into_iter()
+            .map(|metric| &**self.symbols.text(metric))
+    }
+
+    fn all(&self) -> RoaringBitmap {
+        (0..u32::try_from(self.len()).expect("close() checked"))
+            .filter(|&id| !self.pairs_of(id).is_empty())
+            .collect()
+    }
+
+    fn with_value(&self, name: &str, matcher: &Matcher, accepted: bool) -> RoaringBitmap {
+        let Some(values) = self
+            .symbols
+            .find(name)
+            .and_then(|name| self.postings.get(&name))
+        else {
+            return RoaringBitmap::new();
+        };
+        if let (MatchOp::Equal, true) = (matcher.op(), accepted) {
+            let value = self.symbols.find(matcher.value());
+            return value
+                .and_then(|value| values.get(&value))
+                .cloned()
+                .unwrap_or_default();
+        }
+        let chosen = values
+            .iter()
+            .filter(|&(&value, _)| matcher.accepts(self.symbols.text(value)) == accepted);
+        chosen.fold(RoaringBitmap::new(), |all, (_, with)| all | with)
+    }
+
+    fn pairs_of(&self, id: u32) -> &[(Symbol, Symbol)] {
+        pairs_of(&self.pairs, &self.ends, id)
+    }
+
+    fn close(&mut self) -> SeriesId {
+        // DuckDB's INTEGER holds the number.
+        let id = i32::try_from(self.ends.len())
+            .expect("fewer than 2^31 series fit into memory")
+            .cast_unsigned();
+        self.ends.push(
+            u32::try_from(self.pairs.len()).expect("fewer than 2^32 label pairs fit into memory"),
+        );
+        SeriesId(id)
+    }
+}
+
+fn pairs_of<'a>(pairs: &'a [(Symbol, Symbol)], ends: &[u32], id: u32) -> &'a [(Symbol, Symbol)] {
+    let begin = id.checked_sub(1).map_or(0, |before| ends[before as usize]);
+    &pairs[begin as usize..ends[id as usize] as usize]
+}
+
+fn sorted(texts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut texts: Vec<_> = texts.collect();
+    texts.sort_unstable();
+    texts
+}
+
+fn to_json(labels: &Labels) -> String {
+    use serde::Serializer;
+    let mut out = Vec::new();
+    serde_json::Serializer::new(&mut out)
+        .collect_map(labels.iter().filter(|(name, _)| *name != METRIC_NAME))
+        .expect("text serialises");
+    String::from_utf8(out).expect("JSON is UTF-8")
+}
+
+/// The inverse of [`SeriesTable::columns`].
+pub(crate) fn from_columns(metric: &str, json: &str) -> Result<Labels, serde_json::Error> {
+    let others: std::collections::BTreeMap<String, String> = serde_json::from_str(json)?;
+    let mut labels: Labels = others.iter().collect();
+    labels.set(METRIC_NAME, metric);
+    Ok(labels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs.iter().copied().collect()
+    }
+
+    fn table() -> SeriesTable {
+        let mut table = SeriesTable::default();
+        for pairs in [
+            &[(METRIC_NAME, "up"), ("node", "g01")][..],
+            &[(METRIC_NAME, "up"), ("node", "g02"), ("rack", "a")],
+            &[(METRIC_NAME, "load"), ("node", "g01"), ("line", "1\n2")],
+        ] {
+            table.intern(&labels(pairs));
+        }
+        table
+    }
+
+    #[test]
+    fn a_series_keeps_its_number() {
+        let mut table = table();
+        assert_eq!(
+            table.intern(&labels(&[("node", "g01"), (METRIC_NAME, "up")])),
+            SeriesId(0)
+        );
+        assert_eq!(table.intern(&labels(&[(METRIC_NAME, "up")])), SeriesId(3));
+        assert_eq!(table.len(), 4);
+        assert_eq!(
+            table.labels(SeriesId(1)).to_string(),
+            r#"up{node="g02", rack="a"}"#
+        );
+    }
+
+    #[test]
+    fn matchers() {
+        use MatchOp::{Equal, NotEqual, NotRegex, Regex};
+        let table = table();
+        for (name, op, value, expected) in [
+            ("node", Equal, "g01", &[0, 2][..]),
+            ("node", Equal, "g03", &[]),
+            ("node", NotEqual, "g01", &[1]),
+            ("rack", Equal, "", &[0, 2]),
+            ("rack", NotEqual, "", &[1]),
+            ("rack", NotEqual, "a", &[0, 2]),
+            ("none", Equal, "", &[0, 1, 2]),
+            ("none", Equal, "x", &[]),
+            ("node", Regex, "g0[12]", &[0, 1, 2]),
+            ("node", Regex, "0", &[]),
+            ("node", Regex, "", &[]),
+            ("rack", Regex, "a?", &[0, 1, 2]),
+            ("rack", Regex, "a|b", &[1]),
+            ("rack", NotRegex, "a|b", &[0, 2]),
+            ("rack", NotRegex, ".+", &[0, 2]),
+            ("line", Regex, "1.2", &[2]),
+        ] {
+            let matcher = Matcher::new(name, op, value).unwrap();
+            let found: Vec<u32> = table
+                .matching(std::slice::from_ref(&matcher))
+                .iter()
+                .collect();
+            assert_eq!(found, expected, "{matcher}");
+        }
+        let both = [
+            Matcher::new("node", Equal, "g01").unwrap(),
+            Matcher::metric("up"),
+        ];
+        assert_eq!(table.matching(&both).iter().collect::<Vec<_>>(), [0]);
+        assert_eq!(table.matching(&[]).len(), 3);
+    }
+
+    #[test]
+    fn names_and_values() {
+        let table = table();
+        let up = table.matching(&[Matcher::metric("up")]);
+        assert_eq!(table.label_names(&up), [METRIC_NAME, "node", "rack"]);
+        assert_eq!(table.label_values("node", &up), ["g01", "g02"]);
+        assert_eq!(table.label_values("line", &up), [""; 0]);
+    }
+
+    #[test]
+    fn a_skipped_number_matches_nothing() {
+        let mut table = SeriesTable::default();
+        table.restore(SeriesId(2), &labels(&[(METRIC_NAME, "up")]));
+        assert_eq!(table.matching(&[]).iter().collect::<Vec<_>>(), [2]);
+        assert_eq!(
+            table
+                .matching(&[Matcher::new("x", MatchOp::Equal, "").unwrap()])
+                .len(),
+            1
+        );
+        assert_eq!(table.intern(&labels(&[(METRIC_NAME, "up")])), SeriesId(2));
+    }
+
+    proptest! {
+        #[test]
+        fn labels_survive_the_database_columns(pairs in proptest::collection::btree_map("[a-z]{1,3}", ".{1,4}", 0..5)) {
+            let mut given: Labels = pairs.iter().collect();
+            given.set(METRIC_NAME, "up");
+            let mut table = SeriesTable::default();
+            let id = table.intern(&given);
+            prop_assert_eq!(&table.labels(id), &given);
+            let (metric, json) = table.columns(id);
+            prop_assert_eq!(from_columns(&metric, &json).expect("our own JSON"), given);
+        }
+    }
+}

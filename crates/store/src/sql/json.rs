@@ -1,0 +1,148 @@
+//! An answer as JSON.
+
+use super::Rows;
+use super::cell::{Answer, Cell, cell};
+use duckdb::arrow::array::Array;
+use jiff::Timestamp;
+use jiff::civil::Date;
+use serde_json::Value;
+
+/// The rows of an answer.
+pub(super) fn rows(answer: &Answer) -> Rows {
+    let columns = answer
+        .schema()
+        .fields()
+        .iter()
+        .map(|field| field.name().clone())
+        .collect();
+    let rows = answer.batches().iter().flat_map(|batch| {
+        (0..batch.num_rows()).map(|row| {
+            batch
+                .columns()
+                .iter()
+                .map(|column| json(cell(column, row)))
+                .collect()
+        })
+    });
+    Rows {
+        columns,
+        rows: rows.collect(),
+        truncated: answer.truncated(),
+    }
+}
+
+/// A value as JSON. What JSON's numbers cannot hold exactly goes out as text.
+pub fn json(value: Cell<'_>) -> Value {
+    const EXACT: i128 = 1 << 53;
+    match value {
+        Cell::Null => Value::Null,
+        Cell::Bool(b) => b.into(),
+        Cell::Int(n) => match i64::try_from(n) {
+            Ok(small) if n.abs() <= EXACT => small.into(),
+            _ => n.to_string().into(),
+        },
+        Cell::Decimal(n, scale) => match decimal(n, scale).parse::<f64>() {
+            Ok(x) if n.abs() <= EXACT => number(x),
+            _ => decimal(n, scale).into(),
+        },
+        Cell::Float(x) => number(x.into()),
+        Cell::Double(x) => number(x),
+        Cell::Text(text) => text.into(),
+        Cell::Bytes(bytes) => bytes
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+            .into(),
+        Cell::Timestamp(n) => {
+            Timestamp::from_microsecond(n).map_or_else(|_| n.into(), |at| at.to_string().into())
+        }
+        Cell::Date(days) => {
+            let day = Date::constant(1970, 1, 1).checked_add(jiff::Span::new().days(days));
+            day.map_or_else(|_| days.into(), |day| day.to_string().into())
+        }
+        Cell::Time(n) => clock(n).into(),
+        Cell::Interval {
+            months,
+            days,
+            microseconds,
+        } => span(months, days, microseconds).into(),
+        Cell::List(items) => (0..items.len())
+            .map(|at| json(cell(items.as_ref(), at)))
+            .collect(),
+        Cell::Struct(fields) => fields
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), json(value)))
+            .collect(),
+        Cell::Map(pairs) => pairs
+            .into_iter()
+            .map(|(key, value)| (key_text(key), json(value)))
+            .collect(),
+        Cell::Other(kind) => format!("a value of type {kind}").into(),
+    }
+}
+
+fn key_text(key: Cell<'_>) -> String {
+    match json(key) {
+        Value::String(text) => text,
+        other => other.to_string(),
+    }
+}
+
+/// JSON has no NaN and no infinity; they keep Prometheus' spelling.
+fn number(x: f64) -> Value {
+    match serde_json::Number::from_f64(x) {
+        Some(finite) => finite.into(),
+        None if x.is_nan() => "NaN".into(),
+        None => if x > 0.0 { "+Inf" } else { "-Inf" }.into(),
+    }
+}
+
+/// A decimal number, all its places written.
+pub fn decimal(n: i128, scale: i8) -> String {
+    let places = usize::try_from(scale).unwrap_or(0);
+    let digits = format!("{:0>width$}", n.unsigned_abs(), width = places + 1);
+    let (whole, part) = digits.split_at(digits.len() - places);
+    let sign = if n < 0 { "-" } else { "" };
+    if part.is_empty() {
+        format!("{sign}{whole}")
+    } else {
+        format!("{sign}{whole}.{part}")
+    }
+}
+
+/// A time of the day, `09:05:00` or with its microseconds.
+pub fn clock(microseconds: i64) -> String {
+    let sign = if microseconds < 0 { "-" } else { "" };
+    let (seconds, part) = (
+        microseconds.unsigned_abs() / 1_000_000,
+        microseconds.unsigned_abs() % 1_000_000,
+    );
+    let text = format!(
+        "{sign}{:02}:{:02}:{:02}",
+        seconds / 3600,
+        seconds / 60 % 60,
+        seconds % 60
+    );
+    if part == 0 {
+        text
+    } else {
+        format!("{text}.{part:06}").trim_end_matches('0').to_owned()
+    }
+}
+
+/// A span as PostgreSQL writes it: `1 mon 2 days 03:04:05`.
+pub fn span(months: i32, days: i32, microseconds: i64) -> String {
+    let mut parts = Vec::new();
+    let mut part = |n: i32, one: &str, more: &str| {
+        if n != 0 {
+            parts.push(format!("{n} {}", if n == 1 { one } else { more }));
+        }
+    };
+    part(months / 12, "year", "years");
+    part(months % 12, "mon", "mons");
+    part(days, "day", "days");
+    if microseconds != 0 || parts.is_empty() {
+        parts.push(clock(microseconds));
+    }
+    parts.join(" ")
+}

@@ -1,0 +1,259 @@
+//! A connection on which users' statements run, one at a time and within limits.
+
+use super::cell::Answer;
+use super::gate::admit;
+use super::{Limits, SqlError, first_line};
+use crate::{Database, StoreError, microseconds_now, quoted};
+use duckdb::{Connection, InterruptHandle};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// An answer that takes more than this is given up: it would be held in memory whole.
+const MAX_ANSWER_BYTES: usize = 256 << 20;
+
+/// So often a running statement is looked after.
+const WATCH_INTERVAL: Duration = Duration::from_millis(20);
+
+/// What a statement that tells the time is made of, in lower case. DuckDB's own clock has a time zone, which needs an
+/// extension that a build from source has not; these are the same instant for the whole statement, in UTC.
+const CLOCK: &[(&str, &str)] = &[
+    ("now", "TIMESTAMP"),
+    ("get_current_timestamp", "TIMESTAMP"),
+    ("transaction_timestamp", "TIMESTAMP"),
+    ("current_localtimestamp", "TIMESTAMP"),
+    ("current_date", "DATE"),
+    ("today", "DATE"),
+];
+
+/// Asks that a statement be given up. Clones ask for the same.
+#[derive(Debug, Clone, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Gives it up; a statement that has not begun will not.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A connection for users' statements.
+#[derive(Debug)]
+pub struct Session {
+    db: Connection,
+}
+
+impl Session {
+    /// A session that sees the tables and the metrics.
+    ///
+    /// # Errors
+    /// A database that does not answer.
+    pub fn open(database: &Database) -> Result<Self, StoreError> {
+        Self::with_path(database, "memory.main,memory.metrics")
+    }
+
+    /// A session that also sees PostgreSQL's catalog, for `user`.
+    ///
+    /// # Errors
+    /// A database that does not answer.
+    pub fn open_postgres(database: &Database, user: &str) -> Result<Self, StoreError> {
+        // A client that looks around shall see what there is.
+        database.follow_metrics()?;
+        let session = Self::with_path(database, "memory.main,memory.metrics,memory.pg")?;
+        let macros = ["current_user", "session_user", "current_role", "user"]
+            .map(|name| format!("CREATE TEMP MACRO {name}() AS {};", quoted(user)));
+        session
+            .db
+            .execute_batch(&macros.concat())
+            .map_err(StoreError::sql("open a session"))?;
+        Ok(session)
+    }
+
+    fn with_path(database: &Database, path: &str) -> Result<Self, StoreError> {
+        let db = database.connect()?;
+        db.execute_batch(&format!("SET search_path = {}", quoted(path)))
+            .map_err(StoreError::sql("open a session"))?;
+        Ok(Self { db })
+    }
+
+    /// Runs one read-only statement on the database that the session is of.
+    ///
+    /// # Errors
+    /// [`SqlError`]; the statement has changed nothing.
+    pub fn select(
+        &self,
+        database: &Database,
+        sql: &str,
+        limits: Limits,
+        cancel: &Cancel,
+    ) -> Result<Answer, SqlError> {
+        admit(&self.db, sql)?;
+        self.set_clock(sql)?;
+        let watch = Watch::start(self.db.interrupt_handle(), limits, cancel.clone());
+        let mut answer = self.fetch(sql, limits);
+        // The metric may have come since the views were made.
+        if matches!(&answer, Err(SqlError::Statement(text)) if text.contains("does not exist"))
+            && database.follow_metrics()?
+        {
+            answer = self.fetch(sql, limits);
+        }
+        match (watch.end(), answer) {
+            (Some(cause), Err(_)) => Err(cause),
+            (_, answer) => answer,
+        }
+    }
+
+    /// The types that the parameters of a statement have by where they stand, as DuckDB calls them: by number, `None`
+    /// where any would do. The statement is bound, not run.
+    ///
+    /// # Errors
+    /// A statement that is not answered at all, or that cannot be bound.
+    pub fn parameter_types(&self, sql: &str) -> Result<HashMap<usize, String>, SqlError> {
+        admit(&self.db, sql)?;
+        let failed = |error: duckdb::Error| SqlError::Statement(first_line(&error));
+        let question = format!(
+            "SELECT json_serialize_plan({}, skip_null := true, skip_empty := true)",
+            quoted(sql)
+        );
+        let plan: String = self
+            .db
+            .query_row(&question, [], |row| row.get(0))
+            .map_err(failed)?;
+        let plan =
+            serde_json::from_str(&plan).map_err(|error| SqlError::Statement(error.to_string()))?;
+        let mut found = HashMap::new();
+        find_parameters(&plan, &mut found);
+        Ok(found)
+    }
+
+    fn set_clock(&self, sql: &str) -> Result<(), SqlError> {
+        let sql = sql.to_ascii_lowercase();
+        if ![
+            "now",
+            "current_",
+            "localtimestamp",
+            "today",
+            "transaction_timestamp",
+        ]
+        .iter()
+        .any(|w| sql.contains(w))
+        {
+            return Ok(());
+        }
+        let now = microseconds_now();
+        let clock: String = CLOCK
+            .iter()
+            .map(|(name, kind)| {
+                format!("CREATE OR REPLACE TEMP MACRO {name}() AS make_timestamp({now})::{kind};")
+            })
+            .collect();
+        self.db
+            .execute_batch(&clock)
+            .map_err(StoreError::sql("set a session's clock"))
+            .map_err(SqlError::from)
+    }
+
+    fn fetch(&self, sql: &str, limits: Limits) -> Result<Answer, SqlError> {
+        let failed = |error: duckdb::Error| SqlError::Statement(first_line(&error));
+        let mut statement = self.db.prepare(sql).map_err(failed)?;
+        // The iterator that this returns panics where fetching fails; `step` does not.
+        drop(statement.stream_arrow([]).map_err(failed)?);
+        let mut answer = Answer::new(statement.schema());
+        let mut bytes = 0;
+        while let Some(batch) = statement.step().map_err(failed)? {
+            bytes += batch_bytes(&batch);
+            if bytes > MAX_ANSWER_BYTES {
+                return Err(SqlError::TooLarge);
+            }
+            if !answer.take(&batch, limits.max_rows) {
+                break;
+            }
+        }
+        Ok(answer)
+    }
+}
+
+/// Reads the parameters out of DuckDB's plan of a statement.
+fn find_parameters(plan: &serde_json::Value, found: &mut HashMap<usize, String>) {
+    if plan["expression_class"] == "BOUND_PARAMETER"
+        && let (Some(number), Some(kind)) = (
+            plan["identifier"].as_str(),
+            plan["return_type"]["id"].as_str(),
+        )
+        && let Ok(number) = number.parse()
+    {
+        found.insert(number, kind.to_owned());
+    }
+    match plan {
+        serde_json::Value::Array(items) => {
+            items.iter().for_each(|item| find_parameters(item, found))
+        }
+        serde_json::Value::Object(items) => {
+            items.values().for_each(|item| find_parameters(item, found))
+        }
+        _ => {}
+    }
+}
+
+fn batch_bytes(batch: &duckdb::arrow::array::StructArray) -> usize {
+    duckdb::arrow::array::Array::get_array_memory_size(batch)
+}
+
+/// Interrupts a statement whose time is up, that takes too much memory, or that nobody waits for any more.
+struct Watch {
+    done: mpsc::Sender<()>,
+    thread: JoinHandle<Option<SqlError>>,
+}
+
+impl Watch {
+    fn start(interrupt: Arc<InterruptHandle>, limits: Limits, cancel: Cancel) -> Self {
+        let (done, is_done) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let (start, memory) = (Instant::now(), resident_bytes());
+            let mut cause = None;
+            while is_done.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                cause = cause.or_else(|| match () {
+                    () if cancel.asked() => Some(SqlError::Cancelled),
+                    () if start.elapsed() >= limits.timeout => {
+                        Some(SqlError::Timeout(limits.timeout))
+                    }
+                    () if resident_bytes().saturating_sub(memory) > limits.memory_bytes => {
+                        Some(SqlError::Memory)
+                    }
+                    () => None,
+                });
+                // Again and again: an interrupt before the statement has begun would be lost.
+                if cause.is_some() {
+                    interrupt.interrupt();
+                }
+            }
+            cause
+        });
+        Self { done, thread }
+    }
+
+    /// Stops watching; why the statement was interrupted, if it was.
+    fn end(self) -> Option<SqlError> {
+        // The watch ends with the sender.
+        drop(self.done);
+        self.thread.join().ok().flatten()
+    }
+}
+
+/// What this process has in memory; 0 where that cannot be known.
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse().ok())
+        .unwrap_or(0);
+    pages * rustix::param::page_size() as u64
+}

@@ -1,0 +1,99 @@
+-- The tables that people query, kept in memory: made anew at every start, so they always fit the program.
+-- docs/sql.md says what they mean. The views of single metrics are made by metric_views.rs, in the schema metrics.
+USE memory;
+
+CREATE SCHEMA metrics;
+
+CREATE VIEW job_gpus AS SELECT * FROM records.job_gpus;
+
+CREATE VIEW scheduler_nodes AS SELECT * FROM records.nodes;
+
+CREATE VIEW node_events AS SELECT * FROM records.node_events;
+
+CREATE VIEW reservations AS SELECT * FROM records.reservations;
+
+CREATE VIEW job_reasons AS SELECT * FROM records.job_reasons;
+
+CREATE VIEW fairshare AS SELECT * FROM records.fairshare;
+
+CREATE VIEW share_settings AS SELECT * FROM records.share_settings;
+
+CREATE VIEW series AS SELECT id, metric, labels FROM hot.series;
+
+-- `samples` and `recent` (those of the last hours), samples_5m and samples_1h follow the blocks (layout.rs). All other views
+-- go through them.
+
+CREATE VIEW alert_transitions AS SELECT * FROM records.alert_transitions;
+
+CREATE VIEW notifications AS
+SELECT id, channel, instead_of, group_key, reason, status, alerts, state, created_at, updated_at, attempts, error, body
+FROM records.notifications;
+
+CREATE VIEW silences AS SELECT * EXCLUDE (body) FROM records.silences;
+
+CREATE VIEW run_efficiency AS SELECT * FROM records.run_efficiency;
+
+CREATE VIEW credits AS SELECT * FROM records.credits;
+
+CREATE VIEW rejects AS SELECT * FROM records.rejects;
+
+-- A run that has not ended counts up to when its scheduler was last heard.
+CREATE VIEW jobs AS
+SELECT j.*,
+    epoch(j.start_time - coalesce(j.eligible_time, j.submit_time))::BIGINT AS wait_seconds,
+    greatest(0, epoch(coalesce(j.end_time, p.heard) - j.start_time)::BIGINT - coalesce(j.suspended_seconds, 0))
+        AS run_seconds
+FROM records.jobs AS j
+LEFT JOIN (SELECT cluster, max(told_until) AS heard FROM records.polls GROUP BY cluster) AS p
+    ON p.cluster = j.cluster;
+
+-- What each run held, as long as it held it. NULL where nobody saw how much.
+CREATE VIEW job_usage AS
+SELECT cluster, job_id, submit_time, start_time, end_time, state, "user", account, "partition", qos, gpu_model,
+    run_seconds, nodes * run_seconds AS node_seconds, cpus * run_seconds AS cpu_seconds,
+    gpus * run_seconds AS gpu_seconds, mem_bytes::DOUBLE * run_seconds AS memory_byte_seconds,
+    billing * run_seconds AS billing_seconds
+FROM jobs
+WHERE start_time IS NOT NULL;
+
+CREATE VIEW users AS
+SELECT cluster, "user", list_sort(list(DISTINCT account)) AS accounts, count(*) AS runs,
+    count(*) FILTER (state = 'RUNNING') AS running, count(*) FILTER (state = 'PENDING') AS pending,
+    min(submit_time) AS first_submit, max(submit_time) AS last_submit,
+    sum(gpus * run_seconds)::DOUBLE AS gpu_seconds, sum(cpus * run_seconds)::DOUBLE AS cpu_seconds
+FROM jobs
+GROUP BY cluster, "user";
+
+-- The last value of each series in the last hours; NULL if the series has ended (arg_max would skip the NULL).
+CREATE VIEW latest AS
+SELECT metric, labels, max(ts) AS ts, arg_max_null(value, ts) AS value FROM recent GROUP BY metric, labels;
+
+CREATE VIEW nodes AS
+SELECT (u.labels ->> '$.cluster') AS cluster, (u.labels ->> '$.node') AS node, (u.labels ->> '$.instance') AS instance,
+    u.value = 1 AS up, u.ts AS last_seen, coalesce(g.gpus, 0) AS gpus
+FROM latest AS u
+LEFT JOIN (
+    SELECT (labels ->> '$.cluster') AS cluster, (labels ->> '$.node') AS node, count(DISTINCT labels ->> '$.uuid') AS gpus
+    FROM latest WHERE metric = 'takt_gpu_info' AND value IS NOT NULL GROUP BY ALL
+) AS g ON g.cluster = (u.labels ->> '$.cluster') AND g.node = (u.labels ->> '$.node')
+WHERE u.metric = 'up' AND (u.labels ->> '$.node') IS NOT NULL;
+
+CREATE VIEW gpus AS
+WITH seen AS (
+    SELECT (labels ->> '$.cluster') AS cluster, (labels ->> '$.node') AS node, (labels ->> '$.uuid') AS uuid, metric, labels,
+        ts, value
+    FROM latest
+    WHERE metric IN ('takt_gpu_info', 'takt_gpu_up', 'takt_gpu_utilization_ratio', 'takt_gpu_power_watts',
+        'takt_gpu_memory_used_bytes', 'takt_gpu_memory_total_bytes')
+)
+SELECT cluster, node, uuid, any_value(labels ->> '$.index') FILTER (metric = 'takt_gpu_info') AS index,
+    any_value(labels ->> '$.model') FILTER (metric = 'takt_gpu_info') AS model,
+    any_value(labels ->> '$.driver') FILTER (metric = 'takt_gpu_info') AS driver,
+    bool_and(value = 1) FILTER (metric = 'takt_gpu_up') AS up, max(ts) AS last_seen,
+    any_value(value) FILTER (metric = 'takt_gpu_utilization_ratio') AS utilization_ratio,
+    any_value(value) FILTER (metric = 'takt_gpu_power_watts') AS power_watts,
+    any_value(value) FILTER (metric = 'takt_gpu_memory_used_bytes') AS memory_used_bytes,
+    any_value(value) FILTER (metric = 'takt_gpu_memory_total_bytes') AS memory_total_bytes
+FROM seen
+WHERE uuid IS NOT NULL
+GROUP BY cluster, node, uuid;

@@ -1,0 +1,176 @@
+//! A store whose clock the test turns, with a few series whose values follow from the time.
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use takt_model::Matcher;
+use takt_model::{Labels, METRIC_NAME, Timestamp};
+use takt_store::{Clock, DataDir, Group, Sample, Store, StoreConfig, is_stale};
+
+/// A midnight, in milliseconds.
+pub const BEGIN: i64 = 1_795_219_200_000;
+pub const SECOND: i64 = 1000;
+pub const HOUR: i64 = 3600 * SECOND;
+pub const DAY: i64 = 24 * HOUR;
+
+pub const METRICS: [&str; 4] = ["counter_total", "power_watts", "share", "constant"];
+
+/// Nothing is sealed before the test says so.
+pub fn config() -> StoreConfig {
+    StoreConfig {
+        commit_interval_ms: 20,
+        min_free_bytes: 0,
+        seal_minutes: 1440,
+        ..StoreConfig::default()
+    }
+}
+
+/// The value of a series at an instant: a counter, a decimal, a fraction that is none, a constant.
+pub fn value(metric: usize, at: i64) -> f64 {
+    let seconds = (at - BEGIN) as f64 / 1000.0;
+    match metric {
+        0 => seconds.floor(),
+        1 => ((seconds / 7.0).sin() * 1000.0).round() / 10.0,
+        2 => (seconds / 11.0).cos() / 3.0,
+        _ => 42.0,
+    }
+}
+
+/// The labels of a series.
+pub fn labels(metric: usize) -> Labels {
+    [
+        (METRIC_NAME, METRICS[metric]),
+        ("node", ["g01", "g02"][metric % 2]),
+    ]
+    .into_iter()
+    .collect()
+}
+
+pub struct Bench {
+    pub store: Store,
+    registry: Registry,
+    now: Arc<AtomicI64>,
+    group: Group,
+}
+
+impl Bench {
+    pub fn open(root: &Path, config: &StoreConfig, now: i64) -> Self {
+        let now = Arc::new(AtomicI64::new(now));
+        let shown = Arc::clone(&now);
+        let mut registry = Registry::default();
+        let clock = Clock::new(move || Timestamp(shown.load(Ordering::SeqCst)));
+        let store =
+            Store::open_at(DataDir::claim(root).unwrap(), config, &mut registry, clock).unwrap();
+        let group = store.group();
+        Self {
+            store,
+            registry,
+            now,
+            group,
+        }
+    }
+
+    pub fn set_clock(&self, now: i64) {
+        self.now.store(now, Ordering::SeqCst);
+    }
+
+    /// Writes a row of all series at `at`, which is the present then.
+    pub fn scrape(&self, at: i64) {
+        self.set_clock(at);
+        let ticket = self.group.ticket(Timestamp(at)).unwrap();
+        assert_eq!(ticket.at(), Timestamp(at));
+        let columns: Vec<usize> = (0..METRICS.len())
+            .map(|metric| self.group.column(&labels(metric)).unwrap().index())
+            .collect();
+        let mut row = vec![0.0; self.group.width()];
+        for (metric, column) in columns.into_iter().enumerate() {
+            row[column] = value(metric, at);
+        }
+        self.group.commit(ticket, &row, &[]).unwrap();
+    }
+
+    /// Writes rows from `from` on, before `to`.
+    pub fn scrape_all(&self, from: i64, to: i64, step: i64) {
+        for (n, at) in (from..to).step_by(step as usize).enumerate() {
+            self.scrape(at);
+            if n % 1000 == 999 {
+                self.store.flush();
+            }
+        }
+        self.store.flush();
+    }
+
+    /// Writes rows and seals them an hour at a time.
+    pub fn scrape_and_seal(&self, from: i64, to: i64, step: i64) {
+        for hour in (from..to).step_by(HOUR as usize) {
+            self.scrape_all(hour, to.min(hour + HOUR), step);
+            self.store.seal().unwrap();
+        }
+    }
+
+    /// The samples of a series, wherever they are.
+    pub fn samples(&self, metric: usize, from: i64, to: i64) -> Vec<(i64, f64)> {
+        let found = self
+            .store
+            .range(
+                &[Matcher::metric(METRICS[metric])],
+                Timestamp(from),
+                Timestamp(to),
+            )
+            .unwrap();
+        assert!(found.len() <= 1);
+        let pairs = |sample: &Sample| (sample.at.0, sample.value);
+        found
+            .iter()
+            .flat_map(|series| &series.samples)
+            .filter(|sample| !is_stale(sample.value))
+            .map(pairs)
+            .collect()
+    }
+
+    /// Every sample that was written is there, once and bit for bit.
+    #[track_caller]
+    pub fn expect_all(&self, from: i64, to: i64, step: i64) {
+        for (metric, name) in METRICS.iter().enumerate() {
+            let found = self.samples(metric, from, to - 1);
+            let expected: Vec<_> = (from..to)
+                .step_by(step as usize)
+                .map(|at| (at, value(metric, at)))
+                .collect();
+            let missing = expected.iter().find(|sample| !found.contains(sample));
+            let (count, wanted) = (found.len(), expected.len());
+            assert!(
+                found == expected,
+                "{name}: {count} samples, expected {wanted}; missing: {missing:?}"
+            );
+        }
+        let db = self.store.database().connect().unwrap();
+        let sql = "SELECT count(*), count(DISTINCT (metric, labels, ts)) FROM samples WHERE value IS NOT NULL";
+        let counts: (i64, i64) = db
+            .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
+            .unwrap();
+        assert_eq!(counts.0, counts.1, "a sample is there twice");
+    }
+
+    /// A metric of the store about itself, by the beginning of its line.
+    pub fn metric(&self, line: &str) -> f64 {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).unwrap();
+        let found = text
+            .lines()
+            .find_map(|found| found.strip_prefix(line))
+            .unwrap_or_else(|| panic!("{line}: {text}"));
+        found.trim().parse().unwrap()
+    }
+
+    /// How many blocks of a resolution there are.
+    pub fn blocks(&self, resolution: &str) -> usize {
+        let stat = self.store.database().stat().unwrap();
+        stat.blocks
+            .iter()
+            .filter(|block| block.resolution == resolution)
+            .count()
+    }
+}

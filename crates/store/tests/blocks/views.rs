@@ -1,0 +1,83 @@
+//! The view of a metric has what `samples` has, and reads no more than its conditions leave.
+
+use crate::bench_store::{BEGIN, Bench, HOUR, SECOND, config};
+use takt_model::{Labels, METRIC_NAME, Timestamp};
+use takt_store::sql::{Limits, run};
+
+const NODES: usize = 40;
+const METRICS: [&str; 3] = ["load", "power", "heat"];
+
+/// Rows of [`METRICS`] for each node, a minute apart.
+fn scrape(bench: &Bench, from: i64, to: i64) {
+    let group = bench.store.group();
+    let all = METRICS
+        .iter()
+        .flat_map(|metric| (0..NODES).map(move |node| (*metric, format!("n{node:02}"))));
+    let columns: Vec<usize> = all
+        .map(|(metric, node)| {
+            let labels: Labels = [(METRIC_NAME, metric), ("node", &node)]
+                .into_iter()
+                .collect();
+            group.column(&labels).unwrap().index()
+        })
+        .collect();
+    for at in (from..to).step_by(60 * SECOND as usize) {
+        bench.set_clock(at);
+        let mut row = vec![0.0; group.width()];
+        columns
+            .iter()
+            .enumerate()
+            .for_each(|(n, column)| row[*column] = (at - BEGIN) as f64 + n as f64);
+        group
+            .commit(group.ticket(Timestamp(at)).unwrap(), &row, &[])
+            .unwrap();
+    }
+    bench.store.flush();
+}
+
+#[test]
+fn a_condition_on_a_label_reads_the_rows_of_its_series() {
+    let root = tempfile::tempdir().unwrap();
+    let bench = Bench::open(root.path(), &config(), BEGIN);
+    for hour in 0..4 {
+        scrape(&bench, BEGIN + hour * HOUR, BEGIN + (hour + 1) * HOUR);
+        bench.store.seal().unwrap();
+    }
+    scrape(&bench, BEGIN + 4 * HOUR, BEGIN + 5 * HOUR);
+    let limits = Limits {
+        max_rows: 1_000_000,
+        ..Limits::default()
+    };
+    let ask = |sql: &str| run(bench.store.database(), sql, limits).unwrap().rows;
+
+    // The same rows by either way.
+    let of_metric = ask("SELECT ts, node, value FROM power ORDER BY ALL");
+    assert_eq!(of_metric.len(), 5 * 60 * NODES);
+    let of_samples = ask(
+        "SELECT ts, labels ->> '$.node', value FROM samples WHERE metric = 'power' ORDER BY ALL",
+    );
+    assert_eq!(of_metric, of_samples);
+
+    // What each step of the plan has yielded.
+    let most = |condition: &str| -> usize {
+        let plan = ask(&format!(
+            "EXPLAIN ANALYZE SELECT avg(value) FROM power WHERE {condition}"
+        ));
+        let plan = plan[0].iter().map(ToString::to_string).collect::<String>();
+        let words: Vec<&str> = plan.split_whitespace().collect();
+        let rows = words.windows(2).filter(|pair| pair[1].starts_with("row"));
+        rows.filter_map(|pair| pair[0].replace(',', "").parse().ok())
+            .max()
+            .unwrap()
+    };
+    assert!(most("true") >= 4 * 60 * NODES);
+    // Of the hour that is not sealed yet all rows are looked at.
+    let hot = 60 * NODES * METRICS.len();
+    assert!(most("node = 'n07'") <= hot, "{}", most("node = 'n07'"));
+    assert!(
+        most("ts < '2026-11-21 01:00'") <= 60 * NODES,
+        "{}",
+        most("ts < '2026-11-21 01:00'")
+    );
+    assert!(most("node = 'n07' AND ts < '2026-11-21 01:00'") <= 60 * NODES / 2);
+}

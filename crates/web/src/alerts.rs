@@ -1,0 +1,187 @@
+//! The page `/alerts`: what fires now and what is over since lately, each alert where the link of its message leads,
+//! `/alerts#FINGERPRINT`.
+
+use super::TEMPLATES;
+use minijinja::context;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use takt_alerts::Engine;
+use takt_alerts::alert::Alert;
+use takt_alerts::fingerprint::Fingerprint;
+use takt_alerts::notify::{WORST_FIRST, instant};
+use takt_alerts::routing::Suppressed;
+use takt_model::Timestamp;
+use takt_store::EndedAlert;
+
+/// More alerts than this are counted.
+const MOST: usize = 500;
+
+/// What ended is shown for so long: who comes on Monday sees Friday's night.
+pub const ENDED_DAYS: i64 = 3;
+
+/// Of what ended, no more than this is shown.
+pub const ENDED_MOST: usize = 200;
+
+/// Labels that stand in the title.
+const TITLE: [&str; 2] = ["alertname", "severity"];
+
+/// All that the page shows.
+#[derive(Debug, Clone, Serialize)]
+pub struct AlertsView {
+    cluster: String,
+    now: String,
+    alerts: Vec<AlertView>,
+    /// How many are not shown.
+    more: usize,
+    ended: Vec<EndedView>,
+    ended_days: i64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct EndedView {
+    /// Empty where a newer one has the place that the link leads to.
+    fingerprint: String,
+    name: String,
+    severity: String,
+    from: String,
+    to: String,
+    lasted: String,
+    labels: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct AlertView {
+    fingerprint: String,
+    name: String,
+    severity: String,
+    summary: String,
+    since: String,
+    /// Why nobody is told of it; empty where somebody is.
+    untold: String,
+    /// Annotations but for the summary, and labels but for those that stand in the title.
+    words: Vec<(String, String)>,
+    labels: Vec<(String, String)>,
+}
+
+/// The severity of alerts that report no fault, such as Watchdog, which always fires.
+const NO_FAULT: &str = "none";
+
+impl AlertsView {
+    /// What the engine knows to fire at `now`: the worst first, then the newest.
+    pub fn firing(engine: &Engine, cluster: &str, now: Timestamp) -> Self {
+        let suppressed = engine.router().suppressed(now);
+        let firing =
+            engine.router().alerts().iter().filter(|(_, alert)| {
+                !alert.is_resolved(now) && alert.label("severity") != NO_FAULT
+            });
+        let mut firing: Vec<_> = firing.collect();
+        let rank = |alert: &Alert| {
+            WORST_FIRST
+                .iter()
+                .position(|severity| Some(*severity) == alert.labels.get("severity"))
+        };
+        firing.sort_by_key(|(_, alert)| (rank(alert).unwrap_or(3), Reverse(alert.starts_at)));
+        let more = firing.len().saturating_sub(MOST);
+        let view = |(fingerprint, alert): &(_, &Alert)| {
+            AlertView::of(fingerprint, alert, &suppressed(alert))
+        };
+        let alerts = firing.iter().take(MOST).map(view);
+        let alerts = alerts.collect();
+        Self {
+            cluster: cluster.to_owned(),
+            now: instant(now),
+            alerts,
+            more,
+            ended: Vec::new(),
+            ended_days: ENDED_DAYS,
+        }
+    }
+
+    /// The same, and what is over.
+    pub fn with_ended(mut self, ended: Vec<EndedAlert>) -> Self {
+        let mut placed: BTreeSet<String> = self
+            .alerts
+            .iter()
+            .map(|alert| alert.fingerprint.clone())
+            .collect();
+        self.ended = ended
+            .into_iter()
+            .map(|one| EndedView::of(one, |place| placed.insert(place.to_owned())))
+            .collect();
+        self
+    }
+
+    /// The page.
+    ///
+    /// # Errors
+    /// Only where the template asks for something that its values have not.
+    pub fn render(&self) -> Result<String, minijinja::Error> {
+        TEMPLATES
+            .get_template("alerts.html")?
+            .render(context! { ..minijinja::Value::from_serialize(self) })
+    }
+}
+
+impl EndedView {
+    fn of(ended: EndedAlert, mut is_free: impl FnMut(&str) -> bool) -> Self {
+        let [name, severity, fingerprint, labels] = ended.texts;
+        let [from, to] = ended.instants_ms.map(Timestamp);
+        let labels: BTreeMap<String, String> = serde_json::from_str(&labels).unwrap_or_default();
+        let lasted = jiff::SignedDuration::from_secs((to.0 - from.0 + 500) / 1000);
+        Self {
+            fingerprint: if is_free(&fingerprint) {
+                fingerprint
+            } else {
+                String::new()
+            },
+            name,
+            severity,
+            from: instant(from),
+            to: instant(to),
+            lasted: format!("{lasted:#}"),
+            labels: labels
+                .into_iter()
+                .filter(|(name, _)| !TITLE.contains(&name.as_str()))
+                .collect(),
+        }
+    }
+}
+
+impl AlertView {
+    fn of(fingerprint: &Fingerprint, alert: &Alert, why: &Suppressed) -> Self {
+        let label = |name: &str| alert.labels.get(name).unwrap_or_default().to_owned();
+        let mut untold = why.muted_by.clone();
+        untold.extend(why.silenced_by.first().map(|_| "silenced".to_owned()));
+        untold.extend(
+            why.inhibited_by
+                .map(|_| "explained by another alert".to_owned()),
+        );
+        let words = alert
+            .annotations
+            .iter()
+            .filter(|(name, _)| *name != "summary");
+        let labels = alert
+            .labels
+            .iter()
+            .filter(|(name, _)| !TITLE.contains(name));
+        Self {
+            fingerprint: fingerprint.to_string(),
+            name: label("alertname"),
+            severity: label("severity"),
+            summary: alert
+                .annotations
+                .get("summary")
+                .cloned()
+                .unwrap_or_default(),
+            since: instant(alert.starts_at),
+            untold: untold.join(", "),
+            words: words
+                .map(|(name, text)| (name.replace('_', " "), text.clone()))
+                .collect(),
+            labels: labels
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! One line about the scheduler for the page.
+
+use takt_collector::schedulers::{PollState, PollStatus};
+
+/// Without that, a job's GPUs are forgotten with the job.
+const GPUS_NOT_COUNTED: &str = "Slurm's records are up to date, but without GPUs: AccountingStorageTRES in slurm.conf lacks \
+    gres/gpu. GPUs are counted of the jobs that run while this server does; of others they are unknown";
+
+/// A page's word on the scheduler; none where there is no Slurm to speak of.
+pub fn scheduler(status: &PollStatus) -> Option<(bool, String)> {
+    let detail = status.detail.as_deref().unwrap_or_default();
+    match status.state {
+        PollState::NoSlurm => None,
+        PollState::Waiting => Some((true, "Slurm's records are being read".to_owned())),
+        PollState::Ok if status.forgotten_runs > 0 => Some((
+            false,
+            format!(
+                "Slurm has forgotten {} runs that never ended",
+                status.forgotten_runs
+            ),
+        )),
+        PollState::Ok if status.clock_ahead_seconds != 0 => {
+            let minutes = status.clock_ahead_seconds.unsigned_abs().div_ceil(60);
+            let side = if status.clock_ahead_seconds > 0 {
+                "ahead of"
+            } else {
+                "behind"
+            };
+            let words = format!(
+                "Slurm's records are up to date by its own clock, {minutes} min {side} this machine's"
+            );
+            Some((
+                false,
+                format!(
+                    "{words}: one of the two is wrong, and jobs and measurements do not lie together"
+                ),
+            ))
+        }
+        PollState::Ok if status.gpus_are_not_counted => Some((false, GPUS_NOT_COUNTED.to_owned())),
+        PollState::Ok => Some((true, "Slurm's records are up to date".to_owned())),
+        _ => Some((
+            false,
+            format!("Slurm's records are not up to date: {detail}"),
+        )),
+    }
+}

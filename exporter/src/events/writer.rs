@@ -1,0 +1,150 @@
+//! The writing side: each event is judged, numbered, written to the history, and then shown.
+
+use super::Events;
+use super::history::{History, Mark, Marks};
+use super::judge::{Judge, Source, Verdict};
+use super::recognise::Recognised;
+use std::time::SystemTime;
+use takt_model::{Event, EventKind, Labels, Timestamp};
+
+/// State of the writing side. One event at a time goes through it.
+#[derive(Default)]
+pub(super) struct Writer {
+    pub judge: Judge,
+    /// `None` without a state directory.
+    pub history: Option<History>,
+    pub marks: Marks,
+    /// Id of the newest event.
+    pub newest: u64,
+    /// Set at the first start with a history.
+    pub first: Option<First>,
+}
+
+/// The first start with a history. Events that the log held before it are kept and counted, but not
+/// sent as new.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct First {
+    /// Time of the start.
+    pub at: Timestamp,
+    /// End of the log at the start, where the log has one.
+    pub end: Option<u64>,
+}
+
+impl First {
+    /// Ids below the start's that are reserved for events from before it.
+    const ROOM: u64 = 1_000_000;
+
+    /// Id at which new events begin.
+    pub fn id(self) -> u64 {
+        u64::try_from(self.at.0).unwrap_or(0)
+    }
+
+    /// Whether the start came after an event at this position and time of the log.
+    fn was_after(self, position: u64, at: Timestamp) -> bool {
+        self.end.map_or(at < self.at, |end| position <= end)
+    }
+}
+
+impl Writer {
+    /// Whether the record at `mark` was read before.
+    fn has_read(&self, source: Source, mark: Option<&Mark>) -> bool {
+        let known = self.marks.get(&source);
+        let (Some(mark), Some(known)) = (mark, known) else {
+            return false;
+        };
+        mark.log == known.log && mark.position <= known.position
+    }
+
+    /// The id of an event. Ids are times and rise, also over restarts where nothing was kept.
+    /// Events from before the first start get ids before it.
+    fn id(&self, source: Source, mark: Option<&Mark>, at: Timestamp) -> u64 {
+        if let (Some(first), Some(mark)) = (self.first, mark)
+            && source == Source::Kernel
+            && first.was_after(mark.position, at)
+        {
+            let own = u64::try_from(at.0).unwrap_or(0);
+            let latest = first.id().saturating_sub(First::ROOM);
+            return own.min(latest).max(self.newest + 1);
+        }
+        let newest = self.first.map_or(0, First::id).max(self.newest);
+        millis(SystemTime::now()).max(newest + 1)
+    }
+}
+
+impl Events {
+    /// Records one event. `mark` is its position in the log that reported it.
+    pub(super) fn record(
+        &self,
+        source: Source,
+        found: Recognised,
+        at: Timestamp,
+        mark: Option<Mark>,
+    ) {
+        let mut writer = self.writer();
+        // The kernel log is read from its beginning after a restart, so that the judge knows what
+        // came before; records that were read then are not recorded again.
+        let verdict = writer.judge.verdict(source, found.kind, &found.labels, at);
+        if writer.has_read(source, mark.as_ref()) {
+            return;
+        }
+        let event = Event {
+            id: writer.id(source, mark.as_ref(), at),
+            at,
+            kind: found.kind,
+            labels: self.completed(found.kind, found.labels),
+            message: found.message,
+        };
+        let is_news = verdict == Verdict::News;
+        if let Some(history) = &mut writer.history
+            && verdict != Verdict::Flood
+            && (is_news || mark.is_some())
+        {
+            history.append(mark.as_ref(), is_news.then_some(&event));
+        }
+        writer.marks.extend(mark.map(|mark| (source, mark)));
+        match verdict {
+            Verdict::Known => {}
+            Verdict::Flood => self.shown().count(&event, false),
+            Verdict::News => {
+                writer.newest = event.id;
+                self.show(event);
+            }
+        }
+    }
+
+    /// The labels with the GPU's UUID, where it is known, and the boot of an XID: a fault that
+    /// comes back after each restart of the machine is another matter than one that comes often.
+    fn completed(&self, kind: EventKind, mut labels: Labels) -> Labels {
+        let uuid = labels
+            .get("pci_bus_id")
+            .and_then(|bus_id| self.0.gpus.uuid(bus_id));
+        if let Some(uuid) = uuid {
+            labels.set("uuid", &uuid);
+        }
+        if let Some(boot_id) = &self.0.boot_id
+            && kind == EventKind::Xid
+        {
+            labels.set("boot_id", boot_id);
+        }
+        labels
+    }
+
+    /// Counts and keeps a new event, and wakes the listeners.
+    fn show(&self, event: Event) {
+        let id = event.id;
+        let mut shown = self.shown();
+        shown.count(&event, true);
+        shown.keep(event);
+        drop(shown);
+        self.0.newest.send_if_modified(|newest| {
+            let is_newer = id > *newest;
+            *newest = id.max(*newest);
+            is_newer
+        });
+    }
+}
+
+/// Milliseconds since 1970.
+pub(super) fn millis(at: SystemTime) -> u64 {
+    u64::try_from(Timestamp::from(at).0).unwrap_or(0)
+}

@@ -1,0 +1,159 @@
+#!/usr/bin/env bash
+# Counts signs of unclear prose and dense code in the tree, and names the worst files.
+#
+#   scripts/prose.sh [--check] [--files N] [DIRECTORY]
+#
+# Prose: marks per 1,000 words, in Rust comments (lines that begin with //, /// or //!) and in Markdown, without code and
+# identifiers.
+# Code: `match` on a bool, `let (a, b) = (x, y)`, lines over 100 columns, tokens per line.
+# --check exits with 1 if a figure is above its limit. DIRECTORY measures another tree (a crate's sources, for instance).
+# The references are tokio, hyper, rustls, regex-automata, axum, reqwest and lettre, measured with this script; "told" and
+# beginnings are ripgrep, rust-analyzer, linkerd2-proxy, oximeter, node_exporter and Alertmanager.
+set -euo pipefail
+
+check=0 files=10 directory=
+while [ $# -gt 0 ]; do
+	case $1 in
+	--check) check=1 ;;
+	--files) files=$2 && shift ;;
+	-*) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+	*) directory=$1 ;;
+	esac
+	shift
+done
+cd "${directory:-$(dirname "$0")/..}"
+
+list() { # The tree's Rust and Markdown files. CHANGELOG.md is a record, configuration.md is made from the comments.
+	if [ -z "$directory" ]; then
+		git ls-files --cached --others --exclude-standard '*.rs' '*.md' | grep -vxE 'CHANGELOG\.md|docs/configuration\.md'
+	else
+		find . -name target -prune -o -type f \( -name '*.rs' -o -name '*.md' \) -print
+	fi
+}
+
+list | LC_ALL=C xargs -r -s 1000000 awk -v check="$check" -v worst="$files" '
+function count(pattern, text) { return gsub(pattern, "&", text) }
+
+# One line of prose. `first` says whether a comment or a paragraph begins here.
+function prose(kind, text, first,    lower, found) {
+	words[kind] += split(text, parts, /[^A-Za-z0-9\047_]+/) - 1
+	lower = " " tolower(text) " "
+	gsub(/[^a-z0-9\047]+/, "  ", lower)
+	found = add(kind, "told", count(" (tells?|told|telling) ", lower))
+	found += add(kind, "nobody", count(" (nobody|somebody|whoever|whom) ", lower))
+	found += add(kind, "is none", count(" (is|are|was|were)  none ", lower) + count(" there  (is|are)  (no|none) ", lower))
+	found += add(kind, "riddle", count(" (that  which|of  which|at  home|goes?  on|anew|such  as  it  is|is  over|that  there  (is|are)|as  it  (is|was|stands)) ", lower))
+	if (first)
+		found += add(kind, "start", text ~ /^[^A-Za-z]*(What|Who|Whose|Whom|Those|Of|Where its)[^A-Za-z]/)
+	if (found) marks[FILENAME] += found
+}
+function add(kind, mark, n) { total[kind, mark] += n; return n }
+
+# Code after strings and character literals have become one token each.
+function tokens(text,    n) {
+	n = gsub(/"([^"\\]|\\.)*"/, " ", text) + gsub(/\047([^\047\\]|\\[^\047]+|\\\047)\047/, " ", text)
+	sub(/ \/\/ .*/, "", text)
+	n += gsub(/[A-Za-z0-9_]+/, " ", text)
+	n += gsub(/::|->|=>|==|!=|<=|>=|&&|\|\||\.\.=|\.\.|[+*\/%^|&-]=/, " ", text)
+	return n + gsub(/[^ \t]/, "", text)
+}
+
+FNR == 1 { fenced = in_comment = bool_arm = 0; markdown = FILENAME ~ /\.md$/ }
+
+markdown {
+	if ($0 ~ /^ *(```|~~~)/) { fenced = !fenced; paragraph = 0; next }
+	if (fenced) next
+	if ($0 !~ /[^ ]/) { paragraph = 0; next }
+	gsub(/`[^`]*`|\]\([^)]*\)|https?:[^ )]*|[A-Za-z0-9]*_[A-Za-z0-9_]*/, " ")
+	# A question may begin with What or Who.
+	prose("docs", $0, (!paragraph || $0 ~ /^ *([-*#]|[0-9]+\.|\|) /) && !/\?/)
+	paragraph = 1
+	next
+}
+
+{
+	lines++
+	if (length($0) > 100) {
+		wide = $0
+		gsub(/[\200-\277]/, "", wide)
+		if (length(wide) > 100) { long++; dense[FILENAME]++ }
+	}
+}
+
+/^[ \t]*\/\// {
+	text = $0
+	sub(/^[ \t]*\/\/[\/!]?/, "", text)
+	if (text ~ /^ *```/) { fenced = !fenced; next }
+	if (fenced) next
+	empty = text !~ /[^ ]/
+	if (!empty) {
+		gsub(/`[^`]*`|https?:[^ )]*|[A-Za-z0-9]*_[A-Za-z0-9_]*/, " ", text)
+		prose("comments", text, !in_comment)
+	}
+	in_comment = !empty
+	next
+}
+
+!/[^ \t]/ { in_comment = 0; next }
+
+{
+	in_comment = fenced = 0
+	code++
+	code_tokens += tokens($0)
+	if ($0 ~ /^ *let \(.*\) = \(/) { tuples++; dense[FILENAME]++ }
+	if ($0 ~ /(^|[ {])(true|false) (if [^=]*)?=>/) {
+		# The second arm of the same match stands at the same indent with nothing less indented between.
+		match($0, /^ */)
+		if (!bool_arm || RLENGTH + 1 != bool_arm) { bools++; dense[FILENAME]++ }
+		bool_arm = RLENGTH + 1
+	} else if (bool_arm) {
+		match($0, /^ */)
+		if (RLENGTH + 1 < bool_arm) bool_arm = 0
+	}
+}
+
+# Prints one figure beside the range of the references; their upper end is the limit.
+function figure(label, value, n, range,    ends, bad) {
+	split(range, ends, "-")
+	bad = value > ends[2] + 0
+	above += bad
+	printf "%-64s %9.2f %8d   %-10s %s\n", label, value, n, range, bad ? "above" : ""
+}
+function rates(kind, label,    k) {
+	k = words[kind] ? words[kind] / 1000 : 1
+	label = label " per 1,000 words: "
+	figure(label "told, tell(s)", total[kind, "told"] / k, total[kind, "told"], "0.03-0.09")
+	figure(label "begins with What, Who, Those, Of", total[kind, "start"] / k, total[kind, "start"], "0-0.07")
+	figure(label "nobody, somebody, whoever", total[kind, "nobody"] / k, total[kind, "nobody"], "0-0.10")
+	figure(label "is none, there is no", total[kind, "is none"] / k, total[kind, "is none"], "0.06-0.65")
+	figure(label "that which, goes on, anew, ...", total[kind, "riddle"] / k, total[kind, "riddle"], "0.06-0.25")
+}
+function list_worst(title, counts,    file, i, best) {
+	printf "\n%s\n", title
+	for (i = 0; i < worst; i++) {
+		best = ""
+		for (file in counts)
+			if (best == "" || counts[file] > counts[best] || (counts[file] == counts[best] && file < best)) best = file
+		if (best == "" || !counts[best]) break
+		printf "%6d  %s\n", counts[best], best
+		delete counts[best]
+	}
+}
+
+END {
+	printf "%-64s %9s %8s   %s\n", "", "measured", "count", "references"
+	rates("comments", "comments")
+	rates("docs", "docs")
+	lines += !lines; code += !code
+	figure("code per 1,000 lines: match on a bool", bools * 1000 / code, bools, "0-0.20")
+	figure("code per 1,000 lines: let (a, b) = (x, y)", tuples * 1000 / code, tuples, "0-0.70")
+	figure("code: percent of lines over 100 columns", long * 100 / lines, long, "0.01-1.00")
+	figure("code: tokens per line", code_tokens / code, code_tokens, "6.90-7.90")
+	printf "%d words of comments, %d of documentation, %d lines of code\n", words["comments"], words["docs"], code
+	list_worst("Most marks in prose", marks)
+	list_worst("Most marks in code", dense)
+	if (check && above) {
+		printf "\nprose.sh: %d figures are above their limit\n", above
+		exit 1
+	}
+}' || exit 1

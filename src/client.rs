@@ -1,0 +1,175 @@
+//! A client of Takt's server.
+
+use anyhow::Context;
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde::de::DeserializeOwned;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use takt_server::Failure;
+use takt_server::answers::{AnswerError, IMPORT_PATH, ImportQuestion, Question, RequestForm};
+use takt_store::ImportSummary;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::runtime::Runtime;
+
+/// Time to wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Size of the chunks in which a file is sent, in bytes.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// A server, asked over HTTP.
+pub struct Server {
+    url: String,
+    token: Option<String>,
+    http: reqwest::Client,
+    runtime: Runtime,
+}
+
+impl Server {
+    /// A client of the server at `url` (`http://head:9856`).
+    pub fn new(url: String, token: Option<String>) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let http = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .no_proxy()
+            .build()?;
+        Ok(Self {
+            url,
+            token,
+            http,
+            runtime,
+        })
+    }
+
+    /// Asks a question. Errors of the server are the errors that the files give.
+    pub fn ask<Q: Question>(&self, question: &Q) -> Result<Q::Answer, Failure> {
+        let path = question.path();
+        let request = match Q::REQUEST {
+            RequestForm::Get => self.request(Method::GET, path).query(question),
+            RequestForm::PostQuery => self.request(Method::POST, path).query(question),
+            RequestForm::PostForm => self.request(Method::POST, path).form(question),
+            RequestForm::PostJson => self.request(Method::POST, path).json(question),
+            RequestForm::PostText => self.request(Method::POST, path).body(text_of(question)?),
+        };
+        self.runtime.block_on(async {
+            let response = request.send().await;
+            let response =
+                response.with_context(|| format!("cannot ask the server at {}", self.url))?;
+            self.answer(response).await
+        })
+    }
+
+    /// Asks Alertmanager's API; an empty answer is null.
+    pub fn alertmanager(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, &str)],
+        body: Option<&serde_json::Value>,
+    ) -> Result<serde_json::Value, Failure> {
+        let path = format!("/api/v2/{path}");
+        let mut request = self.request(method, &path).query(query);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        self.runtime.block_on(async {
+            let response = request.send().await;
+            let response =
+                response.with_context(|| format!("cannot ask the server at {}", self.url))?;
+            let status = response.status();
+            let body = response
+                .bytes()
+                .await
+                .context("the server's answer broke off")?;
+            let answer: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+            if status.is_success() {
+                return Ok(answer);
+            }
+            // Errors are a string, or, for requests that do not fit the interface, an object.
+            let message = answer.as_str().or_else(|| answer["message"].as_str());
+            let error = match message {
+                Some(message) => anyhow::anyhow!(message.to_owned()),
+                None => anyhow::anyhow!("the server answered {status}"),
+            };
+            Err(match status {
+                StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => Failure::Usage(error),
+                _ => error.into(),
+            })
+        })
+    }
+
+    /// Sends a file for import. Calls `progress` with the number of bytes sent so far.
+    pub fn upload(
+        &self,
+        file: &Path,
+        question: &ImportQuestion,
+        progress: Arc<dyn Fn(u64) + Send + Sync>,
+    ) -> Result<ImportSummary, Failure> {
+        self.runtime.block_on(async {
+            let input: Box<dyn AsyncRead + Send + Sync + Unpin> = if file == Path::new("-") {
+                Box::new(tokio::io::stdin())
+            } else {
+                let opened = tokio::fs::File::open(file).await;
+                Box::new(opened.with_context(|| format!("cannot read {}", file.display()))?)
+            };
+            let chunks = futures_util::stream::try_unfold((input, 0), move |(mut input, sent)| {
+                let progress = progress.clone();
+                async move {
+                    let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+                    let read = input.read_buf(&mut chunk).await? as u64;
+                    progress(sent + read);
+                    Ok::<_, std::io::Error>((read > 0).then_some((chunk, (input, sent + read))))
+                }
+            });
+            let request = self.request(Method::POST, IMPORT_PATH).query(question);
+            let request = request.body(reqwest::Body::wrap_stream(chunks));
+            let response = request.send().await;
+            let response =
+                response.with_context(|| format!("cannot send the file to {}", self.url))?;
+            self.answer(response).await
+        })
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.url));
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    async fn answer<A: DeserializeOwned>(&self, response: Response) -> Result<A, Failure> {
+        let status = response.status();
+        let body = response
+            .bytes()
+            .await
+            .context("the server's answer broke off")?;
+        if status.is_success() {
+            let answer = serde_json::from_slice(&body);
+            return Ok(answer.context("the server's answer is not what this takt expects")?);
+        }
+        let answer: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+        let Some(error) = answer["error"].as_str() else {
+            return Err(anyhow::anyhow!("the server at {} answered {status}", self.url).into());
+        };
+        Err(match status {
+            StatusCode::BAD_REQUEST => AnswerError::Usage(error.to_owned()).into(),
+            StatusCode::UNPROCESSABLE_ENTITY => AnswerError::Input(error.to_owned()).into(),
+            StatusCode::UNAUTHORIZED => anyhow::anyhow!(error.to_owned())
+                .context("see --token-file (TAKT_TOKEN_FILE)")
+                .into(),
+            _ => AnswerError::failed(error.to_owned()).into(),
+        })
+    }
+}
+
+/// The text of a question that is one string.
+fn text_of(question: &impl Question) -> anyhow::Result<String> {
+    match serde_json::to_value(question)? {
+        serde_json::Value::String(text) => Ok(text),
+        other => anyhow::bail!("a question sent as text must be one string, not {other}"),
+    }
+}

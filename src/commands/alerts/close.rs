@@ -1,0 +1,28 @@
+//! Closing alerts by hand.
+
+use super::{server, silences, text};
+use crate::cli::{AlertsClose, Place};
+use reqwest::Method;
+use serde_json::json;
+use std::io::Write;
+use takt_server::Failure;
+
+/// Closes the alerts that all matchers accept, and prints them.
+pub fn run(place: &Place, asked: &AlertsClose) -> Result<(), Failure> {
+    let request = json!({
+        "filter": asked.matchers,
+        "createdBy": asked.by.clone().unwrap_or_else(silences::user),
+        "comment": asked.comment,
+    });
+    let answer = server(place)?.alertmanager(Method::POST, "alerts/close", &[], Some(&request))?;
+    let mut out = std::io::stdout().lock();
+    for labels in answer["closed"].as_array().into_iter().flatten() {
+        writeln!(
+            out,
+            "{} {}",
+            text(&labels["alertname"]),
+            text(&labels["node"])
+        )?;
+    }
+    Ok(())
+}

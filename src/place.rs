@@ -1,0 +1,128 @@
+//! The configuration of a command, and the place of its data.
+
+use crate::cli::Place;
+use crate::source::Whereabouts;
+use anyhow::Context;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use takt_server::config::read_token;
+use takt_server::{Config, Failure, OrUsage};
+use takt_store::DataDir;
+
+/// Configuration of the server that is installed on this machine.
+const INSTALLED_CONFIG: &str = "/etc/takt/takt.toml";
+
+/// Data directory of the installed server. Its unit names it, so the configuration may leave it out.
+const INSTALLED_DATA_DIR: &str = "/var/lib/takt";
+
+/// Data directory without options and without configuration.
+const LOCAL_DATA_DIR: &str = "takt-data";
+
+/// The configuration that the command line names, or the defaults. For commands that are the server.
+pub fn load_named(place: &Place) -> anyhow::Result<Config> {
+    place
+        .config
+        .as_deref()
+        .map_or_else(|| Ok(Config::default()), read)
+}
+
+/// The data directory of a server: the command line, the environment (both in `place`), the configuration, `./takt-data`.
+pub fn data_dir(config: &Config, place: &Place) -> PathBuf {
+    let chosen = place.data_dir.as_ref().or(config.data_dir.as_ref());
+    chosen.cloned().unwrap_or_else(|| LOCAL_DATA_DIR.into())
+}
+
+/// The configuration that the command line names, else that of the installed server, else the defaults.
+pub fn load(place: &Place) -> anyhow::Result<Config> {
+    config_file(place)
+        .as_deref()
+        .map_or_else(|| Ok(Config::default()), read)
+}
+
+/// The file that [`load`] reads.
+pub fn config_file(place: &Place) -> Option<PathBuf> {
+    let installed = || uses_installed(place).then(|| INSTALLED_CONFIG.into());
+    place.config.clone().or_else(installed)
+}
+
+/// The configuration of a command and the place of its data.
+pub fn find(place: &Place) -> Result<(Config, Whereabouts), Failure> {
+    if let Some(url) = &place.server {
+        let url = server_url(url).usage()?;
+        let token = token(place.token_file.as_deref()).usage()?;
+        return Ok((load(place).usage()?, Whereabouts::Server { url, token }));
+    }
+    let is_installed = uses_installed(place);
+    let config = match load(place) {
+        // A user who may not read the configuration can still ask the server, at its usual address.
+        Err(error) if is_installed && is_denied(&error) => {
+            let config = Config::default();
+            let url = url_of(&config.server.listen_address);
+            let token = token(place.token_file.as_deref()).usage()?;
+            return Ok((config, Whereabouts::Server { url, token }));
+        }
+        loaded => loaded.usage()?,
+    };
+    let path = if is_installed && config.data_dir.is_none() {
+        INSTALLED_DATA_DIR.into()
+    } else {
+        data_dir(&config, place)
+    };
+    let has_config = is_installed || place.config.is_some();
+    let url = has_config.then(|| url_of(&config.server.listen_address));
+    let token_file = place.token_file.clone();
+    let at = Whereabouts::Directory {
+        path,
+        url,
+        token_file,
+    };
+    Ok((config, at))
+}
+
+/// The token in a file, if one is named.
+pub fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
+    file.map(read_token).transpose()
+}
+
+/// Whether the command asks the installed server: there is one, no option names another place, and no `takt up` or
+/// `takt serve` runs in the working directory.
+fn uses_installed(place: &Place) -> bool {
+    let is_missing = |path| {
+        let found = std::fs::metadata(path);
+        found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    };
+    let is_elsewhere = place.config.is_some() || place.data_dir.is_some() || place.server.is_some();
+    !is_elsewhere
+        && !is_missing(INSTALLED_CONFIG)
+        && DataDir::holder(Path::new(LOCAL_DATA_DIR)).is_none()
+}
+
+fn read(path: &Path) -> anyhow::Result<Config> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Config::parse(&text, path)
+}
+
+fn is_denied(error: &anyhow::Error) -> bool {
+    let source = error.downcast_ref::<std::io::Error>();
+    source.is_some_and(|source| source.kind() == ErrorKind::PermissionDenied)
+}
+
+/// The URL of a server that listens on `address` of this machine.
+fn url_of(address: &str) -> String {
+    match address.parse::<std::net::SocketAddr>() {
+        Ok(address) if address.ip().is_unspecified() => {
+            format!("http://127.0.0.1:{}", address.port())
+        }
+        _ => format!("http://{address}"),
+    }
+}
+
+fn server_url(url: &str) -> anyhow::Result<String> {
+    let parsed = reqwest::Url::parse(url).ok();
+    let parsed = parsed.filter(|url| matches!(url.scheme(), "http" | "https"));
+    if !parsed.is_some_and(|url| url.has_host()) {
+        anyhow::bail!("--server: expected a URL such as http://head:9856, found {url:?}");
+    }
+    Ok(url.trim_end_matches('/').to_owned())
+}

@@ -1,0 +1,166 @@
+//! What `make install` puts there, under a real systemd with the units that come with it.
+
+use crate::support::machine::Machine;
+use crate::support::or_skip;
+use std::path::Path;
+use std::process::Command;
+
+const CONFIG: &str = r#"
+cluster = "lab"
+[jobs]
+poll = false
+[sql]
+listen_address = ""
+[store]
+min_free_bytes = 0
+[scrape]
+interval_seconds = 0.5
+timeout_seconds = 0.5
+[[scrape.targets]]
+address = "127.0.0.1:9855"
+node = "g01"
+"#;
+
+/// The exporter with the stand-in for NVML; all else is the unit that comes with it.
+const WITH_GPUS: &str = "[Service]\nEnvironment=NVML_STAND_IN_SCRIPT=/run/gpus\nExecStart=\n\
+    ExecStart=/usr/local/bin/takt-exporter --state-directory=%S/takt-exporter --nvml.library=/usr/local/lib/nvml.so\n";
+
+fn install(files: &Path) {
+    let programs = Path::new(env!("CARGO_BIN_EXE_takt")).parent().unwrap();
+    for program in ["takt-exporter", "libnvml_stand_in.so"] {
+        assert!(
+            programs.join(program).exists(),
+            "{program} is missing; cargo build --workspace"
+        );
+    }
+    let done = Command::new("make")
+        .arg("install")
+        .arg(format!("DESTDIR={}", files.display()))
+        .arg(format!(
+            "CARGO_TARGET_DIR={}",
+            programs.parent().unwrap().display()
+        ))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let put = |path: &str, content: &str| {
+        let path = files.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    };
+    put("etc/takt/takt.toml", CONFIG);
+    put(
+        "etc/systemd/system/takt-exporter.service.d/gpus.conf",
+        WITH_GPUS,
+    );
+    std::fs::copy(
+        programs.join("libnvml_stand_in.so"),
+        files.join("usr/local/lib/nvml.so"),
+    )
+    .unwrap();
+}
+
+#[test]
+fn the_units_do_their_work_with_the_rights_they_have() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(machine) = or_skip(Machine::boot(&directory.path().join("machine"), install)) else {
+        return;
+    };
+    machine.run(["systemd-sysusers"]).ok();
+    machine
+        .run([
+            "systemd-analyze",
+            "verify",
+            "takt.service",
+            "takt-exporter.service",
+        ])
+        .ok();
+
+    machine
+        .run([
+            "systemd-run",
+            "--unit=work",
+            "--uid=nobody",
+            "sleep",
+            "1000",
+        ])
+        .ok();
+    let pid = machine
+        .run(["systemctl", "show", "--value", "--property=MainPID", "work"])
+        .ok();
+    let script = format!(
+        "profile rtx5090\\ngpu 0 process {} 1GiB compute\\n",
+        pid.trim()
+    );
+    machine
+        .run([
+            "sh",
+            "-c",
+            &format!("printf '{script}' >/run/gpus && chmod 644 /run/gpus"),
+        ])
+        .ok();
+    machine.run(["systemctl", "start", "takt-exporter"]).ok();
+    let page = machine.wait_until("showing another user's process on its GPU", |machine| {
+        let page = machine
+            .run(["curl", "-sf", "127.0.0.1:9855/metrics"])
+            .stdout;
+        let is_there = |line: &str| {
+            line.starts_with("takt_gpu_process_memory_used_bytes") && line.contains("sleep")
+        };
+        page.lines().any(is_there).then_some(page)
+    });
+    // The kernel's log can be read, and nothing failed for lack of a right.
+    assert!(
+        page.contains("node_scrape_collector_success{collector=\"events\"} 1"),
+        "{page}"
+    );
+    let says_denied = |log: &str| log.contains("denied") || log.contains("not permitted");
+    let log = machine
+        .run(["journalctl", "--unit=takt-exporter", "--output=cat"])
+        .stdout;
+    assert!(!says_denied(&log), "{log}");
+
+    machine.run(["systemctl", "start", "takt"]).ok();
+    let takt = |machine: &Machine, arguments: &[&str]| {
+        machine.run(
+            ["env", "TAKT_SERVER=http://127.0.0.1:9856", "takt"]
+                .iter()
+                .chain(arguments),
+        )
+    };
+    let stored = |machine: &Machine| -> Option<f64> {
+        let query = "sum(count_over_time(up{node=\"g01\"}[1h])) and on() (up{node=\"g01\"} == 1)";
+        takt(machine, &["query", "--format", "csv", query])
+            .stdout
+            .lines()
+            .nth(1)?
+            .rsplit(',')
+            .next()?
+            .parse()
+            .ok()
+    };
+    let before = machine.wait_until("storing samples", |machine| {
+        stored(machine).filter(|&count| count > 5.0)
+    });
+    machine.run(["systemctl", "reload", "takt"]).ok();
+    machine.wait_until("saying that it has read its configuration", |machine| {
+        let log = machine
+            .run(["journalctl", "--unit=takt", "--output=cat"])
+            .stdout;
+        assert!(!says_denied(&log), "{log}");
+        log.contains("the configuration was read anew")
+            .then_some(())
+    });
+
+    // Root's own command would leave files that the server's user cannot write.
+    machine.run(["systemctl", "stop", "takt"]).ok();
+    let said = machine
+        .run(["takt", "sql", "--data-dir", "/var/lib/takt", "SELECT 1"])
+        .fails(1);
+    assert!(said.contains("run this as that user"), "{said}");
+    machine.run(["systemctl", "start", "takt"]).ok();
+    machine.wait_until("storing more samples than before", |machine| {
+        stored(machine).filter(|&count| count > before + 5.0)
+    });
+}

@@ -1,0 +1,253 @@
+//! The month's letters and the warnings of budgets as their readers get them: by a real mail server, and in Slack.
+
+use std::time::Duration;
+
+use crate::support::channels::Channel;
+use crate::support::process::{Daemon, free_port, wait_for};
+use crate::support::takt::Takt;
+use crate::support::{need_file, or_skip};
+
+const SOON: Duration = Duration::from_secs(60);
+
+const HEADER: &str = "JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw";
+
+/// A row of `sacct` in UTC: a run that began a second after `from` and held so many GPUs for so many seconds.
+fn row(
+    id: u32,
+    user: &str,
+    account: &str,
+    from: jiff::civil::Date,
+    gpus: u32,
+    seconds: i64,
+) -> String {
+    let start = from.at(0, 0, 1, 0);
+    let end = start
+        .checked_add(jiff::Span::new().seconds(seconds))
+        .unwrap();
+    format!(
+        "{id}|{user}|{account}|gpu|{start}|{start}|{end}|COMPLETED|cpu=8,gres/gpu={gpus},mem=64G,node=1|1|8|g1|{seconds}"
+    )
+}
+
+fn import(takt: &Takt, rows: &[String]) {
+    takt.file("jobs.txt", format!("{HEADER}\n{}\n", rows.join("\n")));
+    takt.run([
+        "import",
+        "sacct",
+        "jobs.txt",
+        "--timezone",
+        "UTC",
+        "--cluster",
+        "lab",
+    ])
+    .ok();
+}
+
+/// A server looks what is due when it begins.
+fn serve(takt: &Takt) -> Daemon {
+    takt.start(["serve", "--config", "takt.toml"])
+}
+
+fn subjects(mails: &[String]) -> Vec<&str> {
+    mails
+        .iter()
+        .filter_map(|mail| mail.lines().find_map(|line| line.strip_prefix("Subject: ")))
+        .collect()
+}
+
+#[test]
+fn letters_corrections_and_warnings_reach_their_readers_once() {
+    let (Some(smtp), Some(slack)) = (or_skip(Channel::smtp()), or_skip(Channel::slack())) else {
+        return;
+    };
+    let takt = Takt::fresh();
+    let hook = takt.file("hook", format!("{}/services/T0/B0/secret\n", slack.url()));
+    takt.file(
+        "takt.toml",
+        format!(
+            "cluster = \"lab\"\ntimezone = \"UTC\"\n[server]\nlisten_address = \"127.0.0.1:{}\"\n[jobs]\npoll = false\n\
+             [email]\nserver = \"127.0.0.1:{}\"\ntls = \"none\"\nfrom = \"Takt <takt@lab.example>\"\n\
+             [[budgets]]\naccount = \"physics\"\ngpu_hours = 10\n\
+             [reports]\nsend = true\ndelay_days = 0\ncorrect_days = 31\ncorrection_hours = 0\ndomain = \"lab.example\"\n\
+             account_owners = {{ physics = [\"pi@lab.example\"] }}\noperators = [\"root@lab.example\"]\n\
+             opt_out = [\"bob\"]\nslack_webhook_file = {hook:?}\n",
+            free_port(),
+            smtp.port,
+        ),
+    );
+    let this_month = jiff::Zoned::now()
+        .with_time_zone(jiff::tz::TimeZone::UTC)
+        .date()
+        .first_of_month();
+    let last_month = this_month.yesterday().unwrap().first_of_month();
+    let name = last_month.strftime("%B %Y").to_string();
+    import(
+        &takt,
+        &[
+            row(1, "alice", "physics", last_month, 2, 36_000),
+            row(2, "bob", "physics", last_month, 1, 36_000),
+            // Six of ten GPU-hours.
+            row(3, "alice", "physics", this_month, 60, 360),
+        ],
+    );
+    let mut server = serve(&takt);
+    let month = format!("lab: your {name}");
+    assert_eq!(
+        subjects(&smtp.mails("alice@lab.example", 1)),
+        [month.as_str()]
+    );
+    let pi = smtp.mails("pi@lab.example", 2);
+    let mut of_pi = subjects(&pi);
+    of_pi.sort_unstable();
+    assert_eq!(
+        of_pi,
+        [
+            "lab: 50 % of the budget of physics reached",
+            format!("lab: account physics, {name}").as_str()
+        ]
+    );
+    assert!(
+        pi.iter()
+            .any(|mail| mail.contains("4.00 GPU-hours are left")),
+        "{pi:?}"
+    );
+    assert_eq!(
+        subjects(&smtp.mails("root@lab.example", 1)),
+        [format!("lab: the cluster's {name}").as_str()]
+    );
+    let posted = slack.wait("/services", 2);
+    let texts: Vec<&str> = posted
+        .iter()
+        .map(|one| one["body"]["text"].as_str().unwrap())
+        .collect();
+    assert!(
+        texts
+            .iter()
+            .any(|text| text.contains("account physics has used 60 % of its 10.0 GPU-hours")),
+        "{texts:?}"
+    );
+    assert!(
+        texts
+            .iter()
+            .any(|text| text.contains("30.0 GPU-hours and 160 CPU-hours in 2 runs")),
+        "{texts:?}"
+    );
+    server.stop();
+
+    // Records of last month that came late, and this month's budget is used up.
+    import(
+        &takt,
+        &[
+            row(4, "alice", "physics", last_month, 1, 3600),
+            row(5, "bob", "physics", this_month, 60, 360),
+        ],
+    );
+    let mut server = serve(&takt);
+    let alice = smtp.mails("alice@lab.example", 2);
+    assert_eq!(subjects(&alice)[1], format!("Correction: {month}"));
+    let header = |mail: &str, name: &str| {
+        mail.lines()
+            .find_map(|line| line.strip_prefix(name).map(|rest| rest.trim().to_owned()))
+            .unwrap_or_default()
+    };
+    assert_eq!(
+        header(&alice[1], "In-Reply-To:"),
+        header(&alice[0], "Message-ID:")
+    );
+    smtp.mails("pi@lab.example", 4);
+    wait_for("what the operators are told", SOON, || {
+        (smtp.mails("root@lab.example", 3).len() == 3).then_some(())
+    });
+    slack.wait("/services", 3);
+    server.stop();
+
+    // Nothing is told again.
+    let told = smtp.taken().len();
+    let mut server = serve(&takt);
+    std::thread::sleep(Duration::from_secs(3));
+    server.stop();
+    assert_eq!((smtp.taken().len(), slack.on("/services").len()), (told, 3));
+    assert_eq!(told, 2 + 4 + 3);
+    assert!(
+        smtp.taken()
+            .iter()
+            .all(|mail| mail["to"][0] != "bob@lab.example"),
+        "bob wants no report"
+    );
+}
+
+/// On a Wednesday, and a day later: by a clock of the server's own.
+#[test]
+fn who_kept_gpus_for_nothing_hears_of_it_once_a_week() {
+    let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+    let (Some(()), Some(smtp)) = (
+        or_skip(need_file(library, "libfaketime")),
+        or_skip(Channel::smtp()),
+    ) else {
+        return;
+    };
+    let takt = Takt::fresh();
+    takt.file(
+        "takt.toml",
+        format!(
+            "cluster = \"lab\"\ntimezone = \"UTC\"\n[server]\nlisten_address = \"127.0.0.1:{}\"\n[jobs]\npoll = false\n\
+             [email]\nserver = \"127.0.0.1:{}\"\ntls = \"none\"\nfrom = \"Takt <takt@lab.example>\"\n\
+             [reports]\nweekly = true\ndomain = \"lab.example\"\n",
+            free_port(),
+            smtp.port,
+        ),
+    );
+    // An hour of a hundred GPUs each, of which alice had asked for twenty.
+    let day = jiff::civil::date(2026, 11, 17);
+    let rows = [("alice", 20 * 60), ("bob", 61)].map(|(user, limit)| {
+        let id = if user == "alice" { 1 } else { 2 };
+        format!("{}|{limit}", row(id, user, "physics", day, 100, 3600))
+    });
+    takt.file(
+        "jobs.txt",
+        format!("{HEADER}|TimelimitRaw\n{}\n", rows.join("\n")),
+    );
+    takt.run([
+        "import",
+        "sacct",
+        "jobs.txt",
+        "--timezone",
+        "UTC",
+        "--cluster",
+        "lab",
+    ])
+    .ok();
+    // A server judges runs by itself, but may look for letters first, and then again in an hour.
+    takt.run(["assess"]).ok();
+    let serve_on = |day: u8| {
+        let mut command = takt.command(["serve", "--config", "takt.toml"]);
+        command
+            .env("LD_PRELOAD", library)
+            .env("FAKETIME", format!("@2026-11-{day} 12:00:00"));
+        command
+            .env("TZ", "UTC")
+            .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        Daemon::start("serve", command, &takt.directory().join("serve.log"))
+    };
+    let mut server = serve_on(18);
+    let mails = smtp.mails("alice@lab.example", 1);
+    assert_eq!(subjects(&mails), ["lab: your GPUs in the last seven days"]);
+    assert!(
+        mails[0].contains("you held 100 GPU-hours")
+            && mails[0].contains("1,900 GPU-hours reserved"),
+        "{}",
+        mails[0]
+    );
+    server.stop();
+    let sent = "SELECT count(*) AS n FROM records.report_log";
+    let count = || takt.run(["sql", "--format", "csv", sent]).ok();
+    assert_eq!(count(), "n\n1\n");
+    let mut server = serve_on(19);
+    std::thread::sleep(Duration::from_secs(3));
+    server.stop();
+    assert_eq!(
+        (count().as_str(), smtp.taken().len()),
+        ("n\n1\n", 1),
+        "no other within seven days, and none for bob"
+    );
+}

@@ -1,0 +1,29 @@
+//! Whole-program tests: the real `takt` and `takt-exporter` against a real Slurm, Prometheus, Alertmanager, mail server and
+//! a stand-in NVML. One program, so that it is linked once.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test that cannot have its surroundings shall end, and says what it skipped"
+)]
+
+mod alerts;
+mod bad_input;
+mod clock_changes;
+mod dashboards;
+mod elsewhere;
+mod exporter_jobs;
+mod fairshare;
+mod installed;
+mod letters;
+mod prometheus_lab;
+mod promql_api;
+mod reports;
+mod scrape_prometheus;
+mod serve;
+mod slurm_lab;
+mod sources;
+mod sql_clients;
+mod store;
+mod support;
+mod usage;

@@ -1,0 +1,269 @@
+//! One scrape configuration, two servers: Debian's Prometheus and ours find the same targets and store the same series.
+
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use crate::support::or_skip;
+use crate::support::process::{free_port, http_get, http_get_with, wait_for};
+use crate::support::prometheus::Prometheus;
+use crate::support::takt::Takt;
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// What ours adds to every series.
+const OURS: [&str; 2] = ["cluster", "node"];
+
+/// A target whose page names the path it was asked for, among labels that the rules below move about.
+fn target() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || answer(stream));
+        }
+    });
+    address
+}
+
+fn answer(mut stream: TcpStream) {
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    while let Some(Ok(request)) = lines.next() {
+        let path = request
+            .split(' ')
+            .nth(1)
+            .unwrap_or_default()
+            .replace('"', "");
+        while lines
+            .next()
+            .is_some_and(|line| line.is_ok_and(|line| !line.is_empty()))
+        {}
+        let page = format!(
+            "asked{{path=\"{path}\"}} 1\n\
+             load{{cpu=\"0\",Mode=\"User Time\",job=\"mine\",instance=\"\",exported_job=\"older\"}} 0.5\n\
+             load{{cpu=\"1\",Mode=\"User Time\",job=\"mine\",instance=\"\",exported_job=\"older\"}} 0.5\n\
+             go_gc{{quantile=\"0.5\"}} 1\n\
+             eq{{a=\"x\",b=\"x\"}} 1\neq{{a=\"x\",b=\"y\"}} 1\n\
+             long{{le=\"+Inf\",text=\"two\\nlines, a \\\\ and a \\\"\"}} 1\n"
+        );
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n";
+        if write!(stream, "{head}Content-Length: {}\r\n\r\n{page}", page.len()).is_err() {
+            return;
+        }
+    }
+}
+
+/// Every action, the defaults, the labels that say how to scrape, and what is named alike.
+fn configuration(address: SocketAddr) -> String {
+    let port = address.port();
+    let header = "global:\n  scrape_interval: 1s\n  scrape_timeout: 900ms\nscrape_configs:\n";
+    let jobs = [
+        "job_name: plain",
+        "job_name: honoured\n  honor_labels: true",
+        "job_name: asked\n  metrics_path: /probe\n  params: {module: [icmp, tcp], 'a b': ['ä&=']}\n  relabel_configs:\n\
+         \x20 - {source_labels: [__address__], target_label: __param_target}\n\
+         \x20 - {source_labels: [__param_target], target_label: instance, replacement: 'probe of ${1}'}\n\
+         \x20 - {target_label: __metrics_path__, replacement: /probe/x y}\n\
+         \x20 - {source_labels: [__scrape_interval__, __scrape_timeout__, __scheme__, job], separator: '|', target_label: how}",
+        "job_name: targets\n  relabel_configs:\n\
+         \x20 - {source_labels: [rack, row], target_label: place}\n\
+         \x20 - {source_labels: [rack, row], separator: '', regex: '(.)(.).*', target_label: 'x_${2}', replacement: '$1-${2}$$'}\n\
+         \x20 - {source_labels: [__address__], target_label: shard, modulus: 7, action: hashmod}\n\
+         \x20 - {source_labels: [row], target_label: low, action: lowercase}\n\
+         \x20 - {source_labels: [row], target_label: up, action: uppercase}\n\
+         \x20 - {regex: 'r(.*)', replacement: 'mapped_$1', action: labelmap}\n\
+         \x20 - {source_labels: [none], target_label: rack, action: dropequal}\n\
+         \x20 - {source_labels: [low], target_label: __tmp_low}\n\
+         \x20 - {source_labels: [low], target_label: __tmp_low, action: keepequal}\n\
+         \x20 - {source_labels: [__tmp_low], target_label: from_tmp}\n\
+         \x20 - {regex: 'row', action: labeldrop}\n\
+         \x20 - {source_labels: [rack], target_label: rack, replacement: ''}\n\
+         \x20 - {source_labels: [rack], regex: 'nothing', target_label: never}\n\
+         \x20 - {target_label: always, replacement: here}",
+        "job_name: dropped\n  relabel_configs:\n  - {source_labels: [job], regex: 'dropped', action: drop}",
+        "job_name: kept out\n  relabel_configs:\n  - {source_labels: [job], regex: 'kept', action: keep}",
+        "job_name: series\n  metric_relabel_configs:\n\
+         \x20 - {source_labels: [__name__], regex: 'go_.*', action: drop}\n\
+         \x20 - {source_labels: [a], target_label: b, action: dropequal}\n\
+         \x20 - {source_labels: [Mode], target_label: Mode, action: lowercase}\n\
+         \x20 - {source_labels: [__name__, cpu], regex: 'load;(.+)', target_label: __name__, replacement: 'load_$1'}\n\
+         \x20 - {regex: 'exported_.*|cpu', action: labeldrop}\n\
+         \x20 - {source_labels: [text], regex: 'two.lines.*', target_label: matched, replacement: 'dot takes it'}",
+        "job_name: narrow\n  metric_relabel_configs:\n\
+         \x20 - {regex: '__name__|job|instance|path', action: labelkeep}\n\
+         \x20 - {source_labels: [__name__], regex: 'asked|up', action: keep}",
+    ];
+    let targets = format!(
+        "\n  static_configs:\n  - targets: ['127.0.0.1:{port}', 'localhost:{port}']\n    labels: {{rack: a, row: 'Bc', rest: ß}}\n"
+    );
+    jobs.iter()
+        .fold(header.to_owned(), |text, job| text + "- " + job + &targets)
+}
+
+type LabelSet = BTreeMap<String, String>;
+
+fn label_set(labels: &Value) -> LabelSet {
+    let labels = labels.as_object().unwrap().iter();
+    labels
+        .map(|(name, value)| (name.clone(), value.as_str().unwrap().to_owned()))
+        .collect()
+}
+
+fn without_ours(mut labels: LabelSet) -> LabelSet {
+    labels.retain(|name, _| !OURS.contains(&name.as_str()));
+    labels
+}
+
+/// The series of targets; our alert rules and the server write some of their own.
+fn series(url: &str) -> BTreeSet<LabelSet> {
+    let of_targets = [("match[]", "{job!~\"|takt-server\",__name__!~\"ALERTS.*\"}")];
+    let page = http_get_with(&format!("{url}/api/v1/series"), &of_targets, &[]);
+    let answer: Value = serde_json::from_str(&page.unwrap().body).unwrap();
+    answer["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(label_set)
+        .map(without_ours)
+        .collect()
+}
+
+/// Each target's address, labels, interval and health.
+fn targets(url: &str) -> BTreeSet<(String, LabelSet, String, String)> {
+    let answer: Value =
+        serde_json::from_str(&http_get(&format!("{url}/api/v1/targets")).unwrap().body).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let target = |target: &Value| {
+        let labels = without_ours(label_set(&target["labels"]));
+        (
+            text(&target["scrapeUrl"]),
+            labels,
+            text(&target["scrapeInterval"]),
+            text(&target["health"]),
+        )
+    };
+    answer["data"]["activeTargets"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(target)
+        .collect()
+}
+
+#[test]
+fn the_same_configuration_gives_the_same_targets_and_series() {
+    let config = configuration(target());
+    let Some(theirs) = or_skip(Prometheus::configured(&config)) else {
+        return;
+    };
+    let takt = Takt::fresh();
+    takt.file("prometheus.yml", &config);
+    let address = format!("127.0.0.1:{}", free_port());
+    takt.file(
+        "takt.toml",
+        format!("[server]\nlisten_address = \"{address}\"\n[jobs]\npoll = false\n[scrape]\nprometheus_config = \"prometheus.yml\"\n"),
+    );
+    let mut server = takt.start(["serve", "--config", "takt.toml"]);
+    let ours = format!("http://{address}");
+    server.wait_until("serving", SOON, || {
+        http_get(&format!("{ours}/-/healthy")).ok()
+    });
+    for url in [theirs.url(), &ours] {
+        wait_for("twelve targets that are up", SOON, || {
+            let targets = targets(url);
+            (targets.len() == 12 && targets.iter().all(|(.., health)| health == "up")).then_some(())
+        });
+    }
+    assert_eq!(targets(&ours), targets(theirs.url()));
+    // The last target's first page may not be in the index yet.
+    let expected = wait_for("their series", SOON, || {
+        Some(series(theirs.url())).filter(|found| found.len() >= 12 * 6)
+    });
+    let found = wait_for("our series", SOON, || {
+        Some(series(&ours)).filter(|found| found.len() >= expected.len())
+    });
+    let (missing, added): (Vec<_>, Vec<_>) = (
+        expected.difference(&found).collect(),
+        found.difference(&expected).collect(),
+    );
+    assert!(
+        missing.is_empty() && added.is_empty(),
+        "missing {missing:#?}\nadded {added:#?}"
+    );
+}
+
+#[test]
+fn a_reload_takes_a_token_or_a_signal() {
+    let address = target();
+    let takt = Takt::fresh();
+    let listen = format!("127.0.0.1:{}", free_port());
+    let token = "a token of sixteen or more";
+    takt.file("token", token);
+    let configure = |job: &str| {
+        let scrape = format!(
+            "[[scrape.configs]]\njob_name = \"{job}\"\nstatic_configs = [{{ targets = [\"{address}\"] }}]\n"
+        );
+        takt.file(
+            "takt.toml",
+            format!("[server]\nlisten_address = \"{listen}\"\ntoken_file = \"token\"\n[jobs]\npoll = false\n{scrape}"),
+        );
+    };
+    configure("first");
+    let mut server = takt.start(["serve", "--config", "takt.toml"]);
+    let url = format!("http://{listen}");
+    server.wait_until("serving", SOON, || {
+        http_get(&format!("{url}/-/healthy")).ok()
+    });
+    let job = || {
+        targets(&url)
+            .into_iter()
+            .map(|(_, labels, ..)| labels["job"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(job(), ["first"]);
+
+    let post = |authorization: &str| {
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .build()
+            .into();
+        let request = agent
+            .post(format!("{url}/-/reload"))
+            .header("authorization", authorization);
+        let mut answer = request.send_empty().unwrap();
+        (
+            answer.status().as_u16(),
+            answer.body_mut().read_to_string().unwrap(),
+        )
+    };
+    configure("second");
+    assert_eq!(post("").0, 401);
+    assert_eq!(job(), ["first"]);
+    assert_eq!(
+        post(&format!("Bearer {token}")),
+        (200, "reloaded\n".to_owned())
+    );
+    wait_for("the second configuration", SOON, || {
+        (job() == ["second"]).then_some(())
+    });
+
+    configure("");
+    let (status, told) = post(&format!("Bearer {token}"));
+    assert_eq!(status, 500);
+    assert!(
+        told.contains(
+            "configs[0].job_name: expected a name, found nothing; the old configuration stays"
+        ),
+        "{told}"
+    );
+    assert_eq!(job(), ["second"]);
+
+    configure("third");
+    let pid = rustix::process::Pid::from_raw(server.pid().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+    wait_for("the third configuration", SOON, || {
+        (job() == ["third"]).then_some(())
+    });
+}

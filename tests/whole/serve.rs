@@ -1,0 +1,288 @@
+//! The server as a whole: what it shows, what it keeps over kills, and that a command need not know whether it runs.
+
+use serde_json::Value;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::support::process::{Daemon, free_port, http_get, wait_for};
+use crate::support::takt::Takt;
+
+const SOON: Duration = Duration::from_secs(30);
+
+/// An exporter of a node with eight GPUs, one of them lost.
+fn exporter(takt: &Takt) -> (Daemon, String) {
+    let library = Path::new(env!("CARGO_BIN_EXE_takt")).with_file_name("libnvml_stand_in.so");
+    assert!(
+        library.exists(),
+        "{} is missing; cargo build -p nvml-stand-in",
+        library.display()
+    );
+    let script = takt.file(
+        "gpus.txt",
+        "profile rtx5090 8\ngpu 1 utilization 97 40\ngpu 2 lost\n",
+    );
+    let address = format!("127.0.0.1:{}", free_port());
+    let mut command = takt.command([
+        "exporter",
+        "--web.listen-address",
+        &address,
+        "--nvml.library",
+    ]);
+    command.arg(library).env("NVML_STAND_IN_SCRIPT", script);
+    let mut exporter = Daemon::start("exporter", command, &takt.directory().join("exporter.log"));
+    exporter.wait_until("showing GPUs", SOON, || {
+        let page = http_get(&format!("http://{address}/metrics")).ok()?;
+        page.body
+            .contains("takt_gpu_utilization_ratio")
+            .then_some(())
+    });
+    (exporter, address)
+}
+
+/// A server that reads the exporter under several names, every quarter of a second.
+fn serve(takt: &Takt, exporter: &str, nodes: usize) -> (Daemon, String) {
+    let address = format!("127.0.0.1:{}", free_port());
+    let targets = (1..=nodes)
+        .map(|n| format!("[[scrape.targets]]\naddress = \"{exporter}\"\nnode = \"gpu{n:02}\"\n"));
+    let config = format!(
+        "cluster = \"lab\"\n[server]\nlisten_address = \"{address}\"\n[jobs]\npoll = false\n\
+         [scrape]\ninterval_seconds = 0.25\ntimeout_seconds = 0.25\n{}",
+        targets.collect::<String>()
+    );
+    takt.file("takt.toml", config);
+    let mut server = takt.start(["serve", "--config", "takt.toml"]);
+    server.wait_until("serving", SOON, || {
+        http_get(&format!("http://{address}/-/healthy")).ok()
+    });
+    (server, address)
+}
+
+#[test]
+fn thirty_nodes_of_eight_gpus_fit_on_a_page_below_100_kb() {
+    let takt = Takt::fresh();
+    let (_exporter, node) = exporter(&takt);
+    let (mut server, address) = serve(&takt, &node, 30);
+    let page = server.wait_until("showing thirty nodes", SOON, || {
+        let page = http_get(&format!("http://{address}/")).ok()?;
+        (page.body.contains("30 of 30 nodes up") && page.body.contains("of 240 GPUs busy"))
+            .then_some(page)
+    });
+    assert!(page.body.len() < 100_000, "{} bytes", page.body.len());
+    assert_eq!(page.body.matches("97%</b>").count(), 30);
+    assert_eq!(page.body.matches(">lost</b>").count(), 30);
+    assert!(!page.body.contains("<script"), "the page needs no script");
+    assert!(page.body.contains("gpu30"), "every node is named");
+}
+
+#[test]
+fn a_command_gets_the_same_answer_from_the_server_and_from_the_files() {
+    let takt = Takt::fresh();
+    let (_exporter, node) = exporter(&takt);
+    takt.file(
+        "jobs.txt",
+        "JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw\n\
+         1|alice|a|gpu|2026-10-01T10:00:00|2026-10-01T10:01:00|2026-10-01T12:01:00|COMPLETED|cpu=8,gres/gpu=2,mem=64G,node=1|1|8|n1|7200\n",
+    );
+    let import = [
+        "import",
+        "sacct",
+        "jobs.txt",
+        "--timezone",
+        "Europe/Oslo",
+        "--format",
+        "json",
+    ];
+    let asked = [
+        &[
+            "report",
+            "usage",
+            "--month",
+            "2026-10",
+            "--format",
+            "json",
+            "--by",
+            "user,node",
+        ][..],
+        &["report", "usage", "--month", "2026-10", "--format", "html"],
+        &["jobs", "--format", "csv"],
+        &["job", "1"],
+        &[
+            "sql",
+            "SELECT count(*) AS runs, min(start_time) AS first FROM jobs",
+        ],
+    ];
+    let answers = || asked.map(|arguments| takt.run(arguments).ok());
+
+    let (mut server, _) = serve(&takt, &node, 1);
+    let first: Value = serde_json::from_str(&takt.run(import).ok()).unwrap();
+    assert_eq!(first["runs_inserted"], 1);
+    let from_server = answers();
+    server.stop();
+    assert_eq!(answers(), from_server);
+    let again: Value = serde_json::from_str(&takt.run(import).ok()).unwrap();
+    assert_eq!(
+        (
+            &again["runs_inserted"],
+            &again["runs_updated"],
+            &again["unchanged"]
+        ),
+        (&0.into(), &0.into(), &1.into())
+    );
+    assert_eq!(answers(), from_server);
+}
+
+/// `kill -9`, again and again: every sample up to the last watermark that was published is there, none twice.
+/// What `takt sql` holds for a moment is no reason to end: the server waits, and goes on when the command is done.
+#[test]
+fn a_server_waits_for_a_command_that_has_the_directory() {
+    let takt = Takt::fresh();
+    let address = format!("127.0.0.1:{}", free_port());
+    takt.file(
+        "takt.toml",
+        format!(
+            "cluster = \"lab\"\n[server]\nlisten_address = \"{address}\"\n[jobs]\npoll = false\n"
+        ),
+    );
+    std::fs::create_dir_all(takt.data_directory()).unwrap();
+    let lock = std::fs::File::create(takt.data_directory().join("takt.lock")).unwrap();
+    lock.lock().unwrap();
+    std::fs::write(
+        takt.data_directory().join("takt.lock"),
+        r#"{"pid":4711,"address":null,"token":null}"#,
+    )
+    .unwrap();
+    let mut server = takt.start(["serve", "--config", "takt.toml"]);
+    let log = || std::fs::read_to_string(takt.directory().join("takt.log")).ok();
+    server.wait_until("waiting", SOON, || {
+        log()?
+            .contains("a command has the data directory")
+            .then_some(())
+    });
+    drop(lock);
+    server.wait_until("serving", SOON, || {
+        http_get(&format!("http://{address}/-/healthy")).ok()
+    });
+    let second = takt.run(["serve", "--config", "takt.toml"]).fails(1);
+    assert!(
+        second.contains("is held by another takt") && second.contains(&address),
+        "{second}"
+    );
+    server.stop();
+}
+
+#[test]
+fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
+    let takt = Takt::fresh();
+    let (_exporter, node) = exporter(&takt);
+    let mut known: Vec<(i64, i64)> = Vec::new();
+    for kill in 0..6_u64 {
+        let (mut server, address) = serve(&takt, &node, 3);
+        let metrics = format!("http://{address}/metrics");
+        let watermark = || {
+            let page = http_get(&metrics).ok()?.body;
+            let line = page
+                .lines()
+                .find_map(|line| line.strip_prefix("takt_store_watermark_timestamp_seconds "))?;
+            line.parse::<f64>()
+                .ok()
+                .filter(|seconds| *seconds > 0.0)
+                .map(|seconds| (seconds * 1000.0) as i64)
+        };
+        let begun = server.wait_until("publishing a watermark", SOON, watermark);
+        let reached = server.wait_until("going on", SOON, || {
+            watermark().filter(|now| *now > begun + 2500)
+        });
+        std::thread::sleep(Duration::from_millis(kill * 170 % 1000));
+        let reached = watermark().unwrap_or(reached);
+        server.kill();
+        known.push((begun, reached));
+
+        let answer = wait_for("the files", SOON, || {
+            let sql = "SELECT epoch_ms(ts) AS at, count(*) AS n, count(DISTINCT labels) AS series FROM samples \
+                       WHERE metric = 'up' AND value = 1 GROUP BY ts, json_extract_string(labels, '$.node') ORDER BY ts";
+            let run = takt.run(["sql", "--format", "json", sql]);
+            (run.code == Some(0)).then_some(run.stdout)
+        });
+        let rows: Vec<Value> = serde_json::from_str(&answer).unwrap();
+        assert!(
+            rows.iter().all(|row| row["n"] == 1 && row["series"] == 1),
+            "a sample is there twice"
+        );
+        for (from, to) in &known {
+            let times: Vec<i64> = rows
+                .iter()
+                .map(|row| row["at"].as_i64().unwrap())
+                .filter(|at| from <= at && at <= to)
+                .collect();
+            // Three targets, four scrapes a second each; a scrape that came late is left out by the server, not lost.
+            let expected = (to - from) * 12 / 1000;
+            assert!(
+                times.len() as i64 >= expected * 8 / 10,
+                "{} of about {expected} samples between {from} and {to}",
+                times.len()
+            );
+            let gap = times
+                .windows(2)
+                .map(|pair| pair[1] - pair[0])
+                .max()
+                .unwrap_or(0);
+            assert!(gap <= 1000, "a gap of {gap} ms up to the watermark");
+        }
+    }
+}
+
+/// The background tasks of a server that scrapes, polls and sends. `scheduler` and `reports` need a configuration.
+const TASKS: [&str; 9] = [
+    "http",
+    "sql",
+    "scheduler",
+    "reload",
+    "events",
+    "process-usage",
+    "fairshare-history",
+    "efficiency",
+    "own-series",
+];
+
+#[test]
+fn each_task_that_ends_early_is_reported_and_started_again() {
+    std::thread::scope(|threads| {
+        for task in TASKS {
+            threads.spawn(move || killed_task_returns(task));
+        }
+    });
+}
+
+fn killed_task_returns(task: &str) {
+    let kill = [("TAKT_KILL_TASK".to_owned(), task.to_owned())];
+    let takt = Takt::fresh().with_environment(kill);
+    let address = format!("127.0.0.1:{}", free_port());
+    let sql = format!("127.0.0.1:{}", free_port());
+    takt.file(
+        "takt.toml",
+        format!(
+            "cluster = \"lab\"\n[server]\nlisten_address = \"{address}\"\n\
+             [sql]\nlisten_address = \"{sql}\"\n"
+        ),
+    );
+    let mut server = takt.start(["serve", "--config", "takt.toml"]);
+    let restarted = format!("takt_server_task_restarts_total{{task=\"{task}\"}} 1");
+    let running = format!("takt_server_task_running{{task=\"{task}\"}} 1");
+    let page = server.wait_until("restarting the task", SOON, || {
+        let page = http_get(&format!("http://{address}/metrics")).ok()?.body;
+        (page.contains(&restarted) && page.contains(&running)).then_some(page)
+    });
+    for other in TASKS.iter().filter(|other| **other != task) {
+        let untouched = format!("takt_server_task_restarts_total{{task=\"{other}\"}} 0");
+        assert!(page.contains(&untouched), "{other}: {page}");
+    }
+    let log = server.log();
+    assert!(
+        log.contains("a background task ended early") && log.contains(task),
+        "{log}"
+    );
+    if task == "sql" {
+        std::net::TcpStream::connect(&sql).expect("SQL is served again");
+    }
+    assert!(server.stop().success());
+}

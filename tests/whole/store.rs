@@ -1,0 +1,452 @@
+//! `takt store`, and what a server's samples survive, with the real program.
+
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use serde_json::Value;
+use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::support::mount::Mount;
+use crate::support::process::{Daemon, free_port, http_get};
+use crate::support::takt::Takt;
+use crate::support::{need_file, need_program, need_root, or_skip};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// A server that reads an exporter twice a second; returns once some samples are durable.
+fn serve(takt: &Takt) -> (Daemon, Daemon, String) {
+    serve_with(takt, "")
+}
+
+/// The same with lines for `[store]`.
+fn serve_with(takt: &Takt, store: &str) -> (Daemon, Daemon, String) {
+    let node = format!("127.0.0.1:{}", free_port());
+    let command = takt.command(["exporter", "--web.listen-address", &node]);
+    let exporter = Daemon::start("exporter", command, &takt.directory().join("exporter.log"));
+    let address = format!("127.0.0.1:{}", free_port());
+    takt.file(
+        "takt.toml",
+        format!(
+            "cluster = \"lab\"\n[server]\nlisten_address = \"{address}\"\n[jobs]\npoll = false\n[store]\n{store}\n\
+             [scrape]\ninterval_seconds = 0.5\ntimeout_seconds = 0.5\n\
+             [[scrape.targets]]\naddress = \"{node}\"\nnode = \"g01\"\n[[scrape.targets]]\naddress = \"{node}\"\nnode = \"g02\"\n"
+        ),
+    );
+    let mut server = start(takt);
+    server.wait_until("storing samples", SOON, || {
+        (metric(&address, "takt_store_samples_total")? > 3000.0).then_some(())
+    });
+    (exporter, server, address)
+}
+
+fn start(takt: &Takt) -> Daemon {
+    takt.start(["serve", "--config", "takt.toml"])
+}
+
+fn metric(address: &str, name: &str) -> Option<f64> {
+    let page = http_get(&format!("http://{address}/metrics")).ok()?.body;
+    page.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?
+        .parse()
+        .ok()
+}
+
+fn json(takt: &Takt, arguments: &[&str]) -> Value {
+    serde_json::from_str(&takt.run(arguments).ok()).unwrap()
+}
+
+fn samples(takt: &Takt) -> i64 {
+    json(
+        takt,
+        &[
+            "sql",
+            "--format",
+            "json",
+            "SELECT count(*) AS n FROM samples",
+        ],
+    )[0]["n"]
+        .as_i64()
+        .unwrap()
+}
+
+const SEAL: [&str; 4] = ["store", "seal", "--format", "json"];
+const STAT: [&str; 4] = ["store", "stat", "--format", "json"];
+
+#[test]
+fn blocks_are_sealed_verified_and_deleted_by_the_server_and_without_one() {
+    let takt = Takt::fresh();
+    let (_exporter, mut server, _) = serve(&takt);
+    let kept = json(&takt, &SEAL);
+    assert!(kept["rows"].as_u64().unwrap() > 1000, "{kept}");
+    assert_eq!(
+        json(&takt, &["store", "verify", "--format", "json"]),
+        Value::Array(Vec::new())
+    );
+    let stat = json(&takt, &STAT);
+    assert_eq!(stat["blocks"].as_array().unwrap().len(), 1);
+    // Asked while the server scrapes on: nothing of the other node goes.
+    let said = takt.run(["store", "delete", "--node", "g02"]).fails(2);
+    assert!(
+        said.contains("this deletes every stored sample of {node=\"g02\"} for good; say --yes"),
+        "{said}"
+    );
+    let deleted = json(
+        &takt,
+        &[
+            "store", "delete", "--node", "g02", "--yes", "--format", "json",
+        ],
+    );
+    assert!(deleted["rows"].as_u64().unwrap() > 500, "{deleted}");
+    server.wait_until("storing samples after the first block", SOON, || {
+        (json(&takt, &STAT)["hot_samples"].as_u64()? > 0).then_some(())
+    });
+    server.stop();
+
+    // The same from the files.
+    json(&takt, &SEAL);
+    let stat = json(&takt, &STAT);
+    // One more where samples came between the first sealing and the deletion.
+    assert!(
+        stat["blocks"].as_array().unwrap().len() >= 2 && stat["hot_samples"] == 0,
+        "{stat}"
+    );
+    let before = samples(&takt);
+    takt.run(["store", "delete", "--selector", "{node=\"g02\"}", "--yes"])
+        .ok();
+    let sql = "SELECT count(DISTINCT json_extract_string(labels, '$.node')) AS n FROM samples";
+    assert_eq!(json(&takt, &["sql", "--format", "json", sql])[0]["n"], 1);
+    assert!(samples(&takt) <= before, "deleting makes no samples");
+    let said = takt
+        .run(["store", "delete", "--selector", "up{", "--yes"])
+        .fails(2);
+    assert!(
+        said.contains("parse error") || said.contains("unexpected"),
+        "{said}"
+    );
+    takt.run(["store", "verify"]).ok();
+
+    // A damaged file is named, and the exit code says so.
+    let stat = json(&takt, &STAT);
+    let name = stat["blocks"][0]["name"].as_str().unwrap();
+    let file = takt
+        .data_directory()
+        .join("blocks/raw")
+        .join(name)
+        .join("samples.parquet");
+    let mut content = std::fs::read(&file).unwrap();
+    let middle = content.len() / 2;
+    content[middle] ^= 0x40;
+    std::fs::write(&file, content).unwrap();
+    let run = takt.run(["store", "verify"]);
+    assert_eq!(run.code, Some(1));
+    assert!(
+        run.stdout.contains(name) && run.stderr.contains("1 damaged blocks"),
+        "{run:?}"
+    );
+}
+
+#[test]
+fn the_program_may_die_at_any_step_of_sealing() {
+    let takt = Takt::fresh();
+    let (_exporter, mut server, _) = serve(&takt);
+    server.stop();
+    let expected = samples(&takt);
+    assert!(expected > 3000);
+    for step in ["written", "verified", "durable", "renamed"] {
+        let mut command = takt.command(SEAL);
+        let status = command.env("TAKT_CRASH_AT", step).output().unwrap().status;
+        assert_eq!(status.code(), None, "{step}");
+        assert_eq!(samples(&takt), expected, "after dying when {step}");
+    }
+    json(&takt, &SEAL);
+    assert_eq!(samples(&takt), expected);
+    takt.run(["store", "verify"]).ok();
+    assert_eq!(json(&takt, &STAT)["hot_samples"], 0);
+}
+
+/// What is damaged gets another name, which the log says, and is counted; the rest answers and goes on.
+#[test]
+fn a_damaged_log_and_a_damaged_block_are_set_aside_by_name() {
+    let takt = Takt::fresh();
+    let (_exporter, mut server, address) = serve(&takt);
+    json(&takt, &SEAL);
+    let stat = json(&takt, &STAT);
+    let block = &stat["blocks"][0];
+    server.wait_until("storing samples after the block", SOON, || {
+        (json(&takt, &STAT)["hot_samples"].as_u64()? > 3000).then_some(())
+    });
+    server.kill();
+    let log = takt.data_directory().join("hot.duckdb.wal");
+    let mut content = std::fs::read(&log).unwrap();
+    let middle = content.len() / 2;
+    content[middle..middle + 64].fill(0x5a);
+    std::fs::write(&log, content).unwrap();
+
+    let is_counted = |server: &mut Daemon, name: &str| {
+        server.wait_until("storing samples again", SOON, || {
+            (metric(&address, "takt_store_samples_total")? > 0.0).then_some(())
+        });
+        assert_eq!(metric(&address, "takt_store_damaged_files"), Some(1.0));
+        let said = server.log();
+        let aside = said
+            .lines()
+            .find(|line| line.contains("set a damaged file aside") && line.contains(name));
+        assert!(
+            aside.is_some_and(|line| line.contains(".damaged-")),
+            "{said}"
+        );
+    };
+    let mut server = start(&takt);
+    is_counted(&mut server, "hot.duckdb.wal");
+    assert!(samples(&takt) >= block["rows"].as_i64().unwrap());
+    server.stop();
+
+    let path = takt
+        .data_directory()
+        .join("blocks/raw")
+        .join(block["name"].as_str().unwrap());
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(path.join("samples.parquet"))
+        .unwrap()
+        .set_len(100)
+        .unwrap();
+    let mut server = start(&takt);
+    is_counted(&mut server, block["name"].as_str().unwrap());
+    assert!(!path.exists() && samples(&takt) > 0);
+}
+
+/// The disk is full while samples are sealed, and for a while after that.
+#[test]
+fn a_disk_that_is_full_while_samples_are_sealed_loses_none() {
+    let Some(()) = or_skip(need_root()) else {
+        return;
+    };
+    let takt = Takt::fresh();
+    let mount = Mount::tmpfs(&takt.data_directory(), "size=64m");
+    let (_exporter, mut server, _) = serve_with(&takt, "min_free_bytes = 0\n");
+    let watermark = "SELECT epoch_ms(max(ts)) AS n FROM samples";
+    let until = json(&takt, &["sql", "--format", "json", watermark])[0]["n"]
+        .as_i64()
+        .unwrap();
+    let before = || {
+        let sql = format!("SELECT count(*) AS n FROM samples WHERE epoch_ms(ts) <= {until}");
+        let run = takt.run(["sql", "--format", "json", &sql]);
+        let rows: Value = serde_json::from_str(&run.stdout).ok()?;
+        rows[0]["n"].as_i64()
+    };
+    let expected = before().unwrap();
+    mount.fill();
+    let said = server.wait_until("failing to seal", SOON, || {
+        let run = takt.run(SEAL);
+        // What is left of the disk may take a small block.
+        (run.code != Some(0)).then_some(run.stderr)
+    });
+    assert!(
+        said.contains("No space left") || said.contains("less than"),
+        "{said}"
+    );
+    server.wait_until("saying that samples wait", SOON, || {
+        server_says(&takt, "samples cannot be written").then_some(())
+    });
+    assert!(server.is_running());
+    mount.free();
+    server.wait_until("sealing again", SOON, || {
+        (takt.run(SEAL).code == Some(0)).then_some(())
+    });
+    assert_eq!(server.wait_until("answering", SOON, before), expected);
+    takt.run(["store", "verify"]).ok();
+    server.stop();
+    assert_eq!(before(), Some(expected));
+}
+
+fn server_says(takt: &Takt, words: &str) -> bool {
+    std::fs::read_to_string(takt.directory().join("takt.log")).is_ok_and(|log| log.contains(words))
+}
+
+/// A disk that turns read-only under the server, as ext4 does after an error: it says so and serves on, and all that was durable
+/// is there when the disk is mended.
+#[test]
+fn a_file_system_that_turns_read_only_loses_nothing_up_to_the_watermark() {
+    let Some(()) = or_skip(need_root().and_then(|()| need_program("mkfs.ext4").map(drop))) else {
+        return;
+    };
+    let takt = Takt::fresh();
+    let image = takt.directory().join("disk.img");
+    let mount = Mount::ext4(&takt.data_directory(), &image, 128 << 20);
+    let (_exporter, mut server, address) = serve_with(&takt, "min_free_bytes = 0\n");
+    json(&takt, &SEAL);
+    let watermark = server.wait_until("publishing a watermark", SOON, || {
+        metric(&address, "takt_store_watermark_timestamp_seconds").filter(|seconds| *seconds > 0.0)
+    });
+    let sql = format!(
+        "SELECT count(*) AS n FROM samples WHERE epoch_ms(ts) <= {}",
+        (watermark * 1000.0) as i64
+    );
+    let count = |takt: &Takt| {
+        json(takt, &["sql", "--format", "json", &sql])[0]["n"]
+            .as_i64()
+            .unwrap()
+    };
+    let expected = count(&takt);
+    assert!(expected > 3000);
+    mount.again("abort");
+    server.wait_until("saying that samples wait", SOON, || {
+        (server_says(&takt, "samples cannot be written") || server_says(&takt, "became invalid"))
+            .then_some(())
+    });
+    assert!(
+        server_says(&takt, "Read-only file system") || server_says(&takt, "Input/output error"),
+        "{}",
+        server.log()
+    );
+    server.kill();
+    drop(mount);
+
+    let _mount = Mount::ext4(&takt.data_directory(), &image, 0);
+    let mut server = start(&takt);
+    server.wait_until("storing samples again", SOON, || {
+        (metric(&address, "takt_store_samples_total")? > 0.0).then_some(())
+    });
+    // Results of rules carry the instant of their evaluation and may come after the watermark has passed it.
+    let found = count(&takt);
+    assert!(found >= expected, "{found} of {expected}");
+    takt.run(["store", "verify"]).ok();
+}
+
+/// DuckDB gives a database up for good where a checkpoint fails. The server opens it anew, and goes on with what was durable.
+#[test]
+fn a_fatal_error_of_the_database_makes_the_server_open_it_anew() {
+    let takt = Takt::fresh();
+    let (_exporter, mut server, address) = serve(&takt);
+    server.stop();
+    // A write beyond the limit of a file's size is an error, as on a full disk; the signal that comes with it is ignored
+    // from the shell on.
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        r#"trap "" XFSZ; exec "$0" "$@""#,
+        env!("CARGO_BIN_EXE_takt"),
+        "serve",
+        "--config",
+        "takt.toml",
+    ]);
+    command
+        .current_dir(takt.directory())
+        .env("TAKT_DATA_DIR", takt.data_directory());
+    let log = takt.directory().join("again.log");
+    let mut server = Daemon::start("takt", command, &log);
+    server.wait_until("storing samples", SOON, || {
+        (metric(&address, "takt_store_samples_total")? > 1000.0).then_some(())
+    });
+    let before = samples(&takt);
+    let written = std::fs::metadata(takt.data_directory().join("hot.duckdb.wal"))
+        .unwrap()
+        .len();
+    limit_files(&server, Some(written + 100_000));
+    server.wait_until("opening the database anew", SOON, || {
+        // This asks for a checkpoint.
+        takt.run(SEAL);
+        std::fs::read_to_string(&log)
+            .is_ok_and(|log| log.contains("opened anew"))
+            .then_some(())
+    });
+    limit_files(&server, None);
+    server.wait_until("having more samples than before", SOON, || {
+        let run = takt.run([
+            "sql",
+            "--format",
+            "json",
+            "SELECT count(*) AS n FROM samples",
+        ]);
+        let rows: Value = serde_json::from_str(&run.stdout).ok()?;
+        (rows[0]["n"].as_i64()? > before).then_some(())
+    });
+    assert!(server.is_running());
+}
+
+/// A clock that is set forward and back by an hour, twice: nothing stored is lost, no instant is taken twice, and what is
+/// scraped is stored again soon after each step, not only once the clock has caught up.
+#[test]
+fn a_clock_that_is_set_by_an_hour_keeps_nobody_from_storing() {
+    let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
+    let Some(()) = or_skip(need_file(library, "libfaketime")) else {
+        return;
+    };
+    let takt = Takt::fresh();
+    let (_exporter, mut server, address) = serve(&takt);
+    server.stop();
+    let set_clock = |hours: i64| {
+        // Renamed into place: it is read at each look at the clock.
+        takt.file("clock.new", format!("{hours:+}h"));
+        std::fs::rename(
+            takt.directory().join("clock.new"),
+            takt.directory().join("clock"),
+        )
+        .unwrap();
+    };
+    set_clock(0);
+    let mut command = takt.command(["serve", "--config", "takt.toml"]);
+    command
+        .env("LD_PRELOAD", library)
+        .env("FAKETIME_TIMESTAMP_FILE", takt.directory().join("clock"));
+    command
+        .env("FAKETIME_NO_CACHE", "1")
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    let mut server = Daemon::start("takt", command, &takt.directory().join("takt.log"));
+
+    let mut expected = samples(&takt);
+    for hours in [1, 0, -1, 0] {
+        set_clock(hours);
+        let shown = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_secs_f64()
+            + hours as f64 * 3600.0;
+        let what = format!("storing samples by a clock that is {hours:+} h wrong");
+        let newest = server.wait_until(&what, SOON, || {
+            let sql = format!(
+                "SELECT count(*) AS n, epoch_ms(max(ts)) / 1000 AS newest FROM samples \
+                 WHERE epoch_ms(ts) / 1000 BETWEEN {shown} + 3 AND {shown} + 600"
+            );
+            let run = takt.run(["sql", "--format", "json", &sql]);
+            let rows: Value = serde_json::from_str(&run.stdout).ok()?;
+            (rows[0]["n"].as_i64()? > 500).then(|| rows[0]["newest"].as_f64())?
+        });
+        let query = "count(up%7Bnode%3D%22g01%22%7D%20%3D%3D%201)";
+        let answer = http_get(&format!(
+            "http://{address}/api/v1/query?query={query}&time={newest}"
+        ))
+        .unwrap()
+        .body;
+        assert!(answer.contains(r#""value""#), "{hours:+} h: {answer}");
+        let now = samples(&takt);
+        assert!(now > expected, "{now} after {expected}, {hours:+} h");
+        expected = now;
+    }
+    assert_eq!(
+        server.log().matches("the clock was set back").count(),
+        2,
+        "{}",
+        server.log()
+    );
+    json(&takt, &SEAL);
+    server.stop();
+    assert!(samples(&takt) >= expected);
+    let twice = "SELECT count(*) AS n FROM (SELECT 1 FROM samples GROUP BY metric, labels, ts HAVING count(*) > 1)";
+    assert_eq!(json(&takt, &["sql", "--format", "json", twice])[0]["n"], 0);
+    takt.run(["store", "verify"]).ok();
+}
+
+fn limit_files(server: &Daemon, bytes: Option<u64>) {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Fsize);
+    let limit = Rlimit {
+        current: bytes.or(maximum),
+        maximum,
+    };
+    prlimit(
+        Pid::from_raw(server.pid().cast_signed()),
+        Resource::Fsize,
+        limit,
+    )
+    .unwrap();
+}

@@ -1,0 +1,152 @@
+//! Where alerts end up in a test: a Slack that is none (`slack.py`), and a real mail server (`smtp.py`).
+
+use super::process::{Daemon, wait_for};
+use super::{Needed, Skip, need};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Debian's, which has Debian's packages; another may be first in the path.
+const PYTHON: &str = "/usr/bin/python3";
+
+const SOON: Duration = Duration::from_secs(120);
+
+/// One of the two programs, with what it took so far.
+pub struct Channel {
+    pub port: u16,
+    daemon: Option<Daemon>,
+    taken: PathBuf,
+    script: PathBuf,
+    directory: TempDir,
+}
+
+impl Channel {
+    /// Takes Slack's Web API, webhooks and ntfy.
+    pub fn slack() -> Result<Self, Skip> {
+        need(&[Needed {
+            program: "python3",
+            package: "python3",
+        }])?;
+        Ok(Self::start("slack.py"))
+    }
+
+    /// Takes mail, in clear and from everybody.
+    pub fn smtp() -> Result<Self, Skip> {
+        need(&[Needed {
+            program: "aiosmtpd",
+            package: "python3-aiosmtpd",
+        }])?;
+        Ok(Self::start("smtp.py"))
+    }
+
+    fn start(program: &str) -> Self {
+        let directory = TempDir::with_prefix("takt-channel-").unwrap();
+        let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/whole/support")
+            .join(program);
+        let mut channel = Self {
+            port: 0,
+            daemon: None,
+            taken: directory.path().join("taken"),
+            script,
+            directory,
+        };
+        channel.run();
+        channel
+    }
+
+    /// Starts it, on the port it had before.
+    pub fn run(&mut self) {
+        let log = self.directory.path().join("log");
+        let _ = std::fs::remove_file(&log);
+        let mut command = Command::new(PYTHON);
+        command
+            .arg(&self.script)
+            .arg(&self.taken)
+            .args(["--port", &self.port.to_string()]);
+        let mut daemon = Daemon::start("channel", command, &log);
+        self.port = daemon.wait_until("listening", SOON, || {
+            std::fs::read_to_string(&log)
+                .ok()?
+                .lines()
+                .next()?
+                .trim()
+                .parse()
+                .ok()
+        });
+        self.daemon = Some(daemon);
+    }
+
+    /// Ends it: connections are refused from now on.
+    pub fn stop(&mut self) {
+        self.daemon = None;
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// All that was taken, in order; for HTTP with the body as JSON where it is.
+    pub fn taken(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(&self.taken).unwrap_or_default();
+        let whole = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        whole
+            .map(|mut one| {
+                if let Some(body) = one["body"]
+                    .as_str()
+                    .and_then(|body| serde_json::from_str(body).ok())
+                {
+                    one["body"] = body;
+                }
+                one
+            })
+            .collect()
+    }
+
+    /// What was taken on a path, waited for until there are as many.
+    pub fn wait(&self, path: &str, count: usize) -> Vec<Value> {
+        let what = format!("{count} requests on {path}");
+        wait_for(&what, SOON, || {
+            let all: Vec<_> = self.on(path);
+            (all.len() >= count).then_some(all)
+        })
+    }
+
+    /// What was taken on a path and answered with success.
+    pub fn on(&self, path: &str) -> Vec<Value> {
+        let is_ok = |one: &Value| {
+            one["status"] == 200
+                && !one["answer"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .contains("\"ok\": false")
+        };
+        self.taken()
+            .into_iter()
+            .filter(|one| one["path"].as_str().is_some_and(|p| p.starts_with(path)) && is_ok(one))
+            .collect()
+    }
+
+    /// The mails to an address, waited for until there are as many.
+    pub fn mails(&self, to: &str, count: usize) -> Vec<String> {
+        wait_for(&format!("{count} mails to {to}"), SOON, || {
+            let mails = self.taken().into_iter().filter(|mail| mail["to"][0] == to);
+            let mails: Vec<String> = mails
+                .map(|mail| mail["content"].as_str().unwrap().to_owned())
+                .collect();
+            (mails.len() >= count).then_some(mails)
+        })
+    }
+
+    /// Answers for the next requests; see `slack.py`.
+    pub fn script(&self, path: &str, answers: Value) {
+        let body = json!({"path": path, "answers": answers}).to_string();
+        ureq::post(format!("{}/script", self.url()))
+            .send(body)
+            .unwrap();
+    }
+}

@@ -1,0 +1,109 @@
+//! Shared by the whole-program tests: the `takt` program in a fresh directory, programs that run beside it, a real
+//! Slurm, a real Prometheus.
+
+pub mod channels;
+pub mod machine;
+pub mod mount;
+pub mod process;
+pub mod prometheus;
+pub mod slurm;
+pub mod takt;
+
+use std::fmt;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Where a machine lacks something that a test needs: what, and how to get it.
+#[derive(Debug)]
+pub struct Skip(pub String);
+
+impl fmt::Display for Skip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A program that a test needs, and the Debian package that has it.
+pub struct Needed {
+    pub program: &'static str,
+    pub package: &'static str,
+}
+
+/// Skips unless all programs are installed.
+pub fn need(programs: &[Needed]) -> Result<(), Skip> {
+    let missing: Vec<_> = programs
+        .iter()
+        .filter(|n| find_program(n.program).is_none())
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let programs: Vec<_> = missing.iter().map(|n| n.program).collect();
+    let mut packages: Vec<_> = missing.iter().map(|n| n.package).collect();
+    packages.dedup();
+    Err(Skip(format!(
+        "needs {}; apt-get install {}",
+        programs.join(", "),
+        packages.join(" ")
+    )))
+}
+
+/// Skips unless the tests run as root.
+pub fn need_root() -> Result<(), Skip> {
+    if rustix::process::geteuid().is_root() {
+        Ok(())
+    } else {
+        Err(Skip("needs root".to_owned()))
+    }
+}
+
+/// Skips where a program is missing.
+pub fn need_program(name: &str) -> Result<PathBuf, Skip> {
+    find_program(name).ok_or_else(|| Skip(format!("needs {name}")))
+}
+
+/// Skips where a file of a package is missing.
+pub fn need_file(path: &str, package: &str) -> Result<(), Skip> {
+    if Path::new(path).exists() {
+        Ok(())
+    } else {
+        Err(Skip(format!("needs {path}; apt-get install {package}")))
+    }
+}
+
+/// What a test needs, or `None` after it has been said, under the test's name, why it is skipped.
+///
+/// Where `TAKT_TEST_NO_SKIP` is set (a machine that is meant to have everything), a skip is a failure.
+pub fn or_skip<T>(wanted: Result<T, Skip>) -> Option<T> {
+    match wanted {
+        Ok(wanted) => Some(wanted),
+        Err(skip) => {
+            let thread = std::thread::current();
+            let test = thread.name().unwrap_or("test");
+            assert!(
+                std::env::var_os("TAKT_TEST_NO_SKIP").is_none(),
+                "{test} would be skipped: {skip}"
+            );
+            // Written past the capture of a passing test's output: nobody shall take a skipped test for a passed one.
+            let line = format!("test {test} ... skipped: {skip}\n");
+            std::io::stderr().write_all(line.as_bytes()).unwrap();
+            None
+        }
+    }
+}
+
+/// Where a program is, also for users whose `PATH` lacks the administrator's folders.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders =
+        std::env::split_paths(&path).chain(["/usr/sbin", "/usr/bin", "/sbin"].map(PathBuf::from));
+    folders
+        .map(|folder| folder.join(name))
+        .find(|file| is_executable(file))
+}
+
+fn is_executable(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    file.metadata()
+        .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}

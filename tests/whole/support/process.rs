@@ -1,0 +1,245 @@
+//! Programs that run beside a test, and the little that is needed to talk to them.
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{
+    Pid, Signal, kill_process, kill_process_group, set_parent_process_death_signal,
+};
+
+/// How long a daemon may take to end after it was asked to.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A program in the background. It ends when this is dropped, and at the latest with the test program itself.
+pub struct Daemon {
+    name: String,
+    child: Child,
+    log: PathBuf,
+    ended: bool,
+}
+
+impl Daemon {
+    /// Starts `command` in a process group of its own, with all its output in the file `log`.
+    pub fn start(name: &str, mut command: Command, log: &Path) -> Self {
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(log)
+            .unwrap();
+        command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .process_group(0);
+        let child = spawn(command).unwrap_or_else(|error| panic!("cannot start {name}: {error}"));
+        Self {
+            name: name.to_owned(),
+            child,
+            log: log.to_owned(),
+            ended: false,
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// How many cores it keeps busy, measured over half a second.
+    pub fn load(&self) -> f64 {
+        let ticks = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+            // User and system time are the 14th and 15th field; the second, the name, may have spaces in it.
+            let fields = stat
+                .rsplit(')')
+                .next()
+                .unwrap()
+                .split_whitespace()
+                .skip(11)
+                .take(2);
+            fields
+                .map(|field| field.parse::<f64>().unwrap())
+                .sum::<f64>()
+        };
+        let (before, began) = (ticks(), Instant::now());
+        thread::sleep(Duration::from_millis(500));
+        (ticks() - before) / 100.0 / began.elapsed().as_secs_f64()
+    }
+
+    /// What it has written so far.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// Waits until `ready` gives something; fails with the log's end when the program has ended, or when time is up.
+    pub fn wait_until<T>(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        mut ready: impl FnMut() -> Option<T>,
+    ) -> T {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(result) = ready() {
+                return result;
+            }
+            assert!(
+                self.is_running(),
+                "{} ended before it was {what}:\n{}",
+                self.name,
+                tail(&self.log())
+            );
+            assert!(
+                Instant::now() < deadline,
+                "{} is not {what} after {limit:?}:\n{}",
+                self.name,
+                tail(&self.log())
+            );
+            thread::sleep(Duration::from_millis(25));
+        }
+    }
+
+    /// Asks it to end (SIGTERM) and waits for that; a program that does not obey is killed.
+    pub fn stop(&mut self) -> ExitStatus {
+        if self.is_running() {
+            let _ = kill_process(self.group(), Signal::TERM);
+            let deadline = Instant::now() + STOP_TIMEOUT;
+            while self.is_running() && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+        self.kill()
+    }
+
+    /// Ends it at once (SIGKILL), as a crash does.
+    pub fn kill(&mut self) -> ExitStatus {
+        // Also what it has started itself and left behind. The group's number is ours until the child is reaped.
+        if !self.ended {
+            let _ = kill_process_group(self.group(), Signal::KILL);
+            self.ended = true;
+        }
+        self.child.wait().unwrap()
+    }
+
+    fn group(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Waits until `ready` gives something; fails after `limit`.
+pub fn wait_for<T>(what: &str, limit: Duration, mut ready: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(result) = ready() {
+            return result;
+        }
+        assert!(Instant::now() < deadline, "no {what} within {limit:?}");
+        thread::sleep(Duration::from_millis(25));
+    }
+}
+
+/// A port on loopback that nobody listens on, given to nobody else in this test program.
+///
+/// It lies below the range from which the kernel takes ports for outgoing connections, so it stays free.
+pub fn free_port() -> u16 {
+    const FIRST: u32 = 20_000;
+    const COUNT: u32 = 12_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Test programs that run at the same time begin at different places.
+    let start = std::process::id().wrapping_mul(97);
+    for _ in 0..COUNT {
+        let offset = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
+        let port = u16::try_from(FIRST + offset).unwrap();
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free port on loopback");
+}
+
+/// An answer to an HTTP request.
+pub struct Page {
+    pub status: u16,
+    pub body: String,
+}
+
+/// Fetches a page; any status is an answer, and an error is that there was none.
+pub fn http_get(url: &str) -> Result<Page, ureq::Error> {
+    http_get_with(url, &[], &[])
+}
+
+/// Fetches a page with query parameters and headers.
+pub fn http_get_with(
+    url: &str,
+    query: &[(&str, &str)],
+    headers: &[(&str, &str)],
+) -> Result<Page, ureq::Error> {
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(Duration::from_secs(60)))
+        .build()
+        .into();
+    let request = agent.get(url).query_pairs(query.iter().copied());
+    let request = headers.iter().fold(request, |request, (name, value)| {
+        request.header(*name, *value)
+    });
+    let mut response = request.call()?;
+    Ok(Page {
+        status: response.status().as_u16(),
+        body: response
+            .body_mut()
+            .with_config()
+            .limit(512 << 20)
+            .read_to_string()?,
+    })
+}
+
+/// The last lines of a log.
+pub fn tail(log: &str) -> String {
+    let lines: Vec<_> = log.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
+}
+
+/// Starts a program that the kernel ends when this test program ends, however that happens.
+///
+/// The kernel looks at the thread that started the program, and a test's thread ends with its test; so one thread
+/// that never ends starts them all.
+fn spawn(mut command: Command) -> io::Result<Child> {
+    type Order = (Command, mpsc::Sender<io::Result<Child>>);
+    static ORDERS: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
+        let (orders, received) = mpsc::channel::<Order>();
+        thread::spawn(move || {
+            for (mut command, answer) in received {
+                let _ = answer.send(command.spawn());
+            }
+        });
+        orders
+    });
+    // SAFETY: the closure makes one system call, which is allowed between fork and exec.
+    unsafe {
+        command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?));
+    }
+    let (answer, answered) = mpsc::channel();
+    ORDERS
+        .send((command, answer))
+        .expect("the thread that starts programs never ends");
+    answered
+        .recv()
+        .expect("the thread that starts programs never ends")
+}

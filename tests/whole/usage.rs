@@ -1,0 +1,587 @@
+//! Usage as a user of Slurm reads it: ours is sreport's and sacct's, to the second.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::support::or_skip;
+use crate::support::process::{Daemon, free_port, http_get, wait_for};
+use crate::support::slurm::{Job, Mode, PastReservation, Service, SlurmLab, Usage};
+use crate::support::takt::Takt;
+
+/// Long enough for a busy machine.
+const SOON: Duration = Duration::from_secs(90);
+
+/// A server that asks the lab's Slurm every second.
+fn serve(lab: &SlurmLab, timezone: &str) -> (Takt, Daemon) {
+    let takt = Takt::fresh().with_environment(lab.environment());
+    takt.file(
+        "takt.toml",
+        format!(
+            "timezone = \"{timezone}\"\n[server]\nlisten_address = \"127.0.0.1:{}\"\n\
+             [jobs]\ninterval_seconds = 1\nlook_back_seconds = 60\n",
+            free_port()
+        ),
+    );
+    let server = takt.start(["serve", "--config", "takt.toml"]);
+    (takt, server)
+}
+
+/// Waits until a statement has this one answer.
+#[track_caller]
+fn wait_for_answer(takt: &Takt, statement: &str, answer: &str) {
+    let mut last = String::new();
+    let until = Instant::now() + SOON;
+    while last.lines().nth(1) != Some(answer) {
+        assert!(
+            Instant::now() < until,
+            "{statement}: expected {answer}, the last answer was {last}"
+        );
+        std::thread::sleep(Duration::from_millis(200));
+        last = takt.run(["sql", "--format", "csv", statement]).stdout;
+    }
+}
+
+/// What the report says that each (account, user) used.
+fn reported(takt: &Takt, period: &[&str]) -> BTreeMap<(String, String), Usage> {
+    let arguments = [
+        "report",
+        "usage",
+        "--by",
+        "account,user",
+        "--format",
+        "json",
+    ];
+    let report: serde_json::Value =
+        serde_json::from_str(&takt.run(arguments.iter().chain(period)).ok()).unwrap();
+    assert_eq!(report["cluster"], "lab");
+    let rows = report["rows"].as_array().unwrap().iter().map(|row| {
+        let seconds = |name: &str| row[name].as_u64().unwrap();
+        let key = (
+            row["account"].as_str().unwrap().to_owned(),
+            row["user"].as_str().unwrap().to_owned(),
+        );
+        (
+            key,
+            Usage {
+                cpu_seconds: seconds("cpu_seconds"),
+                gpu_seconds: seconds("gpu_seconds"),
+            },
+        )
+    });
+    rows.filter(|(_, usage)| *usage != Usage::default())
+        .collect()
+}
+
+/// Two past months, one with a day of 25 hours: every user's CPU and GPU seconds are sreport's.
+#[test]
+fn two_months_of_jobs_equal_sreport() {
+    let Some(lab) = or_skip(SlurmLab::start_in(Mode::WithDbd, "Europe/Oslo")) else {
+        return;
+    };
+    // 2026-09-01, 2026-10-01 and 2026-11-01 in Oslo.
+    let (september, october, november) = (1_788_213_600, 1_790_805_600, 1_793_487_600);
+    let jobs = jobs_between(september - 86_400, november + 86_400);
+    assert!(jobs.iter().any(|job| {
+        job.start
+            .is_some_and(|start| start < october && job.end > october)
+    }));
+    lab.inject(&jobs);
+
+    let (takt, mut server) = serve(&lab, "Europe/Oslo");
+    wait_for_answer(
+        &takt,
+        "SELECT count(*) AS runs FROM jobs",
+        &jobs.len().to_string(),
+    );
+    // What the cluster had is asked for after the jobs.
+    wait_for_answer(
+        &takt,
+        "SELECT count(*) > 0 AS known FROM node_events",
+        "true",
+    );
+    for (month, from, to) in [
+        ("2026-09", "2026-09-01", "2026-10-01"),
+        ("2026-10", "2026-10-01", "2026-11-01"),
+    ] {
+        let sreport = lab.sreport(from, to);
+        assert_eq!(sreport.len(), 4, "{sreport:?}");
+        assert_eq!(reported(&takt, &["--month", month]), sreport, "{month}");
+        assert_eq!(
+            reported(&takt, &["--from", from, "--to", to]),
+            sreport,
+            "{month}"
+        );
+        only_gpus_that_wait_differ(&takt, month);
+    }
+    server.stop();
+    // The same from the files, now that no server holds them.
+    assert_eq!(
+        reported(&takt, &["--month", "2026-10"]),
+        lab.sreport("2026-10-01", "2026-11-01")
+    );
+}
+
+/// `takt reconcile` compares each user's hours and the whole cluster's, and all of them are sreport's, but that Slurm does
+/// not count what waits for GPUs.
+fn only_gpus_that_wait_differ(takt: &Takt, month: &str) {
+    let lines: serde_json::Value = serde_json::from_str(
+        &takt
+            .run(["reconcile", "--month", month, "--format", "json"])
+            .ok(),
+    )
+    .unwrap();
+    let lines = lines.as_array().unwrap();
+    // Four users' CPUs and GPUs, and six parts of each.
+    assert_eq!(lines.len(), 4 * 2 + 6 * 2, "{lines:#?}");
+    for line in lines {
+        let what = (
+            line["resource"].as_str().unwrap(),
+            line["part"].as_str().unwrap(),
+        );
+        let expected = matches!(what, ("gres/gpu", "planned" | "idle"));
+        assert_eq!(line["difference"] != 0, expected, "{line:#}");
+        assert_eq!(
+            line["reason"].as_str().unwrap().contains("wait"),
+            expected,
+            "{line:#}"
+        );
+    }
+    let idle: i64 = lines
+        .iter()
+        .filter(|line| line["resource"] == "gres/gpu")
+        .map(|line| line["difference"].as_i64().unwrap())
+        .sum();
+    assert_eq!(idle, 0, "what is planned here is idle there");
+}
+
+/// A month with a lesson, a maintenance, and one beside which jobs went on: the CPUs' parts are sreport's, and what differs is
+/// named.
+#[test]
+fn reservations_equal_sreport() {
+    let Some(lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
+        return;
+    };
+    const HOUR: i64 = 3600;
+    let day = |day: i64| 1_788_220_800 + (day - 1) * 86_400; // September 2026
+    let kept =
+        |id, name, node, owners: &[(&'static str, &'static str)], from, to| PastReservation {
+            id,
+            name,
+            node,
+            cpus: 8,
+            is_maintenance: false,
+            ignores_jobs: false,
+            owners: owners.to_vec(),
+            from,
+            to,
+        };
+    let lesson = kept(
+        1,
+        "lesson",
+        "node0",
+        &[("alice", "lab-a"), ("dave", "lab-b")],
+        day(2) + 1800,
+        day(2) + 5 * HOUR,
+    );
+    let upgrade = PastReservation {
+        is_maintenance: true,
+        ..kept(2, "upgrade", "node2", &[], day(3), day(4))
+    };
+    let beside = PastReservation {
+        is_maintenance: true,
+        ignores_jobs: true,
+        ..kept(3, "beside", "node1", &[], day(5), day(6))
+    };
+    lab.inject_reservations(&[lesson, upgrade, beside]);
+    let job = |id, user: &str, account: &str, from: i64, hours: i64, reservation| Job {
+        cpus: 4,
+        gpus: 1,
+        gpu_type: Some("a100"),
+        reservation,
+        ..Job::new(id, user, account, from - 600, from, from + hours * HOUR)
+    };
+    lab.inject(&[
+        job(1, "alice", "lab-a", day(2) + HOUR, 2, 1),
+        Job {
+            nodes: vec!["node1"],
+            ..job(2, "carol", "lab-b", day(2) + HOUR, 20, 0)
+        },
+        Job {
+            nodes: vec!["node1"],
+            ..job(3, "bob", "lab-a", day(5), 30, 0)
+        },
+        // The month is over and known.
+        job(4, "bob", "lab-a", day(30), 1, 0),
+    ]);
+
+    let (takt, mut server) = serve(&lab, "UTC");
+    wait_for_answer(&takt, "SELECT count(*) AS runs FROM jobs", "4");
+    wait_for_answer(&takt, "SELECT count(*) AS n FROM reservations", "3");
+    wait_for_answer(
+        &takt,
+        "SELECT count(*) > 0 AS known FROM node_events",
+        "true",
+    );
+    let month: &[&str] = &["--month", "2026-09", "--format", "json"];
+    let lines: Vec<serde_json::Value> =
+        serde_json::from_str(&takt.run(["reconcile"].iter().chain(month)).ok()).unwrap();
+    let line = |user: &str, resource: &str, part: &str| {
+        let is_it = |line: &&serde_json::Value| {
+            (&line["user"], &line["resource"], &line["part"])
+                == (&user.into(), &resource.into(), &part.into())
+        };
+        lines
+            .iter()
+            .find(is_it)
+            .unwrap_or_else(|| panic!("no {user} {resource} {part} in {lines:#?}"))
+    };
+    for part in [
+        "allocated",
+        "down",
+        "planned_down",
+        "idle",
+        "planned",
+        "reported",
+    ] {
+        assert_eq!(
+            line("", "cpu", part)["difference"],
+            0,
+            "{:#}",
+            line("", "cpu", part)
+        );
+    }
+    assert_eq!(line("", "cpu", "planned_down")["ours"], 8 * 86_400);
+    // The lesson was four and a half hours long; Slurm takes it for used in the two in which a job ran in it.
+    let idle = 8 * (9 * HOUR / 2 - 2 * HOUR);
+    for (user, difference) in [
+        ("alice", -idle / 2),
+        ("dave", -idle / 2),
+        ("bob", 0),
+        ("carol", 0),
+    ] {
+        let used = line(user, "cpu", "used");
+        assert_eq!(used["difference"], difference, "{used:#}");
+        let reason = used["reason"].as_str().unwrap();
+        assert_eq!(
+            reason.starts_with(&format!("reservations: Slurm charges {}", -difference)),
+            difference != 0,
+            "{reason}"
+        );
+    }
+    // Slurm counts no GPU in a reservation, ours are kept with their nodes.
+    let reason = line("", "gres/gpu", "allocated")["reason"]
+        .as_str()
+        .unwrap();
+    assert!(
+        reason.starts_with("Slurm counts the CPUs of reservations only"),
+        "{reason}"
+    );
+    let capacity: serde_json::Value =
+        serde_json::from_str(&takt.run(["capacity"].iter().chain(month)).ok()).unwrap();
+    let gpus = &capacity["rows"][1];
+    assert_eq!(
+        (&gpus["planned_down"], &gpus["reserved_idle"]),
+        (&(2 * 86_400).into(), &(9 * HOUR - 2 * HOUR).into()),
+        "{gpus:#}"
+    );
+    server.stop();
+}
+
+/// An account's use is its own and that of the accounts below it: CPUs, GPUs, memory and billing are sreport's.
+#[test]
+fn accounts_with_those_below_them_equal_sreport() {
+    let Some(lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
+        return;
+    };
+    for (account, parent) in [("optics", "lab-a"), ("laser", "optics")] {
+        let parent = format!("parent={parent}");
+        lab.run(&[
+            "sacctmgr",
+            "-i",
+            "-Q",
+            "add",
+            "account",
+            account,
+            &parent,
+            "cluster=lab",
+        ]);
+    }
+    let day = |day: i64| 1_788_220_800 + (day - 1) * 86_400; // September 2026
+    let job = |id, user: &str, account: &str, gpus, from: i64, seconds: i64| Job {
+        cpus: 2 + gpus,
+        gpus,
+        gpu_type: Some("a100").filter(|_| gpus > 0),
+        memory_mib: 3000,
+        ..Job::new(id, user, account, from - 60, from, from + seconds)
+    };
+    lab.inject(&[
+        job(1, "alice", "lab-a", 1, day(1), 10_000),
+        job(2, "erin", "optics", 2, day(2), 7777),
+        job(3, "frank", "laser", 0, day(3), 86_400),
+        job(4, "alice", "laser", 1, day(4) - 100, 200),
+        job(5, "carol", "lab-b", 1, day(30) + 80_000, 20_000),
+    ]);
+    let (takt, mut server) = serve(&lab, "UTC");
+    wait_for_answer(&takt, "SELECT count(*) AS runs FROM jobs", "5");
+    wait_for_answer(
+        &takt,
+        "SELECT count(*) > 0 AS known FROM share_settings WHERE settings LIKE '%laser%'",
+        "true",
+    );
+
+    let sreport = lab.run(&[
+        "sreport",
+        "-n",
+        "-P",
+        "-t",
+        "seconds",
+        "--tres=cpu,gres/gpu,mem,billing",
+        "cluster",
+        "AccountUtilizationByUser",
+        "start=2026-09-01",
+        "end=2026-10-01",
+        "format=Account,Login,TresName,Used",
+    ]);
+    // A row without a user is the account with all that is below it; the root's is everybody's.
+    let mut expected: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for row in sreport.lines() {
+        let [account, "", tres, used] = row.split('|').collect::<Vec<_>>()[..] else {
+            continue;
+        };
+        if account != "root" {
+            expected.insert((account.to_owned(), tres.to_owned()), used.parse().unwrap());
+        }
+    }
+    assert_eq!(expected.len(), 4 * 4, "{sreport}");
+    let arguments = [
+        "report",
+        "usage",
+        "--by",
+        "account_tree",
+        "--month",
+        "2026-09",
+        "--format",
+        "json",
+    ];
+    let report: serde_json::Value = serde_json::from_str(&takt.run(arguments).ok()).unwrap();
+    let mut ours = BTreeMap::new();
+    for row in report["rows"].as_array().unwrap() {
+        let path = row["account_tree"].as_str().unwrap();
+        let account = path.rsplit('/').next().unwrap();
+        let seconds = |name: &str| row[name].as_u64().unwrap();
+        let mebibyte_seconds =
+            (row["mem_gib_hours"].as_f64().unwrap() * 1024.0 * 3600.0).round() as u64;
+        for (tres, used) in [
+            ("cpu", seconds("cpu_seconds")),
+            ("gres/gpu", seconds("gpu_seconds")),
+            ("mem", mebibyte_seconds),
+            ("billing", seconds("billing_seconds")),
+        ] {
+            ours.insert((account.to_owned(), tres.to_owned()), used);
+        }
+    }
+    assert_eq!(ours, expected);
+    assert!(
+        report["rows"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|row| row["account_tree"] == "lab-a/optics/laser"),
+        "{report:#}"
+    );
+    // What every day of the month adds up to is the month.
+    let arguments = [
+        "report", "usage", "--by", "day,user", "--month", "2026-09", "--format", "json",
+    ];
+    let days: serde_json::Value = serde_json::from_str(&takt.run(arguments).ok()).unwrap();
+    let sum = |name: &str| {
+        days["rows"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| row[name].as_u64().unwrap())
+            .sum::<u64>()
+    };
+    assert_eq!(
+        sum("cpu_seconds"),
+        report["totals"]["cpu_seconds"].as_u64().unwrap()
+    );
+    assert_eq!(
+        sum("billing_seconds"),
+        report["totals"]["billing_seconds"].as_u64().unwrap()
+    );
+    server.stop();
+}
+
+/// Live jobs: an array, a failure, a requeue, with and without GPUs; a slurmdbd that was away meanwhile.
+#[test]
+fn live_jobs_equal_sacct() {
+    let Some(mut lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
+        return;
+    };
+    let (takt, mut server) = serve(&lab, "UTC");
+    lab.submit(
+        "alice",
+        &["-J", "train", "--gres=gpu:a100:1", "-t", "5"],
+        "sleep 4",
+    );
+    lab.submit(
+        "alice",
+        &["-J", "wide", "-N2", "-n6", "--gres=gpu:1", "-t", "5"],
+        "sleep 2",
+    );
+    lab.submit("bob", &["-J", "array", "-a", "0-3%2", "-t", "5"], "sleep 1");
+    lab.submit("carol", &["-J", "fails", "-t", "5"], "exit 3");
+    let again = lab.submit(
+        "dave",
+        &[
+            "-J",
+            "again",
+            "--requeue",
+            "-n3",
+            "--gres=gpu:l40s:2",
+            "-t",
+            "5",
+        ],
+        "sleep 600",
+    );
+    lab.wait_for_state(again, "RUNNING", SOON);
+    // Its run so far is known as running before it is known as requeued.
+    wait_for_answer(
+        &takt,
+        "SELECT count(*) AS n FROM jobs WHERE \"user\" = 'dave' AND state = 'RUNNING'",
+        "1",
+    );
+    lab.stop(Service::Slurmdbd);
+    lab.run(&["scontrol", "requeue", &again.to_string()]);
+    lab.submit(
+        "carol",
+        &["-J", "meanwhile", "-n2", "--gres=gpu:1", "-t", "5"],
+        "sleep 1",
+    );
+    std::thread::sleep(Duration::from_secs(3));
+    lab.start_service(Service::Slurmdbd);
+    lab.run(&["scancel", &again.to_string()]);
+    lab.wait_until_idle(SOON);
+
+    let sacct = || {
+        let fields = "JobID,User,Account,State,ElapsedRaw,AllocCPUS,AllocTRES";
+        lab.run(&[
+            "sacct",
+            "-a",
+            "-D",
+            "-X",
+            "-P",
+            "-n",
+            "-S",
+            "1970-01-01",
+            "-o",
+            fields,
+        ])
+    };
+    let until = Instant::now() + SOON;
+    let rows = loop {
+        let rows = sacct();
+        let ended = rows
+            .lines()
+            .all(|row| !row.contains("|RUNNING|") && !row.contains("|PENDING|"));
+        if rows.lines().count() == 9 && ended {
+            break rows;
+        }
+        assert!(
+            Instant::now() < until,
+            "expected nine runs that have ended:\n{rows}"
+        );
+        std::thread::sleep(Duration::from_millis(500));
+    };
+    assert!(
+        rows.contains("|REQUEUED|") && rows.contains("|FAILED|"),
+        "{rows}"
+    );
+    wait_for_answer(
+        &takt,
+        "SELECT count(*) AS n FROM jobs WHERE end_time IS NOT NULL",
+        "9",
+    );
+
+    let mut expected: BTreeMap<(String, String), Usage> = BTreeMap::new();
+    for row in rows.lines() {
+        let fields: Vec<&str> = row.split('|').collect();
+        let elapsed: u64 = fields[4].parse().unwrap();
+        let amount = |name: &str| {
+            let found = fields[6]
+                .split(',')
+                .find_map(|tres| tres.strip_prefix(name)?.strip_prefix('='));
+            found.map_or(0, |amount| amount.parse::<u64>().unwrap())
+        };
+        let usage = expected
+            .entry((fields[2].to_owned(), fields[1].to_owned()))
+            .or_default();
+        usage.cpu_seconds += elapsed * amount("cpu");
+        usage.gpu_seconds += elapsed * amount("gres/gpu");
+    }
+    expected.retain(|_, usage| *usage != Usage::default());
+    assert_eq!(expected.len(), 4, "{rows}");
+    // Seconds may pass between two polls of a run that has just ended.
+    wait_for("the last poll", SOON, || {
+        (reported(&takt, &["--from", "2026-01-01", "--to", "2100-01-01"]) == expected).then_some(())
+    });
+
+    let config = std::fs::read_to_string(takt.directory().join("takt.toml")).unwrap();
+    let address = config.split('"').nth(3).unwrap();
+    let page = http_get(&format!("http://{address}/")).unwrap().body;
+    assert!(
+        page.contains("alice") && page.contains("Slurm&#x27;s records are up to date"),
+        "{page}"
+    );
+    server.stop();
+}
+
+/// Jobs one after the other on each of the lab's six GPUs, so that no more is used than there is.
+fn jobs_between(from: i64, to: i64) -> Vec<Job> {
+    let users = [
+        ("alice", "lab-a"),
+        ("bob", "lab-a"),
+        ("carol", "lab-b"),
+        ("dave", "lab-b"),
+    ];
+    let mut jobs = Vec::new();
+    let mut seed = 42_u64;
+    let mut below = move |limit: i64| {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        ((seed >> 33) % limit as u64) as i64
+    };
+    for slot in 0..6 {
+        let (node, gpu_type) = [("node0", "a100"), ("node1", "a100"), ("node2", "l40s")][slot / 2];
+        let mut free = from;
+        while free < to {
+            let (user, account) = users[below(4) as usize];
+            let start = free + below(3600);
+            let end = start + below(40_000);
+            let mut job = Job::new(
+                200_000 + jobs.len() as u32,
+                user,
+                account,
+                start - below(7200),
+                start,
+                end,
+            );
+            job.nodes = vec![node];
+            job.cpus = 1 + below(4) as u32;
+            match below(8) {
+                0 => job.state = "FAILED",
+                1 => job.state = "TIMEOUT",
+                2 => (job.start, job.state) = (None, "CANCELLED"),
+                _ => {}
+            }
+            if below(3) > 0 {
+                (job.gpus, job.gpu_type) = (1, Some(gpu_type));
+            }
+            free = end + 1;
+            jobs.push(job);
+        }
+    }
+    jobs
+}
