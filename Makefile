@@ -21,7 +21,8 @@ PROFILE := --release
 BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := $(PROFILE) $(FEATURES) --locked
 
-.PHONY: help up build install test test-fast test-deps check check-windows docs soak bench test-bundled clean library
+# The folder `dashboards` exists, so the target must be phony.
+.PHONY: help up build install test test-fast test-deps check dashboards check-windows docs soak bench test-bundled clean library
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -42,7 +43,7 @@ install: ## put the programs, their units and documentation below PREFIX (/usr/l
 	for unit in takt takt-exporter; do sed 's|/usr/local/|$(PREFIX)/|' packaging/$$unit.service >$(TO)/lib/systemd/system/$$unit.service; done
 	install -m 644 packaging/takt.sysusers $(TO)/lib/sysusers.d/takt.conf
 	install -m 644 README.md CHANGELOG.md docs/*.md docs/takt.example.toml $(TO)/share/doc/takt
-	cp -r dashboards/grafana $(TO)/share/doc/takt
+	cp -r dashboards/grafana dashboards/provisioning $(TO)/share/doc/takt
 
 # The programs look for the library beside them (build.rs).
 library:
@@ -65,12 +66,16 @@ test: test-deps library ## every test but the long runs
 	cargo build $(CARGO_FLAGS) --workspace
 	cargo test $(CARGO_FLAGS) --workspace --no-fail-fast
 
-check: library ## format, lints, banned crates, the SQL lint, how plain the prose is
+check: library ## format, lints, banned crates, the SQL lint, the Grafana boards, how plain the prose is
 	cargo fmt --all --check
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
 	scripts/check-bans.sh
 	scripts/check-sql.sh
+	scripts/check-dashboards.sh
 	@scripts/prose.sh --files 5
+
+dashboards: ## write the Grafana boards from their generator (needs node)
+	node dashboards/generator/main.js
 
 check-windows: ## that the exporter compiles for Windows (rustup target add x86_64-pc-windows-gnu)
 	cargo check --target x86_64-pc-windows-gnu --no-default-features -p takt-exporter

@@ -1,114 +1,261 @@
-//! Every panel of the dashboards returns data: from Debian's Prometheus that scrapes our exporter, and, where a panel
-//! asks in SQL, from our own answer.
+//! The Grafana boards: each panel explains itself, and its queries return data from Takt and from
+//! Debian's Prometheus, which scrape the same exporters.
+
+mod boards;
+mod declared;
+mod lab;
+mod lint;
+mod with_slurm;
 
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
-use crate::support::or_skip;
-use crate::support::process::{free_port, http_get};
-use crate::support::prometheus::{Prometheus, Target};
 use crate::support::takt::Takt;
+use crate::support::{need_program, or_skip};
+use boards::{Query, boards, metrics, repository};
+use lab::{Lab, hardware};
 
-/// The panels' questions of one kind (`expr` or `rawSql`), with the file and the panel's title.
-fn questions(kind: &str) -> Vec<(String, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards/grafana");
-    let mut found = Vec::new();
-    for file in std::fs::read_dir(folder).unwrap() {
-        let path = file.unwrap().path();
-        let board: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-        for panel in board["panels"].as_array().unwrap() {
-            for target in panel["targets"].as_array().unwrap_or(&Vec::new()) {
-                if let Some(question) = target[kind].as_str() {
-                    let name = format!(
-                        "{}: {}",
-                        path.file_name().unwrap().display(),
-                        panel["title"].as_str().unwrap()
-                    );
-                    found.push((name, question.to_owned()));
-                }
-            }
-        }
-    }
-    assert!(found.len() > 5, "{found:?}");
-    found
-}
+/// Variables of the boards with a value each: one of two clusters, everything in it, and one job.
+const VALUES: [(&str, &str); 16] = [
+    ("cluster", "lab"),
+    ("node", ".*"),
+    ("gpu", ".*"),
+    ("user", ".*"),
+    ("account", ".*"),
+    ("partition", ".*"),
+    ("job", "101"),
+    ("price", "0.25"),
+    ("co2", "30"),
+    ("budget", "100"),
+    ("zone", "3600"),
+    ("__rate_interval", "1m"),
+    ("__interval", "45s"),
+    ("__interval_ms", "45000"),
+    ("__range", "5m"),
+    ("__timezone", "UTC"),
+];
 
-fn stand_in() -> PathBuf {
-    let library = Path::new(env!("CARGO_BIN_EXE_takt")).with_file_name("libnvml_stand_in.so");
-    assert!(
-        library.exists(),
-        "{} is missing; cargo build -p nvml-stand-in",
-        library.display()
-    );
-    library
-}
+/// Metrics without samples in a healthy test, and why.
+const QUIET: [(&str, &str); 6] = [
+    (
+        "takt_notifications_attempts_total",
+        "the test has no channel",
+    ),
+    ("takt_store_dropped_samples_total", "no sample is dropped"),
+    ("takt_store_keeper_failures_total", "nothing fails"),
+    ("node_boot_time_seconds", "no machine reboots"),
+    (
+        "node_filesystem_avail_bytes",
+        "no disk fills within a day, and a container may have none",
+    ),
+    ("node_filesystem_readonly", "a container may have no disk"),
+];
 
-/// The verdicts on runs are made of series that somebody must bring.
+/// Tables without rows here, and why or which file has some.
+const EMPTY: [(&str, &str); 10] = [
+    ("node_events", "with_slurm.rs"),
+    ("scheduler_nodes", "with_slurm.rs"),
+    ("reservations", "with_slurm.rs"),
+    ("job_reasons", "with_slurm.rs"),
+    ("share_settings", "with_slurm.rs"),
+    ("credits", "no hours were given back"),
+    ("notifications", "the test has no channel"),
+    ("silences", "nothing is silenced"),
+    ("lost_gpu_seconds", "no fault ends a job here"),
+    (
+        "link_bound_ratio",
+        "only jobs of several nodes wait for the network",
+    ),
+];
+
+/// Efficiency is computed from series that the exporter must declare.
 #[test]
 fn the_exporter_declares_what_efficiency_reads() {
-    let options = takt_exporter::Options::default();
-    let collectors = takt_exporter::COLLECTORS
-        .iter()
-        .map(|entry| (entry.new)(&options));
-    let declared: Vec<_> = collectors
-        .flat_map(|collector| collector.metrics())
-        .map(|metric| metric.name)
-        .collect();
+    let declared = declared::Declared::read();
     for metric in takt_accounting::efficiency::METRICS {
-        assert!(declared.contains(metric), "no collector declares {metric}");
+        assert!(
+            declared.metrics.contains_key(metric),
+            "no collector declares {metric}"
+        );
+    }
+}
+
+/// The boards are what their generator writes.
+#[test]
+fn the_committed_boards_are_up_to_date() {
+    let Some(node) = or_skip(need_program("node")) else {
+        return;
+    };
+    let generator = repository().join("dashboards/generator/main.js");
+    let run = Command::new(node)
+        .arg(generator)
+        .arg("--check")
+        .output()
+        .unwrap();
+    assert!(
+        run.status.success(),
+        "{}",
+        String::from_utf8_lossy(&run.stderr)
+    );
+}
+
+fn promql() -> Vec<Query> {
+    let queries = boards().into_iter().flat_map(|board| {
+        let annotations = board
+            .annotation_queries()
+            .into_iter()
+            .chain(board.variable_queries());
+        board
+            .panel_queries()
+            .into_iter()
+            .chain(annotations)
+            .filter(Query::is_promql)
+            .collect::<Vec<_>>()
+    });
+    queries.collect()
+}
+
+fn statements() -> Vec<Query> {
+    let queries = boards().into_iter().flat_map(|board| {
+        let variables = board.variable_statements();
+        board
+            .panel_queries()
+            .into_iter()
+            .filter(|query| !query.is_promql())
+            .chain(variables)
+            .collect::<Vec<_>>()
+    });
+    queries.collect()
+}
+
+/// Why a query may be without data here.
+fn reason(query: &str) -> Option<&'static str> {
+    let named = metrics(query);
+    let quiet = QUIET
+        .iter()
+        .find(|(metric, _)| named.iter().any(|name| name == metric));
+    quiet.map(|(_, why)| *why)
+}
+
+/// Whether Takt and Prometheus must answer with the same labels. The highest series, the level of a
+/// value and series whose counter has just moved change from scrape to scrape; without a cluster,
+/// Prometheus answers for two of them.
+fn is_comparable(query: &str) -> bool {
+    let changes = ["topk(", "bottomk(", "count_values(", "ALERTS"];
+    let has_moved = query.contains(" > 0") && query.contains('[');
+    let changes = has_moved || changes.iter().any(|word| query.contains(word));
+    !changes && query.contains("cluster=~")
+}
+
+/// Whether only Takt's server writes what the query reads.
+fn is_of_server(query: &str) -> bool {
+    const OTHERS: [&str; 2] = [
+        "takt_server_config_reload_successful",
+        "takt_scrape_refused",
+    ];
+    metrics(query).iter().any(|name| {
+        OTHERS.contains(&name.as_str())
+            || declared::OF_SERVER
+                .iter()
+                .any(|prefix| name.starts_with(prefix))
+    })
+}
+
+/// Asks Takt and Prometheus. Gives whether their answers were compared, or what is wrong.
+fn check(lab: &Lab, query: &Query) -> Result<bool, String> {
+    let sent = query.sent(&VALUES);
+    let may_be_empty = reason(&sent).is_some();
+    let ours = lab
+        .ask_takt(query.kind, &sent)
+        .map_err(|error| format!("Takt: {error}"))?;
+    if ours.is_empty() && !may_be_empty {
+        return Err("Takt has nothing".to_owned());
+    }
+    let Some(prometheus) = &lab.prometheus else {
+        return Ok(false);
+    };
+    let ask = |sent: &str| lab.ask(prometheus.url(), query.kind, sent);
+    let theirs = ask(&sent).map_err(|error| format!("Prometheus: {error}"))?;
+    // Two clusters with nodes of the same names: a join that mixes them is an error.
+    let all = VALUES.map(|(name, value)| (name, if name == "cluster" { ".*" } else { value }));
+    ask(&query.sent(&all)).map_err(|error| format!("two clusters: {error}"))?;
+    if is_of_server(&sent) {
+        return Ok(false);
+    }
+    if theirs.is_empty() && !may_be_empty {
+        return Err("Prometheus has nothing".to_owned());
+    }
+    if ours.is_empty() || theirs.is_empty() || !is_comparable(&sent) {
+        return Ok(false);
+    }
+    if ours == theirs {
+        Ok(true)
+    } else {
+        Err(format!("Takt: {ours:?}\n  Prometheus: {theirs:?}"))
     }
 }
 
 #[test]
 fn every_metric_panel_has_data() {
-    let takt = Takt::fresh();
-    let script = takt.file("gpus.txt", "profile rtx5090 2\n");
-    let takt = takt.with_environment([(
-        "NVML_STAND_IN_SCRIPT".to_owned(),
-        script.display().to_string(),
-    )]);
-    let address = format!("127.0.0.1:{}", free_port());
-    let library = stand_in().display().to_string();
-    let mut exporter = takt.start([
-        "exporter",
-        "--web.listen-address",
-        &address,
-        "--nvml.library",
-        &library,
-    ]);
-    let page = format!("http://{address}/metrics");
-    exporter.wait_until("showing GPUs", Duration::from_secs(20), || {
-        http_get(&page)
-            .ok()
-            .filter(|page| page.body.contains("takt_gpu_energy_joules_total"))
-    });
-    let labels = [("cluster", "lab"), ("node", "n1")];
-    let target = Target {
-        job: "node",
-        address: &address,
-        labels: &labels,
-    };
-    let Some(mut prometheus) = or_skip(Prometheus::start(&[target])) else {
-        return;
-    };
-    prometheus.wait_for_scrapes(5);
-
-    let mut empty = Vec::new();
-    for (name, question) in questions("expr") {
-        let promql = question
-            .replace("$cluster", ".*")
-            .replace("$node", "n1")
-            .replace("$__rate_interval", "10s");
-        match prometheus.query(&promql) {
-            Ok(samples) if !samples.is_empty() => {}
-            answer => empty.push(format!("{name}\n  {promql}\n  {answer:?}")),
+    let Some(lab) = Lab::start() else { return };
+    let mut wrong = Vec::new();
+    let mut compared = 0;
+    for query in promql() {
+        let mut checked = check(&lab, &query);
+        // Other tests start jobs on this machine, which one of the two may scrape earlier.
+        for _ in 0..3 {
+            if checked.is_err() {
+                std::thread::sleep(Duration::from_secs(3));
+                checked = check(&lab, &query);
+            }
+        }
+        match checked {
+            Ok(was_compared) => compared += usize::from(was_compared),
+            Err(error) => {
+                let sent = query.sent(&VALUES);
+                wrong.push(format!("{}\n  {sent}\n  {error}", query.place));
+            }
         }
     }
     assert!(
-        empty.is_empty(),
-        "panels without data:\n{}",
-        empty.join("\n")
+        wrong.is_empty(),
+        "{} queries:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+    let has_both = lab.prometheus.is_some();
+    assert!(
+        !has_both || compared > 200,
+        "only {compared} queries compared"
+    );
+    println!("{compared} queries compared");
+    every_statement_has_data(&lab);
+}
+
+/// SQL over the same server, with a job that ended and was assessed.
+fn every_statement_has_data(lab: &Lab) {
+    let mut wrong = Vec::new();
+    for query in statements() {
+        let sent = lab.with_times(&query.sent(&VALUES));
+        let run = lab.takt.run(["sql", "--format", "json", &sent]);
+        if run.code != Some(0) {
+            wrong.push(format!("{}\n  {sent}\n  {}", query.place, run.stderr));
+            continue;
+        }
+        let rows: Vec<Value> = serde_json::from_str(&run.stdout).unwrap();
+        let is_empty = rows
+            .iter()
+            .all(|row| row.as_object().unwrap().values().all(Value::is_null));
+        if is_empty && !EMPTY.iter().any(|(table, _)| sent.contains(table)) {
+            wrong.push(format!("{}\n  {sent}\n  no data", query.place));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} statements:\n{}",
+        wrong.len(),
+        wrong.join("\n")
     );
 }
 
@@ -131,35 +278,74 @@ fn every_usage_panel_has_data() {
         "lab",
     ])
     .ok();
-    for (name, question) in questions("rawSql") {
-        // As Grafana's PostgreSQL data source expands its macros.
-        let sql = question
-            .replace("$__timeFrom()", "'2026-10-01T00:00:00.000000000Z'")
-            .replace("$__timeTo()", "'2026-10-31T23:59:59.999Z'");
-        let answer = takt.run(["sql", "--format", "json", &sql]).ok();
-        let rows: Vec<Value> = serde_json::from_str(&answer).unwrap();
-        assert!(
-            !rows.is_empty()
-                && rows
-                    .iter()
-                    .any(|row| row.as_object().unwrap().values().any(|v| !v.is_null())),
-            "{name}\n{sql}"
-        );
-    }
-    let hours = questions("rawSql")
+    let hours = statements()
         .into_iter()
-        .find(|(name, _)| name.ends_with("By user"))
+        .find(|query| query.place == "user: By user")
         .unwrap()
-        .1;
-    let sql = hours
+        .sent(&VALUES)
         .replace("$__timeFrom()", "'2026-10-01T11:00:00Z'")
         .replace("$__timeTo()", "'2026-10-02T12:01:00Z'");
     let answer: Vec<Value> =
-        serde_json::from_str(&takt.run(["sql", "--format", "json", &sql]).ok()).unwrap();
+        serde_json::from_str(&takt.run(["sql", "--format", "json", &hours]).ok()).unwrap();
     // Alice: 61 of her 120 minutes on two GPUs; Bob, still running: two hours on four CPUs.
     assert_eq!(answer[0]["gpu_hours"], 122.0 / 60.0);
     assert_eq!(
         (&answer[1]["user"], &answer[1]["cpu_hours"]),
         (&"bob".into(), &8.0.into())
+    );
+}
+
+/// A run is cut at midnight of the nodes' clocks, not of UTC.
+#[test]
+fn days_begin_at_midnight_of_the_nodes() {
+    let takt = Takt::fresh();
+    // From 21:00 to 23:00 UTC: an hour on each side of a midnight that is two hours east of UTC.
+    takt.file(
+        "jobs.txt",
+        "JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw\n\
+         1|alice|a|gpu|2026-10-01T21:00:00|2026-10-01T21:00:00|2026-10-01T23:00:00|COMPLETED|cpu=8,gres/gpu=2,node=1|1|8|n1|7200\n",
+    );
+    takt.run([
+        "import",
+        "sacct",
+        "jobs.txt",
+        "--timezone",
+        "UTC",
+        "--cluster",
+        "lab",
+    ])
+    .ok();
+    let daily = statements()
+        .into_iter()
+        .find(|query| query.place == "user: GPU-hours a day by user")
+        .unwrap();
+    let ask = |zone: &str| {
+        let values: Vec<_> = VALUES
+            .iter()
+            .map(|(name, value)| (*name, if *name == "zone" { zone } else { *value }))
+            .collect();
+        let sent = daily
+            .sent(&values)
+            .replace("$__timeFrom()", "'2026-09-30T00:00:00Z'")
+            .replace("$__timeTo()", "'2026-10-04T00:00:00Z'");
+        let answer: Vec<Value> =
+            serde_json::from_str(&takt.run(["sql", "--format", "json", &sent]).ok()).unwrap();
+        answer
+            .iter()
+            .map(|row| {
+                (
+                    row["time"].as_str().unwrap()[..13].replace('T', " "),
+                    row["hours"].as_f64().unwrap(),
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ask("0"), [("2026-10-01 00".to_owned(), 4.0)]);
+    assert_eq!(
+        ask("7200"),
+        [
+            ("2026-09-30 22".to_owned(), 2.0),
+            ("2026-10-01 22".to_owned(), 2.0)
+        ]
     );
 }

@@ -1,0 +1,174 @@
+// Queries: label selectors, PromQL and SQL targets, limits from the rules.
+
+import { readFileSync } from 'node:fs';
+
+const RULES = new URL('../rules/thresholds.rules.yml', import.meta.url);
+
+/** Default limits by name, from the rule file that also serves the alerts. */
+const LIMITS = new Map(
+  [
+    ...readFileSync(RULES, 'utf8').matchAll(/labels: \{name: (\w+)\}, expr: vector\(([^)]+)\)/g),
+  ].map(([, name, value]) => [name, Number(value)]),
+);
+
+/** The default of the limit `name`; fails if no rule sets it. */
+export function limitDefault(name) {
+  if (!LIMITS.has(name)) throw new Error(`no takt_threshold named ${name}`);
+  return LIMITS.get(name);
+}
+
+/** A text of several lines as one. */
+export function folded(text) {
+  return text.replace(/\s+/g, ' ').trim();
+}
+
+/** Label matchers of a board's variables. Each query has the one for the cluster. */
+export const CLUSTER = 'cluster=~"$cluster"';
+export const NODE = `${CLUSTER}, node=~"$node"`;
+export const GPU = `${NODE}, uuid=~"$gpu"`;
+export const USER = `${CLUSTER}, user=~"$user"`;
+export const JOB = `${CLUSTER}, jobid=~"$job"`;
+
+/** `metric{scope, more}` */
+export function series(metric, scope, more = '') {
+  return `${metric}{${scope}${more ? `, ${more}` : ''}}`;
+}
+
+/** A GPU's series with its index, which people know, beside its UUID. */
+export function indexed(expr, scope = NODE) {
+  const info = `max by (cluster, node, uuid, index) (${series('takt_gpu_info', scope)})`;
+  return `(${expr}) * on (cluster, node, uuid) group_left (index) ${info}`;
+}
+
+/** Only the GPUs of the chosen job. */
+export function ofJob(expr, on = 'cluster, node, uuid', info = 'takt_gpu_job_info') {
+  return `(${expr}) and on (${on}) ${series(info, JOB)}`;
+}
+
+/**
+ * `expr` for the `count` highest by `rank`, the same ones at every step: `rank` looks at the whole
+ * time range (`[$__range] @ end()`), so a line does not come and go.
+ */
+export function highest(count, expr, by, rank) {
+  return `(${expr}) and on (${by}) topk(${count}, ${rank})`;
+}
+
+const PROMETHEUS = { type: 'prometheus', uid: '${datasource}' };
+// Grafana from 10.2.3 calls the plugin grafana-postgresql-datasource; this name is its alias.
+const POSTGRESQL = { type: 'postgres', uid: '${sql}' };
+
+/** A PromQL range query. */
+export function range(expr, legend) {
+  return {
+    datasource: PROMETHEUS,
+    expr: folded(expr),
+    legendFormat: legend,
+    range: true,
+    instant: false,
+  };
+}
+
+/** A PromQL query of the end of the time range. */
+export function instant(expr, legend = '__auto') {
+  return { ...range(expr, legend), range: false, instant: true };
+}
+
+/** The same as rows of a table, a column for each label. */
+export function rows(expr) {
+  return { ...instant(expr), format: 'table' };
+}
+
+/** An SQL statement; `format` is `table` or `time_series`. */
+export function sql(statement, format = 'table') {
+  return {
+    datasource: POSTGRESQL,
+    rawSql: folded(statement),
+    rawQuery: true,
+    editorMode: 'code',
+    format,
+  };
+}
+
+/** Start and end of the time range in SQL. */
+export const FROM = '$__timeFrom()::TIMESTAMP';
+export const TO = '$__timeTo()::TIMESTAMP';
+
+/** The condition of a variable on a column of SQL. `~` matches the whole text. */
+export function chosen(...names) {
+  return names
+    .map((name) => `${column(name)} ~ '\${${name.split('.').at(-1)}:regex}'`)
+    .join(' AND ');
+}
+
+function column(name) {
+  const parts = name.split('.');
+  const last = parts.pop();
+  const quoted = ['user', 'partition'].includes(last) ? `"${last}"` : last;
+  return [...parts, quoted].join('.');
+}
+
+const RUN_END = `coalesce(end_time, now()::TIMESTAMP)`;
+
+/** Seconds of a run inside the time range. */
+export const SECONDS = `greatest(0, epoch(least(${RUN_END}, ${TO})) - epoch(greatest(start_time,
+  ${FROM})))`;
+
+/** Runs of the chosen clusters, partitions, accounts and users that ran in the time range. */
+export const RUNS =
+  `start_time < ${TO} AND ${RUN_END} > ${FROM} ` +
+  `AND ${chosen('cluster', 'partition', 'account', 'user')}`;
+
+/** Runs of the same choice that ended in the time range. */
+export const ENDED =
+  `end_time >= ${FROM} AND end_time < ${TO} ` +
+  `AND ${chosen('cluster', 'partition', 'account', 'user')}`;
+
+/**
+ * The first columns of a table of jobs: `job_id` is Slurm's, `jobid` the number that nodes know it
+ * by; `from_ms` and `to_ms` are its time for links, in milliseconds.
+ */
+export const JOB_COLUMNS = `cluster, job_id, coalesce(raw_job_id, job_id) AS jobid, "user", account,
+  "partition",
+  epoch_ms(coalesce(start_time, submit_time)) AS from_ms, epoch_ms(${RUN_END}) AS to_ms`;
+
+/** The efficiency of finished jobs, beside their records. */
+export const ASSESSED = 'jobs JOIN run_efficiency USING (cluster, job_id, submit_time)';
+
+/** Hours of a column's amount inside the time range. */
+export const hours = (column) => `sum(${column} * ${SECONDS}) / 3600`;
+
+/** Instants from `start` to the end of the time range; generate_series takes constants only. */
+export function instants(name, start, step) {
+  return `SELECT ${name} FROM (SELECT ${start} + i * ${step} AS ${name} FROM (SELECT
+    unnest(generate_series(0, 10000)) AS i))
+    WHERE ${name} < least(${TO}, now()::TIMESTAMP)`;
+}
+
+/**
+ * Hours by day and `by`, the ten largest by name. A run is cut at midnight of the nodes' clocks.
+ */
+export function daily(column, by) {
+  return `WITH days AS (${instants('day', day(FROM), 'INTERVAL 1 DAY')}),
+    held AS (
+      SELECT day, ${by} AS name, sum(${column} * greatest(0, epoch(least(${RUN_END}, day + INTERVAL
+        1 DAY, ${TO}))
+        - epoch(greatest(start_time, day, ${FROM})))) / 3600 AS hours
+      FROM days JOIN jobs ON start_time < day + INTERVAL 1 DAY AND ${RUN_END} > day
+      WHERE ${RUNS} GROUP BY ALL),
+    largest AS (SELECT name FROM held GROUP BY name ORDER BY sum(hours) DESC NULLS LAST LIMIT 10)
+    SELECT day AS time, CASE WHEN name IN (SELECT name FROM largest) THEN name ELSE 'others' END AS
+      metric,
+      sum(hours) AS "hours"
+    FROM held GROUP BY ALL ORDER BY time, metric`;
+}
+
+/** An instant of SQL (UTC) moved so that its date is the date on the nodes' clocks. */
+export function local(instant) {
+  return `(${instant} + to_seconds(coalesce(try_cast('$zone' AS BIGINT), 0)))`;
+}
+
+/** The first instant (UTC) of that day. */
+export function day(instant) {
+  const start = `date_trunc('day', ${local(instant)})`;
+  return `(${start} - to_seconds(coalesce(try_cast('$zone' AS BIGINT), 0)))`;
+}

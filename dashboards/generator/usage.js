@@ -1,0 +1,176 @@
+// What is shown of usage: panels over job records that the user's and the account's boards share.
+
+import { ASSESSED, ENDED, FROM, RUNS, TO, chosen, daily, hours, sql } from './query.js';
+import { JOB_STATE } from './look.js';
+import { columns, lines, pie, stat, steps, table } from './panels.js';
+
+export const NO_JOBS =
+  'No job of this choice held anything in the time range, or no job records are read.';
+export const NO_ASSESSMENT = 'No job of this choice ended and was assessed in the time range.';
+
+/** A share of the GPU hours that were measured. */
+export const SHARE_USED =
+  'sum(used_gpu_seconds) / nullif(sum(held_gpu_seconds - unmeasured_gpu_seconds), 0)';
+
+/** Figures of the whole choice. */
+export const totals = [
+  stat({
+    title: 'GPU-hours',
+    unit: 'h',
+    none: NO_JOBS,
+    width: 4,
+    decimals: 1,
+    thresholds: steps('text'),
+    about: `GPUs held times hours, cut at the ends of the time range, used or not. Running jobs
+      count up
+        to now.`,
+    targets: [sql(`SELECT ${hours('gpus')} AS "GPU-hours" FROM jobs WHERE ${RUNS}`)],
+  }),
+  stat({
+    title: 'CPU-hours',
+    unit: 'h',
+    none: NO_JOBS,
+    width: 4,
+    decimals: 1,
+    thresholds: steps('text'),
+    about: 'CPUs held times hours, cut at the ends of the time range.',
+    targets: [sql(`SELECT ${hours('cpus')} AS "CPU-hours" FROM jobs WHERE ${RUNS}`)],
+  }),
+  stat({
+    title: 'Jobs started',
+    unit: 'short',
+    none: NO_JOBS,
+    width: 4,
+    thresholds: steps('text'),
+    about: 'Jobs that started in the time range; each task of an array counts.',
+    targets: [
+      sql(`SELECT count(*) AS "jobs" FROM jobs WHERE start_time >= ${FROM} AND start_time < ${TO}
+      AND ${chosen('cluster', 'partition', 'account', 'user')}`),
+    ],
+  }),
+  stat({
+    title: 'Users',
+    unit: 'none',
+    none: NO_JOBS,
+    width: 4,
+    thresholds: steps('text'),
+    about: 'Users with a job in the time range.',
+    targets: [sql(`SELECT count(DISTINCT "user") AS "users" FROM jobs WHERE ${RUNS}`)],
+  }),
+  stat({
+    title: 'GPU hours in use',
+    unit: 'percentunit',
+    none: NO_ASSESSMENT,
+    width: 4,
+    decimals: 0,
+    thresholds: steps('red', [0.3, 'orange'], [0.5, 'green']),
+    about: `Share of the measured GPU hours of finished jobs in which a GPU worked. The rest is on
+      the
+        waste board.`,
+    targets: [sql(`SELECT ${SHARE_USED} AS "used" FROM ${ASSESSED} WHERE ${ENDED}`)],
+  }),
+  stat({
+    title: 'Lost to failed jobs',
+    unit: 'h',
+    none: NO_JOBS,
+    width: 4,
+    decimals: 1,
+    thresholds: steps('text'),
+    about: `GPU hours of jobs that ended as failed, out of time, out of memory or with a broken
+      node.
+        Checkpoints save some of it.`,
+    targets: [
+      sql(`SELECT coalesce(${hours('gpus')}, 0) AS "GPU-hours" FROM jobs WHERE ${RUNS}
+      AND state IN ('FAILED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL')`),
+    ],
+  }),
+];
+
+/** GPU-hours and CPU-hours over days, split by `by`. */
+export const overTime = (by, what) => [
+  lines({
+    title: `GPU-hours a day by ${what}`,
+    unit: 'h',
+    none: NO_JOBS,
+    bars: true,
+    stack: true,
+    min: 0,
+    about: `GPU-hours held each day (days of the nodes' clocks), the ten largest by name. Runs are
+      cut at midnight.`,
+    targets: [sql(daily('gpus', by), 'time_series')],
+  }),
+  lines({
+    title: `CPU-hours a day by ${what}`,
+    unit: 'h',
+    none: NO_JOBS,
+    bars: true,
+    stack: true,
+    min: 0,
+    about: 'CPU-hours held each day, the ten largest by name. Runs are cut at midnight.',
+    targets: [sql(daily('cpus', by), 'time_series')],
+  }),
+];
+
+/** The largest by GPU-hours. */
+export const largest = (by, what) =>
+  columns({
+    title: `GPU-hours by ${what}`,
+    unit: 'h',
+    none: NO_JOBS,
+    decimals: 1,
+    about: `The twenty largest by GPU-hours held in the time range.`,
+    targets: [
+      sql(`SELECT ${by} AS name, ${hours('gpus')} AS "GPU-hours" FROM jobs WHERE ${RUNS}
+    GROUP BY ${by} ORDER BY 2 DESC NULLS LAST LIMIT 20`),
+    ],
+  });
+
+/** How jobs ended. */
+export const endings = pie({
+  title: 'How jobs ended',
+  unit: 'none',
+  none: 'No job of this choice ended in the time range.',
+  values: true,
+  width: 12,
+  mappings: JOB_STATE,
+  about: `Jobs that ended in the time range, by state. Many timeouts mean limits that are too short,
+    or
+      programs without checkpoints.`,
+  targets: [
+    sql(`SELECT state, count(*) AS jobs FROM jobs WHERE ${ENDED} GROUP BY state ORDER BY 2 DESC`),
+  ],
+});
+
+/** One row for each of `by`. */
+export const summary = (by, title) =>
+  table({
+    title,
+    unit: 'none',
+    none: NO_JOBS,
+    height: 10,
+    about: `Usage in the time range, largest first; "in use" is the share of measured GPU hours in
+      which
+        GPUs worked. Click a name for its board.`,
+    targets: [
+      sql(`WITH held AS (
+      SELECT cluster, ${by}, count(*) AS runs, ${hours('gpus')} AS gpu_hours, ${hours('cpus')} AS
+        cpu_hours,
+        avg(wait_seconds) AS mean_wait_seconds,
+        count(*) FILTER (state IN ('FAILED', 'TIMEOUT', 'OUT_OF_MEMORY', 'NODE_FAIL')) AS failed
+      FROM jobs WHERE ${RUNS} GROUP BY ALL),
+    assessed AS (
+      SELECT cluster, ${by}, ${SHARE_USED} AS in_use, sum(gpu_energy_joules) / 3.6e6 AS kwh
+      FROM ${ASSESSED} WHERE ${ENDED} GROUP BY ALL)
+    SELECT held.cluster, held.${by}, runs, gpu_hours, cpu_hours, mean_wait_seconds, failed, in_use,
+      kwh
+    FROM held LEFT JOIN assessed ON assessed.cluster = held.cluster AND assessed.${by} = held.${by}
+    ORDER BY gpu_hours DESC NULLS LAST, cpu_hours DESC`),
+    ],
+    columns: {
+      gpu_hours: { unit: 'h', decimals: 1 },
+      cpu_hours: { unit: 'h', decimals: 1 },
+      mean_wait_seconds: { unit: 's', name: 'mean wait' },
+      in_use: { unit: 'percentunit', bar: true, min: 0, max: 1, decimals: 0, name: 'in use' },
+      kwh: { unit: 'kwatth', decimals: 1 },
+    },
+  });
