@@ -56,7 +56,8 @@ pub struct Place {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Monitor this machine: starts an exporter and a server, and polls the local Slurm if it has one
+    /// Monitor this machine: starts an exporter and a server, and polls the local Slurm if it has
+    /// one
     Up(Up),
     /// Run the server
     Serve(Serve),
@@ -187,7 +188,8 @@ pub struct AlertsRouteTest {
 
 #[derive(Debug, Args)]
 pub struct AlertsSilence {
-    /// Matchers of the silence: node=g01 'alertname=~"Gpu.*"'; without any, existing silences are listed
+    /// Matchers of the silence: node=g01 'alertname=~"Gpu.*"'; without any, existing silences are
+    /// listed
     #[arg(value_name = "MATCHER")]
     pub matchers: Vec<String>,
     /// Duration (30m, 2h, 3d)
@@ -273,7 +275,8 @@ pub struct ImportSacct {
 pub struct ImportFrom {
     /// File to read, gzip or plain; - for standard input
     pub file: PathBuf,
-    /// Time zone of the file's timestamps, such as Europe/Oslo [default: the configured one, else the cluster's]
+    /// Time zone of the file's timestamps, such as Europe/Oslo [default: the configured one, else
+    /// the cluster's]
     #[arg(long, value_name = "ZONE")]
     pub timezone: Option<String>,
     /// Cluster name for records that have none
@@ -406,8 +409,8 @@ pub struct ReportUsage {
     /// End of the period (exclusive): a date or an instant
     #[arg(long, value_name = "DATE", requires = "from")]
     pub to: Option<String>,
-    /// Group by user, account, account_tree (including sub-accounts), partition, qos, node, gpu_model, state, and one of
-    /// hour, day, month, year; separate several with commas
+    /// Group by user, account, account_tree (including sub-accounts), partition, qos, node,
+    /// gpu_model, state, and one of hour, day, month, year; separate several with commas
     #[arg(
         long,
         value_name = "KEYS",
@@ -692,7 +695,8 @@ mod tests {
     }
 
     fn check(command: &clap::Command, path: &str) {
-        let (mut ids, mut words) = (BTreeSet::new(), BTreeSet::new());
+        let mut ids = BTreeSet::new();
+        let mut words = BTreeSet::new();
         for argument in command.get_arguments() {
             let id = argument.get_id();
             assert!(ids.insert(id.to_string()), "{path}: {id} comes twice");

@@ -37,7 +37,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints the whole chain of causes on one line of stderr. Exit code 2: usage or configuration; 1: anything else.
+/// Prints the whole chain of causes on one line of stderr. Exit code 2: usage or configuration; 1:
+/// anything else.
 #[expect(
     clippy::print_stderr,
     reason = "the one place where errors are printed"

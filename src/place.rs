@@ -12,13 +12,15 @@ use takt_store::DataDir;
 /// Configuration of the server that is installed on this machine.
 const INSTALLED_CONFIG: &str = "/etc/takt/takt.toml";
 
-/// Data directory of the installed server. Its unit names it, so the configuration may leave it out.
+/// Data directory of the installed server. Its unit names it, so the configuration may leave it
+/// out.
 const INSTALLED_DATA_DIR: &str = "/var/lib/takt";
 
 /// Data directory without options and without configuration.
 const LOCAL_DATA_DIR: &str = "takt-data";
 
-/// The configuration that the command line names, or the defaults. For commands that are the server.
+/// The configuration that the command line names, or the defaults. For commands that are the
+/// server.
 pub fn load_named(place: &Place) -> anyhow::Result<Config> {
     place
         .config
@@ -26,13 +28,15 @@ pub fn load_named(place: &Place) -> anyhow::Result<Config> {
         .map_or_else(|| Ok(Config::default()), read)
 }
 
-/// The data directory of a server: the command line, the environment (both in `place`), the configuration, `./takt-data`.
+/// The data directory of a server: the command line, the environment (both in `place`), the
+/// configuration, `./takt-data`.
 pub fn data_dir(config: &Config, place: &Place) -> PathBuf {
     let chosen = place.data_dir.as_ref().or(config.data_dir.as_ref());
     chosen.cloned().unwrap_or_else(|| LOCAL_DATA_DIR.into())
 }
 
-/// The configuration that the command line names, else that of the installed server, else the defaults.
+/// The configuration that the command line names, else that of the installed server, else the
+/// defaults.
 pub fn load(place: &Place) -> anyhow::Result<Config> {
     config_file(place)
         .as_deref()
@@ -84,8 +88,8 @@ pub fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
     file.map(read_token).transpose()
 }
 
-/// Whether the command asks the installed server: there is one, no option names another place, and no `takt up` or
-/// `takt serve` runs in the working directory.
+/// Whether the command asks the installed server: there is one, no option names another place, and
+/// no `takt up` or `takt serve` runs in the working directory.
 fn uses_installed(place: &Place) -> bool {
     let is_missing = |path| {
         let found = std::fs::metadata(path);

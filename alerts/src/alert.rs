@@ -61,7 +61,8 @@ impl Alert {
     fn merge_into(self, mut newer: Self) -> Self {
         newer.starts_at = newer.starts_at.min(self.starts_at);
         newer.began_at = newer.began_at.into_iter().chain(self.began_at).min();
-        let (end, old_end) = (newer.ends_at, self.ends_at);
+        let end = newer.ends_at;
+        let old_end = self.ends_at;
         let newer_is_over = end.is_some_and(|end| end <= newer.updated_at);
         let old_is_over = old_end.is_some_and(|end| end <= newer.updated_at);
         if newer_is_over && old_is_over {

@@ -284,7 +284,8 @@ impl Outbox {
                         row.state = RowState::Queued;
                         row.next_at = now.plus(BACKOFF_MAX);
                     }
-                    // The receiver's other channels have had the message from the start: no second copy.
+                    // The receiver's other channels have had the message from the start: no second
+                    // copy.
                     (Some(other), None) if is_of(&other, &row.message.receiver) => {
                         row.state = RowState::GaveUp;
                     }

@@ -539,7 +539,8 @@ fn every_event_rule_has_a_scenario_that_fires_it() {
         ),
     ];
     let files = event_files();
-    let (mut fired_ever, mut spared) = (BTreeSet::new(), BTreeSet::new());
+    let mut fired_ever = BTreeSet::new();
+    let mut spared = BTreeSet::new();
     let told: BTreeSet<_> = scenarios
         .iter()
         .flat_map(|(_, events, _)| events)
@@ -876,11 +877,9 @@ fn many_of_the_same_are_one_message() {
                 ("node", node),
             ]
         };
-        let (one, two, three) = (
-            drained("g1", "bad fan"),
-            drained("g2", "bad fan"),
-            drained("g3", "reinstall"),
-        );
+        let one = drained("g1", "bad fan");
+        let two = drained("g2", "bad fan");
+        let three = drained("g3", "reinstall");
         let (router, _) = firing(
             config,
             &[&one, &two, &three, &hot("g1"), &hot("g2"), &hot("g3")],

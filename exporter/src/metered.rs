@@ -32,8 +32,8 @@ struct Absence {
     duration: Duration,
 }
 
-/// After the second reading without hardware the collector is not asked again for this time. Most nodes lack the
-/// hardware of a dozen collectors.
+/// After the second reading without hardware the collector is not asked again for this time. Most
+/// nodes lack the hardware of a dozen collectors.
 const ABSENT_FOR: Duration = Duration::from_secs(4);
 
 impl Metered {
@@ -156,7 +156,8 @@ mod tests {
     }
 
     fn read(series: usize) -> (Outcome, usize, Option<String>) {
-        let (mut metered, mut samples) = (Metered::new(Box::new(Flood(series))), Samples::new());
+        let mut metered = Metered::new(Box::new(Flood(series)));
+        let mut samples = Samples::new();
         let (outcome, _) = metered.read(&mut samples);
         (outcome, samples.len(), metered.complaint)
     }

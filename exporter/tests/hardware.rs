@@ -1,5 +1,5 @@
-//! The real program and hardware that no test machine has: a library before the kernel answers for disks and a BMC
-//! (`tests/hardware-stand-in`).
+//! The real program and hardware that no test machine has: a library before the kernel answers for
+//! disks and a BMC (`tests/hardware-stand-in`).
 
 #![allow(
     clippy::unwrap_used,
@@ -110,7 +110,8 @@ disk sde sas 5d 10 2a
         ("sde", "HGST"),
     ];
     let node = Node::new(&disks, script);
-    // IDENTIFY DEVICE, as the kernel shows it: this disk keeps statistics, and its sectors have 4,096 bytes.
+    // IDENTIFY DEVICE, as the kernel shows it: this disk keeps statistics, and its sectors have
+    // 4,096 bytes.
     let mut page = vec![0; 60 + 512];
     for (word, value) in [(87, 0x4020_u16), (106, 0x5000), (117, 2048)] {
         page[60 + 2 * word..][..2].copy_from_slice(&value.to_le_bytes());
@@ -188,9 +189,11 @@ fn now() -> u32 {
         .as_secs() as u32
 }
 
-/// A line of the script: a record of the log, of sensor 0x51 (IPMI 2.0, §32.1). Kind 0x6f is what its type has, 0xef its end.
+/// A line of the script: a record of the log, of sensor 0x51 (IPMI 2.0, §32.1). Kind 0x6f is what
+/// its type has, 0xef its end.
 fn record(id: u16, time: u32, sensor_type: u8, kind: u8, event: u8) -> String {
-    let (id, time) = (id.to_le_bytes(), time.to_le_bytes());
+    let id = id.to_le_bytes();
+    let time = time.to_le_bytes();
     let record = [
         &id[..],
         &[2],
@@ -261,7 +264,8 @@ fn the_bmc_s_log_goes_out_as_events() {
         "{events:?}"
     );
     // Ten minutes before it was read, though the BMC's clock says otherwise.
-    let (earliest, latest) = (f64::from(clock + A_DAY - 600), f64::from(now() - 600 + 1));
+    let earliest = f64::from(clock + A_DAY - 600);
+    let latest = f64::from(now() - 600 + 1);
     let at = events[0].at.as_seconds();
     assert!(
         (earliest..=latest).contains(&at),

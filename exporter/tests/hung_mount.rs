@@ -1,7 +1,7 @@
 //! A real mount that never answers: a FUSE file system whose server says hello and nothing more.
 //!
-//! The exporter gets a mount namespace of its own, so nothing else on the machine sees the mount, and the list of mounts from
-//! a fixture, which names it. It needs root and /dev/fuse.
+//! The exporter gets a mount namespace of its own, so nothing else on the machine sees the mount,
+//! and the list of mounts from a fixture, which names it. It needs root and /dev/fuse.
 
 #![allow(
     clippy::unwrap_used,
@@ -76,7 +76,8 @@ fn serve(mut device: File, asked: &mpsc::Sender<u32>, ends: &AtomicBool) {
         };
         let code = u32::from_ne_bytes(request[4..8].try_into().unwrap());
         if code == FUSE_INIT {
-            // The header (length, error, the question's number), then version 7.31 and what is left at zero.
+            // The header (length, error, the question's number), then version 7.31 and what is left
+            // at zero.
             let mut answer = Vec::from(80_u32.to_ne_bytes());
             answer.extend([0; 4]);
             answer.extend(&request[8..16]);
@@ -110,10 +111,8 @@ fn a_mount_that_never_answers_delays_not_even_the_first_page() {
         "fd={},rootmode=40000,user_id=0,group_id=0,allow_other",
         fuse.as_raw_fd()
     );
-    let (target, options) = (
-        CString::new(mountpoint.to_str().unwrap()).unwrap(),
-        CString::new(options).unwrap(),
-    );
+    let target = CString::new(mountpoint.to_str().unwrap()).unwrap();
+    let options = CString::new(options).unwrap();
     let mount_it = move || {
         // SAFETY: the process is new and has one thread.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;

@@ -1,4 +1,5 @@
-//! Jobs on the node: trees of cgroups as Slurm and Kubernetes make them, and real cgroups with real processes.
+//! Jobs on the node: trees of cgroups as Slurm and Kubernetes make them, and real cgroups with real
+//! processes.
 
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 #![allow(
@@ -45,7 +46,9 @@ fn check(name: &str) {
     std::fs::write(&script, read("gpus").unwrap()).unwrap();
     let path =
         |flag: &str, name: &str| format!("--path.{flag}={}", node.path().join(name).display());
-    let (procfs, sysfs, library) = (path("procfs", "proc"), path("sysfs", "sys"), stand_in());
+    let procfs = path("procfs", "proc");
+    let sysfs = path("sysfs", "sys");
+    let library = stand_in();
     let rootfs = format!("--path.rootfs={}", node.path().display());
     let exporter = Running::takt(
         &[&procfs, &sysfs, &rootfs, &library],
@@ -101,7 +104,8 @@ struct LiveJob {
 }
 
 impl LiveJob {
-    /// Runs `script` in a step's cgroup, made below each of `hierarchies`; `None` where that may not be.
+    /// Runs `script` in a step's cgroup, made below each of `hierarchies`; `None` where that may
+    /// not be.
     fn start(
         hierarchies: &[&str],
         job: &str,
@@ -195,7 +199,8 @@ fn a_live_job_in_version_1_is_measured_and_its_idle_gpu_known() {
     let job = format!("slurm_takt-test-{}/uid_0/job_{id}", std::process::id());
     let environment = [("SLURM_JOB_ID", id.as_str()), ("SLURM_JOB_GPUS", "1")];
     // 100 MB do not fit into 32: one process ends, the job goes on.
-    let script = "sh -c 'x=$(head -c 100000000 /dev/zero | tr \"\\0\" a)'; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; sleep 300";
+    let script = "sh -c 'x=$(head -c 100000000 /dev/zero | tr \"\\0\" a)'; i=0; while [ $i -lt \
+         100000 ]; do i=$((i+1)); done; sleep 300";
     let Some(live) = LiveJob::start(&hierarchies, &job, script, &environment) else {
         return;
     };

@@ -200,8 +200,8 @@ fn much_hardware() {
     compare_tree("made-up/much-hardware", ON_REQUEST);
 }
 
-/// Its collector is off by default, has a series for each operation, which here are only those that ours names too, and
-/// for each kind of event, which ours leaves out.
+/// Its collector is off by default, has a series for each operation, which here are only those that
+/// ours names too, and for each kind of event, which ours leaves out.
 #[test]
 fn nfs_mounts() {
     let node = tempfile::tempdir().unwrap();
@@ -334,7 +334,8 @@ impl Helper {
         });
         if started.is_none() {
             eprintln!(
-                "SKIPPED: cannot run {program} {arguments:?}; apt-get install dbus python3-dbus python3-gi"
+                "SKIPPED: cannot run {program} {arguments:?}; apt-get install dbus python3-dbus \
+                 python3-gi"
             );
         }
         started
@@ -367,7 +368,8 @@ fn compare_tree(tree: &str, on_request: &[&str]) {
 }
 
 fn compare(flags: &[&str], only_theirs: &[&str]) {
-    // Theirs reads while it is asked and so always sees that connection; ours, which reads ahead, may see none.
+    // Theirs reads while it is asked and so always sees that connection; ours, which reads ahead,
+    // may see none.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let _established = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let Some(theirs) = Running::node_exporter(&[flags, only_theirs, AS_UPSTREAM].concat()) else {
@@ -434,7 +436,8 @@ fn without_newer_labels(series: &str) -> String {
 
 const ESTABLISHED: &str = r#"node_tcp_connection_states{state="established"}"#;
 
-/// What is in one page and not in the other, and what stood still in theirs and is another value in ours.
+/// What is in one page and not in the other, and what stood still in theirs and is another value in
+/// ours.
 fn difference(
     before: &BTreeMap<String, f64>,
     ours: &BTreeMap<String, f64>,

@@ -70,9 +70,12 @@ fn up(uuid: &str, reason: &str, value: u8) -> String {
 #[test]
 fn an_rtx_5090_in_base_units() {
     let node = Node::new(&format!(
-        "profile rtx5090\ngpu 0 uuid {A}\ngpu 0 utilization 97 40\ngpu 0 power 431.5\ngpu 0 power-limit 575\ngpu 0 energy 1000\n\
-         gpu 0 temperature 71\ngpu 0 memory-used 1GiB\ngpu 0 memory-total 32607MiB\ngpu 0 clocks 2407 14001\ngpu 0 fan 30 45\n\
-         gpu 0 pci 00000000:41:00.0\ngpu 0 minor 3\ngpu 0 encoder 5\ngpu 0 decoder 0\ngpu 0 jpeg 7\n"
+        "profile rtx5090\ngpu 0 uuid {A}\ngpu 0 utilization 97 40\ngpu 0 power 431.5\ngpu 0 \
+         power-limit 575\ngpu 0 energy 1000\n\
+         gpu 0 temperature 71\ngpu 0 memory-used 1GiB\ngpu 0 memory-total 32607MiB\ngpu 0 clocks \
+         2407 14001\ngpu 0 fan 30 45\n\
+         gpu 0 pci 00000000:41:00.0\ngpu 0 minor 3\ngpu 0 encoder 5\ngpu 0 decoder 0\ngpu 0 jpeg \
+         7\n"
     ));
     let series = node.series("");
     let value = |name: &str, labels: &str| {
@@ -121,7 +124,8 @@ fn an_rtx_5090_in_base_units() {
 #[test]
 fn what_fails_or_is_missing_is_left_out() {
     let node = Node::new(
-        "profile rtx5090\nhide nvmlDeviceGetEncoderUtilization\ngpu 0 unsupported nvmlDeviceGetPowerUsage\n\
+        "profile rtx5090\nhide nvmlDeviceGetEncoderUtilization\ngpu 0 unsupported \
+         nvmlDeviceGetPowerUsage\n\
          gpu 0 fail nvmlDeviceGetUtilizationRates 999\n",
     );
     assert_eq!(node.series("_up").len(), 1);
@@ -304,7 +308,8 @@ fn value(node: &Node, name: &str, uuid: &str, labels: &str) -> Option<f64> {
 #[test]
 fn a_geforce_shows_what_it_has_and_nothing_else() {
     let node = Node::new(&format!(
-        "profile rtx5090\ngpu 0 uuid {A}\ngpu 0 utilization 90 40\ngpu 0 throttle 0x84\ngpu 0 pcie-replay 7\n"
+        "profile rtx5090\ngpu 0 uuid {A}\ngpu 0 utilization 90 40\ngpu 0 throttle 0x84\ngpu 0 \
+         pcie-replay 7\n"
     ));
     let one = |name: &str, labels: &str| value(&node, name, A, labels);
     assert_eq!(one("throttle", "sw_power_cap"), Some(1.0));
@@ -352,8 +357,10 @@ fn a_geforce_shows_what_it_has_and_nothing_else() {
 #[test]
 fn an_h100_tells_its_errors_links_and_activity() {
     let node = Node::new(&format!(
-        "profile h100\ngpu 0 uuid {A}\ngpu 0 utilization 60 10\ngpu 0 ecc corrected volatile 12\ngpu 0 ecc uncorrected aggregate 3\n\
-         gpu 0 remapped 4 1 1 0\ngpu 0 sram-threshold exceeded\ngpu 0 nvlink 5 down\ngpu 0 nvlink-errors 17 replay 9\n\
+        "profile h100\ngpu 0 uuid {A}\ngpu 0 utilization 60 10\ngpu 0 ecc corrected volatile \
+         12\ngpu 0 ecc uncorrected aggregate 3\n\
+         gpu 0 remapped 4 1 1 0\ngpu 0 sram-threshold exceeded\ngpu 0 nvlink 5 down\ngpu 0 \
+         nvlink-errors 17 replay 9\n\
          gpu 0 recovery-action 2\ngpu 0 temperature 60\ngpu 0 memory-temperature 71\n"
     ));
     // Activity is the mean between two readings.
@@ -409,7 +416,8 @@ fn an_h100_tells_its_errors_links_and_activity() {
 #[test]
 fn an_older_data_centre_gpu_has_its_own_ways() {
     let node = Node::new(&format!(
-        "profile a100\ngpu 0 uuid {A}\ngpu 0 retired 3 1 1\ngpu 0 nvlink-errors 11 crc-data 5\ngpu 0 nvlink-errors 2 recovery 1\n"
+        "profile a100\ngpu 0 uuid {A}\ngpu 0 retired 3 1 1\ngpu 0 nvlink-errors 11 crc-data 5\ngpu \
+         0 nvlink-errors 2 recovery 1\n"
     ));
     let one = |name: &str, labels: &str| value(&node, name, A, labels);
     assert_eq!(one("retired_pages", "double_bit"), Some(1.0));
@@ -429,9 +437,11 @@ fn an_older_data_centre_gpu_has_its_own_ways() {
 fn nvlink_5_has_figures_of_its_own() {
     use nvml_wrapper_sys::bindings::field_id::*;
     let node = Node::new(&format!(
-        "profile b200\ngpu 0 uuid {A}\ngpu 0 field-value {NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS} 17 5\n\
+        "profile b200\ngpu 0 uuid {A}\ngpu 0 field-value {NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS} 17 \
+         5\n\
          gpu 0 field-value {NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS} 3 2\n\
-         gpu 0 field-value {NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER} 4 {}\ngpu 0 nvlink 9 down\ngpu 0 fabric degraded\n",
+         gpu 0 field-value {NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER} 4 {}\ngpu 0 nvlink 9 down\ngpu \
+         0 fabric degraded\n",
         3 << 8 | 12
     ));
     let one = |name: &str, labels: &str| value(&node, name, A, labels);
@@ -486,7 +496,8 @@ fn nvlink_5_has_figures_of_its_own() {
 #[test]
 fn virtual_machines_are_told_by_host_and_guest() {
     let host = Node::new(&format!(
-        "profile a100\ngpu 0 uuid {A}\ngpu 0 virtualization vgpu-host\ngpu 0 vgpu vm-7 2GiB GRID A100-10C\n\
+        "profile a100\ngpu 0 uuid {A}\ngpu 0 virtualization vgpu-host\ngpu 0 vgpu vm-7 2GiB GRID \
+         A100-10C\n\
          gpu 0 vgpu vm-8 0 GRID A100-20C\n"
     ));
     let one = |name: &str, labels: &str| value(&host, name, A, labels);
@@ -503,7 +514,8 @@ fn virtual_machines_are_told_by_host_and_guest() {
     assert_eq!(one("vgpu_licensed", ""), None);
     let script = |licence| {
         format!(
-            "profile a100\ngpu 0 uuid {A}\ngpu 0 virtualization vgpu-guest\ngpu 0 licence {licence}\n"
+            "profile a100\ngpu 0 uuid {A}\ngpu 0 virtualization vgpu-guest\ngpu 0 licence \
+             {licence}\n"
         )
     };
     let guest = Node::with(
@@ -529,7 +541,8 @@ fn virtual_machines_are_told_by_host_and_guest() {
 fn a_gpu_in_parts_shows_each_and_its_job() {
     let pid = std::process::id();
     let node = Node::new(&format!(
-        "profile h100\ngpu 0 uuid {A}\ngpu 0 part 1 0 3g.40gb 40GiB 10GiB\ngpu 0 part 5 0 1g.10gb 10GiB 0\n\
+        "profile h100\ngpu 0 uuid {A}\ngpu 0 part 1 0 3g.40gb 40GiB 10GiB\ngpu 0 part 5 0 1g.10gb \
+         10GiB 0\n\
          gpu 0 process {pid} 1GiB compute\ngpu 0 instance {pid} 5\n"
     ));
     node.wait_for("activity of parts", "takt_gpu_mig_activity_ratio");
@@ -736,7 +749,8 @@ fn throttle_times_are_read_by_every_drivers_numbers() {
 #[test]
 fn what_fails_is_counted_by_call() {
     let node = Node::new(&format!(
-        "profile rtx5090\ngpu 0 uuid {A}\ngpu 0 fail nvmlDeviceGetPowerUsage 999\ngpu 0 fail nvmlDeviceGetEncoderUtilization 3\n"
+        "profile rtx5090\ngpu 0 uuid {A}\ngpu 0 fail nvmlDeviceGetPowerUsage 999\ngpu 0 fail \
+         nvmlDeviceGetEncoderUtilization 3\n"
     ));
     let errors = by_label(&node, "call_errors_total", A);
     assert_eq!(errors.len(), 1, "{errors:?}");
@@ -751,8 +765,10 @@ fn what_fails_is_counted_by_call() {
 #[test]
 fn dcgm_names_have_dcgms_labels_and_units() {
     let script = format!(
-        "profile h100\ngpu 0 uuid {A}\ngpu 0 utilization 58 10\ngpu 0 power 431.5\ngpu 0 energy 1000\ngpu 0 clocks 1755 2619\n\
-         gpu 0 memory-used 1GiB\ngpu 0 throttle 0x84\ngpu 0 pci 00000000:1B:00.0\ngpu 0 nvlink-errors 3 replay 2\ngpu 0 nvlink-errors 4 replay 5\n"
+        "profile h100\ngpu 0 uuid {A}\ngpu 0 utilization 58 10\ngpu 0 power 431.5\ngpu 0 energy \
+         1000\ngpu 0 clocks 1755 2619\n\
+         gpu 0 memory-used 1GiB\ngpu 0 throttle 0x84\ngpu 0 pci 00000000:1B:00.0\ngpu 0 \
+         nvlink-errors 3 replay 2\ngpu 0 nvlink-errors 4 replay 5\n"
     );
     let node = Node::with(&script, &["--gpu.dcgm-names", "--path.kmsg=/nonexistent"]);
     let page = node.wait_for("activity", "DCGM_FI_PROF_GR_ENGINE_ACTIVE");

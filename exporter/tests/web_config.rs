@@ -39,10 +39,8 @@ impl Place {
     /// A certificate and its key, `NAME.crt` and `NAME.key`, by itself or by `signer`. False where
     /// there is no openssl.
     fn certificate(&self, name: &str, signer: Option<&str>) -> bool {
-        let (key, certificate) = (
-            self.path(&format!("{name}.key")),
-            self.path(&format!("{name}.crt")),
-        );
+        let key = self.path(&format!("{name}.key"));
+        let certificate = self.path(&format!("{name}.crt"));
         let mut openssl = Command::new("openssl");
         openssl.args([
             "req",
@@ -128,7 +126,8 @@ fn passwords_are_asked_for_and_changed_without_a_restart() {
         return;
     }
     let place = Place::new(&format!(
-        "basic_auth_users:\n  alice: {SECRET}\nhttp_server_config:\n  headers:\n    X-Frame-Options: deny\n"
+        "basic_auth_users:\n  alice: {SECRET}\nhttp_server_config:\n  headers:\n    \
+         X-Frame-Options: deny\n"
     ));
     let exporter = place.start();
     let (status, answer) = curl(&exporter, "http", &[]);
@@ -199,8 +198,8 @@ fn tls_with_a_certificate_that_is_renewed() {
 #[test]
 fn clients_show_their_certificates() {
     let place = Place::new(
-        "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n  min_version: TLS13\n  \
-         client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.crt\n",
+        "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n  min_version: \
+         TLS13\n  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.crt\n",
     );
     if !has_curl() || !place.certificate("server", None) {
         return;

@@ -32,7 +32,8 @@ pub fn run(place: &Place, asked: &Asked) -> Result<(), Failure> {
         },
     };
     let done = ask(place, &order)?;
-    let (hours, user) = (done.gpu_seconds / 3600.0, &done.user);
+    let hours = done.gpu_seconds / 3600.0;
+    let user = &done.user;
     let mut out = std::io::stdout();
     match done.revokes {
         None => writeln!(

@@ -57,9 +57,9 @@ pub fn run(place: &Place, asked: &Gpus) -> Result<(), Failure> {
     print(asked.format, &listing(&found), &found)
 }
 
-/// The GPUs, with the jobs and processes that the exporter reports. A job that Slurm has placed on a node, and that the
-/// exporter reports on no GPU there, is shown on the GPUs with its GRES indexes, which count device files (`minor`). An
-/// array's task has its own id.
+/// The GPUs, with the jobs and processes that the exporter reports. A job that Slurm has placed on
+/// a node, and that the exporter reports on no GPU there, is shown on the GPUs with its GRES
+/// indexes, which count device files (`minor`). An array's task has its own id.
 const QUESTION: &str = "
 WITH seen AS (
     SELECT labels ->> '$.cluster' AS cluster, labels ->> '$.node' AS node, labels ->> '$.uuid' AS uuid,

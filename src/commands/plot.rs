@@ -1,4 +1,5 @@
-//! Series as a picture on a terminal: curves where there are few, one line each where there are many.
+//! Series as a picture on a terminal: curves where there are few, one line each where there are
+//! many.
 
 use serde_json::Value;
 use takt_server::http::QueryData;
@@ -43,7 +44,8 @@ pub fn plot(data: &QueryData, width: usize) -> String {
     } else {
         sparks(&lines, from, to, width, &mut out);
     }
-    let (from, to) = (instant(from), instant(to));
+    let from = instant(from);
+    let to = instant(to);
     out.push_str(&format!(
         "{from}{to:>rest$}\n",
         rest = width.saturating_sub(from.len()).max(to.len() + 1)
@@ -53,7 +55,8 @@ pub fn plot(data: &QueryData, width: usize) -> String {
 
 fn line(series: &Value) -> Line {
     let labels = series["metric"].as_object().into_iter().flatten();
-    let (mut metric, mut pairs) = (String::new(), Vec::new());
+    let mut metric = String::new();
+    let mut pairs = Vec::new();
     for (name, value) in labels {
         let value = value.as_str().unwrap_or_default();
         match name.as_str() {

@@ -37,7 +37,8 @@ pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
             ));
         }
         QueryFormat::Plot => {
-            let error = "--format plot shows a range; give --start, --end and --step, or a query such as up[1h]";
+            let error = "--format plot shows a range; give --start, --end and --step, or a query \
+                 such as up[1h]";
             return Err(anyhow::anyhow!(error)).usage();
         }
         QueryFormat::Table => ListingFormat::Table,

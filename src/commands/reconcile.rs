@@ -138,7 +138,8 @@ fn circumstances(
         let instant: jiff::Timestamp = text.parse()?;
         Ok::<_, jiff::Error>(instant.as_second())
     };
-    let (from, to) = (instant(&usage.from)?, instant(&usage.to)?);
+    let from = instant(&usage.from)?;
+    let to = instant(&usage.to)?;
     let cluster = usage.cluster.replace('\'', "''");
     let now = jiff::Timestamp::now().as_second();
     let statement = format!(

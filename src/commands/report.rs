@@ -37,7 +37,8 @@ fn usage(place: &Place, asked: &ReportUsage) -> Result<(), Failure> {
 }
 
 fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> {
-    let (mut user, mut account) = (asked.user.clone(), asked.account.clone());
+    let mut user = asked.user.clone();
+    let mut account = asked.account.clone();
     match view {
         View::User => user = user.or_else(|| Some(user_name())),
         View::Account if account.is_none() => {

@@ -35,7 +35,8 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
         .with_context(|| format!("cannot listen on {address} for the exporter"))?;
     let exporter_address = listener.local_addr()?;
     let source: server::Source = {
-        let (place, asked) = (place.clone(), asked.clone());
+        let place = place.clone();
+        let asked = asked.clone();
         Arc::new(move || configuration(&place, &asked, &exporter_address.to_string()))
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -89,7 +90,8 @@ fn configuration(place: &Place, asked: &Up, exporter_address: &str) -> anyhow::R
     Ok(config)
 }
 
-/// The exporter has a thread and a runtime of its own, as on any node: the server's work must not delay it.
+/// The exporter has a thread and a runtime of its own, as on any node: the server's work must not
+/// delay it.
 fn spawn_exporter(
     options: &takt_exporter::Options,
     listener: TcpListener,
@@ -125,7 +127,8 @@ fn welcome(address: SocketAddr, exporter: SocketAddr, cluster: &str, dir: &Path)
          \x20 page      http://{address}/\n\
          \x20 exporter  http://{exporter}/metrics\n\
          \x20 data      {}\n\n\
-         In another terminal: takt report usage, takt jobs, takt sql 'SELECT ...' (same directory, or --data-dir).\n\
+         In another terminal: takt report usage, takt jobs, takt sql 'SELECT ...' (same directory, \
+         or --data-dir).\n\
          Ctrl-C ends it; what is stored stays.",
         dir.display()
     );

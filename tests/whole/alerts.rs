@@ -1,5 +1,5 @@
-//! Alerts as a whole: from a line in the kernel's log to every channel, over crashes, and beside Debian's promtool,
-//! amtool and Prometheus.
+//! Alerts as a whole: from a line in the kernel's log to every channel, over crashes, and beside
+//! Debian's promtool, amtool and Prometheus.
 
 use crate::support::channels::Channel;
 use crate::support::process::{Daemon, free_port, http_get, http_get_with, wait_for};
@@ -67,7 +67,8 @@ struct Lab {
 }
 
 impl Lab {
-    /// `channels` are those of the receiver `ops`; `SLACK` stands for the stand-in's address, `BOT` for a bot's settings.
+    /// `channels` are those of the receiver `ops`; `SLACK` stands for the stand-in's address, `BOT`
+    /// for a bot's settings.
     fn start(channels: &str) -> Option<Self> {
         Self::start_with(Takt::fresh(), channels, |config| config)
     }
@@ -95,9 +96,11 @@ impl Lab {
         );
         let address = format!("127.0.0.1:{}", free_port());
         let config = format!(
-            "cluster = 'lab'\nserver.listen_address = '{address}'\nserver.token_file = 'token'\njobs.poll = false\n\
+            "cluster = 'lab'\nserver.listen_address = '{address}'\nserver.token_file = \
+             'token'\njobs.poll = false\n\
              [email]\nserver = '127.0.0.1:{}'\ntls = 'none'\nfrom = 'takt@lab.example'\n\
-             [alerts]\nalertmanager_file = 'alertmanager.yml'\nshipped_rules = false\nrule_dirs = ['rules']\n\
+             [alerts]\nalertmanager_file = 'alertmanager.yml'\nshipped_rules = false\nrule_dirs = \
+             ['rules']\n\
              heartbeat_url = '{}/heartbeat'\nheartbeat_seconds = 5\n\
              [scrape]\ninterval_seconds = 0.5\ntimeout_seconds = 0.5\n\
              [[scrape.targets]]\naddress = '{node}'\nnode = 'g01'\n",
@@ -541,7 +544,8 @@ fn what_was_decided_survives_kills_and_is_told_once_the_channel_is_back() {
         ])
         .ok();
     assert_eq!(open, "n\n0\n");
-    let counts = "SELECT sum(CAST(reason = 'first_firing' AS INT)) = sum(CAST(reason = 'resolved' AS INT)) AS ok FROM notifications";
+    let counts = "SELECT sum(CAST(reason = 'first_firing' AS INT)) = sum(CAST(reason = 'resolved' \
+         AS INT)) AS ok FROM notifications";
     wait_for("as many ends as beginnings", SOON, || {
         (lab.takt(&["sql", "--format", "csv", counts]).ok() == "ok\ntrue\n").then_some(())
     });
@@ -571,7 +575,8 @@ fn refusals_rate_limits_and_lost_messages() {
         return;
     };
     lab.wait_for_listener();
-    // Not now, then later; and the message to bring up to date was deleted, so its end is told anew.
+    // Not now, then later; and the message to bring up to date was deleted, so its end is told
+    // anew.
     lab.slack.script(
         "/api/chat.postMessage",
         json!([{"status": 503}, {"status": 429, "retry_after": 1}, {"error": "fatal_error"}]),
@@ -629,10 +634,12 @@ fn debians_prometheus_and_amtool_take_us_for_alertmanager() {
     let dir = lab.takt.directory();
     lab.takt.file(
         "push.rules.yml",
-        "groups: [{name: p, interval: 1s, rules: [{alert: FromPrometheus, expr: vector(1), labels: {node: g07}}]}]",
+        "groups: [{name: p, interval: 1s, rules: [{alert: FromPrometheus, expr: vector(1), labels: \
+         {node: g07}}]}]",
     );
     let config = format!(
-        "global: {{evaluation_interval: 1s}}\nrule_files: [push.rules.yml]\nalerting:\n  alertmanagers:\n  - static_configs: \
+        "global: {{evaluation_interval: 1s}}\nrule_files: [push.rules.yml]\nalerting:\n  \
+         alertmanagers:\n  - static_configs: \
          [{{targets: ['{}']}}]\n    authorization: {{credentials_file: token}}\n",
         lab.address
     );
@@ -754,7 +761,8 @@ fn debians_prometheus_and_amtool_take_us_for_alertmanager() {
     );
     amtool(&["check-config", "alertmanager.yml"]);
 
-    // A Prometheus that stops pushing does not mean that all is well at once; the alert ends by its own time.
+    // A Prometheus that stops pushing does not mean that all is well at once; the alert ends by its
+    // own time.
     prometheus.stop();
     assert!(amtool(&["alert", "query"]).contains("FromPrometheus"));
 }
@@ -796,27 +804,54 @@ fn amtool_and_we_judge_the_same_configurations_alike() {
         ))
     };
     for (number, (is_good, (route, receivers, more))) in [
-        (true, child("{matchers: ['{a=b', 'a=b\\\"', 'a=b=c', 'a=~\"[a-z{]\\Q.\\E\"']}")),
+        (
+            true,
+            child("{matchers: ['{a=b', 'a=b\\\"', 'a=b=c', 'a=~\"[a-z{]\\Q.\\E\"']}"),
+        ),
         (false, child("{matchers: ['a=\"b\\\"']}")),
         (false, child("{matchers: ['a=b\"c']}")),
         (false, child("{matchers: ['a=~x**']}")),
         (false, child("{matchers: ['a=~\"x{1001}\"']}")),
         (false, child("{match: {a-b: c}}")),
         (false, child("{match_re: {a: }}")),
-        (true, child("{receiver: '', group_by: ['...', '...'], continue: yes}")),
+        (
+            true,
+            child("{receiver: '', group_by: ['...', '...'], continue: yes}"),
+        ),
         (false, child("{group_by: ['']}")),
         (false, child("{group_wait: 293y}")),
-        (true, hook("send_resolved: , max_alerts: 3, http_config: {basic_auth: {username: a}, bearer_token: ''}")),
+        (
+            true,
+            hook(
+                "send_resolved: , max_alerts: 3, http_config: {basic_auth: {username: a}, \
+             bearer_token: ''}",
+            ),
+        ),
         (false, hook("send_resolved: 'true'")),
-        (false, hook("http_config: {authorization: {type: ' BASIC '}}")),
-        (false, hook("http_config: {bearer_token: x, basic_auth: {username: a}}")),
-        (true, beside("global: {resolve_timeout: , opsgenie_api_key: x}")),
+        (
+            false,
+            hook("http_config: {authorization: {type: ' BASIC '}}"),
+        ),
+        (
+            false,
+            hook("http_config: {bearer_token: x, basic_auth: {username: a}}"),
+        ),
+        (
+            true,
+            beside("global: {resolve_timeout: , opsgenie_api_key: x}"),
+        ),
         (false, beside("global: {smtp_smarthost: mail}")),
         (false, beside("global: {smtp_fro: x}")),
         (false, beside("global: {slack_api_url: x}")),
-        (true, interval("days_of_month: ['1:-1'], location: Europe/Berlin")),
+        (
+            true,
+            interval("days_of_month: ['1:-1'], location: Europe/Berlin"),
+        ),
         (false, interval("days_of_month: ['28:-2']")),
-        (false, interval("times: [{start_time: '9:00', end_time: '10:00'}]")),
+        (
+            false,
+            interval("times: [{start_time: '9:00', end_time: '10:00'}]"),
+        ),
         (false, interval("location: utc")),
     ]
     .into_iter()
@@ -825,10 +860,17 @@ fn amtool_and_we_judge_the_same_configurations_alike() {
         let file = format!("{number}.yml");
         let text = format!("route: {route}\nreceivers: {receivers}\n{more}\n");
         takt.file(&file, &text);
-        let amtool =
-            Command::new("amtool").args(["check-config", &file]).current_dir(takt.directory()).output().unwrap();
+        let amtool = Command::new("amtool")
+            .args(["check-config", &file])
+            .current_dir(takt.directory())
+            .output()
+            .unwrap();
         let ours = takt.run(["alerts", "check", &file]);
-        assert_eq!((amtool.status.success(), ours.code == Some(0)), (is_good, is_good), "{text}{ours:?}");
+        assert_eq!(
+            (amtool.status.success(), ours.code == Some(0)),
+            (is_good, is_good),
+            "{text}{ours:?}"
+        );
     }
 }
 
@@ -852,10 +894,12 @@ fn promtool_and_we_judge_the_same_files_alike() {
     );
     let test = |name: &str, value: u32, alerts: &str| {
         let text = format!(
-            "rule_files: [good.rules.yml]\nevaluation_interval: 1m\ntests:\n- interval: 1m\n  input_series:\n  \
-             - {{series: 'heat{{node=\"g01\"}}', values: '20 {value}x5'}}\n  alert_rule_test:\n  - eval_time: 3m\n    alertname: Hot\n    \
-             exp_alerts: {alerts}\n  promql_expr_test:\n  - expr: lab:heat\n    eval_time: 3m\n    exp_samples: \
-             [{{labels: 'lab:heat{{node=\"g01\"}}', value: {value}}}]\n"
+            "rule_files: [good.rules.yml]\nevaluation_interval: 1m\ntests:\n- interval: 1m\n  \
+             input_series:\n  \
+             - {{series: 'heat{{node=\"g01\"}}', values: '20 {value}x5'}}\n  alert_rule_test:\n  - \
+             eval_time: 3m\n    alertname: Hot\n    \
+             exp_alerts: {alerts}\n  promql_expr_test:\n  - expr: lab:heat\n    eval_time: 3m\n    \
+             exp_samples: [{{labels: 'lab:heat{{node=\"g01\"}}', value: {value}}}]\n"
         );
         takt.file(name, text);
     };
@@ -1073,7 +1117,8 @@ fn what_an_exporter_that_is_down_said_is_unknown_not_over() {
     );
 }
 
-/// 13.1: an alert that does not end by itself can be closed, and its history keeps who did it and why.
+/// 13.1: an alert that does not end by itself can be closed, and its history keeps who did it and
+/// why.
 #[test]
 fn an_alert_is_closed_by_hand_with_who_and_why() {
     let Some(lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {
@@ -1140,11 +1185,13 @@ fn what_hits_a_job_is_its_owners_business() {
             .unwrap()
             .to_owned()
     };
-    let (uuid, bus) = (label("uuid"), label("pci_bus_id"));
+    let uuid = label("uuid");
+    let bus = label("pci_bus_id");
     // Who holds the GPU, and whose the jobs are, as the exporter would tell it.
     let held = |metric: &str, labels: &str| {
         format!(
-            "  - {{record: {metric}, expr: 'group by (node) (up{{node=\"g01\"}})', labels: {{{labels}}}}}\n"
+            "  - {{record: {metric}, expr: 'group by (node) (up{{node=\"g01\"}})', labels: \
+             {{{labels}}}}}\n"
         )
     };
     let rules = held(
@@ -1204,7 +1251,8 @@ fn what_hits_a_job_is_its_owners_business() {
     assert!(told.contains("owners/owner/0,first_firing"), "{told}");
 }
 
-/// An exporter that asks for a certificate and a password tells its events to who has them for its page.
+/// An exporter that asks for a certificate and a password tells its events to who has them for its
+/// page.
 #[test]
 fn an_exporter_behind_a_certificate_and_a_password_is_listened_to() {
     let Some(()) = or_skip(need(&[Needed {
@@ -1266,8 +1314,8 @@ fn an_exporter_behind_a_certificate_and_a_password_is_listened_to() {
     // The password is `secret`.
     lab.takt.file(
         "web.yml",
-        "tls_server_config: {cert_file: exporter.crt, key_file: exporter.key, client_auth_type: RequireAndVerifyClientCert, \
-         client_ca_file: ca.crt}\nbasic_auth_users:\n  \
+        "tls_server_config: {cert_file: exporter.crt, key_file: exporter.key, client_auth_type: \
+         RequireAndVerifyClientCert, client_ca_file: ca.crt}\nbasic_auth_users:\n  \
          takt: $2b$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW\n",
     );
     lab.takt.file("password", "secret\n");
@@ -1291,7 +1339,8 @@ fn an_exporter_behind_a_certificate_and_a_password_is_listened_to() {
     let config = fs::read_to_string(dir.join("takt.toml")).unwrap();
     let (before, _) = config.split_once("[[scrape.targets]]").unwrap();
     let target = format!(
-        "[[scrape.configs]]\njob_name = 'takt'\nscheme = 'https'\nstatic_configs = [{{targets = ['{}'], labels = {{node = 'g01'}}}}]\n\
+        "[[scrape.configs]]\njob_name = 'takt'\nscheme = 'https'\nstatic_configs = [{{targets = \
+         ['{}'], labels = {{node = 'g01'}}}}]\n\
          basic_auth = {{username = 'takt', password_file = 'password'}}\n\
          tls_config = {{ca_file = 'ca.crt', cert_file = 'server.crt', key_file = 'server.key'}}\n",
         lab.node
@@ -1402,10 +1451,12 @@ fn on_nodes_that_slurm_keeps_for_maintenance_nothing_is_told() {
     }
 }
 
-/// Slack takes a message and Takt ends before it hears of that: the message is found again, and not told twice.
+/// Slack takes a message and Takt ends before it hears of that: the message is found again, and not
+/// told twice.
 #[test]
 fn a_message_that_slack_took_without_an_answer_is_not_told_twice() {
-    let channels = "  slack_configs: [{channel: C1, app_url: 'SLACK/api', app_token: xoxb-test, send_resolved: true}]\n";
+    let channels = "  slack_configs: [{channel: C1, app_url: 'SLACK/api', app_token: xoxb-test, \
+         send_resolved: true}]\n";
     let Some(mut lab) = Lab::start(channels) else {
         return;
     };
@@ -1556,7 +1607,8 @@ fn the_heartbeat_goes_on_until_the_server_is_gone() {
     lab.slack.wait("/heartbeat", heard + 1);
 }
 
-/// Samples that cannot be stored are still seen by rules, so that somebody hears of it: by the shipped rule.
+/// Samples that cannot be stored are still seen by rules, so that somebody hears of it: by the
+/// shipped rule.
 #[test]
 fn samples_that_wait_for_the_disk_are_told_of() {
     let Some(mut lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {

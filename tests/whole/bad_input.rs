@@ -1,4 +1,5 @@
-//! Whatever is wrong gets one line that says what and where, the right exit code, and harms nothing that was stored.
+//! Whatever is wrong gets one line that says what and where, the right exit code, and harms nothing
+//! that was stored.
 
 use crate::support::mount::Mount;
 use crate::support::process::{Daemon, free_port, http_get, wait_for};
@@ -370,7 +371,8 @@ fn a_full_disk_and_a_read_only_one() {
     assert_unharmed(&takt);
 }
 
-/// Answers every request with `head` and then with `chunk` again and again, until the reader goes away.
+/// Answers every request with `head` and then with `chunk` again and again, until the reader goes
+/// away.
 fn endless_target(head: &'static str, chunk: Vec<u8>, most: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

@@ -2,8 +2,8 @@
 
 use crate::support::takt::Takt;
 
-/// In Oslo the clock went from 03:00 back to 02:00 on 25 October 2026 (745 hours), and from 02:00 on to 03:00 on 29 March
-/// (743 hours).
+/// In Oslo the clock went from 03:00 back to 02:00 on 25 October 2026 (745 hours), and from 02:00
+/// on to 03:00 on 29 March (743 hours).
 const SACCT: &str = "\
 JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw
 1|alice|lab|gpu|2026-10-24T21:00:00|2026-10-24T22:00:00|2026-10-25T06:00:00|COMPLETED|cpu=8,gres/gpu=2,mem=64G,node=1|1|8|g1|32400
@@ -53,12 +53,11 @@ fn months_with_a_change_of_clocks_by_hand_and_by_us() {
     ])
     .ok();
 
-    // By hand, October:                                   GPUs × hours              CPUs × hours
-    // alice  22:00 to 06:00 over the change: 9 hours      2 × 9 = 18                8 × 9 = 72       mem 64 × 9 = 576
-    // bob    from September; on October 1 from 0 to 24    1 × 24 = 24               4 × 24 = 96      mem 8 × 24 = 192
-    // carol  02:30 to 02:30, once around the change       1 × 1 = 1                 1 × 1 = 1        mem 8
-    // dave   20:00 to 24:00, the rest is November's       4 × 4 = 16                4 × 4 = 16       mem 8 × 4 = 32
-    // erin   all of the 25th, which has 25 hours          –                         100 × 25 = 2500  mem 8 × 25 = 200
+    // By hand, October: GPUs × hours CPUs × hours alice 22:00 to 06:00 over the change: 9 hours 2 ×
+    // 9 = 18 8 × 9 = 72 mem 64 × 9 = 576 bob from September; on October 1 from 0 to 24 1 × 24 = 24
+    // 4 × 24 = 96 mem 8 × 24 = 192 carol 02:30 to 02:30, once around the change 1 × 1 = 1 1 × 1 = 1
+    // mem 8 dave 20:00 to 24:00, the rest is November's 4 × 4 = 16 4 × 4 = 16 mem 8 × 4 = 32 erin
+    // all of the 25th, which has 25 hours – 100 × 25 = 2500 mem 8 × 25 = 200
     let columns = ["user", "gpu_hours", "cpu_hours", "mem_gib_hours"];
     assert_eq!(
         report(&takt, "2026-10", "user", &columns),
@@ -70,8 +69,8 @@ fn months_with_a_change_of_clocks_by_hand_and_by_us() {
             "erin 0 2500 200"
         ]
     );
-    // By day: alice has 2 hours of the 24th and 7 of the 25th, in which 02:00 to 03:00 comes twice. What ends at midnight
-    // held nothing of the day that begins, though it ended on it.
+    // By day: alice has 2 hours of the 24th and 7 of the 25th, in which 02:00 to 03:00 comes twice.
+    // What ends at midnight held nothing of the day that begins, though it ended on it.
     assert_eq!(
         report(&takt, "2026-10", "day", &["day", "gpu_hours", "cpu_hours"]),
         [

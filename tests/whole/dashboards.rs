@@ -1,5 +1,5 @@
-//! Every panel of the dashboards returns data: from Debian's Prometheus that scrapes our exporter, and, where a panel
-//! asks in SQL, from our own answer.
+//! Every panel of the dashboards returns data: from Debian's Prometheus that scrapes our exporter,
+//! and, where a panel asks in SQL, from our own answer.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};

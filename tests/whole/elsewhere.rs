@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// This machine's address as other machines see it: a request to it comes from there, not from the loopback.
+/// This machine's address as other machines see it: a request to it comes from there, not from the
+/// loopback.
 fn outer_address() -> Result<Ipv4Addr, Skip> {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     // Nothing is sent: this only asks which way it would go.
@@ -27,8 +28,10 @@ fn serve(takt: &Takt) -> (Daemon, u16) {
     takt.file(
         "takt.toml",
         format!(
-            "cluster = \"lab\"\ntimezone = \"UTC\"\n[jobs]\npoll = false\n[sql]\nlisten_address = \"\"\n\
-             [server]\nlisten_address = \"0.0.0.0:{port}\"\ntoken_file = \"token\"\nread_token_file = \"read-token\"\n"
+            "cluster = \"lab\"\ntimezone = \"UTC\"\n[jobs]\npoll = false\n[sql]\nlisten_address = \
+             \"\"\n\
+             [server]\nlisten_address = \"0.0.0.0:{port}\"\ntoken_file = \
+             \"token\"\nread_token_file = \"read-token\"\n"
         ),
     );
     takt.file("token", "writer-writer-writer\n");
@@ -48,7 +51,8 @@ fn serve(takt: &Takt) -> (Daemon, u16) {
     (server, port)
 }
 
-/// Runs a command in a directory without data, with no other hint than its flags. It must leave no file behind.
+/// Runs a command in a directory without data, with no other hint than its flags. It must leave no
+/// file behind.
 fn ask(takt: &Takt, arguments: &[&str]) -> Run {
     let elsewhere = takt.directory().join("elsewhere");
     std::fs::create_dir_all(&elsewhere).unwrap();
@@ -104,7 +108,8 @@ fn who_asks_from_another_machine_shows_a_token_that_may_read_or_one_that_may_wri
     let (_server, port) = serve(&takt);
     let url = format!("http://{address}:{port}");
     let file = |name: &str| takt.directory().join(name).display().to_string();
-    let (reader, writer) = (file("read-token"), file("token"));
+    let reader = file("read-token");
+    let writer = file("token");
     let jobs = ["jobs", "--server", &url];
     let said = ask(&takt, &jobs).fails(1);
     assert!(
@@ -216,7 +221,8 @@ fn an_import_names_the_directory_it_creates() {
     second.ok();
 }
 
-/// Runs a command without options on a machine whose `/etc` is the directory `etc`, as root or as another user.
+/// Runs a command without options on a machine whose `/etc` is the directory `etc`, as root or as
+/// another user.
 fn on_installed(takt: &Takt, etc: &Path, user: &str, arguments: &[&str]) -> Run {
     let command = takt.command(arguments);
     let mut installed = Command::new("unshare");

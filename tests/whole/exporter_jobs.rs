@@ -1,5 +1,5 @@
-//! The exporter's sight of a real Slurm's jobs: a GPU that is held and not used, by whom, and that it is given back; what the
-//! server makes of it; and of processes where there is no scheduler.
+//! The exporter's sight of a real Slurm's jobs: a GPU that is held and not used, by whom, and that
+//! it is given back; what the server makes of it; and of processes where there is no scheduler.
 
 use std::path::Path;
 use std::process::Command;
@@ -54,7 +54,8 @@ fn serve(takt: &Takt, exporter: &str, jobs: &str) -> Daemon {
 /// Waits until a command's rows are these.
 #[track_caller]
 fn wait_for_rows(takt: &Takt, command: &[&str], within: Duration, rows: &str) {
-    let (until, mut last) = (Instant::now() + within, String::new());
+    let until = Instant::now() + within;
+    let mut last = String::new();
     while last.split_once('\n').map(|(_, rows)| rows.trim()) != Some(rows) {
         assert!(
             Instant::now() < until,
@@ -120,7 +121,8 @@ fn a_slurm_job_holds_its_gpu_though_no_process_uses_it() {
     });
 }
 
-/// The node knows an array's tasks by numbers of their own, slurmctld by the array's and the task's.
+/// The node knows an array's tasks by numbers of their own, slurmctld by the array's and the
+/// task's.
 #[test]
 fn the_gpus_of_an_arrays_tasks_are_told_by_the_tasks_ids_and_charged_though_unused() {
     let Some(lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
@@ -157,7 +159,8 @@ fn the_gpus_of_an_arrays_tasks_are_told_by_the_tasks_ids_and_charged_though_unus
     );
 
     lab.run(&["scancel", &array.to_string()]);
-    let ended = "SELECT count(*) AS n FROM jobs WHERE end_time > start_time AND gpus = 1 AND raw_job_id <> ''";
+    let ended = "SELECT count(*) AS n FROM jobs WHERE end_time > start_time AND gpus = 1 AND \
+         raw_job_id <> ''";
     wait_for_rows(&takt, &["sql", "--format", "csv", ended], SOON, "2");
     takt.run(["--config", "takt.toml", "assess", "--month", &this_month()])
         .ok();
@@ -204,7 +207,8 @@ fn without_a_scheduler_a_process_is_usage_and_is_judged() {
     assert_eq!(on_gpus.lines().skip(1).collect::<Vec<_>>(), [held]);
 
     // The server looks every fifteen seconds, and what it saw once had no length.
-    let looks = "SELECT count(*) >= 45 AS enough FROM samples WHERE metric = 'takt_gpu_process_without_job'";
+    let looks = "SELECT count(*) >= 45 AS enough FROM samples WHERE metric = \
+         'takt_gpu_process_without_job'";
     wait_for_rows(
         &takt,
         &["sql", "--format", "csv", looks],
@@ -232,7 +236,8 @@ fn without_a_scheduler_a_process_is_usage_and_is_judged() {
     );
     takt.run(["--config", "takt.toml", "assess", "--month", &this_month()])
         .ok();
-    let judged = "SELECT gpus_measured, gpus_idle, coverage_ratio > 0.5 AS seen, gpu_utilization_mean FROM run_efficiency";
+    let judged = "SELECT gpus_measured, gpus_idle, coverage_ratio > 0.5 AS seen, \
+         gpu_utilization_mean FROM run_efficiency";
     let found = takt.run(["sql", "--format", "csv", judged]).ok();
     assert_eq!(found.lines().nth(1), Some("1,1,true,0.0"), "{found}");
     let report = [

@@ -1,4 +1,5 @@
-//! Fair share as a user of Slurm reads it: ours is `sshare -l -a`'s; and from job records alone, where there is no Slurm.
+//! Fair share as a user of Slurm reads it: ours is `sshare -l -a`'s; and from job records alone,
+//! where there is no Slurm.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -105,7 +106,8 @@ fn live_jobs_stand_as_sshare_says() {
     // slurmctld computes once a minute, and its records reach us within seconds.
     let until = Instant::now() + SOON;
     loop {
-        let (ours, theirs) = (ours(&takt), sshare(&lab));
+        let ours = ours(&takt);
+        let theirs = sshare(&lab);
         let used = theirs
             .values()
             .filter(|standing| standing.1.is_some_and(f64::is_finite))

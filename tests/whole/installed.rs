@@ -23,7 +23,8 @@ node = "g01"
 
 /// The exporter with the stand-in for NVML; all else is the unit that comes with it.
 const WITH_GPUS: &str = "[Service]\nEnvironment=NVML_STAND_IN_SCRIPT=/run/gpus\nExecStart=\n\
-    ExecStart=/usr/local/bin/takt-exporter --state-directory=%S/takt-exporter --nvml.library=/usr/local/lib/nvml.so\n";
+    ExecStart=/usr/local/bin/takt-exporter --state-directory=%S/takt-exporter \
+    --nvml.library=/usr/local/lib/nvml.so\n";
 
 fn install(files: &Path) {
     let programs = Path::new(env!("CARGO_BIN_EXE_takt")).parent().unwrap();

@@ -1,4 +1,5 @@
-//! The month's letters and the warnings of budgets as their readers get them: by a real mail server, and in Slack.
+//! The month's letters and the warnings of budgets as their readers get them: by a real mail
+//! server, and in Slack.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ const SOON: Duration = Duration::from_secs(60);
 
 const HEADER: &str = "JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw";
 
-/// A row of `sacct` in UTC: a run that began a second after `from` and held so many GPUs for so many seconds.
+/// A row of `sacct` in UTC: a run that began a second after `from` and held so many GPUs for so
+/// many seconds.
 fn row(
     id: u32,
     user: &str,
@@ -65,11 +67,15 @@ fn letters_corrections_and_warnings_reach_their_readers_once() {
     takt.file(
         "takt.toml",
         format!(
-            "cluster = \"lab\"\ntimezone = \"UTC\"\n[server]\nlisten_address = \"127.0.0.1:{}\"\n[jobs]\npoll = false\n\
-             [email]\nserver = \"127.0.0.1:{}\"\ntls = \"none\"\nfrom = \"Takt <takt@lab.example>\"\n\
+            "cluster = \"lab\"\ntimezone = \"UTC\"\n[server]\nlisten_address = \
+             \"127.0.0.1:{}\"\n[jobs]\npoll = false\n\
+             [email]\nserver = \"127.0.0.1:{}\"\ntls = \"none\"\nfrom = \"Takt \
+             <takt@lab.example>\"\n\
              [[budgets]]\naccount = \"physics\"\ngpu_hours = 10\n\
-             [reports]\nsend = true\ndelay_days = 0\ncorrect_days = 31\ncorrection_hours = 0\ndomain = \"lab.example\"\n\
-             account_owners = {{ physics = [\"pi@lab.example\"] }}\noperators = [\"root@lab.example\"]\n\
+             [reports]\nsend = true\ndelay_days = 0\ncorrect_days = 31\ncorrection_hours = \
+             0\ndomain = \"lab.example\"\n\
+             account_owners = {{ physics = [\"pi@lab.example\"] }}\noperators = \
+             [\"root@lab.example\"]\n\
              opt_out = [\"bob\"]\nslack_webhook_file = {hook:?}\n",
             free_port(),
             smtp.port,
@@ -190,8 +196,10 @@ fn who_kept_gpus_for_nothing_hears_of_it_once_a_week() {
     takt.file(
         "takt.toml",
         format!(
-            "cluster = \"lab\"\ntimezone = \"UTC\"\n[server]\nlisten_address = \"127.0.0.1:{}\"\n[jobs]\npoll = false\n\
-             [email]\nserver = \"127.0.0.1:{}\"\ntls = \"none\"\nfrom = \"Takt <takt@lab.example>\"\n\
+            "cluster = \"lab\"\ntimezone = \"UTC\"\n[server]\nlisten_address = \
+             \"127.0.0.1:{}\"\n[jobs]\npoll = false\n\
+             [email]\nserver = \"127.0.0.1:{}\"\ntls = \"none\"\nfrom = \"Takt \
+             <takt@lab.example>\"\n\
              [reports]\nweekly = true\ndomain = \"lab.example\"\n",
             free_port(),
             smtp.port,

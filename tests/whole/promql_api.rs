@@ -1,4 +1,5 @@
-//! Prometheus' HTTP API, ours beside Debian's Prometheus: both scrape the same exporter and are asked the same.
+//! Prometheus' HTTP API, ours beside Debian's Prometheus: both scrape the same exporter and are
+//! asked the same.
 
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -37,7 +38,8 @@ impl Both {
         takt.file(
             "takt.toml",
             format!(
-                "cluster = \"lab\"\n[server]\nlisten_address = \"{address}\"\n[jobs]\npoll = false\n[alerts]\nenabled = false\n[scrape]\n\
+                "cluster = \"lab\"\n[server]\nlisten_address = \"{address}\"\n[jobs]\npoll = \
+                 false\n[alerts]\nenabled = false\n[scrape]\n\
                  interval_seconds = 1\ntimeout_seconds = 1\n\
                  [[scrape.targets]]\naddress = \"{exporter_address}\"\nnode = \"n1\"\n"
             ),
@@ -110,7 +112,8 @@ fn answers_as_prometheus_does() {
     wait_for("two seconds of samples", Duration::from_secs(10), || {
         (now() >= begin + 3).then_some(())
     });
-    let (start, end) = (begin.to_string(), format!("{}.500", begin + 2));
+    let start = begin.to_string();
+    let end = format!("{}.500", begin + 2);
 
     // What Grafana asks to see whether a data source works.
     let health = both.assert_same("/api/v1/query", &[("query", "1+1"), ("time", &start)]);
@@ -125,7 +128,8 @@ fn answers_as_prometheus_does() {
         "count by (cpu) (node_cpu_seconds_total)",
         "count(node_cpu_seconds_total{mode=~\"idle|user\"})",
         "node_boot_time_seconds * 2 > 0",
-        "max by (node) (node_memory_MemTotal_bytes) / on (node) group_left (release) node_uname_info",
+        "max by (node) (node_memory_MemTotal_bytes) / on (node) group_left (release) \
+         node_uname_info",
         "label_replace(up{job=\"node\"}, \"short\", \"$1\", \"instance\", \"(.*):.*\")",
         "sort_desc(count by (mode) (node_cpu_seconds_total))",
         "absent(nothing_of_this_name{a=\"b\"})",
@@ -332,7 +336,8 @@ fn errors_are_prometheus_errors() {
                 .map(str::to_owned)
                 .unwrap_or(text)
         };
-        // The parser's words are its own, and we name a series as `up{…}`; all other words are Prometheus'.
+        // The parser's words are its own, and we name a series as `up{…}`; all other words are
+        // Prometheus'.
         let our_words = ["parse error", "found duplicate series"]
             .iter()
             .any(|words| text(&ours).contains(words));
@@ -356,19 +361,22 @@ fn errors_are_prometheus_errors() {
     );
 }
 
-/// What Grafana's data source "Prometheus" sends: to test it, for variables, the query builder, panels and alert rules.
+/// What Grafana's data source "Prometheus" sends: to test it, for variables, the query builder,
+/// panels and alert rules.
 #[test]
 fn grafana_is_answered() {
     let Some(both) = Both::start() else { return };
     let end = now();
-    let (start, end) = ((end - 3600).to_string(), end.to_string());
+    let start = (end - 3600).to_string();
+    let end = end.to_string();
     let post = |path: &str, form: &[(&str, &str)]| -> Value {
         let answer = ureq::post(format!("{}/api/v1/{path}", both.url))
             .send_form(form.iter().copied())
             .unwrap();
         serde_json::from_str(&answer.into_body().read_to_string().unwrap()).unwrap()
     };
-    // Save & test, and what it concludes from the version; with `features` this would be Mimir to it.
+    // Save & test, and what it concludes from the version; with `features` this would be Mimir to
+    // it.
     let health = post("query", &[("query", "1+1"), ("time", &end)]);
     assert_eq!(health["data"]["result"][1], "2");
     let [(_, ours), (_, theirs)] = both.ask("/api/v1/status/buildinfo", &[]);
@@ -391,11 +399,9 @@ fn grafana_is_answered() {
     );
 
     // Variables and the builder; a name that does not fit into an address comes escaped.
-    let (from, to, limit) = (
-        ("start", start.as_str()),
-        ("end", end.as_str()),
-        ("limit", "40000"),
-    );
+    let from = ("start", start.as_str());
+    let to = ("end", end.as_str());
+    let limit = ("limit", "40000");
     for (path, matching) in [
         ("labels", None),
         ("labels", Some("node_uname_info")),
@@ -448,7 +454,8 @@ fn grafana_is_answered() {
 
     // A panel and an alert rule: forms, times as floats, a step with its unit or without.
     let query = "sum by (mode) (rate(node_cpu_seconds_total{node=~\"(n1|n2)\"}[1m0s]))";
-    let (start, end) = (format!("{start}.781"), format!("{end}.781"));
+    let start = format!("{start}.781");
+    let end = format!("{end}.781");
     let range = [
         ("query", query),
         ("start", &start),

@@ -152,7 +152,8 @@ fn letters_of_a_month_and_a_credit() {
         "mails",
     ];
     let told = takt.run(sent).ok();
-    // Alice, who has an address; the account's owner; the operator. Bob wants none, and nobody can write to <b>=eve.
+    // Alice, who has an address; the account's owner; the operator. Bob wants none, and nobody can
+    // write to <b>=eve.
     assert_eq!(told.lines().count(), 3, "{told}");
     let mail = fs::read_to_string(
         takt.directory()

@@ -1,4 +1,5 @@
-//! The server as a whole: what it shows, what it keeps over kills, and that a command need not know whether it runs.
+//! The server as a whole: what it shows, what it keeps over kills, and that a command need not know
+//! whether it runs.
 
 use serde_json::Value;
 use std::path::Path;
@@ -131,8 +132,9 @@ fn a_command_gets_the_same_answer_from_the_server_and_from_the_files() {
     assert_eq!(answers(), from_server);
 }
 
-/// `kill -9`, again and again: every sample up to the last watermark that was published is there, none twice.
-/// What `takt sql` holds for a moment is no reason to end: the server waits, and goes on when the command is done.
+/// `kill -9`, again and again: every sample up to the last watermark that was published is there,
+/// none twice. What `takt sql` holds for a moment is no reason to end: the server waits, and goes
+/// on when the command is done.
 #[test]
 fn a_server_waits_for_a_command_that_has_the_directory() {
     let takt = Takt::fresh();
@@ -198,8 +200,10 @@ fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
         known.push((begun, reached));
 
         let answer = wait_for("the files", SOON, || {
-            let sql = "SELECT epoch_ms(ts) AS at, count(*) AS n, count(DISTINCT labels) AS series FROM samples \
-                       WHERE metric = 'up' AND value = 1 GROUP BY ts, json_extract_string(labels, '$.node') ORDER BY ts";
+            let sql = "SELECT epoch_ms(ts) AS at, count(*) AS n, count(DISTINCT labels) AS series \
+                 FROM samples \
+                       WHERE metric = 'up' AND value = 1 GROUP BY ts, json_extract_string(labels, \
+                       '$.node') ORDER BY ts";
             let run = takt.run(["sql", "--format", "json", sql]);
             (run.code == Some(0)).then_some(run.stdout)
         });
@@ -214,7 +218,8 @@ fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
                 .map(|row| row["at"].as_i64().unwrap())
                 .filter(|at| from <= at && at <= to)
                 .collect();
-            // Three targets, four scrapes a second each; a scrape that came late is left out by the server, not lost.
+            // Three targets, four scrapes a second each; a scrape that came late is left out by the
+            // server, not lost.
             let expected = (to - from) * 12 / 1000;
             assert!(
                 times.len() as i64 >= expected * 8 / 10,
@@ -231,7 +236,8 @@ fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
     }
 }
 
-/// The background tasks of a server that scrapes, polls and sends. `scheduler` and `reports` need a configuration.
+/// The background tasks of a server that scrapes, polls and sends. `scheduler` and `reports` need a
+/// configuration.
 const TASKS: [&str; 9] = [
     "http",
     "sql",

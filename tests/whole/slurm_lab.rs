@@ -132,7 +132,9 @@ fn injected_jobs_appear_in_sreport_to_the_second() {
         return;
     };
     // September and October 2026, and hours of their neighbours.
-    let (september, october, november) = (1_788_220_800, 1_790_812_800, 1_793_491_200);
+    let september = 1_788_220_800;
+    let october = 1_790_812_800;
+    let november = 1_793_491_200;
     let jobs = history(september - 3 * 86_400, november + 3 * 86_400);
     assert!(jobs.len() > 500, "{}", jobs.len());
     assert!(
@@ -172,7 +174,8 @@ fn injected_jobs_appear_in_sreport_to_the_second() {
     );
 }
 
-/// A program of the lab can be stopped and started again, and the lab is left as it was found: empty.
+/// A program of the lab can be stopped and started again, and the lab is left as it was found:
+/// empty.
 #[test]
 fn services_stop_and_return_and_nothing_is_left() {
     let Some(mut lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
@@ -209,8 +212,9 @@ fn services_stop_and_return_and_nothing_is_left() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Jobs one after the other on each of the lab's six GPUs, so that no more is used than there is; with jobs of
-/// CPUs only, on two nodes, cancelled before their start, failed, and of a user whom the lab does not know.
+/// Jobs one after the other on each of the lab's six GPUs, so that no more is used than there is;
+/// with jobs of CPUs only, on two nodes, cancelled before their start, failed, and of a user whom
+/// the lab does not know.
 fn history(from: i64, to: i64) -> Vec<Job> {
     let users = [
         ("alice", "lab-a"),

@@ -57,10 +57,13 @@ fn wait_for_page(address: &str, words: &str) {
     }
 }
 
-const RUNS: &str = "SELECT job_name, state, \"user\", account, nodes, cpus, gpus, gpu_model, exit_code, timelimit_seconds, \
-                    count(*) AS runs FROM jobs WHERE job_name <> 'meanwhile' GROUP BY ALL ORDER BY job_name, state";
+const RUNS: &str = "SELECT job_name, state, \"user\", account, nodes, cpus, gpus, gpu_model, \
+     exit_code, timelimit_seconds, \
+                    count(*) AS runs FROM jobs WHERE job_name <> 'meanwhile' GROUP BY ALL ORDER BY \
+                    job_name, state";
 
-/// Jobs with and without GPUs, on one node and two, an array and a failure; long enough that slurmctld tells of each.
+/// Jobs with and without GPUs, on one node and two, an array and a failure; long enough that
+/// slurmctld tells of each.
 fn the_same_runs(lab: &SlurmLab, takt: &Takt, exit_code: &str) {
     lab.submit(
         "alice",
@@ -105,13 +108,14 @@ fn the_same_runs(lab: &SlurmLab, takt: &Takt, exit_code: &str) {
     }
     wait_for_answer(
         takt,
-        "SELECT job_name, count(DISTINCT (node, gpu_index)) AS gpus FROM job_gpus JOIN jobs USING (job_id) \
-         GROUP BY job_name ORDER BY job_name",
+        "SELECT job_name, count(DISTINCT (node, gpu_index)) AS gpus FROM job_gpus JOIN jobs USING \
+         (job_id) GROUP BY job_name ORDER BY job_name",
         "spread,2\ntrain,1",
     );
 }
 
-/// Jobs of two parts, one whose node is taken away while it runs, jobs that give way to others, jobs that wait.
+/// Jobs of two parts, one whose node is taken away while it runs, jobs that give way to others,
+/// jobs that wait.
 fn the_hard_cases(lab: &SlurmLab, takt: &Takt) {
     let parts = [
         "-J",
@@ -146,7 +150,8 @@ fn the_hard_cases(lab: &SlurmLab, takt: &Takt) {
         "SELECT state, gpus FROM jobs WHERE job_name = 'shrinks'",
         "RUNNING,2",
     );
-    // Slurm's instants are whole seconds, so what follows a resize in the second of the submission is no run of its own.
+    // Slurm's instants are whole seconds, so what follows a resize in the second of the submission
+    // is no run of its own.
     std::thread::sleep(Duration::from_millis(1100));
     lab.run(&[
         "scontrol",
@@ -216,8 +221,10 @@ fn the_hard_cases(lab: &SlurmLab, takt: &Takt) {
     nothing_is_queued(lab);
     wait_for_answer(
         takt,
-        "SELECT job_name, nodes, cpus, gpus, count(*) AS runs FROM jobs WHERE start_time IS NOT NULL AND end_time IS NOT NULL \
-         AND job_name IN ('parts', 'shrinks', 'requeued', 'cancelled', 'suspended', 'urgent') GROUP BY ALL ORDER BY ALL",
+        "SELECT job_name, nodes, cpus, gpus, count(*) AS runs FROM jobs WHERE start_time IS NOT \
+         NULL AND end_time IS NOT NULL \
+         AND job_name IN ('parts', 'shrinks', 'requeued', 'cancelled', 'suspended', 'urgent') \
+         GROUP BY ALL ORDER BY ALL",
         "cancelled,1,8,0,1\nparts,1,1,1,1\nparts,1,2,0,1\nrequeued,1,8,0,1\nshrinks,1,1,1,1\nshrinks,2,2,2,1\n\
          suspended,1,8,0,1\nurgent,1,8,0,3",
     );
@@ -230,7 +237,8 @@ fn the_hard_cases(lab: &SlurmLab, takt: &Takt) {
     );
     wait_for_answer(
         takt,
-        "SELECT string_agg(job_id[-1:], ' ' ORDER BY job_id) AS parts FROM jobs WHERE job_name = 'parts'",
+        "SELECT string_agg(job_id[-1:], ' ' ORDER BY job_id) AS parts FROM jobs WHERE job_name = \
+         'parts'",
         "0 1",
     );
 }
@@ -334,8 +342,10 @@ fn without_slurmdbd_the_completion_file_and_slurmctld_tell() {
     let Some(lab) = or_skip(SlurmLab::start_with(Mode::WithoutDbd, "UTC", PREEMPTION)) else {
         return;
     };
-    let accounts = "[[fairshare.accounts]]\naccount = \"lab-a\"\nshares = 60\nusers = { alice = 10, bob = 10 }\n\
-                    [[fairshare.accounts]]\naccount = \"lab-b\"\nshares = 40\nusers = { carol = 10, dave = 10 }\n";
+    let accounts = "[[fairshare.accounts]]\naccount = \"lab-a\"\nshares = 60\nusers = { alice = \
+         10, bob = 10 }\n\
+                    [[fairshare.accounts]]\naccount = \"lab-b\"\nshares = 40\nusers = { carol = \
+                    10, dave = 10 }\n";
     let (takt, mut server, address) = serve(&lab, accounts);
     the_same_runs(&lab, &takt, "3:0");
     the_hard_cases(&lab, &takt);
@@ -352,7 +362,8 @@ fn without_slurmdbd_the_completion_file_and_slurmctld_tell() {
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
     wait_for_answer(
         &takt,
-        "SELECT state, account, cpus, gpus IS NULL AS unknown FROM jobs WHERE job_name = 'meanwhile'",
+        "SELECT state, account, cpus, gpus IS NULL AS unknown FROM jobs WHERE job_name = \
+         'meanwhile'",
         "COMPLETED,lab-b,1,true",
     );
     server.stop();
@@ -451,7 +462,8 @@ fn slurmrestd_tells_over_its_socket() {
     server.stop();
 }
 
-/// Nobody asked slurmdbd to keep GPUs: they are counted while jobs hold them, unknown of others, and never 0.
+/// Nobody asked slurmdbd to keep GPUs: they are counted while jobs hold them, unknown of others,
+/// and never 0.
 #[test]
 fn gpus_that_slurmdbd_does_not_keep_are_seen_with_slurmctld() {
     let Some(lab) = or_skip(SlurmLab::start(Mode::WithoutGpuTres)) else {
@@ -483,7 +495,8 @@ fn gpus_that_slurmdbd_does_not_keep_are_seen_with_slurmctld() {
     server.stop();
 }
 
-/// What rules and dashboards see of Slurm: its daemons, its nodes, who waits, and when something started last.
+/// What rules and dashboards see of Slurm: its daemons, its nodes, who waits, and when something
+/// started last.
 #[test]
 fn the_servers_own_series_say_how_slurm_is() {
     let Some(mut lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {

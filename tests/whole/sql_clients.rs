@@ -42,7 +42,8 @@ impl Server {
         .ok();
         let exporter_address = format!("127.0.0.1:{}", free_port());
         let exporter = takt.start(["exporter", "--web.listen-address", &exporter_address]);
-        let (page, port) = (format!("127.0.0.1:{}", free_port()), free_port());
+        let page = format!("127.0.0.1:{}", free_port());
+        let port = free_port();
         takt.file(
             "takt.toml",
             format!(
@@ -338,7 +339,8 @@ fn nobody_breaks_out() {
         "SELECT printf('%1000000000d', 1)",
         "SELECT format('{:1000000000}', 1)",
         "SELECT list_resize([1], 1000000000)",
-        "WITH RECURSIVE t AS (SELECT repeat('x', 1000000) AS s UNION ALL SELECT s || s FROM t) SELECT max(len(s)) FROM t",
+        "WITH RECURSIVE t AS (SELECT repeat('x', 1000000) AS s UNION ALL SELECT s || s FROM t) \
+         SELECT max(len(s)) FROM t",
         "SELECT len(list(a.range)) FROM range(100000) a, range(100000) b",
     ] {
         let began = Instant::now();
@@ -362,7 +364,8 @@ fn nobody_breaks_out() {
 
 /// A certificate for localhost that vouches for itself.
 fn certificate(folder: &Path) -> (PathBuf, PathBuf) {
-    let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+    let cert = folder.join("cert.pem");
+    let key = folder.join("key.pem");
     let mut command = Command::new("openssl");
     command.args([
         "req",
@@ -483,7 +486,8 @@ fn a_statement_ends_when_it_is_cancelled_or_nobody_waits() {
     let server = Server::start("timeout_seconds = 600\n");
     let script = format!(
         "import psycopg, threading, sys\n\
-         for sql, given in [({ENDLESS:?}, None), ({ENDLESS:?}.replace('%', '%%') + ' + %s', (1,))]:\n\
+         for sql, given in [({ENDLESS:?}, None), ({ENDLESS:?}.replace('%', '%%') + ' + %s', \
+         (1,))]:\n\
          \x20   c = psycopg.connect('host=127.0.0.1 port={port} user=alice dbname=takt')\n\
          \x20   t = threading.Timer(1, c.cancel); t.start()\n\
          \x20   try: c.execute(sql, given); sys.exit('answered')\n\

@@ -26,9 +26,11 @@ fn serve_with(takt: &Takt, store: &str) -> (Daemon, Daemon, String) {
     takt.file(
         "takt.toml",
         format!(
-            "cluster = \"lab\"\n[server]\nlisten_address = \"{address}\"\n[jobs]\npoll = false\n[store]\n{store}\n\
+            "cluster = \"lab\"\n[server]\nlisten_address = \"{address}\"\n[jobs]\npoll = \
+             false\n[store]\n{store}\n\
              [scrape]\ninterval_seconds = 0.5\ntimeout_seconds = 0.5\n\
-             [[scrape.targets]]\naddress = \"{node}\"\nnode = \"g01\"\n[[scrape.targets]]\naddress = \"{node}\"\nnode = \"g02\"\n"
+             [[scrape.targets]]\naddress = \"{node}\"\nnode = \"g01\"\n[[scrape.targets]]\naddress \
+             = \"{node}\"\nnode = \"g02\"\n"
         ),
     );
     let mut server = start(takt);
@@ -163,7 +165,8 @@ fn the_program_may_die_at_any_step_of_sealing() {
     assert_eq!(json(&takt, &STAT)["hot_samples"], 0);
 }
 
-/// What is damaged gets another name, which the log says, and is counted; the rest answers and goes on.
+/// What is damaged gets another name, which the log says, and is counted; the rest answers and goes
+/// on.
 #[test]
 fn a_damaged_log_and_a_damaged_block_are_set_aside_by_name() {
     let takt = Takt::fresh();
@@ -263,8 +266,8 @@ fn server_says(takt: &Takt, words: &str) -> bool {
     std::fs::read_to_string(takt.directory().join("takt.log")).is_ok_and(|log| log.contains(words))
 }
 
-/// A disk that turns read-only under the server, as ext4 does after an error: it says so and serves on, and all that was durable
-/// is there when the disk is mended.
+/// A disk that turns read-only under the server, as ext4 does after an error: it says so and serves
+/// on, and all that was durable is there when the disk is mended.
 #[test]
 fn a_file_system_that_turns_read_only_loses_nothing_up_to_the_watermark() {
     let Some(()) = or_skip(need_root().and_then(|()| need_program("mkfs.ext4").map(drop))) else {
@@ -307,20 +310,22 @@ fn a_file_system_that_turns_read_only_loses_nothing_up_to_the_watermark() {
     server.wait_until("storing samples again", SOON, || {
         (metric(&address, "takt_store_samples_total")? > 0.0).then_some(())
     });
-    // Results of rules carry the instant of their evaluation and may come after the watermark has passed it.
+    // Results of rules carry the instant of their evaluation and may come after the watermark has
+    // passed it.
     let found = count(&takt);
     assert!(found >= expected, "{found} of {expected}");
     takt.run(["store", "verify"]).ok();
 }
 
-/// DuckDB gives a database up for good where a checkpoint fails. The server opens it anew, and goes on with what was durable.
+/// DuckDB gives a database up for good where a checkpoint fails. The server opens it anew, and goes
+/// on with what was durable.
 #[test]
 fn a_fatal_error_of_the_database_makes_the_server_open_it_anew() {
     let takt = Takt::fresh();
     let (_exporter, mut server, address) = serve(&takt);
     server.stop();
-    // A write beyond the limit of a file's size is an error, as on a full disk; the signal that comes with it is ignored
-    // from the shell on.
+    // A write beyond the limit of a file's size is an error, as on a full disk; the signal that
+    // comes with it is ignored from the shell on.
     let mut command = Command::new("sh");
     command.args([
         "-c",
@@ -364,8 +369,9 @@ fn a_fatal_error_of_the_database_makes_the_server_open_it_anew() {
     assert!(server.is_running());
 }
 
-/// A clock that is set forward and back by an hour, twice: nothing stored is lost, no instant is taken twice, and what is
-/// scraped is stored again soon after each step, not only once the clock has caught up.
+/// A clock that is set forward and back by an hour, twice: nothing stored is lost, no instant is
+/// taken twice, and what is scraped is stored again soon after each step, not only once the clock
+/// has caught up.
 #[test]
 fn a_clock_that_is_set_by_an_hour_keeps_nobody_from_storing() {
     let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
@@ -432,7 +438,8 @@ fn a_clock_that_is_set_by_an_hour_keeps_nobody_from_storing() {
     json(&takt, &SEAL);
     server.stop();
     assert!(samples(&takt) >= expected);
-    let twice = "SELECT count(*) AS n FROM (SELECT 1 FROM samples GROUP BY metric, labels, ts HAVING count(*) > 1)";
+    let twice = "SELECT count(*) AS n FROM (SELECT 1 FROM samples GROUP BY metric, labels, ts \
+         HAVING count(*) > 1)";
     assert_eq!(json(&takt, &["sql", "--format", "json", twice])[0]["n"], 0);
     takt.run(["store", "verify"]).ok();
 }

@@ -79,7 +79,9 @@ fn two_months_of_jobs_equal_sreport() {
         return;
     };
     // 2026-09-01, 2026-10-01 and 2026-11-01 in Oslo.
-    let (september, october, november) = (1_788_213_600, 1_790_805_600, 1_793_487_600);
+    let september = 1_788_213_600;
+    let october = 1_790_805_600;
+    let november = 1_793_487_600;
     let jobs = jobs_between(september - 86_400, november + 86_400);
     assert!(jobs.iter().any(|job| {
         job.start
@@ -121,8 +123,8 @@ fn two_months_of_jobs_equal_sreport() {
     );
 }
 
-/// `takt reconcile` compares each user's hours and the whole cluster's, and all of them are sreport's, but that Slurm does
-/// not count what waits for GPUs.
+/// `takt reconcile` compares each user's hours and the whole cluster's, and all of them are
+/// sreport's, but that Slurm does not count what waits for GPUs.
 fn only_gpus_that_wait_differ(takt: &Takt, month: &str) {
     let lines: serde_json::Value = serde_json::from_str(
         &takt
@@ -154,8 +156,8 @@ fn only_gpus_that_wait_differ(takt: &Takt, month: &str) {
     assert_eq!(idle, 0, "what is planned here is idle there");
 }
 
-/// A month with a lesson, a maintenance, and one beside which jobs went on: the CPUs' parts are sreport's, and what differs is
-/// named.
+/// A month with a lesson, a maintenance, and one beside which jobs went on: the CPUs' parts are
+/// sreport's, and what differs is named.
 #[test]
 fn reservations_equal_sreport() {
     let Some(lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
@@ -251,7 +253,8 @@ fn reservations_equal_sreport() {
         );
     }
     assert_eq!(line("", "cpu", "planned_down")["ours"], 8 * 86_400);
-    // The lesson was four and a half hours long; Slurm takes it for used in the two in which a job ran in it.
+    // The lesson was four and a half hours long; Slurm takes it for used in the two in which a job
+    // ran in it.
     let idle = 8 * (9 * HOUR / 2 - 2 * HOUR);
     for (user, difference) in [
         ("alice", -idle / 2),
@@ -287,7 +290,8 @@ fn reservations_equal_sreport() {
     server.stop();
 }
 
-/// An account's use is its own and that of the accounts below it: CPUs, GPUs, memory and billing are sreport's.
+/// An account's use is its own and that of the accounts below it: CPUs, GPUs, memory and billing
+/// are sreport's.
 #[test]
 fn accounts_with_those_below_them_equal_sreport() {
     let Some(lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
@@ -413,7 +417,8 @@ fn accounts_with_those_below_them_equal_sreport() {
     server.stop();
 }
 
-/// Live jobs: an array, a failure, a requeue, with and without GPUs; a slurmdbd that was away meanwhile.
+/// Live jobs: an array, a failure, a requeue, with and without GPUs; a slurmdbd that was away
+/// meanwhile.
 #[test]
 fn live_jobs_equal_sacct() {
     let Some(mut lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {

@@ -31,7 +31,8 @@ pub fn shared(patterns: &[String], base: &Path) -> Arc<MessageTemplates> {
                 Err(error) => Err(error.to_string()),
             };
             if let Err(error) = added {
-                tracing::warn!(file = %path.display(), error, "invalid template file; using Takt's own text");
+                tracing::warn!(file = %path.display(), error, "invalid template file; using Takt's \
+                     own text");
             }
         }
     }

@@ -299,7 +299,8 @@ mod tests {
         assert_eq!(subject(&row.message), "[FIRING 2] GpuHot g0 g1");
         assert_eq!(
             text(&row.message).split("\n\n").next().unwrap(),
-            "GpuHot: too hot on g0\ncritical, since 1970-01-01 00:16:40 UTC\njob: 0 of ada\nwhat to do: drain"
+            "GpuHot: too hot on g0\ncritical, since 1970-01-01 00:16:40 UTC\njob: 0 of ada\nwhat \
+             to do: drain"
         );
     }
 
@@ -322,7 +323,8 @@ mod tests {
         assert_eq!(subject(&row.message), "[FIRING 100] GpuHot g[0-9] g[10-99]");
         assert_eq!(
             text(&row.message),
-            "GpuHot ×100: 100 alerts, such as: too hot on g0\ncritical, since 1970-01-01 00:16:40 UTC\n\
+            "GpuHot ×100: 100 alerts, such as: too hot on g0\ncritical, since 1970-01-01 00:16:40 \
+             UTC\n\
              where: g[0-9], g[10-99]\nwhat to do: drain"
         );
     }

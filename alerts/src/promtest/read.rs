@@ -213,7 +213,8 @@ fn labels(node: &Node) -> Result<Labels, Mistake> {
 /// Labels in braces, each name once; a text without a name is the metric's.
 fn pairs(braces: &str) -> Option<Labels> {
     let mut rest = braces.strip_prefix('{')?.strip_suffix('}')?.trim_start();
-    let (mut labels, mut seen) = (Labels::new(), BTreeSet::new());
+    let mut labels = Labels::new();
+    let mut seen = BTreeSet::new();
     while !rest.is_empty() {
         let (name, behind) = match quoted(rest) {
             Some((name, behind)) => (name, behind),

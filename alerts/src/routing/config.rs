@@ -738,9 +738,11 @@ time_intervals:
     /// What says nothing is no mistake, and words for true and false are YAML 1.1's.
     #[test]
     fn settings_that_say_nothing_are_read() {
-        let route = "{receiver: a, routes: [{receiver: ''}], group_by: ['...', '...'], continue: off, matchers: [], match: {}, mute_time_intervals: []}";
+        let route = "{receiver: a, routes: [{receiver: ''}], group_by: ['...', '...'], continue: \
+             off, matchers: [], match: {}, mute_time_intervals: []}";
         let text = format!(
-            "global: {{resolve_timeout: , opsgenie_api_key: x}}\nroute: {route}\nreceivers: [{{name: a, webhook_configs: \
+            "global: {{resolve_timeout: , opsgenie_api_key: x}}\nroute: {route}\nreceivers: \
+             [{{name: a, webhook_configs: \
              [{{url: 'http://x', send_resolved: }}, {{url: 'http://x', send_resolved: no}}]}}]\n"
         );
         let config = Config::read("am.yml", &text).unwrap();
@@ -763,30 +765,92 @@ time_intervals:
         for (text, says) in [
             ("receivers: [{name: a}]".to_owned(), "`route` is missing"),
             (with("{}"), "the root route: `receiver` is missing"),
-            (with("{receiver: b}"), "`receiver`: there is no receiver `b`"),
-            (with("{receiver: a, matchers: [x=y]}"), "`matchers` has no place here"),
-            (with("{receiver: a, mute_time_intervals: [n]}"), "`mute_time_intervals` has no place here"),
-            (with("{receiver: a, routes: [{mute_time_intervals: [n]}]}"), "there is no time interval `n`"),
-            (with("{receiver: a, routes: [{matchers: ['x']}]}"), "`x` is no matcher"),
-            (with("{receiver: a, routes: [{match_re: {x: '('}}]}"), "`(` is not a regular expression"),
+            (
+                with("{receiver: b}"),
+                "`receiver`: there is no receiver `b`",
+            ),
+            (
+                with("{receiver: a, matchers: [x=y]}"),
+                "`matchers` has no place here",
+            ),
+            (
+                with("{receiver: a, mute_time_intervals: [n]}"),
+                "`mute_time_intervals` has no place here",
+            ),
+            (
+                with("{receiver: a, routes: [{mute_time_intervals: [n]}]}"),
+                "there is no time interval `n`",
+            ),
+            (
+                with("{receiver: a, routes: [{matchers: ['x']}]}"),
+                "`x` is no matcher",
+            ),
+            (
+                with("{receiver: a, routes: [{match_re: {x: '('}}]}"),
+                "`(` is not a regular expression",
+            ),
             (with("{receiver: a, group_by: [x, '...']}"), "stands alone"),
             (with("{receiver: a, group_by: [x, x]}"), "named twice"),
             (with("{receiver: a, group_by: ['']}"), "needs a name"),
             (with("{receiver: a, group_wait: 293y}"), "no duration"),
-            (with("{receiver: a, continue: true}"), "`continue` has no place here"),
-            (with("{receiver: a, routes: [{match: {a-b: c}}]}"), "`a-b` is no name of a label here"),
-            (with("{receiver: a, routes: [{match_re: {a: }}]}"), "`a` needs a regular expression"),
-            (with("{receiver: a, routes: [{matchers: [a=~x**]}]}"), "not a regular expression"),
-            (format!("inhibit_rules: [{{equal: ['']}}]\n{}", with("{receiver: a}")), "needs a name"),
-            (format!("global: {{smtp_fro: x}}\n{}", with("{receiver: a}")), "did you mean `smtp_from`?"),
-            (format!("time_intervals: [{{name: ''}}]\n{}", with("{receiver: a}")), "needs a name"),
+            (
+                with("{receiver: a, continue: true}"),
+                "`continue` has no place here",
+            ),
+            (
+                with("{receiver: a, routes: [{match: {a-b: c}}]}"),
+                "`a-b` is no name of a label here",
+            ),
+            (
+                with("{receiver: a, routes: [{match_re: {a: }}]}"),
+                "`a` needs a regular expression",
+            ),
+            (
+                with("{receiver: a, routes: [{matchers: [a=~x**]}]}"),
+                "not a regular expression",
+            ),
+            (
+                format!(
+                    "inhibit_rules: [{{equal: ['']}}]\n{}",
+                    with("{receiver: a}")
+                ),
+                "needs a name",
+            ),
+            (
+                format!("global: {{smtp_fro: x}}\n{}", with("{receiver: a}")),
+                "did you mean `smtp_from`?",
+            ),
+            (
+                format!("time_intervals: [{{name: ''}}]\n{}", with("{receiver: a}")),
+                "needs a name",
+            ),
             (with("{receiver: a, group_interval: 0s}"), "more than zero"),
-            (with("{receiver: a, goup_by: [x]}"), "did you mean `group_by`?"),
-            ("route: {receiver: a}\nreceivers: [{name: a}, {name: a}]".to_owned(), "two receivers called `a`"),
-            ("route: {receiver: a}\nreceivers: [{name: a, pagerduty_configs: []}]".to_owned(), "takt does not deliver to `pagerduty_configs`"),
-            ("route: {receiver: a}\nreceivers: [{name: a, slack_config: []}]".to_owned(), "did you mean `slack_configs`?"),
-            ("route: {receiver: a}\nreceivers: [{slack_configs: []}]".to_owned(), "a receiver needs a name"),
-            ("route: {receiver: a}\nreceivers: [{name: a}]\ntime_intervals: [{name: n, time_intervals: [{weekdays: [x]}]}]".to_owned(), "time interval `n`, `weekdays`: `x` is no range here"),
+            (
+                with("{receiver: a, goup_by: [x]}"),
+                "did you mean `group_by`?",
+            ),
+            (
+                "route: {receiver: a}\nreceivers: [{name: a}, {name: a}]".to_owned(),
+                "two receivers called `a`",
+            ),
+            (
+                "route: {receiver: a}\nreceivers: [{name: a, pagerduty_configs: []}]".to_owned(),
+                "takt does not deliver to `pagerduty_configs`",
+            ),
+            (
+                "route: {receiver: a}\nreceivers: [{name: a, slack_config: []}]".to_owned(),
+                "did you mean `slack_configs`?",
+            ),
+            (
+                "route: {receiver: a}\nreceivers: [{slack_configs: []}]".to_owned(),
+                "a receiver needs a name",
+            ),
+            (
+                "route: {receiver: a}\nreceivers: [{name: a}]\ntime_intervals: [{name: n, \
+                 time_intervals: [{weekdays: [x]}]}]"
+                    .to_owned(),
+                "time interval `n`, `weekdays`: `x` is no range here",
+            ),
         ] {
             let message = Config::read("am.yml", &text).unwrap_err().to_string();
             assert!(message.contains(says), "{text}\n  gave {message}");

@@ -217,7 +217,8 @@ mod tests {
     use crate::testing::parse_series;
 
     fn routes() -> RouteTree {
-        let text = "route: {receiver: a, group_by: [alertname], group_wait: 30s, group_interval: 5m}\nreceivers: [{name: a}]";
+        let text = "route: {receiver: a, group_by: [alertname], group_wait: 30s, group_interval: \
+             5m}\nreceivers: [{name: a}]";
         Config::read("am.yml", text).unwrap().routes
     }
 
@@ -236,7 +237,9 @@ mod tests {
 
     /// Lets alerts arrive and returns the seconds at which a group was flushed, up to `end`.
     fn looks(arrivals: &[(i64, &str, bool)], end: i64) -> Vec<i64> {
-        let (routes, mut groups, mut looks) = (routes(), Groups::default(), Vec::new());
+        let routes = routes();
+        let mut groups = Groups::default();
+        let mut looks = Vec::new();
         for second in 0..=end {
             let now = Timestamp::from_seconds(second);
             for (_, labels, is_page) in arrivals.iter().filter(|(at, ..)| *at == second) {

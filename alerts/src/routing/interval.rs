@@ -185,7 +185,8 @@ fn minute_of_day(text: &str) -> Option<i64> {
     if !text.bytes().all(|c| c.is_ascii_digit() || c == b':') {
         return None;
     }
-    let (hour, minute): (i64, i64) = (hour.parse().ok()?, minute.parse().ok()?);
+    let hour: i64 = hour.parse().ok()?;
+    let minute: i64 = minute.parse().ok()?;
     let at = hour * 60 + minute;
     ((0..60).contains(&minute) && (0..=DAY_MINUTES).contains(&at)).then_some(at)
 }

@@ -133,7 +133,10 @@ fn older_value(text: &str) -> Option<String> {
 }
 
 fn split_at_commas(text: &str) -> Vec<&str> {
-    let (mut parts, mut start, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
+    let mut parts = Vec::new();
+    let mut start = 0;
+    let mut quoted = false;
+    let mut escaped = false;
     for (at, c) in text.char_indices() {
         match c {
             ',' if !quoted => {

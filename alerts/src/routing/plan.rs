@@ -146,7 +146,8 @@ mod tests {
                 Just(Move::Fire), Just(Move::Resolve), Just(Move::Mute), Just(Move::Unmute)
             ], any::<bool>()), 0..60),
         ) {
-            let (mut firing, mut muted) = ([false; 4], [false; 4]);
+            let mut firing = [false; 4];
+            let mut muted = [false; 4];
             let mut entry: Option<LogEntry> = None;
             let mut log: [Vec<bool>; 4] = Default::default();
             let count = moves.len();
@@ -189,7 +190,8 @@ mod tests {
 
     #[test]
     fn an_end_under_a_mute_is_told_when_the_mute_ends() {
-        let (fires, over) = (alert(1, None), alert(1, Some(Timestamp(0))));
+        let fires = alert(1, None);
+        let over = alert(1, Some(Timestamp(0)));
         let now = Timestamp::from_seconds(60);
         let member = |alert, is_muted| {
             [GroupMember {
@@ -228,7 +230,8 @@ mod tests {
 
     #[test]
     fn a_channel_that_wants_no_ends_gets_no_message_and_a_cleared_log() {
-        let (fires, over) = (alert(1, None), alert(1, Some(Timestamp(0))));
+        let fires = alert(1, None);
+        let over = alert(1, Some(Timestamp(0)));
         let member = |alert| {
             [GroupMember {
                 fingerprint: Alert::fingerprint(alert),

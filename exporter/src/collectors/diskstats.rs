@@ -454,7 +454,8 @@ mod tests {
 
     #[test]
     fn disks_of_old_and_new_kernels() {
-        let text = " 254  0 vda 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\n   8  0 sda 1 2 3 4 5 6 7 8 9 10 11\n 8 1 sdb 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19\n";
+        let text = " 254  0 vda 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\n   8  0 sda 1 2 3 4 5 6 \
+             7 8 9 10 11\n 8 1 sdb 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19\n";
         let disks: Vec<_> = parse(text).collect::<Result<_, _>>().unwrap();
         assert_eq!(
             (disks[0].major, disks[0].minor, disks[0].device),

@@ -33,7 +33,8 @@ const NAMESPACE_INFO: Metric = Metric::gauge(
 );
 const CAPACITY: Metric = Metric::gauge(
     "node_nvme_namespace_capacity_bytes",
-    "Capacity of the NVMe namespace in bytes. Computed as namespace_size * namespace_logical_block_size",
+    "Capacity of the NVMe namespace in bytes. Computed as namespace_size * \
+     namespace_logical_block_size",
     NAMESPACE,
 );
 const SIZE: Metric = Metric::gauge(
@@ -43,7 +44,8 @@ const SIZE: Metric = Metric::gauge(
 );
 const USED: Metric = Metric::gauge(
     "node_nvme_namespace_used_bytes",
-    "Used space of the NVMe namespace in bytes. Available in /sys/class/nvme/<device>/<namespace>/nuse",
+    "Used space of the NVMe namespace in bytes. Available in \
+     /sys/class/nvme/<device>/<namespace>/nuse",
     NAMESPACE,
 );
 const BLOCK: Metric = Metric::gauge(

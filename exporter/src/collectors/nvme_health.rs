@@ -28,7 +28,8 @@ const DEVICE: &[&str] = &["device"];
 const METRICS: &[Metric] = &[
     Metric::gauge(
         "takt_nvme_critical_warning",
-        "Bits: 1 little spare, 2 temperature, 4 unreliable, 8 read-only, 16 backup of volatile memory failed. 0 is healthy.",
+        "Bits: 1 little spare, 2 temperature, 4 unreliable, 8 read-only, 16 backup of volatile \
+         memory failed. 0 is healthy.",
         DEVICE,
     ),
     Metric::gauge(

@@ -16,7 +16,8 @@ struct Os {
 
 const INFO: Metric = Metric::gauge(
     "node_os_info",
-    "A metric with a constant '1' value labeled by build_id, id, id_like, image_id, image_version, name, pretty_name, variant, variant_id, version, version_codename, version_id.",
+    "A metric with a constant '1' value labeled by build_id, id, id_like, image_id, image_version, \
+     name, pretty_name, variant, variant_id, version, version_codename, version_id.",
     &[
         "build_id",
         "id",

@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn lines() {
-        let text = "version 17\ntimestamp 1\ncpu0 0 0 0 0 0 0 7 8 9\ndomain0 MC 3 0 0\ncpu1 1 2 3 4 5 6 70 80 90 5\n";
+        let text = "version 17\ntimestamp 1\ncpu0 0 0 0 0 0 0 7 8 9\ndomain0 MC 3 0 0\ncpu1 1 2 3 \
+             4 5 6 70 80 90 5\n";
         let parsed: Result<Vec<_>, _> = parse(text).collect();
         assert_eq!(parsed, Ok(vec![("0", [7, 8, 9]), ("1", [70, 80, 90])]));
         for line in [

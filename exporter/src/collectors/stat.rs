@@ -162,7 +162,8 @@ mod tests {
 
     #[test]
     fn values_and_vectors() {
-        let text = "cpu 1 2 3\nintr 681573 0 0 5\nctxt 862882\nsoftirq 55 1 2 3 4 5 6 7 8 9 10\nfuture 1\n";
+        let text = "cpu 1 2 3\nintr 681573 0 0 5\nctxt 862882\nsoftirq 55 1 2 3 4 5 6 7 8 9 \
+             10\nfuture 1\n";
         let lines: Vec<_> = parse(text).collect::<Result<_, _>>().unwrap();
         assert_eq!(
             lines[..2],

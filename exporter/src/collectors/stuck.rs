@@ -27,8 +27,8 @@ const DRIVER: &str = "nvidia";
 
 const TASK: Metric = Metric::gauge(
     "takt_stuck_task_seconds",
-    "Longest time that a process has hung in the kernel without running once; 0 if no process hangs. Kernel threads are \
-        left out.",
+    "Longest time that a process has hung in the kernel without running once; 0 if no process \
+     hangs. Kernel threads are left out.",
     &[],
 );
 const DRIVER_TASK: Metric = Metric::gauge(

@@ -385,7 +385,8 @@ mod tests {
             names,
             errors: HashMap::new(),
         };
-        let (mut samples, mut page) = (Samples::new(), String::new());
+        let mut samples = Samples::new();
+        let mut page = String::new();
         textfile.collect(&mut samples).unwrap();
         write_page(Format::Text, [&samples], &mut page);
         let is_told = |line: &&str| {

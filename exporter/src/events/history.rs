@@ -126,7 +126,8 @@ impl History {
             Ok(()) => self.is_failing = false,
             Err(error) if !self.is_failing => {
                 self.is_failing = true;
-                tracing::warn!(file = %self.path.display(), %error, "cannot write: a restart may repeat or lose events");
+                tracing::warn!(file = %self.path.display(), %error, "cannot write: a restart may \
+                     repeat or lose events");
             }
             Err(_) => {}
         }

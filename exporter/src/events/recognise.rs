@@ -386,7 +386,8 @@ Tasks in /foo are going to be killed due to memory.oom.group set";
                 r#"link_up {device="eth0", speed="1000 Mbps"}"#,
             ),
             (
-                "RTL8226 2.5Gbps PHY r8169-0-300:00: Downshift occurred from negotiated speed 2.5Gbps to actual speed 100Mbps, check cabling!",
+                "RTL8226 2.5Gbps PHY r8169-0-300:00: Downshift occurred from negotiated speed \
+                 2.5Gbps to actual speed 100Mbps, check cabling!",
                 r#"link_downshift {device="r8169-0-300:00", negotiated="2.5Gbps", speed="100Mbps"}"#,
             ),
             (
@@ -426,11 +427,13 @@ Tasks in /foo are going to be killed due to memory.oom.group set";
                 r#"pcie_error {pci_bus_id="0000:00:01.0", severity="fatal"}"#,
             ),
             (
-                "pcieport 0000:00:01.0: AER: Multiple Uncorrected (Non-Fatal) error received: id=0008",
+                "pcieport 0000:00:01.0: AER: Multiple Uncorrected (Non-Fatal) error received: \
+                 id=0008",
                 r#"pcie_error {pci_bus_id="0000:00:01.0", severity="uncorrected"}"#,
             ),
             (
-                "CPU12: Core temperature is above threshold, cpu clock is throttled (total events = 5)",
+                "CPU12: Core temperature is above threshold, cpu clock is throttled (total events \
+                 = 5)",
                 r#"cpu_throttled {cpu="12"}"#,
             ),
             (
@@ -443,7 +446,8 @@ Tasks in /foo are going to be killed due to memory.oom.group set";
                 r#"filesystem_readonly {device="dm-0"}"#,
             ),
             (
-                "XFS (sdb): Corruption of in-memory data (0x8) detected at foo. Shutting down filesystem.",
+                "XFS (sdb): Corruption of in-memory data (0x8) detected at foo. Shutting down \
+                 filesystem.",
                 r#"filesystem_readonly {device="sdb"}"#,
             ),
             (
@@ -459,7 +463,8 @@ Tasks in /foo are going to be killed due to memory.oom.group set";
                 r#"filesystem_readonly {device="sda2"}"#,
             ),
             (
-                "EXT4-fs error (device sda1): ext4_find_entry:1455: inode #2: comm ls: reading directory lblock 0",
+                "EXT4-fs error (device sda1): ext4_find_entry:1455: inode #2: comm ls: reading \
+                 directory lblock 0",
                 r#"filesystem_error {device="sda1"}"#,
             ),
             (
@@ -472,7 +477,8 @@ Tasks in /foo are going to be killed due to memory.oom.group set";
                 r#"disk_error {device="nvme0"}"#,
             ),
             (
-                "nvme nvme1: I/O tag 12 (000c) opcode 0x2 (I/O Cmd) QID 3 timeout, aborting req_op:READ(0) size:4096",
+                "nvme nvme1: I/O tag 12 (000c) opcode 0x2 (I/O Cmd) QID 3 timeout, aborting \
+                 req_op:READ(0) size:4096",
                 r#"disk_error {device="nvme1"}"#,
             ),
             (

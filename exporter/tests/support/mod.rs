@@ -69,7 +69,8 @@ impl Running {
         Self { address, child }
     }
 
-    /// Starts the node_exporter that the variable `TAKT_NODE_EXPORTER` names, else Debian's. None where there is none.
+    /// Starts the node_exporter that the variable `TAKT_NODE_EXPORTER` names, else Debian's. None
+    /// where there is none.
     pub fn node_exporter(flags: &[&str]) -> Option<Self> {
         Self::node_exporter_with(flags, &[])
     }
@@ -104,7 +105,8 @@ impl Running {
             }
             Err(error) => {
                 eprintln!(
-                    "SKIPPED: cannot run {program} ({error}); apt-get install prometheus-node-exporter"
+                    "SKIPPED: cannot run {program} ({error}); apt-get install \
+                     prometheus-node-exporter"
                 );
                 None
             }
@@ -170,7 +172,8 @@ impl Running {
 }
 
 fn unchunk(body: &str) -> String {
-    let (mut rest, mut text) = (body, String::new());
+    let mut rest = body;
+    let mut text = String::new();
     while let Some((size, behind)) = rest.split_once("\r\n") {
         let size = usize::from_str_radix(size, 16).unwrap();
         text.push_str(&behind[..size]);
@@ -200,7 +203,8 @@ pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
-/// The flag that turns an exporter to the stand-in for NVIDIA's library. Cargo puts that beside the test programs.
+/// The flag that turns an exporter to the stand-in for NVIDIA's library. Cargo puts that beside the
+/// test programs.
 pub fn stand_in() -> String {
     format!(
         "--nvml.library={}",

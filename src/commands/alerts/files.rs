@@ -17,7 +17,8 @@ use takt_promql::Memory;
 use takt_server::alerting::{Rules, instant};
 use takt_server::{Failure, OrUsage};
 
-/// Checks files as the server would read them; fails where one has a mistake, after all were looked at.
+/// Checks files as the server would read them; fails where one has a mistake, after all were looked
+/// at.
 pub fn check(files: &[PathBuf]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let mut bad = 0;

@@ -122,7 +122,8 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
             .map(|name| format!("node = {}", quoted(name))),
     );
     if !asked.messages && !asked.pending {
-        // Most conditions end before their `for` has passed: such alerts were never sent to anybody.
+        // Most conditions end before their `for` has passed: such alerts were never sent to
+        // anybody.
         wanted.push(
             "NOT (state_after = 'pending' AND state_before = 'inactive') \
              AND NOT (state_before = 'pending' AND state_after = 'inactive')"
@@ -136,8 +137,8 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
             "id",
         ),
         false => (
-            "happened_at, alertname, coalesce(severity, '') AS severity, coalesce(node, '') AS node, state_before, state_after, \
-             reason, value, labels",
+            "happened_at, alertname, coalesce(severity, '') AS severity, coalesce(node, '') AS \
+             node, state_before, state_after, reason, value, labels",
             "alert_transitions",
             "happened_at",
         ),

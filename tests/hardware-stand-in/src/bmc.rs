@@ -1,4 +1,5 @@
-//! A BMC: what IPMI 2.0 has it answer (§22.1 chassis, §31 event log), by way of the kernel's `linux/ipmi.h`.
+//! A BMC: what IPMI 2.0 has it answer (§22.1 chassis, §31 event log), by way of the kernel's
+//! `linux/ipmi.h`.
 
 use crate::interpose::{fail, script};
 use std::collections::BTreeMap;

@@ -1,8 +1,10 @@
-//! Stand-ins for hardware that no test machine has: SATA and SAS disks behind `SG_IO`, and a BMC behind `/dev/ipmi0`.
+//! Stand-ins for hardware that no test machine has: SATA and SAS disks behind `SG_IO`, and a BMC
+//! behind `/dev/ipmi0`.
 //!
-//! A program that is started with this library in `LD_PRELOAD` opens `/dev/sd*` and `/dev/ipmi0` as the script has them, and
-//! gets the kernel's structures filled as a real device would have them filled. The file that
-//! `HARDWARE_STAND_IN_SCRIPT` names says what there is; it is read again at every command, so a test may rewrite it:
+//! A program that is started with this library in `LD_PRELOAD` opens `/dev/sd*` and `/dev/ipmi0` as
+//! the script has them, and gets the kernel's structures filled as a real device would have them
+//! filled. The file that `HARDWARE_STAND_IN_SCRIPT` names says what there is; it is read again at
+//! every command, so a test may rewrite it:
 //!
 //! ```text
 //! disk sda mode 255               # CHECK POWER MODE's answer; 0 is standby

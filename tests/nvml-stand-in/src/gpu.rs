@@ -73,8 +73,9 @@ impl Gpu {
             part: None,
             counters: Counters::zero(now),
         };
-        // The counter of a real GPU goes on when its reader restarts. Ours lives in the reader, so it begins where an
-        // always loaded GPU would be: a later start then never shows less than an earlier one.
+        // The counter of a real GPU goes on when its reader restarts. Ours lives in the reader, so
+        // it begins where an always loaded GPU would be: a later start then never shows less than
+        // an earlier one.
         let watts = gpu
             .script
             .power_watts
@@ -249,7 +250,8 @@ impl Gpu {
     }
 
     fn reading_at(&self, t: f64) -> Reading {
-        let (script, profile) = (&self.script, self.profile());
+        let script = &self.script;
+        let profile = self.profile();
         let utilization = script.utilization.unwrap_or_else(|| {
             let load = self.wave(t);
             ((load * 100.0).round() as u32, (load * 55.0).round() as u32)
@@ -337,7 +339,8 @@ impl Gpu {
         }
     }
 
-    /// The load that a GPU has by itself, 0 to 1: a swell of five minutes with a ripple on it, cut off at both ends.
+    /// The load that a GPU has by itself, 0 to 1: a swell of five minutes with a ripple on it, cut
+    /// off at both ends.
     fn wave(&self, t: f64) -> f64 {
         let phase = 1.3 * self.slot as f64;
         let swell = 0.5
@@ -398,7 +401,8 @@ pub fn parse_bus_id(text: &str) -> Option<(u32, u32, u32)> {
     let hex = |word: &str| u32::from_str_radix(word, 16).ok();
     let text = text.split('.').next()?;
     let mut parts = text.rsplit(':');
-    let (device, bus) = (hex(parts.next()?)?, hex(parts.next()?)?);
+    let device = hex(parts.next()?)?;
+    let bus = hex(parts.next()?)?;
     let domain = parts.next().map_or(Some(0), hex)?;
     parts.next().is_none().then_some((domain, bus, device))
 }

@@ -1,21 +1,25 @@
-//! A stand-in for NVIDIA's `libnvidia-ml.so.1`: NVML's C interface over simulated GPUs, steered by a text file, so
-//! that everything which reads GPUs can be tested where there are none. For tests, demonstrations and benchmarks only.
+//! A stand-in for NVIDIA's `libnvidia-ml.so.1`: NVML's C interface over simulated GPUs, steered by
+//! a text file, so that everything which reads GPUs can be tested where there are none. For tests,
+//! demonstrations and benchmarks only.
 //!
-//! The library is built as `target/<profile>/libnvml_stand_in.so`. Point a program at it by path (`takt-exporter
-//! --nvml.library …`, or nvml-wrapper's `lib_path`) and name the script in `NVML_STAND_IN_SCRIPT`. Without a script
-//! there is one RTX 5090. The script is read again when it changes; changes show within 10 ms.
+//! The library is built as `target/<profile>/libnvml_stand_in.so`. Point a program at it by path
+//! (`takt-exporter --nvml.library …`, or nvml-wrapper's `lib_path`) and name the script in
+//! `NVML_STAND_IN_SCRIPT`. Without a script there is one RTX 5090. The script is read again when it
+//! changes; changes show within 10 ms.
 //!
 //! # What moves by itself
 //!
-//! Each GPU carries a load that swells and ebbs between 0 and 100 % over some minutes, each in its own phase, as a
-//! function of the wall clock. Power, temperature, clocks, performance state, fan, memory, PCIe and NVLink traffic
-//! follow the load; energy, bytes and throttle times integrate what is shown. A scripted value stands still.
-//! What a model does not have is NotSupported (a GeForce: ECC, serial, remapped rows, memory temperature, MIG, NVLink …).
+//! Each GPU carries a load that swells and ebbs between 0 and 100 % over some minutes, each in its
+//! own phase, as a function of the wall clock. Power, temperature, clocks, performance state, fan,
+//! memory, PCIe and NVLink traffic follow the load; energy, bytes and throttle times integrate what
+//! is shown. A scripted value stands still. What a model does not have is NotSupported (a GeForce:
+//! ECC, serial, remapped rows, memory temperature, MIG, NVLink …).
 //!
 //! # The script
 //!
-//! One statement a line, words separated by blanks, `#` starts a comment. A script with a mistake is no script: every
-//! call answers 999 (unknown error), and the line is named on stderr. NVML's own names and codes are used throughout.
+//! One statement a line, words separated by blanks, `#` starts a comment. A script with a mistake
+//! is no script: every call answers 999 (unknown error), and the line is named on stderr. NVML's
+//! own names and codes are used throughout.
 //!
 //! | statement | meaning |
 //! |---|---|
@@ -75,8 +79,9 @@
 //!
 //! # Known limits
 //!
-//! Units, most of vGPU and everything that sets something are absent: such a symbol is missing. Parts (MIG) know their identity,
-//! memory and activity; other questions about them are answered for the whole GPU.
+//! Units, most of vGPU and everything that sets something are absent: such a symbol is missing.
+//! Parts (MIG) know their identity, memory and activity; other questions about them are answered
+//! for the whole GPU.
 
 mod gpu;
 mod hide;

@@ -1,7 +1,7 @@
 //! The models of GPU that can be simulated, with the figures that NVML reports for them.
 //!
-//! `rtx5090` follows published figures of the card, and a capture of an RTX 4080 SUPER for what a GeForce does and
-//! does not support; it has not been compared with a real RTX 5090.
+//! `rtx5090` follows published figures of the card, and a capture of an RTX 4080 SUPER for what a
+//! GeForce does and does not support; it has not been compared with a real RTX 5090.
 
 use nvml_wrapper_sys::bindings as nvml;
 
@@ -33,7 +33,8 @@ pub struct Profile {
     pub clocks_idle: [u32; 3],
     pub thresholds: Thresholds,
     pub fans: u32,
-    /// ECC, row remapping, serial and part numbers, memory temperature, T.Limit: what data-centre GPUs have.
+    /// ECC, row remapping, serial and part numbers, memory temperature, T.Limit: what data-centre
+    /// GPUs have.
     pub data_centre: bool,
     pub mig: bool,
     pub gpm: bool,

@@ -1,4 +1,5 @@
-//! The script: what the simulated machine is told to be. The language is described in the crate's documentation.
+//! The script: what the simulated machine is told to be. The language is described in the crate's
+//! documentation.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +59,8 @@ pub struct GpuScript {
     pub nvlinks_down: Vec<u32>,
     /// Errors by link and kind of error.
     pub nvlink_errors: BTreeMap<(u32, usize), u64>,
-    /// Pages retired for single and double bit errors, and whether more will be. Only older GPUs have such.
+    /// Pages retired for single and double bit errors, and whether more will be. Only older GPUs
+    /// have such.
     pub retired: Option<(u32, u32, bool)>,
     pub sram_threshold_exceeded: bool,
     /// NVML's number of the virtualization mode.
@@ -163,8 +165,8 @@ impl Crash {
             Self::Abort => std::process::abort(),
             Self::Segmentation => {
                 let nowhere = std::ptr::without_provenance_mut::<u64>(4096);
-                // SAFETY: none. The first page is never mapped, so the write ends the process, which
-                // is what the script asks for.
+                // SAFETY: none. The first page is never mapped, so the write ends the process,
+                // which is what the script asks for.
                 unsafe { nowhere.write_volatile(0) };
             }
         }
@@ -433,12 +435,14 @@ impl GpuScript {
                 }
             }
             "nvlink-errors" => {
-                let (link, kind) = (words.number("a link")?, words.choice(&NVLINK_ERRORS)?);
+                let link = words.number("a link")?;
+                let kind = words.choice(&NVLINK_ERRORS)?;
                 self.nvlink_errors
                     .insert((link, kind), words.number("a count")?);
             }
             "retired" => {
-                let (single, double) = (words.number("pages")?, words.number("pages")?);
+                let single = words.number("pages")?;
+                let double = words.number("pages")?;
                 self.retired = Some((single, double, words.choice(&["0", "1"])? == 1));
             }
             "sram-threshold" => {
@@ -456,7 +460,8 @@ impl GpuScript {
             }
             "licence" => self.licensed = words.choice(&["missing", "there"])? == 1,
             "vgpu" => {
-                let (vm, used) = (words.text("a virtual machine")?.to_owned(), words.size()?);
+                let vm = words.text("a virtual machine")?.to_owned();
+                let used = words.size()?;
                 self.vgpus.push(Vgpu {
                     vm,
                     used,
@@ -485,10 +490,8 @@ impl GpuScript {
             }
             "process" => self.processes.push(words.process()?),
             "instance" => {
-                let (pid, instance) = (
-                    words.number::<u32>("a process id")?,
-                    words.number("a GPU instance")?,
-                );
+                let pid = words.number::<u32>("a process id")?;
+                let instance = words.number("a GPU instance")?;
                 let process = self.processes.iter_mut().find(|process| process.pid == pid);
                 process
                     .ok_or_else(|| format!("no process {pid} above"))?

@@ -1,5 +1,6 @@
-//! The simulated machine, shared by all callers: its script, its GPUs, its events. Every call goes through [`call`] or
-//! [`on_device`], which look at the script first: is it readable, does it delay or fail this call.
+//! The simulated machine, shared by all callers: its script, its GPUs, its events. Every call goes
+//! through [`call`] or [`on_device`], which look at the script first: is it readable, does it delay
+//! or fail this call.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::fs::MetadataExt;
@@ -18,16 +19,16 @@ use crate::{Answer, code};
 /// Names the script's file.
 const SCRIPT: &str = "NVML_STAND_IN_SCRIPT";
 
-/// How long a look at the script's file holds: a reader makes hundreds of calls at once, and the time that the
-/// stand-in takes must not drown the reader's own.
+/// How long a look at the script's file holds: a reader makes hundreds of calls at once, and the
+/// time that the stand-in takes must not drown the reader's own.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// How often somebody who waits for an event looks: NVML sleeps until there is one, and a stand-in shall not cost the
-/// reader more than that.
+/// How often somebody who waits for an event looks: NVML sleeps until there is one, and a stand-in
+/// shall not cost the reader more than that.
 const LOOK_FOR_EVENTS: Duration = Duration::from_millis(50);
 
-/// Handles are this plus the GPU's slot: no address, so a handle that somebody made up is told from ours. Those of parts
-/// (MIG) have the part's place, counted from 1, above that.
+/// Handles are this plus the GPU's slot: no address, so a handle that somebody made up is told from
+/// ours. Those of parts (MIG) have the part's place, counted from 1, above that.
 const FIRST_HANDLE: usize = 0x4e56_0000;
 const PART_SHIFT: usize = 12;
 
@@ -44,7 +45,8 @@ pub struct World {
     /// How often NVML was initialised and not yet shut down.
     users: u32,
     sets: BTreeMap<usize, EventSet>,
-    /// The events of the last script that was understood: what comes after them in the next one is new.
+    /// The events of the last script that was understood: what comes after them in the next one is
+    /// new.
     known_events: Vec<Event>,
     /// Events of the script that no event set was registered for yet.
     waiting: Vec<Event>,
@@ -253,7 +255,8 @@ impl World {
         let Some(mut event) = queue.pop_front() else {
             return Ok(None);
         };
-        // As documented: of several XIDs that came before the wait, each event carries the last one.
+        // As documented: of several XIDs that came before the wait, each event carries the last
+        // one.
         if let Some(last) = queue
             .iter()
             .rev()
@@ -294,7 +297,8 @@ impl World {
             .addr()
             .checked_sub(FIRST_HANDLE)
             .ok_or(code::INVALID_ARGUMENT)?;
-        let (slot, part) = (number & ((1 << PART_SHIFT) - 1), number >> PART_SHIFT);
+        let slot = number & ((1 << PART_SHIFT) - 1);
+        let part = number >> PART_SHIFT;
         let gpu = self.gpus.get_mut(slot).ok_or(code::INVALID_ARGUMENT)?;
         gpu.part = part.checked_sub(1);
         match gpu.part.is_some() && gpu.part().is_none() {

@@ -1,4 +1,5 @@
-//! Where alerts end up in a test: a Slack that is none (`slack.py`), and a real mail server (`smtp.py`).
+//! Where alerts end up in a test: a Slack that is none (`slack.py`), and a real mail server
+//! (`smtp.py`).
 
 use super::process::{Daemon, wait_for};
 use super::{Needed, Skip, need};

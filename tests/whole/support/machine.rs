@@ -1,5 +1,5 @@
-//! A systemd that runs beside this machine's own: namespaces of its own over this machine's files, to which it can write
-//! without changing them.
+//! A systemd that runs beside this machine's own: namespaces of its own over this machine's files,
+//! to which it can write without changing them.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

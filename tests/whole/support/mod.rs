@@ -1,5 +1,5 @@
-//! Shared by the whole-program tests: the `takt` program in a fresh directory, programs that run beside it, a real
-//! Slurm, a real Prometheus.
+//! Shared by the whole-program tests: the `takt` program in a fresh directory, programs that run
+//! beside it, a real Slurm, a real Prometheus.
 
 pub mod channels;
 pub mod machine;
@@ -73,7 +73,8 @@ pub fn need_file(path: &str, package: &str) -> Result<(), Skip> {
 
 /// What a test needs, or `None` after it has been said, under the test's name, why it is skipped.
 ///
-/// Where `TAKT_TEST_NO_SKIP` is set (a machine that is meant to have everything), a skip is a failure.
+/// Where `TAKT_TEST_NO_SKIP` is set (a machine that is meant to have everything), a skip is a
+/// failure.
 pub fn or_skip<T>(wanted: Result<T, Skip>) -> Option<T> {
     match wanted {
         Ok(wanted) => Some(wanted),
@@ -84,7 +85,8 @@ pub fn or_skip<T>(wanted: Result<T, Skip>) -> Option<T> {
                 std::env::var_os("TAKT_TEST_NO_SKIP").is_none(),
                 "{test} would be skipped: {skip}"
             );
-            // Written past the capture of a passing test's output: nobody shall take a skipped test for a passed one.
+            // Written past the capture of a passing test's output: nobody shall take a skipped test
+            // for a passed one.
             let line = format!("test {test} ... skipped: {skip}\n");
             std::io::stderr().write_all(line.as_bytes()).unwrap();
             None

@@ -17,7 +17,8 @@ use rustix::process::{
 /// How long a daemon may take to end after it was asked to.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A program in the background. It ends when this is dropped, and at the latest with the test program itself.
+/// A program in the background. It ends when this is dropped, and at the latest with the test
+/// program itself.
 pub struct Daemon {
     name: String,
     child: Child,
@@ -59,7 +60,8 @@ impl Daemon {
     pub fn load(&self) -> f64 {
         let ticks = || {
             let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
-            // User and system time are the 14th and 15th field; the second, the name, may have spaces in it.
+            // User and system time are the 14th and 15th field; the second, the name, may have
+            // spaces in it.
             let fields = stat
                 .rsplit(')')
                 .next()
@@ -71,7 +73,8 @@ impl Daemon {
                 .map(|field| field.parse::<f64>().unwrap())
                 .sum::<f64>()
         };
-        let (before, began) = (ticks(), Instant::now());
+        let before = ticks();
+        let began = Instant::now();
         thread::sleep(Duration::from_millis(500));
         (ticks() - before) / 100.0 / began.elapsed().as_secs_f64()
     }
@@ -81,7 +84,8 @@ impl Daemon {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// Waits until `ready` gives something; fails with the log's end when the program has ended, or when time is up.
+    /// Waits until `ready` gives something; fails with the log's end when the program has ended, or
+    /// when time is up.
     pub fn wait_until<T>(
         &mut self,
         what: &str,
@@ -123,7 +127,8 @@ impl Daemon {
 
     /// Ends it at once (SIGKILL), as a crash does.
     pub fn kill(&mut self) -> ExitStatus {
-        // Also what it has started itself and left behind. The group's number is ours until the child is reaped.
+        // Also what it has started itself and left behind. The group's number is ours until the
+        // child is reaped.
         if !self.ended {
             let _ = kill_process_group(self.group(), Signal::KILL);
             self.ended = true;
@@ -156,7 +161,8 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut ready: impl FnMut() -> Optio
 
 /// A port on loopback that nobody listens on, given to nobody else in this test program.
 ///
-/// It lies below the range from which the kernel takes ports for outgoing connections, so it stays free.
+/// It lies below the range from which the kernel takes ports for outgoing connections, so it stays
+/// free.
 pub fn free_port() -> u16 {
     const FIRST: u32 = 20_000;
     const COUNT: u32 = 12_000;
@@ -218,8 +224,8 @@ pub fn tail(log: &str) -> String {
 
 /// Starts a program that the kernel ends when this test program ends, however that happens.
 ///
-/// The kernel looks at the thread that started the program, and a test's thread ends with its test; so one thread
-/// that never ends starts them all.
+/// The kernel looks at the thread that started the program, and a test's thread ends with its test;
+/// so one thread that never ends starts them all.
 fn spawn(mut command: Command) -> io::Result<Child> {
     type Order = (Command, mpsc::Sender<io::Result<Child>>);
     static ORDERS: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {

@@ -87,10 +87,12 @@ impl Prometheus {
         &self.url
     }
 
-    /// Waits until every target was scraped so often without failure; a rate needs two, and time between them.
+    /// Waits until every target was scraped so often without failure; a rate needs two, and time
+    /// between them.
     pub fn wait_for_scrapes(&mut self, scrapes: usize) {
         let query = format!("count(sum_over_time(up[10m]) >= {scrapes})");
-        let (url, targets) = (self.url.clone(), self.targets as f64);
+        let url = self.url.clone();
+        let targets = self.targets as f64;
         let limit = Duration::from_secs(30 + 2 * scrapes as u64);
         self.daemon.wait_until("scraping every target", limit, || {
             let answer = instant_query(&url, &query).ok()?;

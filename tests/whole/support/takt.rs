@@ -9,7 +9,8 @@ use tempfile::TempDir;
 
 use super::process::Daemon;
 
-/// A place to run `takt` in: an empty working directory and a data directory that does not exist yet.
+/// A place to run `takt` in: an empty working directory and a data directory that does not exist
+/// yet.
 pub struct Takt {
     directory: TempDir,
     environment: Vec<(String, String)>,
@@ -93,7 +94,8 @@ impl Takt {
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let output = std::thread::scope(|scope| {
-            // A program that does not read its input to the end closes the pipe: no failure of the test.
+            // A program that does not read its input to the end closes the pipe: no failure of the
+            // test.
             scope.spawn(move || stdin.write_all(input));
             child.wait_with_output().unwrap()
         });
@@ -132,7 +134,8 @@ impl Run {
         self.stdout
     }
 
-    /// Standard error of a command that has to fail with this exit code and print nothing on standard output.
+    /// Standard error of a command that has to fail with this exit code and print nothing on
+    /// standard output.
     #[track_caller]
     pub fn fails(self, code: i32) -> String {
         assert_eq!(

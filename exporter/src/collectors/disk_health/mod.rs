@@ -88,7 +88,8 @@ const METRICS: &[Metric] = &[
     ),
     Metric::gauge(
         "takt_disk_healthy",
-        "The disk's own judgement: 0 if SMART, or a SAS disk's informational exception, predicts a failure.",
+        "The disk's own judgement: 0 if SMART, or a SAS disk's informational exception, predicts a \
+         failure.",
         DEVICE,
     ),
     Metric::gauge(
@@ -103,7 +104,8 @@ const METRICS: &[Metric] = &[
     ),
     Metric::counter(
         "takt_disk_power_on_seconds_total",
-        "Time powered on, from the device statistics or attribute 9, which nearly all disks count in hours.",
+        "Time powered on, from the device statistics or attribute 9, which nearly all disks count \
+         in hours.",
         DEVICE,
     ),
     Metric::counter(

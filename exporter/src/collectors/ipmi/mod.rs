@@ -59,7 +59,8 @@ const OVERFLOWN: Metric = Metric::gauge(
 );
 const FAULT: Metric = Metric::gauge(
     "takt_ipmi_chassis_fault",
-    "Whether the BMC reports this fault of the chassis: power, power_control, power_overload, drive or cooling.",
+    "Whether the BMC reports this fault of the chassis: power, power_control, power_overload, \
+     drive or cooling.",
     &["fault"],
 );
 const METRICS: &[Metric] = &[ENTRIES, FREE, OVERFLOWN, FAULT];

@@ -92,7 +92,8 @@ struct MonotonicSum {
 const JOB: &[&str] = &["jobid"];
 const INFO: Metric = Metric::gauge(
     "takt_job_info",
-    "A job on this node; always 1. jobid is Slurm's number or the pod's UID, sluid Slurm's unique id if cgroups are named by it.",
+    "A job on this node; always 1. jobid is Slurm's number or the pod's UID, sluid Slurm's unique \
+     id if cgroups are named by it.",
     &["jobid", "user", "scheduler", "sluid"],
 );
 const POD_INFO: Metric = Metric::gauge(
@@ -102,7 +103,8 @@ const POD_INFO: Metric = Metric::gauge(
 );
 const USER_INFO: Metric = Metric::gauge(
     "takt_job_user_info",
-    "A user with jobs on this node, with the user and group ids of this node; always 1. Ids that differ between nodes give files on a shared file system the wrong owner.",
+    "A user with jobs on this node, with the user and group ids of this node; always 1. Ids that \
+     differ between nodes give files on a shared file system the wrong owner.",
     &["user", "uid", "gid"],
 );
 const CPU: Metric = Metric::counter(
@@ -138,7 +140,8 @@ const MEMORY_LIMIT: Metric = Metric::gauge(
 );
 const MEMORY_ANONYMOUS: Metric = Metric::gauge(
     "takt_job_memory_anonymous_bytes",
-    "Memory of the job that is not cached files. The kernel can only swap it out or kill its processes.",
+    "Memory of the job that is not cached files. The kernel can only swap it out or kill its \
+     processes.",
     JOB,
 );
 const MEMORY_FILE: Metric = Metric::gauge(
@@ -153,7 +156,8 @@ const MEMORY_SWAP: Metric = Metric::gauge(
 );
 const OOM_KILLS: Metric = Metric::counter(
     "takt_job_oom_kills_total",
-    "Processes of the job that the kernel killed for lack of memory, since the exporter first saw the job.",
+    "Processes of the job that the kernel killed for lack of memory, since the exporter first saw \
+     the job.",
     JOB,
 );
 const IO_BYTES: Metric = Metric::counter(
@@ -179,7 +183,8 @@ const PRESSURE: Metric = Metric::counter(
 );
 const UNREADABLE: Metric = Metric::gauge(
     "takt_jobs_unreadable",
-    "Jobs whose environment the exporter may not read. GPUs that such a job holds without using them are not seen.",
+    "Jobs whose environment the exporter may not read. GPUs that such a job holds without using \
+     them are not seen.",
     &[],
 );
 const LEFT_OUT: Metric = Metric::gauge(
@@ -189,7 +194,8 @@ const LEFT_OUT: Metric = Metric::gauge(
 );
 const GPU_JOB_INFO: Metric = Metric::gauge(
     "takt_gpu_job_info",
-    "A job that was given the GPU, or a part of it (MIG), used or not; always 1. Join on it instead of labelling every series with jobs.",
+    "A job that was given the GPU, or a part of it (MIG), used or not; always 1. Join on it \
+     instead of labelling every series with jobs.",
     &["uuid", "jobid", "user"],
 );
 const GPU_JOB_MEMORY: Metric = Metric::gauge(
@@ -199,12 +205,14 @@ const GPU_JOB_MEMORY: Metric = Metric::gauge(
 );
 const PROCESS_WITHOUT_JOB: Metric = Metric::gauge(
     "takt_gpu_process_without_job",
-    "Processes on the GPU that belong to no job, or to a job that was not given the GPU. Desktop processes are left out.",
+    "Processes on the GPU that belong to no job, or to a job that was not given the GPU. Desktop \
+     processes are left out.",
     &["uuid", "user"],
 );
 const PROCESS_MEMORY: Metric = Metric::gauge(
     "takt_gpu_process_memory_used_bytes",
-    "Memory of the GPU allocated by processes without a job, by user and command; 0 if the driver does not report it.",
+    "Memory of the GPU allocated by processes without a job, by user and command; 0 if the driver \
+     does not report it.",
     &["uuid", "user", "command"],
 );
 const METRICS: &[Metric] = &[

@@ -302,7 +302,8 @@ mod tests {
 
     #[test]
     fn io_of_disks_is_counted_once() {
-        let text = "8:0 rbytes=100 wbytes=20 rios=3 wios=4 dbytes=9 dios=9\n253:0 rbytes=100 wbytes=20 rios=3 wios=4\n7:7 \n";
+        let text = "8:0 rbytes=100 wbytes=20 rios=3 wios=4 dbytes=9 dios=9\n253:0 rbytes=100 \
+             wbytes=20 rios=3 wios=4\n7:7 \n";
         assert_eq!(
             parse_io_stat(text, |device| device == "253:0"),
             [[100.0, 20.0], [3.0, 4.0]]

@@ -278,7 +278,8 @@ mod tests {
 
     #[test]
     fn two_and_a_half_gigabits_are_seen() {
-        let (t1000, t2500) = (1 << 5, 1 << (47 - 32));
+        let t1000 = 1 << 5;
+        let t2500 = 1 << (47 - 32);
         let text = answer(
             1000,
             1,

@@ -41,7 +41,8 @@ static NAMES: &[Name] = names! {
     Gauge "DCGM_FI_DEV_SLOWDOWN_TEMP" TEMPERATURE_LIMIT ["slowdown"] 1.0 "Temperature at which the GPU slows down (in C).";
     Gauge "DCGM_FI_DEV_GPU_MAX_OP_TEMP" TEMPERATURE_LIMIT ["gpu_max"] 1.0 "Maximum operating temperature of the GPU (in C).";
     Gauge "DCGM_FI_DEV_MEM_MAX_OP_TEMP" TEMPERATURE_LIMIT ["memory_max"] 1.0 "Maximum operating temperature of the memory (in C).";
-    Gauge "DCGM_FI_DEV_GPU_TEMP_LIMIT" TEMPERATURE_MARGIN [] 1.0 "Thermal margin (distance to the nearest slowdown threshold, in C).";
+    Gauge "DCGM_FI_DEV_GPU_TEMP_LIMIT" TEMPERATURE_MARGIN [] 1.0 "Thermal margin (distance to the \
+         nearest slowdown threshold, in C).";
     Gauge "DCGM_FI_DEV_FAN_SPEED" FAN ["0"] 100.0 "Fan speed (in 0-100%).";
     Gauge "DCGM_FI_DEV_POWER_USAGE" POWER [] 1.0 "Power draw (in W).";
     Gauge "DCGM_FI_DEV_POWER_USAGE_INSTANT" POWER_INSTANT [] 1.0 "Current instantaneous power draw (in W).";
@@ -106,11 +107,16 @@ static NAMES: &[Name] = names! {
     Gauge "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_PARTIAL" REMAP_BANKS ["partial"] 1.0 "Banks with some spare rows.";
     Gauge "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_LOW" REMAP_BANKS ["low"] 1.0 "Banks with few spare rows.";
     Gauge "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_NONE" REMAP_BANKS ["none"] 1.0 "Banks with no spare rows.";
-    Gauge "DCGM_FI_PROF_GR_ENGINE_ACTIVE" ACTIVITY ["graphics"] 1.0 "Ratio of time the graphics engine is active.";
-    Gauge "DCGM_FI_PROF_SM_ACTIVE" ACTIVITY ["sm"] 1.0 "The ratio of cycles an SM has at least 1 warp assigned.";
-    Gauge "DCGM_FI_PROF_SM_OCCUPANCY" ACTIVITY ["sm_occupancy"] 1.0 "The ratio of number of warps resident on an SM.";
-    Gauge "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE" ACTIVITY ["tensor"] 1.0 "Ratio of cycles the tensor (HMMA) pipe is active.";
-    Gauge "DCGM_FI_PROF_DRAM_ACTIVE" ACTIVITY ["dram"] 1.0 "Ratio of cycles the device memory interface is active sending or receiving data.";
+    Gauge "DCGM_FI_PROF_GR_ENGINE_ACTIVE" ACTIVITY ["graphics"] 1.0 "Ratio of time the graphics \
+         engine is active.";
+    Gauge "DCGM_FI_PROF_SM_ACTIVE" ACTIVITY ["sm"] 1.0 "The ratio of cycles an SM has at least 1 \
+         warp assigned.";
+    Gauge "DCGM_FI_PROF_SM_OCCUPANCY" ACTIVITY ["sm_occupancy"] 1.0 "The ratio of number of warps \
+         resident on an SM.";
+    Gauge "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE" ACTIVITY ["tensor"] 1.0 "Ratio of cycles the tensor \
+         (HMMA) pipe is active.";
+    Gauge "DCGM_FI_PROF_DRAM_ACTIVE" ACTIVITY ["dram"] 1.0 "Ratio of cycles the device memory \
+         interface is active sending or receiving data.";
     Gauge "DCGM_FI_PROF_PIPE_FP64_ACTIVE" ACTIVITY ["fp64"] 1.0 "Ratio of cycles the fp64 pipes are active.";
     Gauge "DCGM_FI_PROF_PIPE_FP32_ACTIVE" ACTIVITY ["fp32"] 1.0 "Ratio of cycles the fp32 pipes are active.";
     Gauge "DCGM_FI_PROF_PIPE_FP16_ACTIVE" ACTIVITY ["fp16"] 1.0 "Ratio of cycles the fp16 pipes are active.";

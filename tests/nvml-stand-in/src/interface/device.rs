@@ -58,17 +58,21 @@ device_calls! {
     // Memory.
     fn nvmlDeviceGetMemoryInfo(gpu, memory: *mut nvmlMemory_t) {
         // The first version counts what is reserved as used.
-        let (total, used) = (gpu.memory_total(), gpu.reading().memory_used + gpu.memory_reserved());
+        let total = gpu.memory_total();
+        let used = gpu.reading().memory_used + gpu.memory_reserved();
         put(memory, nvmlMemory_t { total, free: total.saturating_sub(used), used })
     }
     fn nvmlDeviceGetMemoryInfo_v2(gpu, memory: *mut nvmlMemory_v2_t) {
         let version = check_version(memory, 2)?;
         if let Some(part) = gpu.part() {
-            let (total, used) = (part.memory, part.used);
+            let total = part.memory;
+            let used = part.used;
             let free = total.saturating_sub(used);
             return put(memory, nvmlMemory_v2_t { version, total, reserved: 0, free, used });
         }
-        let (total, reserved, used) = (gpu.memory_total(), gpu.memory_reserved(), gpu.reading().memory_used);
+        let total = gpu.memory_total();
+        let reserved = gpu.memory_reserved();
+        let used = gpu.reading().memory_used;
         let free = total.saturating_sub(reserved + used);
         put(memory, nvmlMemory_v2_t { version, total, reserved, free, used })
     }
@@ -433,7 +437,8 @@ fn of_domain(clocks: &[u32; 3], domain: nvmlClockType_t) -> Answer<u32> {
     }
 }
 
-/// Checks the version that the caller wrote into the first field of a struct: its size, and a number above it.
+/// Checks the version that the caller wrote into the first field of a struct: its size, and a
+/// number above it.
 unsafe fn check_version<T>(of: *mut T, number: u32) -> Answer<u32> {
     if of.is_null() {
         return Err(code::INVALID_ARGUMENT);

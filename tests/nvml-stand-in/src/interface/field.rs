@@ -1,7 +1,7 @@
 //! Field values: many figures in one call, each with a return code of its own.
 //!
-//! Drivers from 580.82 on number the ids 251 to 273 anew: 251–255 became 269–273, and 256–273 became 251–268. The
-//! table below is in the older numbering.
+//! Drivers from 580.82 on number the ids 251 to 273 anew: 251–255 became 269–273, and 256–273
+//! became 251–268. The table below is in the older numbering.
 
 use std::ffi::c_int;
 use std::slice;
@@ -184,7 +184,8 @@ fn value(gpu: &mut Gpu, id: u32, scope: u32) -> Answer<Value> {
     })
 }
 
-/// Whether the GPU takes a link as the scope of one field, as from Hopper on, or has a field for each link.
+/// Whether the GPU takes a link as the scope of one field, as from Hopper on, or has a field for
+/// each link.
 fn has_scopes(gpu: &Gpu) -> bool {
     gpu.profile().nvlinks > OLD_LINKS
 }

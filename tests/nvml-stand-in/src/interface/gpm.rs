@@ -79,7 +79,8 @@ pub unsafe extern "C" fn nvmlGpmMetricsGet(get: *mut nvmlGpmMetricsGet_t) -> nvm
         // SAFETY: the caller's struct and its two samples are valid.
         let (get, first, second) = unsafe {
             let get = get.as_mut().ok_or(code::INVALID_ARGUMENT)?;
-            let (first, second) = (taken(get.sample1)?, taken(get.sample2)?);
+            let first = taken(get.sample1)?;
+            let second = taken(get.sample2)?;
             (get, first, second)
         };
         let seconds = second.at - first.at;

@@ -69,7 +69,8 @@ pub unsafe extern "C" fn nvmlSystemGetNVMLVersion(
     length: c_uint,
 ) -> nvmlReturn_t {
     world::call("nvmlSystemGetNVMLVersion", |world| {
-        let (cuda, driver) = (cuda_major(&world.driver()?), world.driver()?);
+        let cuda = cuda_major(&world.driver()?);
+        let driver = world.driver()?;
         // SAFETY: the caller's buffer has `length` bytes.
         unsafe { put_text(version, length, &format!("{cuda}.{driver}")) }
     })

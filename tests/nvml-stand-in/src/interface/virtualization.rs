@@ -60,7 +60,8 @@ device_calls! {
     }
 }
 
-/// Exports functions that take a part of a GPU. In the body, `gpu` is the GPU and `part` the part, whose number is `instance`.
+/// Exports functions that take a part of a GPU. In the body, `gpu` is the GPU and `part` the part,
+/// whose number is `instance`.
 macro_rules! part_calls {
     ($(fn $name:ident($instance:ident, $gpu:ident, $part:ident $(, $argument:ident: $type:ty)* $(,)?) $body:block)*) => {$(
         #[unsafe(no_mangle)]

@@ -1,5 +1,5 @@
-//! Jobs of the past: put into slurmdbd's database as slurmdbd itself writes them, and rolled up, so that `sacct` and
-//! `sreport` know months in which nothing ran here.
+//! Jobs of the past: put into slurmdbd's database as slurmdbd itself writes them, and rolled up, so
+//! that `sacct` and `sreport` know months in which nothing ran here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -85,7 +85,8 @@ impl Job {
 }
 
 impl SlurmLab {
-    /// Puts jobs into the database and rolls their months up. Users and accounts that are not there are made.
+    /// Puts jobs into the database and rolls their months up. Users and accounts that are not there
+    /// are made.
     pub fn inject(&self, jobs: &[Job]) {
         assert_eq!(self.mode, Mode::WithDbd, "only slurmdbd has a history");
         let Some(first) = jobs.iter().map(|job| job.submit).min() else {
@@ -96,7 +97,8 @@ impl SlurmLab {
         let tres: BTreeMap<String, u32> = self
             .sql(
                 DATABASE,
-                "select concat(type, if(name = '', '', concat('/', name))), id from tres_table where deleted = 0",
+                "select concat(type, if(name = '', '', concat('/', name))), id from tres_table \
+                 where deleted = 0",
             )
             .into_iter()
             .map(|row| (row[0].clone(), row[1].parse().unwrap()))
@@ -137,7 +139,10 @@ impl SlurmLab {
         let associations: BTreeMap<(String, String), String> = self
             .sql(
                 DATABASE,
-                &format!("select user, acct, id_assoc from {CLUSTER}_assoc_table where deleted = 0 and user <> ''"),
+                &format!(
+                    "select user, acct, id_assoc from {CLUSTER}_assoc_table where deleted = 0 \
+                     and user <> ''"
+                ),
             )
             .into_iter()
             .map(|row| ((row[0].clone(), row[1].clone()), row[2].clone()))
@@ -168,8 +173,8 @@ impl SlurmLab {
         }
     }
 
-    /// What `sreport` says that each (account, user) used from `from` to `to` (as sreport reads them, such as
-    /// `2026-09-01`).
+    /// What `sreport` says that each (account, user) used from `from` to `to` (as sreport reads
+    /// them, such as `2026-09-01`).
     pub fn sreport(&self, from: &str, to: &str) -> BTreeMap<(String, String), Usage> {
         let report = self.run(&[
             "sreport",
@@ -201,7 +206,8 @@ impl SlurmLab {
         usage
     }
 
-    /// `sacctmgr rollup`: undocumented, waits for its end, and leaves the time of the last regular rollup alone.
+    /// `sacctmgr rollup`: undocumented, waits for its end, and leaves the time of the last regular
+    /// rollup alone.
     fn roll_up(&self, first: i64, last: i64) {
         let zone = jiff::tz::TimeZone::get(&self.timezone).unwrap();
         let local = |seconds: i64| {
@@ -235,7 +241,8 @@ impl SlurmLab {
     fn associations_of(&self, jobs: &[Job]) -> BTreeMap<(String, String), u32> {
         let known = || -> BTreeMap<_, _> {
             let query = format!(
-                "select user, acct, id_assoc from {CLUSTER}_assoc_table where deleted = 0 and user <> '' and `partition` = ''"
+                "select user, acct, id_assoc from {CLUSTER}_assoc_table where deleted = 0 and user \
+                 <> '' and `partition` = ''"
             );
             let rows = self.sql(DATABASE, &query).into_iter();
             rows.map(|row| ((row[0].clone(), row[1].clone()), row[2].parse().unwrap()))

@@ -1,9 +1,10 @@
-//! A real Slurm on one machine: munge, MariaDB, slurmdbd, slurmctld and three slurmd nodes with two pretended GPUs
-//! each. Everything listens on 127.0.0.1 and lives in one directory, nothing is added to /etc, and all of it ends when
-//! the lab is dropped.
+//! A real Slurm on one machine: munge, MariaDB, slurmdbd, slurmctld and three slurmd nodes with two
+//! pretended GPUs each. Everything listens on 127.0.0.1 and lives in one directory, nothing is
+//! added to /etc, and all of it ends when the lab is dropped.
 //!
-//! Users: alice and bob of account lab-a, carol and dave of lab-b, monitor (an operator). They exist through
-//! libnss-wrapper only, so programs that talk to the lab have to run in [`SlurmLab::environment`].
+//! Users: alice and bob of account lab-a, carol and dave of lab-b, monitor (an operator). They
+//! exist through libnss-wrapper only, so programs that talk to the lab have to run in
+//! [`SlurmLab::environment`].
 
 mod config;
 mod history;
@@ -29,7 +30,8 @@ pub use history::{Job, PastReservation, Usage};
 pub enum Mode {
     /// slurmdbd on MariaDB: `sacct`, `sacctmgr`, `sreport` and `sshare` work.
     WithDbd,
-    /// The same, but nobody asked slurmdbd to keep GPUs: they are missing in `AccountingStorageTRES`.
+    /// The same, but nobody asked slurmdbd to keep GPUs: they are missing in
+    /// `AccountingStorageTRES`.
     WithoutGpuTres,
     /// No accounting storage; slurmctld appends ended jobs to [`SlurmLab::jobcomp`].
     WithoutDbd,
@@ -41,7 +43,8 @@ impl Mode {
     }
 }
 
-/// Partitions whose jobs give way to those of `urgent`: one requeues them, one cancels, one suspends.
+/// Partitions whose jobs give way to those of `urgent`: one requeues them, one cancels, one
+/// suspends.
 pub const PREEMPTION: &str = "PreemptType=preempt/partition_prio
 PreemptMode=SUSPEND,GANG
 PartitionName=requeued Nodes=node0 MaxTime=60 PriorityTier=1 PreemptMode=REQUEUE OverSubscribe=NO
@@ -87,7 +90,8 @@ const DBD_ORDER: [Service; 7] = [
     Service::Node(2),
 ];
 
-/// A variable that every process of a lab inherits, job steps included; its value is the lab's directory.
+/// A variable that every process of a lab inherits, job steps included; its value is the lab's
+/// directory.
 const OWNER: &str = "TAKT_TEST_SLURM_LAB";
 
 impl SlurmLab {
@@ -96,7 +100,8 @@ impl SlurmLab {
         Self::start_in(mode, "UTC")
     }
 
-    /// Starts a lab in a time zone: Slurm's days and months, and the times that its commands print, are there.
+    /// Starts a lab in a time zone: Slurm's days and months, and the times that its commands print,
+    /// are there.
     pub fn start_in(mode: Mode, timezone: &str) -> Result<Self, Skip> {
         Self::start_with(mode, timezone, "")
     }
@@ -232,7 +237,8 @@ impl SlurmLab {
         success(command, client.output().unwrap())
     }
 
-    /// Submits a batch job that runs `script`, as a user, with further arguments of sbatch. Gives its id.
+    /// Submits a batch job that runs `script`, as a user, with further arguments of sbatch. Gives
+    /// its id.
     #[track_caller]
     pub fn submit(&self, user: &str, arguments: &[&str], script: &str) -> u32 {
         let command = [&["sbatch", "--parsable"], arguments, &["--wrap", script]].concat();
@@ -261,7 +267,8 @@ impl SlurmLab {
                 .then_some(())
         });
         if self.mode.has_dbd() {
-            // slurmctld tells slurmdbd of starts every five seconds only, and of their ends thereafter.
+            // slurmctld tells slurmdbd of starts every five seconds only, and of their ends
+            // thereafter.
             let known = self.run(&["squeue", "-h", "-r", "-t", "all", "-o", "%A"]);
             wait_for("end of all jobs in sacct", limit, || {
                 let sacct = [
@@ -362,7 +369,8 @@ impl SlurmLab {
             &["-a", "rest_auth/jwt", &listen, &socket],
         ]
         .concat();
-        // It refuses to run as root or as Slurm's user, and takes tokens only where SLURM_JWT is set, to anything.
+        // It refuses to run as root or as Slurm's user, and takes tokens only where SLURM_JWT is
+        // set, to anything.
         let mut slurmrestd = self.command_as("monitor", "slurmrestd");
         slurmrestd
             .args(&command[1..])
@@ -401,8 +409,8 @@ impl SlurmLab {
         let data = self.path("mariadb");
         if !data.join("mysql").exists() {
             let mut install = self.command_as("slurm", "mariadb-install-db");
-            // Beside others that are installed at the same time, a tmpdir of its own: they take each other's files for
-            // left-overs.
+            // Beside others that are installed at the same time, a tmpdir of its own: they take
+            // each other's files for left-overs.
             install.env("TMPDIR", &data);
             install
                 .arg("--no-defaults")
@@ -636,7 +644,8 @@ fn sweep() {
     }
 }
 
-/// Ends job steps that have outlived their slurmd: they carry the lab's directory in their environment.
+/// Ends job steps that have outlived their slurmd: they carry the lab's directory in their
+/// environment.
 fn end_steps(lab: &Path) {
     let mark = format!("{OWNER}={}", lab.display());
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
