@@ -153,8 +153,7 @@ fn the_page_is_where_it_is_wanted() {
     assert!(exporter.get("/", "").1.contains("<a href=node>"));
 }
 
-/// As a socket unit does it: systemd's own program listens, and starts the exporter for the first
-/// who comes.
+/// Socket activation: systemd's program listens and starts the exporter for the first client.
 #[test]
 fn systemd_opens_the_socket() {
     const PROGRAM: &str = "systemd-socket-activate";

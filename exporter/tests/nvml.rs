@@ -21,7 +21,7 @@ struct Node {
 
 impl Node {
     fn new(script: &str) -> Self {
-        // Not this machine's log: it may tell of anything.
+        // The kernel log of this machine may contain any events.
         Self::with(script, &["--path.kmsg=/nonexistent"])
     }
 
@@ -44,7 +44,7 @@ impl Node {
         std::fs::rename(draft, self.directory.path().join("script")).unwrap();
     }
 
-    /// The GPUs' series whose name and labels hold `part`.
+    /// Returns the GPU series whose name and labels contain `part`.
     fn series(&self, part: &str) -> BTreeMap<String, f64> {
         let mut series = self.exporter.series("?collect[]=nvml");
         series.retain(|name, _| name.contains("takt_gpu_") && name.contains(part));
@@ -199,7 +199,7 @@ fn a_driver_that_is_unloaded_and_loaded_again_is_survived() {
     );
 }
 
-/// Who has NVML open holds the driver, which then cannot be unloaded.
+/// A process that has NVML open keeps the driver from being unloaded.
 #[test]
 fn the_driver_is_let_go_when_asked_and_taken_up_again() {
     use rustix::process::{Pid, Signal, kill_process};
@@ -280,7 +280,7 @@ fn processes_are_shown_by_user() {
     );
 }
 
-/// The values of one metric by the labels behind the UUID, as they stand on the page.
+/// Returns the values of one metric by the labels behind the UUID.
 fn by_label(node: &Node, name: &str, uuid: &str) -> BTreeMap<String, f64> {
     let begin = format!("takt_gpu_{name}{{uuid=\"{uuid}\"");
     let page = node.exporter.page("?collect[]=nvml");
@@ -297,7 +297,7 @@ fn by_label(node: &Node, name: &str, uuid: &str) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// One value, by a part of its labels.
+/// Returns the value whose labels contain `part`.
 fn value(node: &Node, name: &str, uuid: &str, labels: &str) -> Option<f64> {
     by_label(node, name, uuid)
         .into_iter()
@@ -601,7 +601,7 @@ fn a_gpu_that_hangs_says_so_and_its_sibling_goes_on() {
     ));
     let page = node.wait_for("hung", &up(A, "hung", 0));
     assert!(page.contains(&up(B, "", 1)));
-    // The sibling's values are not those from before.
+    // The values of the other GPU are new ones.
     node.becomes(&named(
         "gpu 0 sleep nvmlDeviceGetPowerUsage 30000\ngpu 1 temperature 52\n",
     ));
@@ -652,7 +652,7 @@ fn a_library_that_crashes_ends_the_exporter_three_times_and_no_more() {
         std::fs::write(&script, named(&format!("crash nvmlDeviceGetName {kind}\n"))).unwrap();
         assert_eq!(crashes(&state, &script), Some(signal));
     }
-    // The fourth start leaves the library alone for a while, and answers.
+    // The fourth start does not load the library for a while, and the page is served.
     let exporter = Running::takt(
         &[&state, &stand_in(), "--path.kmsg=/nonexistent"],
         &[("NVML_STAND_IN_SCRIPT", &script)],
@@ -705,7 +705,7 @@ fn a_gpu_that_is_missing_after_a_restart_is_missed() {
     let page = node.wait_for("missed", &up(A, "not_enumerated", 0));
     assert!(page.contains(&up(B, "", 1)));
     drop(node);
-    // One that is lost from the start cannot say who it is; its place does.
+    // A GPU that is lost from the start has no UUID; it is identified by its PCI address.
     let node = start("gpu 1 lost\n");
     let page = node.wait_for("lost", &up(B, "lost", 0));
     assert!(
@@ -831,7 +831,7 @@ fn dcgm_names_have_dcgms_labels_and_units() {
         "{:?}",
         open.keys().next()
     );
-    // Without the flag there are none.
+    // Without the flag these series do not exist.
     assert!(!Node::new(&script).exporter.page("").contains("DCGM_"));
 }
 
@@ -846,7 +846,8 @@ fn an_xid_is_counted_once_whoever_tells_it() {
     let count = |xid: u32, count: u32| {
         format!("takt_gpu_xid_errors_total{{uuid=\"{A}\",xid=\"{xid}\"}} {count}\n")
     };
-    // The kernel's clock counts from the start: an XID of long ago is not NVML's of now.
+    // The kernel log counts from the boot: an XID from long before is not the one that NVML reports
+    // now.
     let write = |line: &str| {
         let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
         let seconds: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
@@ -859,10 +860,10 @@ fn an_xid_is_counted_once_whoever_tells_it() {
     };
     let page = node.wait_for("there before it happens", &count(79, 0));
     assert!(page.contains(&count(13, 0)));
-    // By NVML alone, …
+    // Reported by NVML only, …
     node.becomes(&format!("{base}xid 0 13\n"));
     node.wait_for("told by NVML", &count(13, 1));
-    // … by the kernel alone, …
+    // … by the kernel only, …
     write(
         "NVRM: Xid (PCI:0000:06:00): 31, pid=7, name=python, Ch 0000000a, intr 00000000. MMU Fault",
     );
@@ -871,7 +872,7 @@ fn an_xid_is_counted_once_whoever_tells_it() {
     write("NVRM: Xid (PCI:0000:06:00): 48, pid='<unknown>', name=<unknown>, DBE");
     node.becomes(&format!("{base}xid 0 13\nxid 0 48\n"));
     node.wait_for("told by the kernel", &count(48, 1));
-    // NVML's next comes after that, so all is told when this is.
+    // NVML reports the next XID later, so all earlier ones are counted once this one is.
     node.becomes(&format!("{base}xid 0 13\nxid 0 48\nxid 0 62\n"));
     let page = node.wait_for("told by both", &count(62, 1));
     assert!(page.contains(&count(48, 1)), "{page}");

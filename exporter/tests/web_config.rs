@@ -31,13 +31,13 @@ impl Place {
     }
 
     fn write(&self, config: &str) {
-        // Another file under the name, as editors and configuration management leave it.
+        // Replaces the file, as editors and configuration management do.
         std::fs::write(self.path("new"), config).unwrap();
         std::fs::rename(self.path("new"), self.path("web.yml")).unwrap();
     }
 
-    /// A certificate and its key, `NAME.crt` and `NAME.key`, by itself or by `signer`. False where
-    /// there is no openssl.
+    /// Creates `NAME.crt` and `NAME.key`, self-signed or signed by `signer`. Returns false without
+    /// openssl.
     fn certificate(&self, name: &str, signer: Option<&str>) -> bool {
         let key = self.path(&format!("{name}.key"));
         let certificate = self.path(&format!("{name}.crt"));
@@ -90,7 +90,7 @@ impl Place {
     }
 }
 
-/// curl's answer to `/metrics`: the status, 0 where there was no answer, and what came.
+/// Returns curl's status for `/metrics`, 0 without an answer, and the body.
 fn curl(exporter: &Running, scheme: &str, arguments: &[&str]) -> (u32, String) {
     let url = format!("{scheme}://{}/metrics", exporter.address);
     let output = Command::new("curl")
@@ -111,7 +111,7 @@ fn has_curl() -> bool {
     found
 }
 
-/// A change to the file is seen at once, unless it came within the clock's tick.
+/// A changed file is noticed at once, unless the change is within the same clock tick.
 fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
     while !is_so() {
@@ -173,7 +173,7 @@ fn tls_with_a_certificate_that_is_renewed() {
     let (status, answer) = curl(&exporter, "https", &["--cacert", &pinned("server")]);
     assert!(status == 200 && answer.contains("node_load1 "), "{answer}");
     assert_ne!(curl(&exporter, "http", &[]).0, 200, "not in the clear");
-    // A client that says nothing holds up no other.
+    // A silent client delays no other client.
     let _silent = std::net::TcpStream::connect(exporter.address).unwrap();
     assert_eq!(
         curl(&exporter, "https", &["--cacert", &pinned("server")]).0,

@@ -1,5 +1,5 @@
-//! Every panel of the dashboards returns data: from Debian's Prometheus that scrapes our exporter,
-//! and, where a panel asks in SQL, from our own answer.
+//! Every panel of the dashboards returns data: PromQL panels from Debian's Prometheus that scrapes
+//! our exporter, SQL panels from our server.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::support::process::{free_port, http_get};
 use crate::support::prometheus::{Prometheus, Target};
 use crate::support::takt::Takt;
 
-/// The panels' questions of one kind (`expr` or `rawSql`), with the file and the panel's title.
+/// Returns the queries of one kind (`expr` or `rawSql`) with the file and the title of their panel.
 fn questions(kind: &str) -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards/grafana");
     let mut found = Vec::new();
@@ -44,7 +44,7 @@ fn stand_in() -> PathBuf {
     library
 }
 
-/// The verdicts on runs are made of series that somebody must bring.
+/// The efficiency of runs is computed from series that an exporter must declare.
 #[test]
 fn the_exporter_declares_what_efficiency_reads() {
     let options = takt_exporter::Options::default();
@@ -132,7 +132,7 @@ fn every_usage_panel_has_data() {
     ])
     .ok();
     for (name, question) in questions("rawSql") {
-        // As Grafana's PostgreSQL data source expands its macros.
+        // The macros as Grafana's PostgreSQL data source expands them.
         let sql = question
             .replace("$__timeFrom()", "'2026-10-01T00:00:00.000000000Z'")
             .replace("$__timeTo()", "'2026-10-31T23:59:59.999Z'");

@@ -1,5 +1,5 @@
-//! One scrape configuration, two servers: Debian's Prometheus and ours find the same targets and
-//! store the same series.
+//! With the same scrape configuration, Debian's Prometheus and Takt find the same targets and store
+//! the same series.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,11 +14,11 @@ use crate::support::takt::Takt;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// What ours adds to every series.
+/// Labels that Takt adds to every series.
 const OURS: [&str; 2] = ["cluster", "node"];
 
-/// A target whose page names the path it was asked for, among labels that the rules below move
-/// about.
+/// Starts a target whose page has a label with the requested path and labels that the rules below
+/// relabel.
 fn target() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -59,7 +59,8 @@ fn answer(mut stream: TcpStream) {
     }
 }
 
-/// Every action, the defaults, the labels that say how to scrape, and what is named alike.
+/// A configuration with every relabel action, defaults, the labels that control a scrape, and names
+/// that collide.
 fn configuration(address: SocketAddr) -> String {
     let port = address.port();
     let header = "global:\n  scrape_interval: 1s\n  scrape_timeout: 900ms\nscrape_configs:\n";
@@ -129,7 +130,7 @@ fn without_ours(mut labels: LabelSet) -> LabelSet {
     labels
 }
 
-/// The series of targets; our alert rules and the server write some of their own.
+/// Returns the series of targets, without those of alert rules and of the server itself.
 fn series(url: &str) -> BTreeSet<LabelSet> {
     let of_targets = [("match[]", "{job!~\"|takt-server\",__name__!~\"ALERTS.*\"}")];
     let page = http_get_with(&format!("{url}/api/v1/series"), &of_targets, &[]);
@@ -143,7 +144,7 @@ fn series(url: &str) -> BTreeSet<LabelSet> {
         .collect()
 }
 
-/// Each target's address, labels, interval and health.
+/// Returns address, labels, interval and health of each target.
 fn targets(url: &str) -> BTreeSet<(String, LabelSet, String, String)> {
     let answer: Value =
         serde_json::from_str(&http_get(&format!("{url}/api/v1/targets")).unwrap().body).unwrap();
@@ -190,7 +191,7 @@ fn the_same_configuration_gives_the_same_targets_and_series() {
         });
     }
     assert_eq!(targets(&ours), targets(theirs.url()));
-    // The last target's first page may not be in the index yet.
+    // The first page of the last target may not be stored yet.
     let expected = wait_for("their series", SOON, || {
         Some(series(theirs.url())).filter(|found| found.len() >= 12 * 6)
     });

@@ -1,5 +1,5 @@
-//! The server as a whole: what it shows, what it keeps over kills, and that a command need not know
-//! whether it runs.
+//! The server as a whole: its pages, the data that survive a kill, and commands that work with and
+//! without it.
 
 use serde_json::Value;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::support::takt::Takt;
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// An exporter of a node with eight GPUs, one of them lost.
+/// Starts an exporter with eight GPUs, one of them lost.
 fn exporter(takt: &Takt) -> (Daemon, String) {
     let library = Path::new(env!("CARGO_BIN_EXE_takt")).with_file_name("libnvml_stand_in.so");
     assert!(
@@ -40,7 +40,7 @@ fn exporter(takt: &Takt) -> (Daemon, String) {
     (exporter, address)
 }
 
-/// A server that reads the exporter under several names, every quarter of a second.
+/// Starts a server that scrapes the exporter under several node names four times a second.
 fn serve(takt: &Takt, exporter: &str, nodes: usize) -> (Daemon, String) {
     let address = format!("127.0.0.1:{}", free_port());
     let targets = (1..=nodes)
@@ -132,9 +132,8 @@ fn a_command_gets_the_same_answer_from_the_server_and_from_the_files() {
     assert_eq!(answers(), from_server);
 }
 
-/// `kill -9`, again and again: every sample up to the last watermark that was published is there,
-/// none twice. What `takt sql` holds for a moment is no reason to end: the server waits, and goes
-/// on when the command is done.
+/// A server that starts while `takt sql` holds the data directory waits until the command has
+/// ended.
 #[test]
 fn a_server_waits_for_a_command_that_has_the_directory() {
     let takt = Takt::fresh();
@@ -172,6 +171,8 @@ fn a_server_waits_for_a_command_that_has_the_directory() {
     server.stop();
 }
 
+/// `kill -9` again and again: every sample up to the last published watermark is stored exactly
+/// once.
 #[test]
 fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
     let takt = Takt::fresh();
@@ -218,8 +219,8 @@ fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
                 .map(|row| row["at"].as_i64().unwrap())
                 .filter(|at| from <= at && at <= to)
                 .collect();
-            // Three targets, four scrapes a second each; a scrape that came late is left out by the
-            // server, not lost.
+            // Three targets with four scrapes a second each. The server skips a late scrape; this
+            // is no lost sample.
             let expected = (to - from) * 12 / 1000;
             assert!(
                 times.len() as i64 >= expected * 8 / 10,
@@ -236,8 +237,8 @@ fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
     }
 }
 
-/// The background tasks of a server that scrapes, polls and sends. `scheduler` and `reports` need a
-/// configuration.
+/// Background tasks of a server that scrapes, polls and sends messages. `scheduler` and `reports`
+/// need a configuration.
 const TASKS: [&str; 9] = [
     "http",
     "sql",

@@ -1,4 +1,4 @@
-//! SQL over PostgreSQL's protocol, asked by the real psql and the real drivers.
+//! SQL over PostgreSQL's protocol, from the real psql and the real drivers.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ const JOBS: &str = "JobID|User|Account|Partition|Submit|Eligible|Start|End|State
     2|alice|a|gpu|2026-10-02T10:00:00|2026-10-02T10:00:00|2026-10-02T11:00:00|2026-10-02T12:00:00|FAILED|cpu=8,gres/gpu=1,mem=64G,node=1|1|8|n1|3600\n\
     3|bob|b|cpu|2026-10-03T10:00:00|2026-10-03T10:00:00|2026-10-03T10:00:10|2026-10-03T10:10:10|COMPLETED|cpu=4,mem=8G,node=1|1|4|n2|600\n";
 
-/// A server with some jobs, and with a node that it scrapes.
+/// A server with some jobs that scrapes one node.
 struct Server {
     takt: Takt,
     daemon: Daemon,
@@ -26,7 +26,7 @@ struct Server {
 }
 
 impl Server {
-    /// With `extra` in the section `[sql]`.
+    /// Starts it with the lines `extra` in the section `[sql]`.
     fn start(extra: &str) -> Self {
         let takt = Takt::fresh();
         takt.file("jobs.txt", JOBS);
@@ -64,7 +64,7 @@ impl Server {
             port,
             _exporter: exporter,
         };
-        // What PromQL sees at once, SQL sees with the next commit.
+        // PromQL sees a sample at once, SQL with the next commit.
         let ask = ["sql", "SELECT 1 FROM node_load1 LIMIT 1", "--format", "csv"];
         wait_for("samples in SQL", SOON, || {
             server.takt.run(ask).stdout.contains("\n1").then_some(())
@@ -76,7 +76,7 @@ impl Server {
         self.psql_as("user=alice", None, commands)
     }
 
-    /// `psql -c` for each command; `connection` in libpq's words.
+    /// `psql -c` for each command; `connection` is a libpq connection string.
     fn psql_as(&self, connection: &str, password: Option<&str>, commands: &[&str]) -> Answer {
         let mut command = Command::new("psql");
         command.args([
@@ -252,7 +252,7 @@ fn drivers_and_tools_work() {
     server.python("statements.py", &["grafana.sql", "catalog.sql"]);
 }
 
-/// Ways out of the sandbox, each with what it is told.
+/// Statements that try to leave the sandbox, each with its error.
 #[test]
 fn nobody_breaks_out() {
     if or_skip(psql()).is_none() {
@@ -264,7 +264,7 @@ fn nobody_breaks_out() {
     let folder = server.takt.data_directory();
     let folder = folder.to_str().unwrap();
     for attempt in [
-        // Files.
+        // Access to files.
         "SELECT * FROM read_text('/etc/passwd')",
         "SELECT * FROM read_csv('/etc/passwd')",
         &format!("SELECT * FROM read_csv('{folder}/secret.csv')"),
@@ -295,7 +295,7 @@ fn nobody_breaks_out() {
         "SELECT * FROM 's3://bucket/x.parquet'",
         "INSTALL httpfs",
         "LOAD httpfs",
-        // The server's own settings and secrets.
+        // Settings and secrets of the server.
         "SELECT * FROM duckdb_secrets()",
         "SELECT * FROM duckdb_settings()",
         "SELECT * FROM duckdb_databases()",
@@ -308,7 +308,7 @@ fn nobody_breaks_out() {
         "SELECT * FROM pragma_database_list()",
         "CALL pragma_version()",
         "CREATE SECRET (TYPE s3)",
-        // Writing.
+        // Writes.
         "INSERT INTO records.jobs SELECT * FROM jobs",
         "DELETE FROM records.jobs",
         "UPDATE records.jobs SET \"user\" = 'x'",
@@ -319,7 +319,7 @@ fn nobody_breaks_out() {
         "VACUUM",
         "CHECKPOINT",
         "FORCE CHECKPOINT",
-        // Statements in statements.
+        // Statements inside of statements.
         "SELECT * FROM query('DROP VIEW jobs')",
         "SELECT * FROM query_table('jobs')",
         "SELECT * FROM json_execute_serialized_sql('{}')",
@@ -328,7 +328,7 @@ fn nobody_breaks_out() {
         "EXECUTE p",
         "DO $$ BEGIN END $$",
         "LISTEN x",
-        // Time, memory, rows.
+        // Limits of time, memory and rows.
         "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE (a.range * b.range) % 7 = 3",
         "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t",
         "SELECT * FROM range(1001)",
@@ -362,7 +362,7 @@ fn nobody_breaks_out() {
     assert!(!Path::new("/tmp/takt-escape.csv").exists());
 }
 
-/// A certificate for localhost that vouches for itself.
+/// Creates a self-signed certificate for localhost and returns the paths of certificate and key.
 fn certificate(folder: &Path) -> (PathBuf, PathBuf) {
     let cert = folder.join("cert.pem");
     let key = folder.join("key.pem");
@@ -440,7 +440,7 @@ fn passwords_and_tls() {
         .ok();
     assert!(in_sight.contains("TLSv1.3"), "{in_sight}");
 
-    // What is replaced counts for the next client, without a restart.
+    // Replaced files take effect for the next client without a restart.
     let renewed = tempfile::tempdir().unwrap();
     let (new_cert, new_key) = certificate(renewed.path());
     let verified = |cert: &Path| {
@@ -453,7 +453,7 @@ fn passwords_and_tls() {
     let old_cert = renewed.path().join("old.pem");
     std::fs::copy(&cert, &old_cert).unwrap();
     std::fs::copy(&new_cert, &cert).unwrap();
-    // The key is still the former's, so is what is served.
+    // The new certificate does not fit the old key, so the previous pair stays in use.
     assert_eq!(verified(&old_cert).ok(), "grafana\n");
     std::fs::copy(&new_key, &key).unwrap();
     assert_eq!(verified(&new_cert).ok(), "grafana\n");
@@ -509,7 +509,7 @@ fn a_statement_ends_when_it_is_cancelled_or_nobody_waits() {
         String::from_utf8_lossy(&output.stderr)
     );
 
-    // A client that is gone without a word.
+    // A client that disconnects without ending its session.
     let mut client = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     let startup = b"\0\x03\0\0user\0alice\0\0";
     client
@@ -542,7 +542,7 @@ fn there_are_as_many_clients_as_may_be() {
         return;
     }
     let server = Server::start("max_connections = 1\n");
-    // Whoever comes before the server has noticed the end of the connection before is one too many.
+    // Until the server has noticed the end of the connection before, a new client is refused.
     let held = wait_for("a refusal", SOON, || {
         let held = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
         server

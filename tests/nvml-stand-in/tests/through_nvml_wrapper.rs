@@ -152,7 +152,7 @@ fn a_lost_gpu_leaves_its_sibling_readable() {
     assert!(healthy.temperature(TemperatureSensor::Gpu).is_ok());
     assert_eq!(nvml.device_count().unwrap(), 2);
 
-    // After a restart it is not enumerated any more, and the next one takes its index.
+    // After a restart the GPU is not enumerated, and the next one has its index.
     machine.becomes("profile rtx5090 3\ngpu 1 gone\n");
     assert_eq!(nvml.device_count().unwrap(), 2);
     assert_eq!(nvml.device_by_index(1).unwrap().minor_number().unwrap(), 2);
@@ -195,8 +195,8 @@ fn an_xid_is_delivered_once_and_then_the_wait_times_out() {
     assert_eq!(event.device.minor_number().unwrap(), 1);
     assert!(matches!(set.wait(50), Err(NvmlError::Timeout)));
 
-    // The same line once more is another event. Of several before the wait, NVML tells the last one
-    // each time.
+    // Repeating the line is a new event. If several XIDs came before the wait, NVML reports the
+    // last one for each.
     machine.becomes("profile rtx5090 2\nxid 0 31\nxid 1 79\nxid 1 79\nxid 1 154\n");
     for _ in 0..2 {
         assert!(matches!(
@@ -239,7 +239,7 @@ fn initialisation_fails_as_scripted_and_recovers() {
         machine.nvml(),
         Err(NvmlError::LibRmVersionMismatch)
     ));
-    // A driver that was loaded anew counts from the beginning.
+    // A driver that was loaded again counts from 0.
     machine.becomes("gpu 0 power 100\ngpu 0 energy 0\n");
     let nvml = machine.nvml().unwrap();
     let energy = nvml
@@ -279,7 +279,7 @@ fn calls_fail_and_hang_as_scripted() {
     assert!(matches!(hung.power_usage(), Err(NvmlError::NotSupported)));
     assert!(matches!(other.fan_speed(0), Err(NvmlError::NoPermission)));
     assert!(hung.fan_speed(0).is_ok());
-    // One field fails, the others of the same call do not.
+    // One field fails; the others of the same call succeed.
     let fields = other
         .field_values_for(&[FieldId(83), FieldId(230)])
         .unwrap();
@@ -298,7 +298,7 @@ fn calls_fail_and_hang_as_scripted() {
     thread::scope(|scope| {
         let begin = Instant::now();
         let slow = scope.spawn(|| hung.temperature(TemperatureSensor::Gpu));
-        // So that it is in its call already.
+        // Waits until the other thread is inside its call.
         thread::sleep(Duration::from_millis(100));
         assert!(other.temperature(TemperatureSensor::Gpu).is_ok());
         assert!(
@@ -397,8 +397,8 @@ fn energy_and_traffic_grow_with_time() {
 
 #[test]
 fn field_ids_follow_the_drivers_numbering() {
-    // nvml-wrapper translates by the driver's version; a value that answers under both proves that
-    // we do as well.
+    // nvml-wrapper translates ids by the driver's version. A value under both versions proves that
+    // the stand-in does too.
     for driver in ["570.86", "580.95.05"] {
         let machine = Machine::new(&format!("driver {driver}\ngpu 0 throttle 0x80\n"));
         let nvml = machine.nvml().unwrap();
@@ -449,7 +449,7 @@ fn data_centre_figures_are_scripted() {
         device.utilization_rates(),
         Err(NvmlError::NotSupported)
     ));
-    // Not wrapped by nvml-wrapper, so called by hand as its users do.
+    // nvml-wrapper lacks this function, so the test calls it directly.
     let mut corrected = 9;
     let mut uncorrected = 9;
     let mut pending = 9;

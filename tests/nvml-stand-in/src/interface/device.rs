@@ -1,4 +1,4 @@
-//! What one GPU is and shows.
+//! Identity and readings of one GPU.
 
 #![expect(non_upper_case_globals, reason = "NVML's constants stand in patterns")]
 
@@ -13,13 +13,14 @@ use crate::gpu::Gpu;
 use crate::world::{handle, part_handle};
 use crate::{Answer, code};
 
-/// Over which time a utilization is measured, in microseconds.
+/// Sampling period of utilization, in microseconds.
 const SAMPLING_PERIOD_US: u32 = 167_000;
 
-/// Throttle reasons that are known to every model here.
+/// Throttle reasons of all simulated models.
 const SUPPORTED_REASONS: u64 = 0x1ff;
 
-/// What NVML takes to sample the PCIe throughput in one direction; it really does sleep.
+/// Time that NVML takes to sample the PCIe throughput in one direction; the real library sleeps
+/// too.
 const PCIE_SAMPLING: Duration = Duration::from_millis(20);
 
 device_calls! {
@@ -57,7 +58,7 @@ device_calls! {
 
     // Memory.
     fn nvmlDeviceGetMemoryInfo(gpu, memory: *mut nvmlMemory_t) {
-        // The first version counts what is reserved as used.
+        // The first version counts reserved memory as used.
         let total = gpu.memory_total();
         let used = gpu.reading().memory_used + gpu.memory_reserved();
         put(memory, nvmlMemory_t { total, free: total.saturating_sub(used), used })
@@ -252,7 +253,7 @@ device_calls! {
         gpu, kind: nvmlMemoryErrorType_t, scope: nvmlEccCounterType_t, location: nvmlMemoryLocation_t,
         count: *mut c_ulonglong
     ) {
-        // All scripted errors are in the device's memory.
+        // All scripted errors are errors of the device memory.
         let errors = ecc_errors(gpu, kind, scope)?;
         match location {
             nvmlMemoryLocation_enum_NVML_MEMORY_LOCATION_DRAM => put(count, errors),
@@ -364,7 +365,7 @@ device_calls! {
     fn nvmlDeviceGetAccountingPids(_gpu, count: *mut c_uint, pids: *mut c_uint) { put_list(pids, count, &[]) }
 }
 
-/// Places for parts on one GPU.
+/// Maximum number of MIG devices on one GPU.
 const MAX_PARTS: u32 = 7;
 
 /// Errors of one NVLink.
@@ -378,12 +379,13 @@ pub fn nvlink_errors(gpu: &Gpu, link: u32, kind: usize) -> Answer<u64> {
         .unwrap_or(0))
 }
 
-/// How far the GPU is from the temperature at which it slows down.
+/// Returns the margin to the slowdown temperature, in °C.
 pub fn temperature_margin(gpu: &Gpu) -> c_int {
     gpu.profile().thresholds.gpu_max as c_int - gpu.reading().temperature as c_int
 }
 
-/// ECC errors of a kind (corrected, uncorrected) since the last start or ever.
+/// Returns ECC errors of a kind (corrected, uncorrected), since the driver was loaded or over the
+/// lifetime.
 pub fn ecc_errors(
     gpu: &Gpu,
     kind: nvmlMemoryErrorType_t,
@@ -401,7 +403,7 @@ pub fn ecc_errors(
         .ok_or(code::INVALID_ARGUMENT)
 }
 
-/// Watts as NVML's milliwatts.
+/// Converts watts to NVML's milliwatts.
 pub fn milli(watts: f64) -> u32 {
     (watts * 1e3).round() as u32
 }
@@ -437,8 +439,8 @@ fn of_domain(clocks: &[u32; 3], domain: nvmlClockType_t) -> Answer<u32> {
     }
 }
 
-/// Checks the version that the caller wrote into the first field of a struct: its size, and a
-/// number above it.
+/// Checks the version that the caller wrote into the first field of a struct: its size, and the
+/// version number in the highest byte.
 unsafe fn check_version<T>(of: *mut T, number: u32) -> Answer<u32> {
     if of.is_null() {
         return Err(code::INVALID_ARGUMENT);

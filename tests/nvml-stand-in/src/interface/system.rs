@@ -1,4 +1,4 @@
-//! Initialisation, versions, and the way to the devices.
+//! Initialisation, versions, and handles of devices.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(
     const NAME: &str = "nvmlDeviceGetHandleByIndex_v2";
     world::call(NAME, |world| {
         let found = world.find(NAME, |i, _| i == index as usize);
-        // An index beyond the last is an invalid argument, not something that was not found.
+        // An index beyond the last gives InvalidArgument, not NotFound.
         let handle = found.map_err(|code| {
             if code == code::NOT_FOUND {
                 code::INVALID_ARGUMENT
@@ -203,7 +203,7 @@ pub unsafe extern "C" fn nvmlDeviceGetIndex(
     device: nvmlDevice_t,
     index: *mut c_uint,
 ) -> nvmlReturn_t {
-    // The index counts only the GPUs that are enumerated, so it is the machine's to say.
+    // The index counts only enumerated GPUs, so the machine decides it.
     let mut slot = 0;
     let answer = world::on_device("nvmlDeviceGetIndex", device, |gpu| {
         slot = gpu.slot;

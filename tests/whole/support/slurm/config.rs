@@ -7,9 +7,9 @@ use super::{Mode, NODES, SlurmLab};
 use crate::support::process::free_port;
 
 pub const CLUSTER: &str = "lab";
-/// The host on which all nodes are, by the lab's own hosts file.
+/// Name of the host of all nodes, from the lab's hosts file.
 pub const HOSTNAME: &str = "slurmlab";
-/// Guards a database on loopback that lives as long as a test.
+/// Password of a database on loopback that exists for one test.
 pub const SQL_PASSWORD: &str = "slurm";
 
 pub const GROUP: (&str, u32) = ("labusers", 61_000);
@@ -205,8 +205,8 @@ JobCompLoc={dir}/log/jobcomp.log"
             ),
         };
         // Debian builds with --enable-multiple-slurmd: one host, a port for each node, `slurmd -N`.
-        // There are no cgroups and no pinning, for the lab runs in any container, and its nodes
-        // claim more than the machine has.
+        // cgroups and CPU binding are off: the lab runs in any container, and its nodes claim more
+        // CPUs than the machine has.
         format!(
             "ClusterName={CLUSTER}
 SlurmctldHost={HOSTNAME}(127.0.0.1)
