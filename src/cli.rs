@@ -132,7 +132,7 @@ pub struct AlertsClose {
     /// Why they are closed
     #[arg(long, value_name = "TEXT")]
     pub comment: String,
-    /// Who closes them [default: the user who runs the command]
+    /// Person who closes them [default: the user who runs the command]
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,
 }
@@ -282,7 +282,7 @@ pub struct ImportFrom {
     /// Cluster name for records that have none
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
-    /// What to do if runs are stored already, but at times of another time zone
+    /// Action if the runs are already stored, but with times of another time zone
     #[arg(long, value_enum, default_value_t)]
     pub shifted: OnShift,
     /// Output format of the summary
@@ -685,7 +685,7 @@ mod tests {
     use clap::CommandFactory;
     use std::collections::BTreeSet;
 
-    /// What clap itself checks only where debug assertions are compiled, of every command.
+    /// Runs the checks of clap that need debug assertions, on every command.
     #[test]
     fn no_two_flags_are_taken_for_one_another() {
         let mut command = Cli::command();
@@ -714,7 +714,7 @@ mod tests {
             {
                 assert!(words.insert(word.clone()), "{path}: {word} comes twice");
             }
-            // Panics where it is said to exclude one that is not there.
+            // Panics if the argument conflicts with one that does not exist.
             command.get_arg_conflicts_with(argument);
         }
         let mut names = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Takt's commands: configuration, wiring and printing. What a library could hold is in a library.
+//! Takt's commands: configuration, wiring and printing. All other code is in the libraries.
 
 mod cli;
 mod client;
@@ -23,10 +23,10 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-    // The one TLS provider; nothing in the build may bring another (deny.toml).
+    // The only TLS provider; deny.toml rejects others.
     rustls::crypto::ring::default_provider()
         .install_default()
-        .expect("nobody installed a provider before main");
+        .expect("no TLS provider is installed before main");
     match commands::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,

@@ -102,6 +102,9 @@ pub enum CollectError {
     /// The node has no such hardware. Reported as absent, never as broken.
     #[error("nothing to collect: {0}")]
     Absent(&'static str),
+    /// The exporter lacks the privilege to read it. Reported as absent.
+    #[error("not permitted: {0}")]
+    Denied(&'static str),
     /// The reading has more series than the collector's limit.
     #[error("{series} series, but there can be only {max}")]
     TooManySeries {

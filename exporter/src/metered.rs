@@ -81,17 +81,22 @@ impl Metered {
         let name = self.name();
         let outcome = match &result {
             Ok(()) => Outcome::Collected,
-            Err(CollectError::Absent(_)) => Outcome::Absent,
+            Err(CollectError::Absent(_) | CollectError::Denied(_)) => Outcome::Absent,
             Err(_) => Outcome::Failed,
         };
-        let complaint = result.err().map(|error| chain(&error));
+        let complaint = result.as_ref().err().map(|error| chain(error));
         if complaint != self.complaint {
-            match (outcome, &complaint) {
-                (Outcome::Failed, Some(error)) => {
-                    tracing::warn!(collector = name, error, "cannot collect")
+            let error = complaint.as_deref();
+            match &result {
+                Ok(()) => tracing::info!(collector = name, "collects again"),
+                // A node lacks most kinds of hardware, so this is no news.
+                Err(CollectError::Absent(_)) => {
+                    tracing::debug!(collector = name, error, "absent")
                 }
-                (_, Some(error)) => tracing::info!(collector = name, error, "absent"),
-                (_, None) => tracing::info!(collector = name, "collects again"),
+                Err(CollectError::Denied(_)) => {
+                    tracing::info!(collector = name, error, "not permitted")
+                }
+                Err(_) => tracing::warn!(collector = name, error, "cannot collect"),
             }
             self.complaint = complaint;
         }

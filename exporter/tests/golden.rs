@@ -145,9 +145,11 @@ fn in_both_formats(exporter: &Running) {
 
 fn mask(line: &str) -> String {
     let name = line.split(['{', ' ']).next().unwrap();
-    match OF_THIS_MACHINE.iter().any(|other| name.starts_with(other)) {
-        true if OF_THIS_MACHINE_ALTOGETHER.contains(&name) => format!("{name} …\n"),
-        true => format!("{} …\n", line.rsplit_once(' ').unwrap().0),
-        false => format!("{line}\n"),
+    if !OF_THIS_MACHINE.iter().any(|other| name.starts_with(other)) {
+        format!("{line}\n")
+    } else if OF_THIS_MACHINE_ALTOGETHER.contains(&name) {
+        format!("{name} …\n")
+    } else {
+        format!("{} …\n", line.rsplit_once(' ').unwrap().0)
     }
 }

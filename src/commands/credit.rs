@@ -50,7 +50,7 @@ pub fn run(place: &Place, asked: &Asked) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The user who runs the command; under `sudo`, the user who called it.
+/// Returns the user who runs the command; under `sudo`, the user who called it.
 fn operator() -> String {
     let sudo = std::env::var("SUDO_USER")
         .ok()

@@ -226,7 +226,7 @@ fn questions_that_make_no_sense() {
         (
             &["report", "account"][..],
             2,
-            "whose sheet? (--account NAME",
+            "name the account with --account NAME",
         ),
         (
             &["report", "user", "--user", "nobody"],

@@ -156,13 +156,13 @@ fn python(module: &'static str, package: &'static str) -> Result<(), Skip> {
     let known = Command::new("/usr/bin/python3")
         .args(["-c", &format!("import {module}")])
         .output();
-    match known.is_ok_and(|output| output.status.success()) {
-        true => Ok(()),
-        false => need(&[Needed {
-            program: "no-such-python-module",
-            package,
-        }]),
+    if known.is_ok_and(|output| output.status.success()) {
+        return Ok(());
     }
+    need(&[Needed {
+        program: "no-such-python-module",
+        package,
+    }])
 }
 
 #[test]

@@ -355,20 +355,19 @@ receivers:
                 return told;
             }
             for row in rows {
-                let outcome = match row.channel.contains("slack") {
-                    true => Outcome::TryAgain {
+                let outcome = if row.channel.contains("slack") {
+                    Outcome::TryAgain {
                         after: Some(Duration::from_secs(10)),
                         error: "503".to_owned(),
-                    },
-                    false => {
-                        let names = row
-                            .message
-                            .alerts
-                            .iter()
-                            .filter_map(|alert| alert.labels.get("alertname"));
-                        told.push((row.channel.clone(), names.collect::<Vec<_>>().join(" ")));
-                        Outcome::Sent(None)
                     }
+                } else {
+                    let names = row
+                        .message
+                        .alerts
+                        .iter()
+                        .filter_map(|alert| alert.labels.get("alertname"));
+                    told.push((row.channel.clone(), names.collect::<Vec<_>>().join(" ")));
+                    Outcome::Sent(None)
                 };
                 engine.answered(row.id, &outcome, &|_| None, now);
             }

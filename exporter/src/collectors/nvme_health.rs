@@ -138,7 +138,9 @@ impl NvmeHealth {
             match File::open(&path).and_then(|disk| read_log(&disk)) {
                 Ok(log) => found.push((device, parse(&log))),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    failure = CollectError::Absent("reading the disks' health needs CAP_SYS_ADMIN");
+                    failure = CollectError::Denied(
+                        "reading the health of NVMe disks needs CAP_SYS_ADMIN",
+                    );
                 }
                 Err(source) => {
                     failure =

@@ -34,7 +34,7 @@ impl Running {
         Self::takt_prepared(flags, variables, |_| {})
     }
 
-    /// As [`start`](Self::start); `change` edits the command first.
+    /// The same; `prepare` edits the command first.
     pub fn takt_prepared(
         flags: &[&str],
         variables: &[(&str, &Path)],
@@ -144,12 +144,11 @@ impl Running {
     pub fn page(&self, query: &str) -> String {
         let (head, body) = self.get(&format!("/metrics{query}"), "");
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}\n{body}");
-        match head
-            .to_ascii_lowercase()
-            .contains("transfer-encoding: chunked")
-        {
-            true => unchunk(&body),
-            false => body,
+        let head = head.to_ascii_lowercase();
+        if head.contains("transfer-encoding: chunked") {
+            unchunk(&body)
+        } else {
+            body
         }
     }
 

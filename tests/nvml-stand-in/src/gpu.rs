@@ -74,8 +74,8 @@ impl Gpu {
             counters: Counters::zero(now),
         };
         // The counter of a real GPU continues when its reader restarts. This one lives in the
-        // reader, so it begins at the value of a GPU under constant full load: a later start never
-        // shows less than an earlier one.
+        // reader, so it begins at the uptime times the power limit: a later start never shows less
+        // than an earlier one.
         let watts = gpu
             .script
             .power_watts

@@ -301,10 +301,10 @@ impl World {
         let part = number >> PART_SHIFT;
         let gpu = self.gpus.get_mut(slot).ok_or(code::INVALID_ARGUMENT)?;
         gpu.part = part.checked_sub(1);
-        match gpu.part.is_some() && gpu.part().is_none() {
-            true => Err(code::INVALID_ARGUMENT),
-            false => Ok(gpu),
+        if gpu.part.is_some() && gpu.part().is_none() {
+            return Err(code::INVALID_ARGUMENT);
         }
+        Ok(gpu)
     }
 
     fn delay_ms(&mut self, function: &str, handle: nvmlDevice_t) -> Option<u64> {

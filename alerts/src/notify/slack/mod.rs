@@ -557,10 +557,8 @@ mod tests {
 
     #[test]
     fn an_episode_is_one_message_with_its_changes_below() {
-        let (ok, gone) = (
-            "{\"ok\":true,\"channel\":\"C1\",\"ts\":\"9.9\"}",
-            "{\"ok\":false,\"error\":\"message_not_found\"}",
-        );
+        let ok = "{\"ok\":true,\"channel\":\"C1\",\"ts\":\"9.9\"}";
+        let gone = "{\"ok\":false,\"error\":\"message_not_found\"}";
         let limited = "{\"ok\":false,\"error\":\"ratelimited\"}";
         let sent = |handle: Option<&str>| Some(Outcome::Sent(handle.map(str::to_owned)));
         let thread = Some("C1/1.1");

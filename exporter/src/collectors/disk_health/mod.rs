@@ -200,6 +200,7 @@ impl Collector for DiskHealth {
         }
         match self.problem.filter(|_| self.disks.is_empty()) {
             None => Ok(()),
+            Some(NOT_ALLOWED) => Err(CollectError::Denied(NOT_ALLOWED)),
             Some(problem) => Err(CollectError::Absent(problem)),
         }
     }

@@ -120,7 +120,7 @@ impl Collector for Ipmi {
         match &self.problem {
             None => Ok(()),
             Some((io::ErrorKind::PermissionDenied, _)) => {
-                Err(CollectError::Absent("/dev/ipmi0 may not be opened"))
+                Err(CollectError::Denied("opening /dev/ipmi0"))
             }
             Some((kind, error)) => {
                 let source = io::Error::new(*kind, error.clone());

@@ -30,7 +30,7 @@ pub use history::{Job, PastReservation, Usage};
 pub enum Mode {
     /// slurmdbd on MariaDB: `sacct`, `sacctmgr`, `sreport` and `sshare` work.
     WithDbd,
-    /// As `Dbd`, but `AccountingStorageTRES` lacks GPUs, so slurmdbd does not record them.
+    /// As `WithDbd`, but `AccountingStorageTRES` lacks GPUs, so slurmdbd does not record them.
     WithoutGpuTres,
     /// No accounting storage; slurmctld appends finished jobs to [`SlurmLab::jobcomp`].
     WithoutDbd,
