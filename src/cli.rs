@@ -687,7 +687,7 @@ mod tests {
 
     /// Runs the checks of clap that need debug assertions, on every command.
     #[test]
-    fn no_two_flags_are_taken_for_one_another() {
+    fn flag_names_and_ids_are_unique() {
         let mut command = Cli::command();
         command.clone().debug_assert();
         command.build();

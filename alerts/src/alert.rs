@@ -243,7 +243,7 @@ mod tests {
 
     /// Each line: posted at, starts, ends; then the result: starts, ends.
     #[test]
-    fn what_is_said_again_is_merged() {
+    fn repeated_alerts_are_merged() {
         let cases: &[(&str, Pushes, (i64, i64))] = &[
             (
                 "firing goes on, the beginning stays",
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn resolved_alerts_are_kept_while_somebody_needs_them() {
+    fn resolved_alerts_are_kept_while_needed() {
         let mut book = AlertBook::default();
         book.take(
             posted(Some(1), Some(5))

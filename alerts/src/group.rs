@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_one_name_are_told_apart_and_keep_their_state_when_read_again() {
+    fn rules_of_one_name_keep_their_own_state_over_a_reload() {
         let text = "groups: [{name: g, rules: [{alert: A, expr: m > 1}, {alert: A, expr: m > 2}, \
              {alert: B, expr: m}]}]";
         let store = Memory::default();

@@ -167,7 +167,7 @@ const OF_THE_SERVER: [&str; 4] = [
 
 /// The tables of docs/rules.md have each alert once, with a reason, and no other alert.
 #[test]
-fn every_alert_is_explained_and_what_is_explained_exists() {
+fn docs_list_exactly_the_existing_alerts() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/rules.md");
     let text = std::fs::read_to_string(path).unwrap();
     let mut explained = BTreeSet::new();
@@ -723,7 +723,7 @@ fn firing(config: Config, alerts: &[&[(&str, &str)]]) -> (Router, Vec<Alert>) {
 /// With the labels of the shipped rules, a source inhibits alerts of its own node, server or
 /// cluster, and no others.
 #[test]
-fn what_explains_what_in_all_forms_of_routes() {
+fn inhibition_in_all_forms_of_routes() {
     let of = |name: &'static str, scope: &'static str, node: &'static str| {
         vec![
             ("alertname", name),
@@ -929,13 +929,13 @@ fn maintenance_mutes_its_nodes() {
 }
 
 #[test]
-fn promtool_takes_the_rules() {
+fn promtool_accepts_the_rules() {
     promtool(&["check", "rules"], &files(&pack(), ".rules.yml"));
 }
 
 /// promtool does not know event rules, but their end conditions are PromQL, which it can check.
 #[test]
-fn promtool_takes_the_end_conditions() {
+fn promtool_accepts_the_end_conditions() {
     let files = files(&pack(), ".events.yml");
     let events = files.iter().flat_map(|(name, text)| {
         EventFile::read(name, text, XidTable::shipped())

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_anew_each_time() {
+    fn a_file_is_read_again_each_time() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("stat");
         let mut file = File::new(path.clone());
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_writes_an_open_file_anew() {
+    fn the_kernel_rewrites_an_open_file() {
         let mut file = File::new("/proc/uptime".into());
         let first = file.read().unwrap().to_owned();
         std::thread::sleep(Duration::from_millis(20));

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_told_in_one_line() {
+    fn causes_are_in_one_line() {
         let error = CollectError::read("/proc/stat".as_ref(), rustix::io::Errno::ACCESS);
         assert_eq!(
             chain(&error),

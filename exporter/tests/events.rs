@@ -139,7 +139,7 @@ impl Listener {
 }
 
 #[test]
-fn a_line_of_the_kernel_reaches_who_listens_and_the_counters() {
+fn a_kernel_line_reaches_listeners_and_counters() {
     let node = Node::new();
     let exporter = node.start();
     let before = exporter.series("");
@@ -171,7 +171,7 @@ fn a_line_of_the_kernel_reaches_who_listens_and_the_counters() {
 }
 
 #[test]
-fn who_goes_before_the_first_event_can_ask_for_it() {
+fn a_listener_that_leaves_before_the_first_event_can_resume() {
     let node = Node::new();
     let mut exporter = node.start();
     let (listener, begin) = Listener::fresh(&exporter);
@@ -293,7 +293,7 @@ fn a_crowd_of_listeners_keeps_no_server_out() {
 }
 
 #[test]
-fn what_happened_since_a_time_is_sent_on_a_first_contact() {
+fn since_sends_the_events_after_a_time() {
     let node = Node::new();
     let exporter = node.start();
     let (mut listener, begin) = Listener::fresh(&exporter);

@@ -87,7 +87,7 @@ fn success(exporter: &Running, collector: &str) -> f64 {
 }
 
 #[test]
-fn disks_tell_their_health_and_those_that_refuse_have_no_series() {
+fn disks_report_health_and_refusing_disks_have_no_series() {
     let script = "
 disk sda attribute 5 100 36 8
 disk sda attribute 9 90 0 1000
@@ -168,7 +168,7 @@ fn a_sleeping_disk_is_not_woken() {
 }
 
 #[test]
-fn who_may_not_ask_a_disk_is_told_why() {
+fn a_disk_without_permission_counts_as_absent() {
     let node = Node::new(&[("sda", "ATA")], "disk sda denied\n");
     let exporter = node.start(&["disk_health"]);
     assert_eq!(success(&exporter, "disk_health"), 0.0);
@@ -217,7 +217,7 @@ fn told(node: &Node) -> Vec<Event> {
 }
 
 #[test]
-fn the_bmc_s_log_goes_out_as_events() {
+fn the_log_of_the_bmc_is_sent_as_events() {
     // The BMC's clock is a day behind the node's.
     let clock = now() - A_DAY;
     let bmc = format!("bmc clock {clock}\nbmc chassis 09 00 08\n");
@@ -316,7 +316,7 @@ fn a_bmc_that_is_slow_or_silent_holds_up_no_page() {
 }
 
 #[test]
-fn a_node_without_a_bmc_says_nothing_of_one() {
+fn a_node_without_a_bmc_has_no_ipmi_series() {
     let node = Node::new(&[], "");
     let exporter = node.start(&["ipmi"]);
     assert_eq!(success(&exporter, "ipmi"), 0.0);

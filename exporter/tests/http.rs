@@ -92,7 +92,7 @@ fn two_hundred_scrapes_at_the_same_time_are_each_answered() {
 }
 
 #[test]
-fn it_ends_at_once_when_told_to_and_fails_on_a_port_in_use() {
+fn it_stops_on_sigterm_and_fails_on_a_port_in_use() {
     let mut exporter = Running::takt(&[], &[]);
     let address = exporter.address.to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_takt-exporter"));

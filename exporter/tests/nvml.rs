@@ -122,7 +122,7 @@ fn an_rtx_5090_in_base_units() {
 }
 
 #[test]
-fn what_fails_or_is_missing_is_left_out() {
+fn failing_and_missing_values_are_left_out() {
     let node = Node::new(
         "profile rtx5090\nhide nvmlDeviceGetEncoderUtilization\ngpu 0 unsupported \
          nvmlDeviceGetPowerUsage\n\
@@ -145,7 +145,7 @@ fn what_fails_or_is_missing_is_left_out() {
 }
 
 #[test]
-fn a_lost_gpu_is_told_and_its_sibling_stays() {
+fn a_lost_gpu_is_reported_and_the_other_stays() {
     let node = Node::new(&named(""));
     node.wait_for("both up", &(up(A, "", 1)));
     node.becomes(&named("gpu 0 lost\n"));
@@ -201,7 +201,7 @@ fn a_driver_that_is_unloaded_and_loaded_again_is_survived() {
 
 /// A process that has NVML open keeps the driver from being unloaded.
 #[test]
-fn the_driver_is_let_go_when_asked_and_taken_up_again() {
+fn nvml_is_closed_on_request_and_opened_again() {
     use rustix::process::{Pid, Signal, kill_process};
     let node = Node::new(&named(""));
     node.wait_for("up", &up(A, "", 1));
@@ -306,7 +306,7 @@ fn value(node: &Node, name: &str, uuid: &str, labels: &str) -> Option<f64> {
 }
 
 #[test]
-fn a_geforce_shows_what_it_has_and_nothing_else() {
+fn a_geforce_has_only_its_supported_series() {
     let node = Node::new(&format!(
         "profile rtx5090\ngpu 0 uuid {A}\ngpu 0 utilization 90 40\ngpu 0 throttle 0x84\ngpu 0 \
          pcie-replay 7\n"
@@ -355,7 +355,7 @@ fn a_geforce_shows_what_it_has_and_nothing_else() {
 }
 
 #[test]
-fn an_h100_tells_its_errors_links_and_activity() {
+fn an_h100_has_errors_links_and_activity() {
     let node = Node::new(&format!(
         "profile h100\ngpu 0 uuid {A}\ngpu 0 utilization 60 10\ngpu 0 ecc corrected volatile \
          12\ngpu 0 ecc uncorrected aggregate 3\n\
@@ -494,7 +494,7 @@ fn nvlink_5_has_figures_of_its_own() {
 }
 
 #[test]
-fn virtual_machines_are_told_by_host_and_guest() {
+fn virtual_machines_are_reported_by_host_and_guest() {
     let host = Node::new(&format!(
         "profile a100\ngpu 0 uuid {A}\ngpu 0 virtualization vgpu-host\ngpu 0 vgpu vm-7 2GiB GRID \
          A100-10C\n\
@@ -593,7 +593,7 @@ fn a_link_is_degraded_when_it_is_narrow_or_slow_under_load() {
 }
 
 #[test]
-fn a_gpu_that_hangs_says_so_and_its_sibling_goes_on() {
+fn a_hung_gpu_is_reported_and_the_other_keeps_its_values() {
     let node = Node::new(&named("gpu 1 temperature 50\n"));
     node.wait_for("up", &up(A, "", 1));
     node.becomes(&named(
@@ -686,7 +686,7 @@ fn an_exporter_that_is_ended_was_not_ended_by_the_library() {
 }
 
 #[test]
-fn nvml_that_hangs_as_a_whole_is_told_of_each_gpu() {
+fn when_nvml_hangs_each_gpu_is_reported() {
     let node = Node::new(&named(""));
     node.wait_for("up", &up(A, "", 1));
     node.becomes(&named("sleep * 30000\n"));
@@ -696,7 +696,7 @@ fn nvml_that_hangs_as_a_whole_is_told_of_each_gpu() {
 }
 
 #[test]
-fn a_gpu_that_is_missing_after_a_restart_is_missed() {
+fn a_gpu_that_is_missing_after_a_restart_is_reported() {
     let state = TempDir::new().unwrap();
     let flag = format!("--state-directory={}", state.path().display());
     let start = |rest: &str| Node::with(&named(rest), &[&flag, "--path.kmsg=/nonexistent"]);
@@ -747,7 +747,7 @@ fn throttle_times_are_read_by_every_drivers_numbers() {
 }
 
 #[test]
-fn what_fails_is_counted_by_call() {
+fn failures_are_counted_by_call() {
     let node = Node::new(&format!(
         "profile rtx5090\ngpu 0 uuid {A}\ngpu 0 fail nvmlDeviceGetPowerUsage 999\ngpu 0 fail \
          nvmlDeviceGetEncoderUtilization 3\n"
@@ -836,7 +836,7 @@ fn dcgm_names_have_dcgms_labels_and_units() {
 }
 
 #[test]
-fn an_xid_is_counted_once_whoever_tells_it() {
+fn an_xid_is_counted_once_by_any_source() {
     let directory = TempDir::new().unwrap();
     let log = directory.path().join("log");
     std::fs::write(&log, "").unwrap();

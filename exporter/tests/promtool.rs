@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use support::{Running, fixtures, paths};
 
 #[test]
-fn it_can_be_read_and_our_own_names_are_as_they_should_be() {
+fn promtool_accepts_the_page() {
     for tree in ["made-up/odd-node", "made-up/much-hardware"] {
         let tree = fixtures().join(tree);
         let flags = paths(&tree);

@@ -228,7 +228,7 @@ mod tests {
 
     /// Issue 13: jobs that had ended were shown, allocated GPUs were free, a hung GPU was busy.
     #[test]
-    fn gpus_show_what_holds_now() {
+    fn gpus_show_current_jobs() {
         const UP: &str = "takt_gpu_up";
         const BUSY: &str = "takt_gpu_utilization_ratio";
         let root = tempfile::tempdir().unwrap();

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn there_may_be_nothing_to_show() {
+    fn no_series_gives_no_values() {
         assert_eq!(plot(&data(0), 80), "no values\n");
         let one = json!([{"metric": {}, "values": [[1, "NaN"], [2, "7"], [3, "+Inf"]]}]);
         let picture = plot(

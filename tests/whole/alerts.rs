@@ -265,7 +265,7 @@ const ALL_FOUR: &str =
 ";
 
 #[test]
-fn a_line_of_the_kernel_reaches_every_channel_and_so_does_its_end() {
+fn a_kernel_line_and_its_end_reach_every_channel() {
     let Some(mut lab) = Lab::start(ALL_FOUR) else {
         return;
     };
@@ -355,7 +355,7 @@ fn a_line_of_the_kernel_reaches_every_channel_and_so_does_its_end() {
 }
 
 #[test]
-fn samples_make_alerts_that_prometheus_api_and_the_command_show() {
+fn alerts_over_samples_are_in_the_api_and_the_command() {
     let Some(lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {
         return;
     };
@@ -500,7 +500,7 @@ fn samples_make_alerts_that_prometheus_api_and_the_command_show() {
 }
 
 #[test]
-fn what_was_decided_survives_kills_and_is_told_once_the_channel_is_back() {
+fn decisions_survive_kills_and_are_sent_when_the_channel_is_back() {
     let Some(mut lab) = Lab::start("  slack_configs: [{BOT, send_resolved: true}]\n") else {
         return;
     };
@@ -615,7 +615,7 @@ fn refusals_rate_limits_and_lost_messages() {
 }
 
 #[test]
-fn debians_prometheus_and_amtool_take_us_for_alertmanager() {
+fn debians_prometheus_and_amtool_work_with_takt() {
     let tools = [
         Needed {
             program: "amtool",
@@ -769,7 +769,7 @@ fn debians_prometheus_and_amtool_take_us_for_alertmanager() {
 
 /// Each configuration has one oddity in which amtool and Takt once differed.
 #[test]
-fn amtool_and_we_judge_the_same_configurations_alike() {
+fn takt_and_amtool_agree_on_configurations() {
     let Some(()) = or_skip(need(&[Needed {
         program: "amtool",
         package: "prometheus-alertmanager",
@@ -875,7 +875,7 @@ fn amtool_and_we_judge_the_same_configurations_alike() {
 }
 
 #[test]
-fn promtool_and_we_judge_the_same_files_alike() {
+fn takt_and_promtool_agree_on_files() {
     let Some(()) = or_skip(need(&[Needed {
         program: "promtool",
         package: "prometheus",
@@ -960,7 +960,7 @@ fn promtool_and_we_judge_the_same_files_alike() {
 }
 
 #[test]
-fn who_is_told_and_whether_a_message_arrives_can_be_tried() {
+fn routes_and_channels_can_be_tested() {
     let Some(lab) =
         Lab::start("  slack_configs: [{BOT}]\n  email_configs: [{to: ann@lab.example}]\n")
     else {
@@ -995,7 +995,7 @@ fn who_is_told_and_whether_a_message_arrives_can_be_tried() {
 }
 
 #[test]
-fn rules_routes_and_channels_are_read_anew_and_a_mistake_changes_nothing() {
+fn reload_applies_changes_and_keeps_the_old_state_on_a_mistake() {
     let Some(lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {
         return;
     };
@@ -1085,7 +1085,7 @@ fn rules_routes_and_channels_are_read_anew_and_a_mistake_changes_nothing() {
 }
 
 #[test]
-fn what_an_exporter_that_is_down_said_is_unknown_not_over() {
+fn alerts_of_a_down_exporter_are_unknown() {
     let Some(mut lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {
         return;
     };
@@ -1120,7 +1120,7 @@ fn what_an_exporter_that_is_down_said_is_unknown_not_over() {
 /// 13.1: an alert that does not end by itself can be closed. Its history keeps the person and the
 /// comment.
 #[test]
-fn an_alert_is_closed_by_hand_with_who_and_why() {
+fn an_alert_is_closed_by_hand_with_person_and_comment() {
     let Some(lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {
         return;
     };
@@ -1153,7 +1153,7 @@ fn an_alert_is_closed_by_hand_with_who_and_why() {
 /// With the shipped rules and routes, a fault of a job is mailed to its owner and pages no
 /// operator.
 #[test]
-fn what_hits_a_job_is_its_owners_business() {
+fn faults_of_a_job_go_to_its_owner() {
     let Some(mut lab) = Lab::start("  webhook_configs: [{url: 'SLACK/unused'}]\n") else {
         return;
     };
@@ -1254,7 +1254,7 @@ fn what_hits_a_job_is_its_owners_business() {
 
 /// The server uses the target's certificate and password for the exporter's events too.
 #[test]
-fn an_exporter_behind_a_certificate_and_a_password_is_listened_to() {
+fn events_arrive_from_an_exporter_with_tls_and_password() {
     let Some(()) = or_skip(need(&[Needed {
         program: "openssl",
         package: "openssl",
@@ -1359,7 +1359,7 @@ fn an_exporter_behind_a_certificate_and_a_password_is_listened_to() {
 
 /// No message is sent about a node in a maintenance reservation of Slurm.
 #[test]
-fn on_nodes_that_slurm_keeps_for_maintenance_nothing_is_told() {
+fn nodes_in_a_maintenance_reservation_send_no_messages() {
     for mode in [Mode::WithDbd, Mode::WithoutDbd] {
         let Some(slurm) = or_skip(SlurmLab::start(mode)) else {
             return;
@@ -1454,7 +1454,7 @@ fn on_nodes_that_slurm_keeps_for_maintenance_nothing_is_told() {
 /// Slack accepts a message and Takt is killed before the answer arrives: Takt finds the message and
 /// does not send it twice.
 #[test]
-fn a_message_that_slack_took_without_an_answer_is_not_told_twice() {
+fn a_message_without_an_answer_from_slack_is_not_sent_twice() {
     let channels = "  slack_configs: [{channel: C1, app_url: 'SLACK/api', app_token: xoxb-test, \
          send_resolved: true}]\n";
     let Some(mut lab) = Lab::start(channels) else {
@@ -1482,7 +1482,7 @@ fn a_message_that_slack_took_without_an_answer_is_not_told_twice() {
 
 /// A failing channel is reported through the others, a failing rule through all channels.
 #[test]
-fn what_is_wrong_with_alerting_is_told_by_what_still_works() {
+fn faults_of_alerting_are_reported_by_working_channels() {
     let channels =
         "  slack_configs: [{BOT, send_resolved: true}]\n  email_configs: [{to: ann@lab.example}]\n";
     let soon = |config: String| {
@@ -1548,7 +1548,7 @@ fn what_is_wrong_with_alerting_is_told_by_what_still_works() {
 }
 
 #[test]
-fn silences_that_cover_most_of_what_fires_are_told_of() {
+fn silences_over_most_alerts_are_reported() {
     let Some(lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {
         return;
     };
@@ -1580,7 +1580,7 @@ fn silences_that_cover_most_of_what_fires_are_told_of() {
 
 /// The heartbeat stops with the server, so an outside service can raise the alarm.
 #[test]
-fn the_heartbeat_goes_on_until_the_server_is_gone() {
+fn the_heartbeat_stops_with_the_server() {
     let Some(mut lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {
         return;
     };
@@ -1609,7 +1609,7 @@ fn the_heartbeat_goes_on_until_the_server_is_gone() {
 
 /// Rules see samples that cannot be stored, so the shipped rule reports the full disk.
 #[test]
-fn samples_that_wait_for_the_disk_are_told_of() {
+fn samples_that_wait_for_the_disk_are_reported() {
     let Some(mut lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {
         return;
     };

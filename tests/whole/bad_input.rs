@@ -65,7 +65,7 @@ fn an_unknown_time_zone() {
 }
 
 #[test]
-fn a_file_that_is_no_sacct_output() {
+fn a_file_that_is_not_from_sacct() {
     let takt = with_one_run();
     for (name, text) in [
         ("page.html", "<!doctype html>\n<p>404\n"),
@@ -147,7 +147,7 @@ fn a_row_with_a_missing_field_is_set_aside_and_the_others_stay() {
 }
 
 #[test]
-fn a_period_that_makes_no_sense() {
+fn an_invalid_period() {
     let takt = with_one_run();
     for (arguments, parts) in [
         (
@@ -196,7 +196,7 @@ fn a_configuration_with_an_unknown_key() {
 }
 
 #[test]
-fn sql_that_is_not_a_question() {
+fn sql_that_is_no_select() {
     let takt = with_one_run();
     for (statement, parts) in [
         ("DROP TABLE records.jobs", &["only SELECT"][..]),
@@ -266,7 +266,7 @@ fn a_directory_that_another_server_holds() {
 }
 
 #[test]
-fn a_bad_question_to_a_server_ends_as_one_to_the_files_does() {
+fn a_bad_query_fails_alike_with_and_without_a_server() {
     let takt = with_one_run();
     takt.file("no_id.txt", "JobName|State\nx|y\n");
     let asked = || {

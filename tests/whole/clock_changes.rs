@@ -40,7 +40,7 @@ fn report(takt: &Takt, month: &str, by: &str, columns: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn months_with_a_change_of_clocks_by_hand_and_by_us() {
+fn months_with_a_change_of_clocks_equal_figures_by_hand() {
     let takt = Takt::fresh();
     takt.file("jobs.txt", SACCT);
     takt.run([

@@ -67,7 +67,7 @@ fn ask(takt: &Takt, arguments: &[&str]) -> Run {
 }
 
 #[test]
-fn who_asks_on_the_servers_machine_needs_no_token_and_cannot_write() {
+fn local_reads_need_no_token_and_writes_do() {
     let takt = Takt::fresh();
     let (_server, port) = serve(&takt);
     let url = format!("http://127.0.0.1:{port}/");
@@ -99,7 +99,7 @@ fn who_asks_on_the_servers_machine_needs_no_token_and_cannot_write() {
 }
 
 #[test]
-fn who_asks_from_another_machine_shows_a_token_that_may_read_or_one_that_may_write() {
+fn remote_requests_need_a_read_or_write_token() {
     let Some(address) = or_skip(outer_address()) else {
         return;
     };

@@ -126,7 +126,7 @@ fn a_slurm_job_holds_its_gpu_though_no_process_uses_it() {
 
 /// The node knows array tasks by their raw job ids, slurmctld by array and task id.
 #[test]
-fn the_gpus_of_an_arrays_tasks_are_told_by_the_tasks_ids_and_charged_though_unused() {
+fn gpus_of_array_tasks_are_shown_by_task_and_charged_though_unused() {
     let Some(lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
         return;
     };
@@ -179,7 +179,7 @@ fn the_gpus_of_an_arrays_tasks_are_told_by_the_tasks_ids_and_charged_though_unus
 
 /// A shared server without a scheduler: one process holds GPU memory and computes nothing.
 #[test]
-fn without_a_scheduler_a_process_is_usage_and_is_judged() {
+fn without_a_scheduler_processes_have_usage_and_efficiency() {
     let takt = Takt::fresh();
     let program = takt.file("finetune", "");
     std::fs::copy("/bin/sleep", &program).unwrap();

@@ -78,7 +78,7 @@ fn difference(ours: &Standing, theirs: &Standing) -> Option<String> {
 }
 
 #[test]
-fn live_jobs_stand_as_sshare_says() {
+fn live_jobs_have_the_fair_share_of_sshare() {
     let Some(lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
         return;
     };

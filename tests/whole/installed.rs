@@ -63,7 +63,7 @@ fn install(files: &Path) {
 }
 
 #[test]
-fn the_units_do_their_work_with_the_rights_they_have() {
+fn the_units_work_with_their_privileges() {
     let directory = tempfile::tempdir().unwrap();
     let Some(machine) = or_skip(Machine::boot(&directory.path().join("machine"), install)) else {
         return;

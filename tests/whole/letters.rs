@@ -184,7 +184,7 @@ fn letters_corrections_and_warnings_reach_their_readers_once() {
 
 /// The server's clock is set to a Wednesday, then to the day after.
 #[test]
-fn who_kept_gpus_for_nothing_hears_of_it_once_a_week() {
+fn users_with_wasted_gpu_hours_get_one_mail_a_week() {
     let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
     let (Some(()), Some(smtp)) = (
         or_skip(need_file(library, "libfaketime")),

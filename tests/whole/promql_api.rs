@@ -269,7 +269,7 @@ fn answers_as_prometheus_does() {
 }
 
 #[test]
-fn errors_are_prometheus_errors() {
+fn errors_equal_prometheus_errors() {
     let Some(both) = Both::start() else { return };
     let mut different = Vec::new();
     let query = |query| vec![("query", query)];
@@ -498,7 +498,7 @@ fn scripts_of_promql_are_run() {
 }
 
 #[test]
-fn federation_is_the_same_page() {
+fn federation_equals_prometheus() {
     let Some(both) = Both::start() else { return };
     let query = [
         ("match[]", "node_uname_info"),
@@ -530,7 +530,7 @@ fn federation_is_the_same_page() {
 }
 
 #[test]
-fn an_answer_says_what_it_cost() {
+fn an_answer_has_query_statistics() {
     let Some(both) = Both::start() else { return };
     let query = [("query", "count(node_cpu_seconds_total)"), ("stats", "all")];
     let [ours, theirs] = both
@@ -553,7 +553,7 @@ fn an_answer_says_what_it_cost() {
 }
 
 #[test]
-fn answers_are_compressed_for_who_asks() {
+fn answers_are_compressed_on_request() {
     let Some(both) = Both::start() else { return };
     let ask = |query: &str, encoding: &str| {
         let request = ureq::get(format!("{}/api/v1/query", both.url)).query("query", query);

@@ -207,7 +207,7 @@ fn states_are_known_by_name_and_by_slurms_letters() {
 }
 
 #[test]
-fn a_month_in_which_nothing_ran_says_from_when_to_when_there_are_records() {
+fn an_empty_month_names_the_period_of_the_records() {
     let takt = takt();
     let text = takt.run(["report", "cluster", "--month", "2020-02"]).ok();
     assert!(
@@ -220,7 +220,7 @@ fn a_month_in_which_nothing_ran_says_from_when_to_when_there_are_records() {
 }
 
 #[test]
-fn questions_that_make_no_sense() {
+fn invalid_questions() {
     let takt = takt();
     for (arguments, code, message) in [
         (

@@ -283,7 +283,7 @@ fn jobs_that_wait(takt: &Takt, held: u32, wide: u32) {
 }
 
 #[test]
-fn sacct_tells() {
+fn runs_from_sacct() {
     let Some(lab) = or_skip(SlurmLab::start_with(Mode::WithDbd, "UTC", PREEMPTION)) else {
         return;
     };
@@ -294,7 +294,7 @@ fn sacct_tells() {
 }
 
 #[test]
-fn slurmrestd_tells_and_a_token_that_ran_out_leaves_no_hole() {
+fn runs_from_slurmrestd_and_an_expired_token_loses_none() {
     let Some(mut lab) = or_skip(
         need(&[Needed {
             program: "slurmrestd",
@@ -338,7 +338,7 @@ fn slurmrestd_tells_and_a_token_that_ran_out_leaves_no_hole() {
 
 /// Accounts come from takt.toml. Runs that ended between two polls are known, but not their GPUs.
 #[test]
-fn without_slurmdbd_the_completion_file_and_slurmctld_tell() {
+fn runs_from_the_completion_file_and_slurmctld() {
     let Some(lab) = or_skip(SlurmLab::start_with(Mode::WithoutDbd, "UTC", PREEMPTION)) else {
         return;
     };
@@ -406,7 +406,7 @@ fn without_slurmdbd_the_completion_file_and_slurmctld_tell() {
 
 /// slurmrestd on its Unix socket, its default without a port, with a user's token.
 #[test]
-fn slurmrestd_tells_over_its_socket() {
+fn runs_from_slurmrestd_over_its_socket() {
     let Some(mut lab) = or_skip(
         need(&[Needed {
             program: "slurmrestd",
@@ -465,7 +465,7 @@ fn slurmrestd_tells_over_its_socket() {
 /// slurmdbd does not record GPUs: they are counted for jobs that were polled while running, unknown
 /// for others, and never 0.
 #[test]
-fn gpus_that_slurmdbd_does_not_keep_are_seen_with_slurmctld() {
+fn gpus_that_slurmdbd_does_not_record_come_from_slurmctld() {
     let Some(lab) = or_skip(SlurmLab::start(Mode::WithoutGpuTres)) else {
         return;
     };
@@ -498,7 +498,7 @@ fn gpus_that_slurmdbd_does_not_keep_are_seen_with_slurmctld() {
 /// The series about Slurm for rules and dashboards: daemons, nodes, waiting jobs and the last job
 /// start.
 #[test]
-fn the_servers_own_series_say_how_slurm_is() {
+fn the_servers_own_series_show_the_state_of_slurm() {
     let Some(mut lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
         return;
     };

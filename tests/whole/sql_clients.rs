@@ -254,7 +254,7 @@ fn drivers_and_tools_work() {
 
 /// Statements that try to leave the sandbox, each with its error.
 #[test]
-fn nobody_breaks_out() {
+fn statements_cannot_leave_the_sandbox() {
     if or_skip(psql()).is_none() {
         return;
     }
@@ -479,7 +479,7 @@ const ENDLESS: &str =
     "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE (a.range * b.range) % 7 = 3";
 
 #[test]
-fn a_statement_ends_when_it_is_cancelled_or_nobody_waits() {
+fn a_statement_ends_when_cancelled_or_when_its_client_is_gone() {
     if or_skip(python("psycopg", "python3-psycopg")).is_none() {
         return;
     }
@@ -537,7 +537,7 @@ fn a_statement_ends_when_it_is_cancelled_or_nobody_waits() {
 }
 
 #[test]
-fn there_are_as_many_clients_as_may_be() {
+fn clients_are_limited() {
     if or_skip(psql()).is_none() {
         return;
     }

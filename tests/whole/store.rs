@@ -319,7 +319,7 @@ fn a_file_system_that_turns_read_only_loses_nothing_up_to_the_watermark() {
 /// DuckDB invalidates a database when a checkpoint fails. The server opens it again and continues
 /// with the durable data.
 #[test]
-fn a_fatal_error_of_the_database_makes_the_server_open_it_anew() {
+fn a_fatal_error_of_the_database_makes_the_server_reopen_it() {
     let takt = Takt::fresh();
     let (_exporter, mut server, address) = serve(&takt);
     server.stop();
@@ -372,7 +372,7 @@ fn a_fatal_error_of_the_database_makes_the_server_open_it_anew() {
 /// is used twice. Samples are stored again soon after each step, not only once the clock has caught
 /// up.
 #[test]
-fn a_clock_that_is_set_by_an_hour_keeps_nobody_from_storing() {
+fn samples_are_stored_after_a_clock_change() {
     let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
     let Some(()) = or_skip(need_file(library, "libfaketime")) else {
         return;

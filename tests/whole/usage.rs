@@ -113,7 +113,7 @@ fn two_months_of_jobs_equal_sreport() {
             sreport,
             "{month}"
         );
-        only_gpus_that_wait_differ(&takt, month);
+        only_planned_gpu_hours_differ(&takt, month);
     }
     server.stop();
     // The files give the same answer once the server has ended.
@@ -125,7 +125,7 @@ fn two_months_of_jobs_equal_sreport() {
 
 /// Fails unless `takt reconcile` finds that all hours of users and of the cluster equal sreport's.
 /// The only difference are planned GPU-hours, which Slurm does not count.
-fn only_gpus_that_wait_differ(takt: &Takt, month: &str) {
+fn only_planned_gpu_hours_differ(takt: &Takt, month: &str) {
     let lines: serde_json::Value = serde_json::from_str(
         &takt
             .run(["reconcile", "--month", month, "--format", "json"])

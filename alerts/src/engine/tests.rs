@@ -362,7 +362,7 @@ fn a_page_goes_out_in_the_second_it_is_seen() {
 }
 
 #[test]
-fn what_is_explained_is_not_told_and_a_told_end_waits() {
+fn inhibited_alerts_are_not_sent() {
     let mut takt = Takt::new();
     takt.set("hot{node=\"g01\"}", 95.0);
     takt.seconds(60);
@@ -392,7 +392,7 @@ fn what_is_explained_is_not_told_and_a_told_end_waits() {
 }
 
 #[test]
-fn on_a_node_in_maintenance_nothing_is_told_until_it_should_be_well_again() {
+fn a_node_in_maintenance_sends_nothing_until_its_end() {
     let mut takt = Takt::new();
     takt.engine.set_maintenance(vec![Maintenance {
         name: "firmware".to_owned(),
@@ -457,7 +457,7 @@ fn on_a_node_in_maintenance_nothing_is_told_until_it_should_be_well_again() {
 }
 
 #[test]
-fn a_restart_says_nothing_and_loses_nothing() {
+fn a_restart_sends_and_loses_nothing() {
     let mut takt = Takt::new();
     takt.set("hot{node=\"g01\"}", 95.0);
     takt.seconds(60);
@@ -556,7 +556,7 @@ fn xid(number: u32, job: &str, seconds: i64) -> Event {
 }
 
 #[test]
-fn an_event_is_told_at_once_and_ends_when_the_gpu_is_back() {
+fn an_event_is_sent_at_once_and_ends_when_the_gpu_is_back() {
     let mut takt = Takt::new();
     takt.set("takt_gpu_up{node=\"g01\",uuid=\"GPU-1\"}", 0.0);
     takt.set("takt_gpu_up{node=\"g01\",uuid=\"GPU-2\"}", 1.0);
@@ -834,7 +834,7 @@ impl Takt {
 }
 
 #[test]
-fn an_event_that_never_ends_is_closed_by_hand_with_who_and_why() {
+fn an_event_without_an_end_is_closed_by_hand() {
     use Status::{Firing, Resolved};
     let mut takt = Takt::new();
     takt.fall_off_the_bus();

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_wrong_though_it_is_read_over() {
+    fn ignored_settings_are_still_checked() {
         for (text, said) in [
             (
                 "{fields: [{title: a, value: b, short: true}], actions: [{type: button, text: x, \

@@ -177,7 +177,7 @@ mod tests {
 
     /// Whatever is wrong with the wording: what broke is told.
     #[test]
-    fn what_cannot_be_said_is_said_in_our_words() {
+    fn broken_templates_give_takts_own_text() {
         for settings in [
             "{text: '{{ .Broken'}",
             "{text: '{{ nofunction . }}'}",

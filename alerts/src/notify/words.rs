@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_what_where_who_and_what_to_do() {
+    fn says_fault_place_person_and_action() {
         let row = row(2, "too hot");
         assert_eq!(subject(&row.message), "[FIRING 2] GpuHot g0 g1");
         assert_eq!(
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_says_how_long_it_lasted_and_asks_for_nothing() {
+    fn an_end_has_its_duration_and_no_action() {
         let mut row = row(1, "too hot");
         let alert = &mut row.message.alerts[0];
         (alert.status, alert.ends_at) = (Status::Resolved, Some(Timestamp::from_seconds(1_750)));

@@ -317,7 +317,7 @@ mod tests {
 
     /// Each change of the expectations is found, and named.
     #[test]
-    fn finds_what_is_not_so() {
+    fn finds_failures() {
         for (from, to, says) in [
             (
                 "summary: \"g01 is at 95\"",

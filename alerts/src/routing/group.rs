@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_waits_for_nobody_and_the_rest_of_the_burst_follows_soon() {
+    fn a_page_is_sent_at_once_and_the_rest_of_the_burst_soon() {
         assert_eq!(looks(&[(0, "{alertname=A,n=1}", true)], 400), [0, 30, 330]);
         assert_eq!(
             looks(
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alert_that_has_waited_elsewhere_is_told_at_once_unless_it_is_restored() {
+    fn a_moved_alert_is_sent_at_once_unless_it_is_restored() {
         let routes = routes();
         let old = alert("{alertname=A}", 0);
         let now = Timestamp::from_seconds(1000);

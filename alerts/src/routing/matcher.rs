@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_empty() {
+    fn missing_values_are_empty() {
         let labels: Labels = [("a", "1")].into_iter().collect();
         for (text, holds) in [
             ("a=1", true),

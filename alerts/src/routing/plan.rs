@@ -141,7 +141,7 @@ mod tests {
         /// then. At the end all have resolved and none is muted: each alert was sent as firing and
         /// as resolved in turn, ending with resolved.
         #[test]
-        fn every_told_episode_is_closed_exactly_once(
+        fn every_sent_episode_is_closed_exactly_once(
             moves in proptest::collection::vec((0usize..4, prop_oneof![
                 Just(Move::Fire), Just(Move::Resolve), Just(Move::Mute), Just(Move::Unmute)
             ], any::<bool>()), 0..60),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_under_a_mute_is_told_when_the_mute_ends() {
+    fn an_end_under_a_mute_is_sent_when_the_mute_ends() {
         let fires = alert(1, None);
         let over = alert(1, Some(Timestamp(0)));
         let now = Timestamp::from_seconds(60);

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_could_not_be() {
+    fn refuses_impossible_values() {
         let mut silences = Silences::default();
         let mut set = |wanted: Silence| silences.set(wanted, "new", at(100)).unwrap_err();
         assert_eq!(

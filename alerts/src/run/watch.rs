@@ -424,7 +424,7 @@ receivers:
     }
 
     #[test]
-    fn a_silence_that_covers_most_of_what_fires_is_told_of() {
+    fn a_silence_over_most_alerts_is_reported() {
         let mut engine = engine();
         let mut watch = Watch::new(CONFIG);
         let node = |n: usize| Posted {

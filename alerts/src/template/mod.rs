@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_prometheus_says() {
+    fn gives_prometheus_results() {
         for (source, value, expected) in [
             ("plain", 0.0, "plain"),
             (
@@ -404,7 +404,7 @@ mod tests {
 
     /// As in Go: what there is not is found when the template is read.
     #[test]
-    fn refuses_what_there_is_not_by_name() {
+    fn refuses_unknown_names() {
         for (source, says) in [
             (
                 "{{ humanise $value }}",
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_wrong_on_the_way_is_told() {
+    fn failures_of_delivery_are_reported() {
         for (source, says) in [
             ("{{ .Lables.x }}", "no field `Lables` in the alert"),
             ("{{ $value.x }}", "no field `x` in a number"),

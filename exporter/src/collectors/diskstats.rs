@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn udev_says_which_disk_it_is() {
+    fn udev_identifies_the_disk() {
         let data = tempfile::tempdir().unwrap();
         let text = "S:disk/by-id/x\nE:ID_MODEL=Samsung_SSD\nE:ID_SERIAL_SHORT=S1\nE:SCSI_IDENT_SERIAL=S2\nE:ID_FS_TYPE=ext4\nE:ID_ATA=1\nE:ID_ATA_ROTATION_RATE_RPM=0\n";
         std::fs::write(data.path().join("b8:0"), text).unwrap();

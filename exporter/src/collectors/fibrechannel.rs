@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_adapter_does_not_count_is_left_out() {
+    fn missing_counters_of_an_adapter_are_left_out() {
         assert_eq!(
             (parse("0x1f"), parse("31"), parse("0xffffffffffffffff")),
             (Some(31), Some(31), None)

@@ -107,7 +107,7 @@ mod tests {
 
     /// What clap itself checks only where debug assertions are compiled.
     #[test]
-    fn no_two_flags_are_taken_for_one_another() {
+    fn flag_names_and_ids_are_unique() {
         let mut command =
             LogOptions::augment_args(Options::augment_args(Command::new("takt-exporter")));
         command.clone().debug_assert();

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_library_below_tells_where_reads_came_from() {
+    fn the_stand_in_records_the_source_of_reads() {
         let expected = [
             ("cache", 5.0),
             ("server", 7.0),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn no_series_comes_twice_though_both_files_tell_it() {
+    fn a_series_of_both_files_is_exported_once() {
         let mut found = [None; KNOWN.len()];
         parse(NEWER, &mut found);
         parse(&NEWER.replace("rd=700", "rd=701"), &mut found);

@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn rdma_and_udp_and_what_nobody_knows() {
+    fn rdma_and_udp_and_unknown_protocols() {
         let rdma =
             mount("\txprt:\trdma 0 1 2 3 4 500 499 0 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20\n");
         assert_eq!(
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn hung_is_told_from_idle_and_slow() {
+    fn a_hung_mount_differs_from_an_idle_or_slow_one() {
         let start = Instant::now();
         let mut progress = None;
         let mut hung = |second: u64, sends: u32, receives: u32, requests: u32| {
@@ -584,7 +584,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn garbage_is_no_harm(lines in prop::collection::vec("\t(age|bytes|xprt|READ|opts): ?(tcp |udp |rdma )?[-0-9a ]{0,60}", 0..8)) {
+        fn garbage_is_ignored(lines in prop::collection::vec("\t(age|bytes|xprt|READ|opts): ?(tcp |udp |rdma )?[-0-9a ]{0,60}", 0..8)) {
             let text = mount(&lines.join("\n"));
             parse(&text)[0].push("", &mut Samples::new());
         }

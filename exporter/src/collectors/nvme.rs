@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn namespaces_are_told_from_paths_to_them() {
+    fn namespaces_differ_from_paths_to_them() {
         assert_eq!(namespace_id("nvme0n1"), Some("1"));
         assert_eq!(namespace_id("nvme12n34"), Some("34"));
         for name in ["nvme0", "nvme0c0n1", "nvme0n", "nvme0n1p1", "ng0n1"] {

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_hangs_is_told_from_one_that_waits_often() {
+    fn a_hung_task_differs_from_one_that_waits_often() {
         let procfs = tempfile::tempdir().unwrap();
         let path = procfs.path();
         let mut stuck = Stuck::new(path.to_owned());

@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_does_not_block() {
+    fn special_files_do_not_block() {
         let directory = tempfile::tempdir().unwrap();
         let fifo = directory.path().join("fifo.prom");
         rustix::fs::mknodat(

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_does_not_answer_holds_up_nobody_for_long() {
+    fn a_hung_driver_delays_nobody_for_long() {
         let procfs = tempfile::tempdir().unwrap();
         let directory = procfs.path().join("driver/nvidia/gpus/0000:06:00.0");
         std::fs::create_dir_all(&directory).unwrap();

@@ -20,7 +20,7 @@ use nvml_wrapper::gpm::gpm_metrics_get;
 use nvml_wrapper::structs::device::FieldId;
 
 #[test]
-fn an_rtx_5090_is_what_it_says() {
+fn an_rtx_5090_has_its_values() {
     let machine =
         Machine::new("profile rtx5090 2\ngpu 1 utilization 97 40\ngpu 1 process 77 2GiB compute\n");
     let nvml = machine.nvml().unwrap();

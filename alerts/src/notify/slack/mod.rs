@@ -402,7 +402,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_got_no_answer_is_looked_for_before_it_is_told_again() {
+    fn unanswered_messages_are_looked_up_before_they_are_sent_again() {
         let doubtful = Row {
             is_in_doubt: true,
             ..row(1, "hot")
@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_in_place_of_a_webhooks_answer_is_no_delivery() {
+    fn an_html_page_as_answer_is_no_delivery() {
         let webhook = Slack::webhook("http://x");
         let said = |body: &str| {
             webhook.outcome(&HttpReply {

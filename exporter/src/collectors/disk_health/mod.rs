@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_disk_speaks_is_told_by_sysfs() {
+    fn sysfs_gives_the_protocol_of_a_disk() {
         let sys = tempfile::tempdir().unwrap();
         let device = |path: &str, vendor: &str| {
             let block = sys.path().join(path);
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_such_disks_has_none() {
+    fn a_node_without_disks_is_absent() {
         let sys = tempfile::tempdir().unwrap();
         let collect = || {
             let mut collector = DiskHealth {

@@ -227,7 +227,7 @@ mod tests {
     const TIME: u32 = 1_795_000_000;
 
     #[test]
-    fn only_what_comes_is_new() {
+    fn only_later_events_are_new() {
         let mut bmc = Bmc {
             records: vec![record(1, TIME), record(2, TIME)],
             ..Bmc::default()

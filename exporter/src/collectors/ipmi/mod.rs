@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_said_last_stands_for_a_while() {
+    fn the_last_answer_is_kept_for_a_while() {
         let fill = LogSpace {
             entries: 7,
             free_bytes: 100,

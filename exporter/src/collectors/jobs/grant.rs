@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_mean_what_slurmd_counts() {
+    fn gpu_numbers_follow_slurmd() {
         assert_eq!(
             told("SLURM_JOB_GPUS=0", true, GpuOrder::Pci),
             Some(vec!["GPU-a1".into()])
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn open_devices_tell_where_nothing_else_does() {
+    fn open_devices_name_the_gpu_without_another_source() {
         let open = |minors: &[u32]| {
             given(
                 &Evidence {

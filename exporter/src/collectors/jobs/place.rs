@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn any_hierarchy_may_tell_a_processs_job() {
+    fn any_hierarchy_may_name_the_job_of_a_process() {
         assert_eq!(
             job_of_process("9:cpuset:/\n8:devices:/slurm/uid_1/job_3/step_0\n0::/\n"),
             Some(JobKey::Slurm(3))

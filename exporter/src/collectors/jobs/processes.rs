@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn we_are_somebody_and_a_number_that_came_round_is_somebody_else() {
+    fn a_reused_process_id_is_another_process() {
         let mut processes = Processes::new("/proc".into());
         let pid = std::process::id();
         let owner = processes.owner(pid, f64::INFINITY).unwrap();

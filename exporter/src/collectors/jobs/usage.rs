@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_limited_has_no_limit() {
+    fn unlimited_values_have_no_limit() {
         let directory = tempfile::tempdir().unwrap();
         let write = |text: &str| std::fs::write(directory.path().join("memory.max"), text).unwrap();
         let read = || number(directory.path(), "memory.max");

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cluster_s_traffic_over_the_air_is_told() {
+    fn cluster_traffic_over_wireless_is_reported() {
         let node = tempfile::tempdir().unwrap();
         let sys = node.path().join("class/net");
         let proc = node.path().join("proc");

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_of_some_links_is_none() {
+    fn a_sum_of_some_links_is_not_published() {
         let field = LINK_FIELDS
             .iter()
             .find(|field| field.to == LinkValue::Sum)

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_is_left_out_and_counted_and_what_is_not_supported_only_left_out() {
+    fn failures_are_counted_and_unsupported_values_are_not() {
         let mut errors = Errors::new();
         let mut ask = NvmlQuery {
             errors: &mut errors,

@@ -99,7 +99,7 @@ mod tests {
          controller\n\t00  VGA compatible controller\n\t\t00  VGA controller\n";
 
     #[test]
-    fn names_and_what_has_none() {
+    fn names_and_unnamed_entries() {
         let ids = |ids: [&str; 5]| look_up(TEXT, &ids.map(|id| format!("0x{id}")));
         assert_eq!(
             ids(["030000", "10de", "2b85", "1043", "8a11"]),
