@@ -81,7 +81,7 @@ impl Alert {
     }
 }
 
-/// An alert as it is posted over HTTP.
+/// An alert in a request over HTTP.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Posted {
     /// Labels; empty ones are dropped.

@@ -128,7 +128,7 @@ impl GroupRun {
         }
     }
 
-    /// The group as it was written.
+    /// The group's text in the rule file.
     pub fn group(&self) -> &Group {
         &self.group
     }

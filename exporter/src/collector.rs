@@ -86,7 +86,7 @@ pub enum CollectError {
     /// NVML is installed but does not answer.
     #[error("cannot {attempt}")]
     Nvml {
-        /// What was attempted.
+        /// The attempted call.
         attempt: &'static str,
         /// NVML's error.
         #[source]
@@ -95,7 +95,7 @@ pub enum CollectError {
     /// A system service does not answer over D-Bus.
     #[error("cannot ask over D-Bus")]
     Dbus {
-        /// What went wrong.
+        /// The error of D-Bus.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -108,9 +108,9 @@ pub enum CollectError {
     /// The reading has more series than the collector's limit.
     #[error("{series} series, but there can be only {max}")]
     TooManySeries {
-        /// How many there were.
+        /// Number of series in the reading.
         series: usize,
-        /// How many there can be.
+        /// The limit.
         max: usize,
     },
     /// The collector has a bug.
@@ -127,8 +127,7 @@ impl CollectError {
         }
     }
 
-    /// The same, but where there is no such file, or the kernel serves none, the node has no such
-    /// hardware.
+    /// Turns a missing file, or one that the kernel does not support, into [`Self::Absent`].
     pub(crate) fn or_absent(self, what: &'static str) -> Self {
         match self {
             Self::Read { source, .. }

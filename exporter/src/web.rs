@@ -174,7 +174,7 @@ pub(crate) fn client(connection: Option<Extension<Arc<Connection>>>) -> IpAddr {
     })
 }
 
-/// An answer to a client for whom there is no room; it may come again after `seconds`.
+/// Returns the answer to a client beyond the limit, which may retry after `seconds`.
 pub(crate) fn unavailable(seconds: u64, reason: &'static str) -> Response {
     let headers = [(RETRY_AFTER, seconds)];
     (StatusCode::SERVICE_UNAVAILABLE, headers, reason).into_response()

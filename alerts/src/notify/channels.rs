@@ -98,7 +98,7 @@ impl<'a> ChannelParts<'a> {
     }
 }
 
-/// What notifiers need besides their own settings.
+/// Shared context of all notifiers.
 pub struct ChannelContext<'a> {
     global: &'a Node,
     email: &'a EmailConfig,

@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// Whatever is wrong with the wording: what broke is told.
+    /// A broken template still gives a message about the fault.
     #[test]
     fn broken_templates_give_takts_own_text() {
         for settings in [

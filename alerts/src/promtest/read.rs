@@ -263,7 +263,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     let raw = &inside[..end];
     let value = match quote {
         '`' => raw.to_owned(),
-        // What is escaped in one kind of quotes is not in the other.
+        // The two kinds of quotes have different escapes.
         '\'' => unquote(&raw.replace("\\'", "'").replace('"', "\\\""))?,
         _ => unquote(raw)?,
     };

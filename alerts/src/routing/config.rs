@@ -34,21 +34,21 @@ pub struct Config {
     pub time_intervals: BTreeMap<String, Vec<TimeInterval>>,
 }
 
-/// A name and the ways to reach it.
+/// A receiver: its name and its channels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Receiver {
     /// The name that routes use.
     pub name: String,
-    /// The ways, in the order written.
+    /// Its integrations, in the order of the file.
     pub integrations: Vec<Integration>,
 }
 
-/// One way to reach a receiver.
+/// One integration of a receiver.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Integration {
     /// `email`, `slack`, `webhook`, `ntfy` or `owner`.
     pub kind: &'static str,
-    /// Its number among those of its kind in this receiver.
+    /// Its number among the integrations of its kind in this receiver.
     pub index: usize,
     /// Whether it gets messages about resolved alerts.
     pub send_resolved: bool,
@@ -57,7 +57,8 @@ pub struct Integration {
 }
 
 impl Receiver {
-    /// The name of one way, as the notification log and the outbox use it: `ops/slack/0`.
+    /// Returns the channel name of an integration, as used by the notification log and the outbox:
+    /// `ops/slack/0`.
     pub fn channel(&self, integration: &Integration) -> String {
         format!("{}/{}/{}", self.name, integration.kind, integration.index)
     }
@@ -125,7 +126,7 @@ const SECRETS: &[&str] = &[
     "url",
 ];
 
-/// Which labels an alert's group has.
+/// Labels by which a route groups alerts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupBy {
     /// `...`: each alert is a group of its own.
@@ -134,7 +135,7 @@ pub enum GroupBy {
     Labels(BTreeSet<String>),
 }
 
-/// One route, with all it inherits.
+/// One route with its inherited settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Route {
     /// The key: the matchers of all routes down to this one, as in group keys.
@@ -476,7 +477,7 @@ fn label_name(node: &Node) -> Result<String, Mistake> {
     }
 }
 
-/// What routes may name.
+/// Names that routes may refer to.
 struct Names<'a> {
     receivers: BTreeSet<&'a str>,
     intervals: BTreeSet<&'a str>,
@@ -735,7 +736,7 @@ time_intervals:
         }
     }
 
-    /// What says nothing is no mistake, and words for true and false are YAML 1.1's.
+    /// Empty settings are no mistake. Booleans follow YAML 1.1.
     #[test]
     fn settings_that_say_nothing_are_read() {
         let route = "{receiver: a, routes: [{receiver: ''}], group_by: ['...', '...'], continue: \
@@ -758,7 +759,7 @@ time_intervals:
         );
     }
 
-    /// One mistake each, and what has to be said about it.
+    /// One mistake each, and its message.
     #[test]
     fn mistakes_are_named() {
         let with = |route: &str| format!("route: {route}\nreceivers: [{{name: a}}]\n");

@@ -15,7 +15,7 @@ use takt_model::Timestamp;
 pub struct GroupMember<'a> {
     /// Its identity.
     pub fingerprint: Fingerprint,
-    /// The alert as it is known.
+    /// The current alert.
     pub alert: &'a Alert,
     /// Whether a silence, an inhibition, maintenance or a time interval mutes it.
     pub is_muted: bool,
@@ -28,7 +28,7 @@ pub struct MessagePlan {
     pub reason: Reason,
     /// The alerts of the message; empty where no message is sent.
     pub tell: Vec<Fingerprint>,
-    /// The new log entry; `None` where the entry stays as it is.
+    /// The new log entry; `None` if the entry does not change.
     pub entry: Option<LogEntry>,
 }
 

@@ -345,7 +345,7 @@ receivers:
         }
     }
 
-    /// What the channels are told at `now`; `slack` takes nothing.
+    /// Returns the messages to channels at `now`; `slack` accepts no message.
     fn told(engine: &mut Engine, now: Timestamp) -> Vec<(String, String)> {
         let _: Batch = engine.flush(&Memory::default(), now);
         let mut told = Vec::new();

@@ -321,7 +321,7 @@ fn parse(text: &str) -> impl Iterator<Item = Result<Disk<'_>, ParseError>> {
     })
 }
 
-/// What udev found out about the disks. It writes a file anew when a disk changes.
+/// Properties of the disks from udev, which rewrites a file when a disk changes.
 struct Udev {
     data: PathBuf,
     block: PathBuf,

@@ -42,7 +42,7 @@ const ECC_ERRORS: Metric = Metric::counter(
      uncorrected, or deferred until the data is used.",
     &["card", "block", "type"],
 );
-/// What there is before the metrics of `FILES`.
+/// Metrics before those of `FILES`.
 const OTHERS: usize = 4;
 /// The parts of a card that may count errors, times their types.
 const MAX_ERRORS: usize = 3 * 32;

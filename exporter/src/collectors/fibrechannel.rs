@@ -30,7 +30,7 @@ const INFO: Metric = Metric::gauge(
         "dev_loss_tmo",
     ],
 );
-/// Of these, which are hexadecimal, the `0x` is left out.
+/// Hexadecimal values, which are published without `0x`.
 const NUMBERS: [&str; 3] = ["port_id", "port_name", "fabric_name"];
 
 macro_rules! counters {

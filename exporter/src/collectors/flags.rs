@@ -105,7 +105,7 @@ mod tests {
             .and_then(|matches| Options::from_arg_matches(&matches))
     }
 
-    /// What clap itself checks only where debug assertions are compiled.
+    /// The checks that clap makes only with debug assertions.
     #[test]
     fn flag_names_and_ids_are_unique() {
         let mut command =

@@ -292,7 +292,8 @@ impl Mount<'_> {
         }
     }
 
-    /// A line of the mount's own. What it lacks or what is not a number stays as it was.
+    /// Reads a line of the mount. Missing fields and fields that are no numbers leave the value
+    /// unchanged.
     fn read(&mut self, line: &str) {
         let Some((key, rest)) = line.trim_ascii().split_once(':') else {
             return;
@@ -319,9 +320,8 @@ impl Mount<'_> {
         let Some((protocol, rest)) = line.trim_ascii_start().split_once(' ') else {
             return;
         };
-        // What is published of the protocols that the statistics know, and where it stands; udp has
-        // no connections, and rdma counts its own things behind the backlog. node_exporter has 0
-        // for what a protocol lacks.
+        // Published fields of the transports, and their positions; udp has no connections, and rdma
+        // counts its own things behind the backlog. node_exporter has 0 for what a protocol lacks.
         let places: [Option<usize>; TRANSPORT.len()] = match protocol {
             "tcp" => [1, 2, 4, 5, 6, 7, 9, 10, 11, 12].map(Some),
             "rdma" => [

@@ -1,6 +1,6 @@
 //! Distribution of the node, and the end of its support.
 //!
-//! Sources: `/etc/os-release`, or `/usr/lib/os-release` where there is none.
+//! Sources: `/etc/os-release`, or else `/usr/lib/os-release`.
 
 use crate::collector::{CollectError, Collector};
 use crate::file::File;
@@ -142,7 +142,7 @@ fn version(id: &str) -> Option<f64> {
     version.ok().filter(|version| *version > 0.0)
 }
 
-/// The beginning of the day, UTC, after which there are no updates.
+/// The beginning of the day (UTC) on which support ends.
 fn support_end(day: &str) -> Option<f64> {
     let midnight = day.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok()?;
     Some(midnight.timestamp().as_second() as f64)

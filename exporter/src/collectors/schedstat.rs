@@ -60,8 +60,7 @@ impl Collector for Schedstat {
     }
 }
 
-/// `cpu0` and nine numbers, of which the last three are published. Lines of scheduling domains come
-/// between.
+/// `cpu0` and nine numbers; the last three are published. Lines of scheduling domains come between.
 fn parse(text: &str) -> impl Iterator<Item = Result<(&str, [u64; 3]), ParseError>> {
     let cpus = text
         .lines()

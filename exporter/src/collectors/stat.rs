@@ -1,5 +1,5 @@
-//! What the kernel has done since it started: interrupts, context switches, forks; and how many
-//! tasks run or wait.
+//! Counters of the kernel since boot: interrupts, context switches, forks; and how many tasks run
+//! or wait.
 //!
 //! Source: `/proc/stat`. Its CPU lines are the collector `cpu`'s.
 
@@ -130,7 +130,7 @@ fn parse(text: &str) -> impl Iterator<Item = Result<Line, ParseError>> {
             }
             _ => return None,
         };
-        // Of `intr`, which goes on with a number for each interrupt, the first is the sum.
+        // The first number of `intr` is the sum; one for each interrupt follows.
         let value = rest
             .split_ascii_whitespace()
             .next()

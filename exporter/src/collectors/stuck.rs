@@ -278,7 +278,7 @@ mod tests {
         }
         assert_eq!(seen, [(0.0, 0.0), (15.0, 0.0), (30.0, 0.0), (45.0, 15.0)]);
         assert_eq!(stuck.zombies, 1);
-        // It goes on after all; another process gets its number.
+        // The task continues after all; another process gets its id.
         std::fs::remove_dir_all(path.join("9")).unwrap();
         process(path, 7, "cp", "D", 0, 51);
         process(path, 8, "dd", "D", 0, 400);

@@ -479,7 +479,7 @@ mod tests {
         );
     }
 
-    /// What the collector logs about a file, and how long its reading took.
+    /// Returns the log lines about a file, and the duration of its reading.
     fn error_of(path: &Path) -> String {
         let names = Names::default();
         let result = read(path)

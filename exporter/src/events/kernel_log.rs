@@ -136,7 +136,7 @@ fn next_record(
         match read(buffer) {
             Ok(length) => {
                 let text = String::from_utf8_lossy(&buffer[..length]);
-                // What user space wrote there is no word of the kernel's.
+                // Lines that user space wrote are not the kernel's.
                 if let Some(record) = parse_record(&text, &Clock::now()) {
                     return Ok(Next::Record(record));
                 }
@@ -146,7 +146,7 @@ fn next_record(
                     return Ok(Next::Nothing);
                 }
             }
-            // The next read goes on with the oldest record that is left.
+            // The next read continues with the oldest record that is left.
             Err(Errno::PIPE) => return Ok(Next::Overrun),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -440,7 +440,7 @@ mod tests {
         assert_eq!(unescape("a\\x5cx\\xzz\\x4"), "a\\x\\xzz\\x4");
     }
 
-    /// What the device says when its reader is slow, interrupted, or finds what a program wrote.
+    /// Reads of the device by a slow or interrupted reader, and of lines from user space.
     #[test]
     fn a_device_that_overran_is_read_on() {
         let record = |text: &'static str| Ok(text);

@@ -275,7 +275,7 @@ fn a_disk_that_is_full_costs_no_event() {
     let node = Node::new("");
     let events = node.start(true);
     wait_until_followed(&events);
-    // The state directory goes: appending still works on the open file, writing anew does not.
+    // The state directory is removed: appending to the open file still works, rewriting does not.
     std::fs::remove_dir_all(node.directory.path().join("state")).unwrap();
     for pid in 0..5 {
         node.write(&oom(pid));

@@ -203,7 +203,7 @@ impl Connection {
         self.change(|state| state.unsent = state.unsent.saturating_sub(1));
     }
 
-    /// A phase begins anew only where it changes: a head that arrives byte by byte has one time
+    /// A phase starts again only when it changes: a head that arrives byte by byte has one time
     /// limit.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();

@@ -276,7 +276,7 @@ impl Mount<'_> {
         LOCAL.contains(&self.fs_type)
     }
 
-    /// Names the mount point as it is called on the node itself, whose root is mounted at `rootfs`.
+    /// Returns the mount point's path on the node, whose root is mounted at `rootfs`.
     fn seen_from(&mut self, rootfs: &Path) {
         if rootfs != Path::new("/")
             && let Ok(inside) = Path::new(&*self.point).strip_prefix(rootfs)

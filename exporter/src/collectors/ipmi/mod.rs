@@ -3,8 +3,8 @@
 //!
 //! Source: `/dev/ipmi0`, asked with the few commands below and no other program. BMCs are slow and
 //! busy with other things, so this collector has a thread, asks seldom, and keeps what was said
-//! last for a while when there is no answer: an alert must not come and go with a BMC's mood. A
-//! node without one has nothing to collect.
+//! last for a while when there is no answer: an alert must not flap with a BMC that answers only
+//! sometimes. A node without one has nothing to collect.
 //!
 //! Sensors are not read one by one: their names and limits are in a repository of hundreds of
 //! records, which takes minutes to read where a BMC is slow; what goes beyond a critical limit is
@@ -66,7 +66,7 @@ const FAULT: Metric = Metric::gauge(
 const METRICS: &[Metric] = &[ENTRIES, FREE, OVERFLOWN, FAULT];
 
 const EVERY: Duration = Duration::from_secs(30);
-/// For so long what was said last is shown when there is no answer.
+/// Time for which the last values are shown without an answer.
 const KEPT: Duration = Duration::from_secs(600);
 
 pub(crate) fn new() -> Box<dyn Collector> {

@@ -1,4 +1,4 @@
-//! Jobs on this node: what each uses, and which GPUs it holds, whether it uses them or not.
+//! Jobs on this node: their resource usage and their GPUs, used or not.
 //!
 //! Sources: the cgroups (versions 1 and 2) that Slurm and the kubelet make, `/proc` for the jobs'
 //! processes, and what the collector `nvml` last saw on the GPUs. No scheduler is asked. Reading
@@ -60,7 +60,7 @@ struct Jobs {
     known: HashMap<JobKey, KnownJob>,
 }
 
-/// A job as it is found on the node now.
+/// A job on the node at this reading.
 #[derive(Debug, Default)]
 struct Job {
     group: JobCgroups,
@@ -74,7 +74,7 @@ struct KnownJob {
     user: Option<String>,
     uid: Option<u32>,
     pod: Option<Pod>,
-    /// Of the first process of each step.
+    /// Environment of the first process of each step.
     environments: BTreeMap<String, Environment>,
     /// Whether an environment may not be read.
     is_unreadable: bool,
@@ -244,7 +244,7 @@ const METRICS: &[Metric] = &[
 ];
 
 const FIRST_PATIENCE: Duration = Duration::from_millis(200);
-/// Jobs that are shown.
+/// Maximum number of jobs with series.
 const MAX_JOBS: usize = 512;
 /// Series of one job, GPUs aside.
 const SERIES_OF_JOB: usize = 26;
@@ -476,7 +476,7 @@ impl KnownJob {
                         .iter()
                         .any(|name| step.starts_with(name));
                     let is_slurm = key.scheduler() == "slurm";
-                    // Between fork and exec it still has its parent's.
+                    // Between fork and exec a process has its parent's environment.
                     if (is_slurm && environment.jobid.is_some())
                         || environment.gpus != GrantedGpus::Nothing
                     {
@@ -495,7 +495,7 @@ impl KnownJob {
                 }
             }
         }
-        // The last resort, and not a cheap one.
+        // The last source, since it is expensive.
         if self.environments.is_empty() && self.open.is_empty() {
             let some = job
                 .steps

@@ -58,7 +58,7 @@ const NANO: f64 = 1e-9;
 const KIB: f64 = 1024.0;
 /// The board with its CPU (`NVML_POWER_SCOPE_MODULE`).
 const MODULE: u32 = 1;
-/// Of all links together.
+/// Scope of all links together.
 const ALL_LINKS: u32 = u32::MAX;
 
 #[rustfmt::skip]

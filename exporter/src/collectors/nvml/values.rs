@@ -89,7 +89,7 @@ pub(super) struct NvmlQuery<'e> {
 
 impl NvmlQuery<'_> {
     /// `None` for what the GPU, the driver or our permissions do not allow, and for what fails just
-    /// now: no value is ever made up. An error remains only when there is no use in asking this GPU
+    /// now: no value is ever made up. An error remains only when it is useless to ask this GPU
     /// further.
     pub fn value<T>(
         &mut self,
