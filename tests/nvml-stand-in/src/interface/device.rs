@@ -25,9 +25,15 @@ const PCIE_SAMPLING: Duration = Duration::from_millis(20);
 
 device_calls! {
     // Identity.
-    fn nvmlDeviceGetName(gpu, name: *mut c_char, length: c_uint) { put_text(name, length, &gpu.name_of_handle()) }
-    fn nvmlDeviceGetUUID(gpu, uuid: *mut c_char, length: c_uint) { put_text(uuid, length, &gpu.uuid_of_handle()) }
-    fn nvmlDeviceGetSerial(gpu, serial: *mut c_char, length: c_uint) { put_text(serial, length, &gpu.serial()?) }
+    fn nvmlDeviceGetName(gpu, name: *mut c_char, length: c_uint) {
+        put_text(name, length, &gpu.name_of_handle())
+    }
+    fn nvmlDeviceGetUUID(gpu, uuid: *mut c_char, length: c_uint) {
+        put_text(uuid, length, &gpu.uuid_of_handle())
+    }
+    fn nvmlDeviceGetSerial(gpu, serial: *mut c_char, length: c_uint) {
+        put_text(serial, length, &gpu.serial()?)
+    }
     fn nvmlDeviceGetMinorNumber(gpu, minor: *mut c_uint) { put(minor, gpu.minor()) }
     fn nvmlDeviceGetBrand(gpu, brand: *mut nvmlBrandType_t) { put(brand, gpu.profile().brand) }
     fn nvmlDeviceGetArchitecture(gpu, architecture: *mut nvmlDeviceArchitecture_t) {
@@ -39,7 +45,9 @@ device_calls! {
         put(minor, capability.1)
     }
     fn nvmlDeviceGetNumGpuCores(gpu, cores: *mut c_uint) { put(cores, gpu.profile().cores) }
-    fn nvmlDeviceGetMemoryBusWidth(gpu, bits: *mut c_uint) { put(bits, gpu.profile().memory_bus_bits) }
+    fn nvmlDeviceGetMemoryBusWidth(gpu, bits: *mut c_uint) {
+        put(bits, gpu.profile().memory_bus_bits)
+    }
     fn nvmlDeviceGetVbiosVersion(gpu, version: *mut c_char, length: c_uint) {
         put_text(version, length, gpu.profile().vbios)
     }
@@ -155,10 +163,14 @@ device_calls! {
         }
     }
     fn nvmlDeviceGetFanSpeed(gpu, percent: *mut c_uint) { put(percent, gpu.fan(0)?) }
-    fn nvmlDeviceGetFanSpeed_v2(gpu, fan: c_uint, percent: *mut c_uint) { put(percent, gpu.fan(fan)?) }
+    fn nvmlDeviceGetFanSpeed_v2(gpu, fan: c_uint, percent: *mut c_uint) {
+        put(percent, gpu.fan(fan)?)
+    }
 
     // Power and energy. NVML counts milliwatts and millijoules.
-    fn nvmlDeviceGetPowerUsage(gpu, milliwatts: *mut c_uint) { put(milliwatts, milli(gpu.reading().power_watts)) }
+    fn nvmlDeviceGetPowerUsage(gpu, milliwatts: *mut c_uint) {
+        put(milliwatts, milli(gpu.reading().power_watts))
+    }
     fn nvmlDeviceGetEnforcedPowerLimit(gpu, milliwatts: *mut c_uint) {
         put(milliwatts, milli(gpu.power_limit_watts()))
     }
@@ -190,14 +202,24 @@ device_calls! {
             _ => Err(code::NOT_SUPPORTED),
         }
     }
-    fn nvmlDeviceGetPerformanceState(gpu, pstate: *mut nvmlPstates_t) { put(pstate, gpu.reading().pstate) }
-    fn nvmlDeviceGetPowerState(gpu, pstate: *mut nvmlPstates_t) { put(pstate, gpu.reading().pstate) }
+    fn nvmlDeviceGetPerformanceState(gpu, pstate: *mut nvmlPstates_t) {
+        put(pstate, gpu.reading().pstate)
+    }
+    fn nvmlDeviceGetPowerState(gpu, pstate: *mut nvmlPstates_t) {
+        put(pstate, gpu.reading().pstate)
+    }
     fn nvmlDeviceGetCurrentClocksThrottleReasons(gpu, reasons: *mut c_ulonglong) {
         put(reasons, gpu.reading().throttle)
     }
-    fn nvmlDeviceGetCurrentClocksEventReasons(gpu, reasons: *mut c_ulonglong) { put(reasons, gpu.reading().throttle) }
-    fn nvmlDeviceGetSupportedClocksThrottleReasons(_gpu, reasons: *mut c_ulonglong) { put(reasons, SUPPORTED_REASONS) }
-    fn nvmlDeviceGetSupportedClocksEventReasons(_gpu, reasons: *mut c_ulonglong) { put(reasons, SUPPORTED_REASONS) }
+    fn nvmlDeviceGetCurrentClocksEventReasons(gpu, reasons: *mut c_ulonglong) {
+        put(reasons, gpu.reading().throttle)
+    }
+    fn nvmlDeviceGetSupportedClocksThrottleReasons(_gpu, reasons: *mut c_ulonglong) {
+        put(reasons, SUPPORTED_REASONS)
+    }
+    fn nvmlDeviceGetSupportedClocksEventReasons(_gpu, reasons: *mut c_ulonglong) {
+        put(reasons, SUPPORTED_REASONS)
+    }
     fn nvmlDeviceGetViolationStatus(gpu, policy: nvmlPerfPolicyType_t, time: *mut nvmlViolationTime_t) {
         let now = gpu.now;
         let throttled = gpu.counters().throttle_seconds;
@@ -214,15 +236,21 @@ device_calls! {
     fn nvmlDeviceGetCurrPcieLinkGeneration(gpu, generation: *mut c_uint) {
         put(generation, gpu.reading().pcie_generation)
     }
-    fn nvmlDeviceGetCurrPcieLinkWidth(gpu, width: *mut c_uint) { put(width, gpu.reading().pcie_width) }
+    fn nvmlDeviceGetCurrPcieLinkWidth(gpu, width: *mut c_uint) {
+        put(width, gpu.reading().pcie_width)
+    }
     fn nvmlDeviceGetMaxPcieLinkGeneration(gpu, generation: *mut c_uint) {
         put(generation, gpu.profile().pcie_generation)
     }
     fn nvmlDeviceGetGpuMaxPcieLinkGeneration(gpu, generation: *mut c_uint) {
         put(generation, gpu.profile().pcie_generation)
     }
-    fn nvmlDeviceGetMaxPcieLinkWidth(gpu, width: *mut c_uint) { put(width, gpu.profile().pcie_width) }
-    fn nvmlDeviceGetPcieReplayCounter(gpu, replays: *mut c_uint) { put(replays, gpu.script.pcie_replays) }
+    fn nvmlDeviceGetMaxPcieLinkWidth(gpu, width: *mut c_uint) {
+        put(width, gpu.profile().pcie_width)
+    }
+    fn nvmlDeviceGetPcieReplayCounter(gpu, replays: *mut c_uint) {
+        put(replays, gpu.script.pcie_replays)
+    }
     fn nvmlDeviceGetPcieThroughput(gpu, direction: nvmlPcieUtilCounter_t, kib_per_second: *mut c_uint) {
         let [sent, received] = gpu.reading().pcie_kib_per_second();
         let rate = match direction {
@@ -300,7 +328,9 @@ device_calls! {
     ) {
         Err(code::NOT_SUPPORTED)
     }
-    fn nvmlDeviceGetRetiredPagesPendingStatus(_gpu, _pending: *mut nvmlEnableState_t) { Err(code::NOT_SUPPORTED) }
+    fn nvmlDeviceGetRetiredPagesPendingStatus(_gpu, _pending: *mut nvmlEnableState_t) {
+        Err(code::NOT_SUPPORTED)
+    }
 
     // MIG and NVLink.
     fn nvmlDeviceGetMigMode(gpu, current: *mut c_uint, pending: *mut c_uint) {
@@ -310,8 +340,12 @@ device_calls! {
         put(current, gpu.script.mig.into())?;
         put(pending, gpu.script.mig.into())
     }
-    fn nvmlDeviceGetMaxMigDeviceCount(gpu, count: *mut c_uint) { put(count, if gpu.profile().mig { MAX_PARTS } else { 0 }) }
-    fn nvmlDeviceIsMigDeviceHandle(gpu, is_mig: *mut c_uint) { put(is_mig, gpu.part.is_some().into()) }
+    fn nvmlDeviceGetMaxMigDeviceCount(gpu, count: *mut c_uint) {
+        put(count, if gpu.profile().mig { MAX_PARTS } else { 0 })
+    }
+    fn nvmlDeviceIsMigDeviceHandle(gpu, is_mig: *mut c_uint) {
+        put(is_mig, gpu.part.is_some().into())
+    }
     fn nvmlDeviceGetMigDeviceHandleByIndex(gpu, index: c_uint, part: *mut nvmlDevice_t) {
         if !gpu.script.mig {
             return Err(code::NOT_SUPPORTED);
@@ -362,7 +396,9 @@ device_calls! {
     }
     fn nvmlDeviceGetAccountingMode(_gpu, mode: *mut nvmlEnableState_t) { put(mode, 0) }
     fn nvmlDeviceGetAccountingBufferSize(_gpu, size: *mut c_uint) { put(size, 4000) }
-    fn nvmlDeviceGetAccountingPids(_gpu, count: *mut c_uint, pids: *mut c_uint) { put_list(pids, count, &[]) }
+    fn nvmlDeviceGetAccountingPids(_gpu, count: *mut c_uint, pids: *mut c_uint) {
+        put_list(pids, count, &[])
+    }
 }
 
 /// Maximum number of MIG devices on one GPU.

@@ -85,9 +85,13 @@ part_calls! {
         put(kind, 0)?;
         put_text(id, size, &part.vm)
     }
-    fn nvmlVgpuInstanceGetFbUsage(_instance, _gpu, part, used: *mut c_ulonglong) { put(used, part.used) }
+    fn nvmlVgpuInstanceGetFbUsage(_instance, _gpu, part, used: *mut c_ulonglong) {
+        put(used, part.used)
+    }
     // The number of a type is that of the first vGPU with this type.
-    fn nvmlVgpuInstanceGetType(instance, _gpu, _part, of_type: *mut nvmlVgpuTypeId_t) { put(of_type, instance) }
+    fn nvmlVgpuInstanceGetType(instance, _gpu, _part, of_type: *mut nvmlVgpuTypeId_t) {
+        put(of_type, instance)
+    }
     fn nvmlVgpuTypeGetName(_instance, _gpu, part, name: *mut c_char, size: *mut c_uint) {
         put_text(name, *size, &part.kind)
     }
