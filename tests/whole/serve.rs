@@ -58,6 +58,34 @@ fn serve(takt: &Takt, exporter: &str, nodes: usize) -> (Daemon, String) {
     (server, address)
 }
 
+/// 13.11: the greeting of `takt up` was buried under a line for each absent collector.
+#[test]
+fn up_greets_without_lines_about_absent_hardware() {
+    let takt = Takt::fresh();
+    let exporter = format!("127.0.0.1:{}", free_port());
+    let server = format!("127.0.0.1:{}", free_port());
+    let mut up = takt.start([
+        "up",
+        "--web.listen-address",
+        &exporter,
+        "--listen-address",
+        &server,
+    ]);
+    up.wait_until("greeting", SOON, || {
+        let log = std::fs::read_to_string(takt.directory().join("takt.log")).ok()?;
+        log.contains("Press Ctrl-C to stop").then_some(())
+    });
+    let page = http_get(&format!("http://{exporter}/metrics")).unwrap();
+    let absent = page
+        .body
+        .lines()
+        .filter(|line| line.starts_with("takt_exporter_collector_absent{") && line.ends_with(" 1"));
+    assert!(absent.count() > 0, "this machine has all kinds of hardware");
+    let log = up.log();
+    assert!(log.contains(&format!("http://{server}/")), "{log}");
+    assert!(!log.contains(" absent "), "{log}");
+}
+
 #[test]
 fn thirty_nodes_of_eight_gpus_fit_on_a_page_below_100_kb() {
     let takt = Takt::fresh();

@@ -2,8 +2,8 @@
 //! cooling.
 //!
 //! Source: `/dev/ipmi0`, asked with the few commands below and no other program. BMCs are slow and
-//! busy with other things, so this collector has a thread, asks seldom, and keeps what was said
-//! last for a while when there is no answer: an alert must not flap with a BMC that answers only
+//! busy with other things, so this collector has a thread, asks seldom, and keeps the last answer
+//! for a while if the BMC does not answer: an alert must not flap with a BMC that answers only
 //! sometimes. A node without one has nothing to collect.
 //!
 //! Sensors are not read one by one: their names and limits are in a repository of hundreds of
