@@ -214,8 +214,11 @@ fn an_empty_month_names_the_period_of_the_records() {
         text.contains("there are records from 2026-09-01 to 2026-10-27"),
         "{text}"
     );
-    // This cluster has no records.
-    let text = Takt::fresh().run(["report", "cluster"]).ok();
+    // A cluster without jobs.
+    let empty = Takt::fresh();
+    empty.file("none.txt", SACCT.lines().next().unwrap());
+    empty.run(["import", "sacct", "none.txt"]).ok();
+    let text = empty.run(["report", "cluster"]).ok();
     assert!(text.contains("There are no job records yet"), "{text}");
 }
 

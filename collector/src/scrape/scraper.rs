@@ -6,7 +6,7 @@ use super::fetch::{Fetched, Fetcher};
 use super::job::Job;
 use super::metrics::ScrapeMetrics;
 use super::schedule::Schedule;
-use super::shape::{Newcomers, PageRow, Place, ReadRules, Shape};
+use super::series_cache::{Newcomers, PageRow, Place, ReadRules, Shape};
 use super::status::{MetadataTable, TargetHealth, TargetStatus};
 use super::target::Target;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,7 +1,7 @@
 //! What targets are doing and what they say about their metrics, for whoever asks.
 
 use super::error::FailureReason;
-use super::shape::PageRow;
+use super::series_cache::PageRow;
 use super::target::Target;
 use serde::Serialize;
 use std::collections::BTreeMap;

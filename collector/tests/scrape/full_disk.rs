@@ -163,7 +163,7 @@ fn a_checkpoint_that_fails_makes_the_owner_open_the_database_anew() {
         .unwrap();
     let said = wait_for(&health, "Invalidated");
     assert!(
-        said.contains("opened anew") && said.contains("checkpointing failed"),
+        said.contains("must be reopened") && said.contains("checkpointing failed"),
         "{said}"
     );
     limit_files(&child, None);

@@ -1,6 +1,6 @@
-//! What every part of Takt shares: labels, metric declarations, samples, events and the exposition text.
+//! Types shared by all crates: labels, metric declarations, samples, events, exposition format.
 //!
-//! Plain values only. Nothing here reads a file, opens a socket or asks for the time.
+//! Plain values only. Nothing here reads a file, opens a socket or reads the clock.
 
 mod config_error;
 mod error_chain;
@@ -10,6 +10,7 @@ mod match_op;
 #[cfg(feature = "regex")]
 mod matcher;
 mod metric;
+mod quote;
 mod samples;
 mod time;
 
@@ -29,5 +30,6 @@ pub use match_op::MatchOp;
 #[cfg(feature = "regex")]
 pub use matcher::{Matcher, MatcherError, RegexError, whole};
 pub use metric::{Family, Kind, Metric};
+pub use quote::{is_plain_label, quoted};
 pub use samples::Samples;
 pub use time::Timestamp;

@@ -1,8 +1,17 @@
 //! Conditions on labels, as PromQL writes them: `node="g01"`, `device!~"lo|veth.*"`.
 
-use crate::{Labels, METRIC_NAME, MatchOp, go_regex};
-use regex::Regex;
+use crate::{Labels, METRIC_NAME, MatchOp, go_regex, is_plain_label, quoted};
+use regex::{Regex, RegexBuilder};
 use std::fmt;
+use std::time::Instant;
+
+/// Largest compiled expression, bytes. About 5,000 host names in an alternation fit; the slowest expression of that size takes
+/// less than a second for a value of 1,000 bytes.
+const MAX_COMPILED: usize = 2 << 20;
+/// Deepest nesting of groups, as in Go.
+const MAX_NESTING: u32 = 1000;
+/// Most classes of characters in an expression that ignores case. Each may take 10 ms to compile.
+const MAX_FOLDED_CLASSES: usize = 64;
 
 /// A regular expression that cannot be used.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -10,103 +19,143 @@ use std::fmt;
 pub struct MatcherError {
     /// The expression.
     pub value: String,
-    /// Why.
+    /// Cause.
     #[source]
     pub source: RegexError,
 }
 
-/// What is wrong with a regular expression.
+/// Error in a regular expression.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RegexError {
-    /// Prometheus would not read it.
+    /// Prometheus would reject the expression.
     #[error(transparent)]
     Go(#[from] go_regex::GoRegexError),
-    /// It is none at all.
+    /// The expression is invalid, or too large once it is compiled.
     #[error(transparent)]
     Regex(#[from] regex::Error),
+    /// Compiling the expression would take too long.
+    #[error("more than {MAX_FOLDED_CLASSES} character classes in an expression that ignores case")]
+    TooManyClasses,
 }
 
-/// An expression that must match a whole text, as Prometheus reads it: in Go's dialect, `.` matching a line feed too.
+impl RegexError {
+    /// Whether the expression is well formed but exceeds a limit.
+    pub fn is_too_large(&self) -> bool {
+        match self {
+            Self::TooManyClasses => true,
+            Self::Regex(error) => matches!(error, regex::Error::CompiledTooBig(_)),
+            Self::Go(_) => false,
+        }
+    }
+}
+
+/// Compiles an expression that must match a whole text, as in Prometheus: in Go's dialect, with `.`
+/// also matching a line feed.
 ///
 /// # Errors
-/// What Go does not read.
+/// If Go or the crate `regex` rejects the expression, or if it exceeds the limits on size and time.
 pub fn whole(pattern: &str) -> Result<Regex, RegexError> {
-    Ok(Regex::new(&format!(
-        "^(?s:{})$",
-        go_regex::translate(pattern)?
-    ))?)
+    let translated = go_regex::translate(pattern)?;
+    let classes = ["[", "\\p", "\\P"].map(|class| translated.matches(class).count());
+    if ignores_case(&translated) && classes.iter().sum::<usize>() > MAX_FOLDED_CLASSES {
+        return Err(RegexError::TooManyClasses);
+    }
+    let regex = RegexBuilder::new(&format!("^(?s:{translated})$"))
+        .size_limit(MAX_COMPILED)
+        .nest_limit(MAX_NESTING)
+        .build()?;
+    Ok(regex)
 }
 
-/// One condition on one label. A label that a series lacks counts as empty.
+/// Whether any part of an expression ignores case.
+fn ignores_case(pattern: &str) -> bool {
+    pattern.split("(?").skip(1).any(|rest| {
+        let flags = rest.split([')', ':', '-', '<']).next();
+        flags.is_some_and(|flags| flags.contains('i'))
+    })
+}
+
+/// A condition on one label. An absent label counts as empty.
 #[derive(Debug, Clone)]
 pub struct Matcher {
     name: String,
     op: MatchOp,
     value: String,
     regex: Option<Regex>,
+    deadline: Option<Instant>,
 }
 
 impl Matcher {
-    /// A condition on the label `name`. A regular expression must match the whole value; `.` matches a line feed too.
+    /// Returns a condition on the label `name`. A regular expression must match the whole value;
+    /// `.` also matches a line feed.
     ///
     /// # Errors
-    /// Where `value` should be a regular expression and is none.
+    /// If `value` must be a regular expression and is invalid or too large.
     pub fn new(name: &str, op: MatchOp, value: &str) -> Result<Self, MatcherError> {
-        let regex = match op.is_regex() {
-            true => Some(whole(value).map_err(|source| MatcherError {
+        let regex = if op.is_regex() {
+            Some(whole(value).map_err(|source| MatcherError {
                 value: value.to_owned(),
                 source,
-            })?),
-            false => None,
+            })?)
+        } else {
+            None
         };
         Ok(Self {
             name: name.to_owned(),
             op,
             value: value.to_owned(),
             regex,
+            deadline: None,
         })
     }
 
-    /// The condition that the label `name` is `value`.
+    /// Returns the condition that the label `name` equals `value`.
     pub fn equal(name: &str, value: &str) -> Self {
         Self {
             name: name.to_owned(),
             op: MatchOp::Equal,
             value: value.to_owned(),
             regex: None,
+            deadline: None,
         }
     }
 
-    /// The condition that the metric is called `name`.
+    /// Returns the condition that the metric's name is `name`.
     pub fn metric(name: &str) -> Self {
         Self::equal(METRIC_NAME, name)
     }
 
-    /// The label.
+    /// The same condition with a deadline. Once the deadline has passed, the condition accepts
+    /// nothing, so the caller must check the deadline before it trusts the result.
+    pub fn until(self, deadline: Option<Instant>) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// Name of the label.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The comparison.
+    /// The comparison operator.
     pub fn op(&self) -> MatchOp {
         self.op
     }
 
-    /// What the label is compared with.
+    /// The value or the regular expression that the label is compared with.
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// Whether a label with this value passes.
+    /// Returns whether the condition accepts a label value.
     pub fn accepts(&self, value: &str) -> bool {
-        self.op.accepts(
-            self.regex
-                .as_ref()
-                .map_or_else(|| self.value == value, |regex| regex.is_match(value)),
-        )
+        let Some(regex) = &self.regex else {
+            return self.op.accepts(self.value == value);
+        };
+        let is_late = self.deadline.is_some_and(|at| Instant::now() >= at);
+        !is_late && self.op.accepts(regex.is_match(value))
     }
 
-    /// Whether a series with these labels passes.
+    /// Returns whether the condition accepts a series with these labels.
     pub fn accepts_labels(&self, labels: &Labels) -> bool {
         self.accepts(labels.get(&self.name).unwrap_or_default())
     }
@@ -120,6 +169,69 @@ impl PartialEq for Matcher {
 
 impl fmt::Display for Matcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}{:?}", self.name, self.op, self.value)
+        let value = quoted(&self.value);
+        if is_plain_label(&self.name) {
+            write!(f, "{}{}{value}", self.name, self.op)
+        } else {
+            write!(f, "{}{}{value}", quoted(&self.name), self.op)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn expressions_are_compiled_and_matched_in_bounded_time() {
+        let begin = Instant::now();
+        for unit in [
+            r"(?i)[\w\W]",
+            r"(?i)\pL",
+            r"\pL",
+            "(a|b|.*)",
+            ".*",
+            "(?i)[a-z]",
+        ] {
+            for size in [1_000, 16_000, 40_000] {
+                let pattern = unit.repeat(size / unit.len());
+                match whole(&pattern) {
+                    Ok(regex) => drop(regex.is_match(&"x".repeat(200))),
+                    Err(error) => assert!(error.is_too_large(), "{unit}: {error}"),
+                }
+            }
+        }
+        // An unoptimized build is some ten times slower than a release.
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "{:?}",
+            begin.elapsed()
+        );
+        let hosts: Vec<String> = (0..4_000).map(|n| format!("node{n:04}")).collect();
+        assert!(whole(&hosts.join("|")).unwrap().is_match("node3999"));
+    }
+
+    #[test]
+    fn nothing_is_accepted_after_the_deadline() {
+        let matcher = |op| Matcher::new("a", op, "x.*").unwrap();
+        for op in [MatchOp::Regex, MatchOp::NotRegex] {
+            let value = if op == MatchOp::Regex { "xy" } else { "y" };
+            assert!(matcher(op).accepts(value));
+            let hour = Duration::from_secs(3600);
+            assert!(
+                matcher(op)
+                    .until(Some(Instant::now() + hour))
+                    .accepts(value)
+            );
+            assert!(!matcher(op).until(Some(Instant::now())).accepts(value));
+        }
+    }
+
+    #[test]
+    fn a_matcher_is_written_as_promql() {
+        let shown = |name, value| Matcher::equal(name, value).to_string();
+        assert_eq!(shown("a", "b\"\n\u{7f}"), r#"a="b\"\n\x7f""#);
+        assert_eq!(shown("a.b", "c"), r#""a.b"="c""#);
     }
 }

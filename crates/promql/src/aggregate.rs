@@ -201,14 +201,14 @@ fn quantiles(members: &[Column], phi: &[f64]) -> Vec<Option<f64>> {
 fn warn_of_quantiles(phi: &[f64], about: &mut About<'_>) {
     let worst = |better: fn(f64, f64) -> f64| phi.iter().copied().reduce(better).unwrap_or(0.5);
     if phi.iter().any(|phi| phi.is_nan()) {
-        about.invalid_quantile(f64::NAN);
+        about.invalid_quantile(0, f64::NAN);
     }
     let (max, min) = (worst(f64::max), worst(f64::min));
     if max > 1.0 {
-        about.invalid_quantile(max);
+        about.invalid_quantile(0, max);
     }
     if min < 0.0 {
-        about.invalid_quantile(min);
+        about.invalid_quantile(0, min);
     }
 }
 

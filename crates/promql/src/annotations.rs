@@ -1,24 +1,35 @@
 //! Remarks that come with an answer, in Prometheus' words (`util/annotations/annotations.go`).
 
-use crate::numbers::format_g;
-use crate::outline::{self, Place};
+use crate::numbers::{exponential, format_g};
+use crate::plan::CallPlaces;
+use crate::syntax::Place;
 use std::collections::BTreeMap;
+use takt_model::quoted;
 
 /// Most remarks of a kind in an answer of the HTTP API, as in Prometheus (`web/api/v1/api.go`).
 const MOST: usize = 10;
 
-/// Warnings (the answer may be wrong) and infos (it may not be what was meant), each text once, with the argument that
-/// the last such remark is about.
+/// Warnings (the answer may be wrong) and infos (the answer may not be what was meant), each text once. A remark that
+/// arose several times has the place of the last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Annotations {
     /// Texts that begin with `PromQL warning: `.
-    pub warnings: BTreeMap<String, Option<Place>>,
+    pub warnings: BTreeMap<String, RemarkDetail>,
     /// Texts that begin with `PromQL info: `.
-    pub infos: BTreeMap<String, Option<Place>>,
+    pub infos: BTreeMap<String, RemarkDetail>,
+}
+
+/// The parts of a remark that do not tell it from others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemarkDetail {
+    /// The argument that the remark is about.
+    pub place: Place,
+    /// The end of the text, with figures; mostly empty.
+    pub figures: String,
 }
 
 impl Annotations {
-    /// Warnings and infos as an answer has them: with their places, and not too many.
+    /// Warnings and infos as the HTTP API gives them: with their places, and at most ten of each.
     pub fn messages(&self) -> [Vec<String>; 2] {
         [("warning", &self.warnings), ("info", &self.infos)].map(|(kind, remarks)| {
             let mut messages: Vec<String> = remarks.iter().take(MOST).map(message).collect();
@@ -33,97 +44,136 @@ impl Annotations {
     }
 }
 
-fn message((text, place): (&String, &Option<Place>)) -> String {
-    place.map_or(text.clone(), |place| format!("{text} ({place})"))
+fn message((text, detail): (&String, &RemarkDetail)) -> String {
+    format!("{text}{} ({})", detail.figures, detail.place)
 }
 
-/// Remarks while they arise.
+/// Remarks while a query is evaluated, each with the byte of the query that it is about.
 #[derive(Debug, Default)]
 pub(crate) struct Remarks {
-    warnings: BTreeMap<String, Spot>,
-    infos: BTreeMap<String, Spot>,
+    warnings: BTreeMap<String, usize>,
+    infos: BTreeMap<String, usize>,
+    /// Infos about buckets that fell.
+    forced: BTreeMap<String, (usize, ForcedBuckets)>,
 }
 
-/// The argument that a remark is about.
-#[derive(Debug, Clone, Copy)]
-struct Spot {
-    /// Calls and aggregations that are written before.
-    call: usize,
-    argument: Argument,
+/// Cumulative buckets that fell and were raised again.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct ForcedBuckets {
+    /// First and last instant, milliseconds since 1970.
+    pub from_ms: i64,
+    pub to_ms: i64,
+    /// Smallest and largest bound of such a bucket.
+    pub min_bound: f64,
+    pub max_bound: f64,
+    /// The greatest fall.
+    pub max_fall: f64,
+    /// Number of histograms and instants with such buckets.
+    pub count: usize,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Argument {
-    First,
-    Last,
-}
-
-impl Remarks {
-    /// For remarks about a call or an aggregation, counted as they are written.
-    pub fn about(&mut self, call: usize) -> About<'_> {
-        About {
-            remarks: self,
-            call,
+impl ForcedBuckets {
+    /// Both together.
+    pub fn join(self, other: Self) -> Self {
+        Self {
+            from_ms: self.from_ms.min(other.from_ms),
+            to_ms: self.to_ms.max(other.to_ms),
+            min_bound: self.min_bound.min(other.min_bound),
+            max_bound: self.max_bound.max(other.max_bound),
+            max_fall: self.max_fall.max(other.max_fall),
+            count: self.count + other.count,
         }
     }
 
-    /// The remarks about a query, with their places in it.
-    pub fn placed(self, query: &str) -> Annotations {
-        if self.warnings.is_empty() && self.infos.is_empty() {
-            return Annotations::default();
-        }
-        let calls = outline::read(query)
-            .map(|outline| outline.arguments())
-            .unwrap_or_default();
-        let place = |spot: Spot| {
-            let arguments = calls.get(spot.call)?;
-            let at = match spot.argument {
-                Argument::First => arguments.first(),
-                Argument::Last => arguments.last(),
-            };
-            Some(Place::of(query, *at?))
+    fn figures(self) -> String {
+        let time = |ms: i64| {
+            let instant = jiff::Timestamp::from_second(ms.div_euclid(1000));
+            instant.map_or(String::new(), |instant| instant.to_string())
         };
-        let [warnings, infos] = [self.warnings, self.infos].map(|remarks| {
-            remarks
-                .into_iter()
-                .map(|(text, spot)| (text, place(spot)))
-                .collect()
-        });
-        Annotations { warnings, infos }
+        format!(
+            ", from buckets {} to {}, with a max diff of {}, over {} samples from {} to {}",
+            format_g(self.min_bound),
+            format_g(self.max_bound),
+            two_digits(self.max_fall),
+            self.count,
+            time(self.from_ms),
+            time(self.to_ms),
+        )
+    }
+}
+
+/// A number with two significant digits (Go's `%.2g`).
+fn two_digits(value: f64) -> String {
+    let rounded: f64 = format!("{value:.1e}").parse().unwrap_or(value);
+    if rounded != 0.0 && !(1e-4..1e2).contains(&rounded.abs()) {
+        exponential(rounded)
+    } else {
+        format!("{rounded}")
+    }
+}
+
+impl Remarks {
+    /// For remarks about a call or an aggregation.
+    pub fn about<'a>(&'a mut self, places: &'a CallPlaces) -> About<'a> {
+        About {
+            remarks: self,
+            places,
+        }
+    }
+
+    /// The remarks with their places in the query.
+    pub fn placed(self, query: &str) -> Annotations {
+        let detail = |(text, at), figures| {
+            let place = Place::of(query, at);
+            (text, RemarkDetail { place, figures })
+        };
+        let plain = |remark| detail(remark, String::new());
+        let forced = self.forced.into_iter();
+        let forced = forced.map(|(text, (at, buckets))| detail((text, at), buckets.figures()));
+        Annotations {
+            warnings: self.warnings.into_iter().map(plain).collect(),
+            infos: self.infos.into_iter().map(plain).chain(forced).collect(),
+        }
     }
 }
 
 /// Remarks about one call.
 pub(crate) struct About<'a> {
     remarks: &'a mut Remarks,
-    call: usize,
+    places: &'a CallPlaces,
 }
 
 impl About<'_> {
-    fn warn(&mut self, argument: Argument, text: String) {
-        self.remarks.warnings.insert(
-            format!("PromQL warning: {text}"),
-            Spot {
-                call: self.call,
-                argument,
-            },
-        );
+    fn argument(&self, nth: usize) -> usize {
+        self.places
+            .args
+            .get(nth)
+            .copied()
+            .unwrap_or(self.places.whole)
     }
 
-    fn info(&mut self, argument: Argument, text: String) {
-        self.remarks.infos.insert(
-            format!("PromQL info: {text}"),
-            Spot {
-                call: self.call,
-                argument,
-            },
-        );
+    fn warn(&mut self, at: usize, text: String) {
+        let text = format!("PromQL warning: {text}");
+        self.remarks.warnings.insert(text, at);
     }
 
-    /// A quantile outside 0 to 1.
-    pub fn invalid_quantile(&mut self, quantile: f64) {
+    fn info(&mut self, at: usize, text: String) {
+        let text = format!("PromQL info: {text}");
+        self.remarks.infos.insert(text, at);
+    }
+
+    /// A sort in a range query.
+    pub fn ineffective_sort(&mut self) {
+        let text =
+            "sort is ineffective for range queries since results are always ordered by labels";
+        self.warn(self.places.whole, text.to_owned());
+    }
+
+    /// A quantile outside 0 to 1 in the argument of that number.
+    pub fn invalid_quantile(&mut self, argument: usize, quantile: f64) {
+        let at = self.argument(argument);
         self.warn(
-            Argument::First,
+            at,
             format!(
                 "quantile value should be between 0 and 1, got {}",
                 format_g(quantile)
@@ -133,33 +183,42 @@ impl About<'_> {
 
     /// A ratio outside -1 to 1.
     pub fn invalid_ratio(&mut self, ratio: f64, used: f64) {
+        let at = self.argument(0);
         let (ratio, used) = (format_g(ratio), format_g(used));
         self.warn(
-            Argument::First,
+            at,
             format!("ratio value should be between -1 and 1, got {ratio}, capping to {used}"),
         );
     }
 
-    /// A bucket without a number in `le`.
-    pub fn bad_bucket_label(&mut self, value: &str, metric: &str) {
-        let text = format!("bucket label \"le\" is missing or has a malformed value of {value:?}");
-        self.warn(Argument::Last, with_metric(text, metric));
+    /// A bucket without a number in `le`, in the argument with the buckets.
+    pub fn bad_bucket_label(&mut self, argument: usize, value: &str, metric: &str) {
+        let value = quoted(value);
+        let text = format!("bucket label \"le\" is missing or has a malformed value of {value}");
+        self.warn(self.argument(argument), with_metric(text, metric));
     }
 
     /// `rate` of something that is not named like a counter.
     pub fn possible_non_counter(&mut self, metric: &str) {
+        let at = self.argument(0);
         let reason =
             "metric might not be a counter, name does not end in _total/_sum/_count/_bucket";
-        self.info(Argument::First, format!("{reason}: {metric:?}"));
+        self.info(at, format!("{reason}: {}", quoted(metric)));
     }
 
-    /// Cumulative buckets that fell.
-    pub fn forced_monotonicity(&mut self, metric: &str) {
+    /// Cumulative buckets that fell, in the argument with the buckets.
+    pub fn forced_monotonicity(&mut self, argument: usize, metric: &str, buckets: ForcedBuckets) {
         let page =
             "https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile";
         let text =
             format!("input to histogram_quantile needed to be fixed for monotonicity (see {page})");
-        self.info(Argument::Last, with_metric(text, metric));
+        let text = format!("PromQL info: {}", with_metric(text, metric));
+        let at = self.argument(argument);
+        let forced = &mut self.remarks.forced;
+        let joined = forced
+            .get(&text)
+            .map_or(buckets, |(_, known)| known.join(buckets));
+        forced.insert(text, (at, joined));
     }
 }
 
@@ -167,7 +226,7 @@ fn with_metric(text: String, metric: &str) -> String {
     if metric.is_empty() {
         text
     } else {
-        format!("{text} for metric name {metric:?}")
+        format!("{text} for metric name {}", quoted(metric))
     }
 }
 
@@ -192,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn remarks_name_the_argument_that_they_are_about() {
+    fn remarks_name_their_argument() {
         let no_counter = "PromQL info: metric might not be a counter, name does not end in \
                           _total/_sum/_count/_bucket: \"up\"";
         let quantile = "PromQL warning: quantile value should be between 0 and 1, got 2";
@@ -204,8 +263,7 @@ mod tests {
                 vec![format!("{no_counter} (1:10)")]
             )
         );
-        let bucket = "PromQL warning: bucket label \"le\" is missing or has a malformed value of \"x\" for metric name \
-                      \"bucket\" (1:25)";
+        let bucket = "PromQL warning: bucket label \"le\" is missing or has a malformed value of \"x\" (1:25)";
         assert_eq!(
             messages("histogram_quantile(0.9, bucket)"),
             [vec![bucket.to_owned()], Vec::new()]

@@ -5,9 +5,10 @@ use crate::plan::Operator;
 
 /// Two scalars; comparisons yield 1 or 0 (`scalarBinop`).
 pub(crate) fn scalars(op: Operator, lhs: f64, rhs: f64) -> f64 {
-    match op.compares() {
-        true => truth(holds(op, lhs, rhs)),
-        false => compute(op, lhs, rhs),
+    if op.compares() {
+        truth(holds(op, lhs, rhs))
+    } else {
+        compute(op, lhs, rhs)
     }
 }
 

@@ -1,4 +1,4 @@
-//! How much one query may cost, and whether anybody still waits for it.
+//! Limits of one query: samples, series, time and cancellation.
 
 use crate::error::Error;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ pub struct Limits {
     pub max_samples: u64,
     /// Series that one selector may return.
     pub max_series: usize,
-    /// When the answer is no longer wanted.
+    /// The instant after which the query fails with a timeout.
     pub deadline: Option<Instant>,
-    /// Set by whoever stops waiting.
+    /// Set by the client that cancels the query.
     pub canceled: Arc<AtomicBool>,
 }
 
@@ -29,7 +29,7 @@ impl Default for Limits {
     }
 }
 
-/// The running account of one query. Shared by everything that works on it, hence the atomics.
+/// The running account of one query, shared by the threads that work on it.
 #[derive(Debug)]
 pub struct Budget {
     limits: Limits,

@@ -1,4 +1,4 @@
-//! What flows between nodes: one value or gap a step, for each series.
+//! The values that flow between nodes: one value or gap per step, for each series.
 
 use crate::error::{Error, same_labelset};
 use hashbrown::HashMap;
@@ -10,7 +10,7 @@ use takt_model::{Labels, METRIC_NAME};
 pub(crate) struct Column {
     pub labels: Labels,
     pub values: Vec<Option<f64>>,
-    /// Whether the name no longer says what the values are, and stands only until the query's end (see
+    /// Whether the values were computed, so that the name has to go at the end of the query (see
     /// [`Options::delayed_names`](super::Options::delayed_names)).
     pub nameless: bool,
 }
@@ -51,11 +51,6 @@ pub(crate) fn settle_names(mut columns: Vec<Column>) -> Result<Vec<Column>, Erro
 
 /// Joins columns whose labels became equal: legal while they never have a value at the same step.
 pub(crate) fn merge(columns: Vec<Column>) -> Result<Vec<Column>, Error> {
-    merge_or(columns, same_labelset)
-}
-
-/// As [`merge`], with another error.
-pub(crate) fn merge_or(columns: Vec<Column>, clash: fn() -> Error) -> Result<Vec<Column>, Error> {
     let mut places: HashMap<Labels, usize> = HashMap::with_capacity(columns.len());
     let mut merged: Vec<Column> = Vec::with_capacity(columns.len());
     for column in columns {
@@ -68,7 +63,7 @@ pub(crate) fn merge_or(columns: Vec<Column>, clash: fn() -> Error) -> Result<Vec
                 let known = &mut merged[*place.get()].values;
                 for (known, value) in known.iter_mut().zip(column.values) {
                     match (&known, value) {
-                        (Some(_), Some(_)) => return Err(clash()),
+                        (Some(_), Some(_)) => return Err(same_labelset()),
                         (None, Some(_)) => *known = value,
                         _ => {}
                     }

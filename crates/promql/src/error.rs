@@ -1,7 +1,7 @@
-//! What can go wrong with a query, in the classes of Prometheus' HTTP API.
+//! Errors of queries, in the classes of Prometheus' HTTP API.
 
-use crate::outline::{Fault, Place};
 use crate::source::SourceError;
+use crate::syntax::{Fault, Place};
 
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -9,12 +9,12 @@ pub enum Error {
     /// The text is not PromQL, or its types do not fit.
     #[error("{}parse error: {text}", place.map_or(String::new(), |place| format!("{place}: ")))]
     Parse {
-        /// Where, if that is found out.
+        /// The place of the fault; `None` for faults of the text as a whole.
         place: Option<Place>,
-        /// Why.
+        /// The fault, in Prometheus' words.
         text: String,
     },
-    /// Valid PromQL that this server does not evaluate; the message names it.
+    /// Valid PromQL that Takt does not evaluate; the message names the feature.
     #[error("{0} is not supported")]
     Unsupported(String),
     /// The query is well formed but not for this kind of evaluation.
@@ -32,7 +32,7 @@ pub enum Error {
     /// The deadline passed.
     #[error("query timed out in expression evaluation")]
     Timeout,
-    /// Whoever asked has gone away.
+    /// The client has gone away.
     #[error("query was canceled in expression evaluation")]
     Canceled,
     /// The store could not answer.
@@ -56,14 +56,7 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// A text that is not PromQL, wherever that is.
-    pub(crate) fn parse(text: impl Into<String>) -> Self {
-        Error::Parse {
-            place: None,
-            text: text.into(),
-        }
-    }
-
+    /// A fault of grammar or of types.
     pub(crate) fn fault(query: &str, Fault { at, text }: Fault) -> Self {
         Error::Parse {
             place: Some(Place::of(query, at)),

@@ -5,28 +5,27 @@ use crate::budget::{Budget, Limits};
 use crate::column::{Column, settle_names};
 use crate::error::Error;
 use crate::functions::{self, Body, Date, Function, Whole};
-use crate::plan::{Context, Node, Operator, Type, Window};
+use crate::numbers::{go_max, go_min};
+use crate::plan::{CallPlaces, Context, Node, Operator, Type, Window};
 use crate::source::{Point, Source};
 use crate::value::{Answer, Sample, Series, Value};
 use crate::{aggregate, binary, matching, syntax};
-use promql_parser::parser::Expr;
 use takt_model::Labels;
 
 /// What evaluation depends on besides query, time and data.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How far an instant selector looks back for a sample, milliseconds.
+    /// How far back an instant selector looks for a sample, milliseconds.
     pub lookback_ms: i64,
-    /// Step of a subquery that names none, milliseconds: the global evaluation interval.
+    /// Step of a subquery without a step of its own, milliseconds: the global evaluation interval.
     pub subquery_step_ms: i64,
-    /// Whether experimental functions and aggregations are evaluated instead of refused.
+    /// Whether functions, aggregations and modifiers that Prometheus calls experimental are evaluated instead of refused.
     pub experimental: bool,
-    /// Whether the name of a metric of which something was computed stands until the query's end, so that `by`, `on` and
-    /// `label_replace` still see it (Prometheus' feature `promql-delayed-name-removal`).
+    /// Whether computed values keep the metric's name until the end of the query, so that `by`, `on` and `label_replace` still
+    /// see the name (Prometheus' feature `promql-delayed-name-removal`).
     pub delayed_names: bool,
-    /// Whether the right side of `and` and `unless` is left alone where the left one has nothing: nothing comes of it
-    /// then, but a mistake in it goes unnoticed until the left side has something. For rules, whose left sides mostly
-    /// have nothing.
+    /// Whether the right side of `and` and `unless` is not evaluated where the left side is empty. The result is empty either
+    /// way, but an error of the right side stays unnoticed. For rules, whose left sides are mostly empty.
     pub lazy: bool,
     /// Bounds of this query.
     pub limits: Limits,
@@ -34,15 +33,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        let limits = Limits::default();
-        let (experimental, delayed_names, lazy) = (false, false, false);
         Self {
             lookback_ms: 300_000,
             subquery_step_ms: 60_000,
-            experimental,
-            delayed_names,
-            lazy,
-            limits,
+            experimental: false,
+            delayed_names: false,
+            lazy: false,
+            limits: Limits::default(),
         }
     }
 }
@@ -59,10 +56,15 @@ pub fn instant(
         step_ms: 1,
         steps: 1,
     };
-    run(source, query, grid, options, |evaluator, node| {
+    let span = QuerySpan {
+        grid,
+        end_ms: at_ms,
+        step_ms: 0,
+    };
+    run(source, query, span, options, |evaluator, node| {
         let point = |value| Point { at_ms, value };
         Ok(match node {
-            // Only a whole query may be a window or a text: inside one, functions take them.
+            // Elsewhere, functions and aggregations use up windows and texts.
             Node::Window(window) => {
                 Value::Matrix(in_label_order(evaluator.window_points(window, &grid)?))
             }
@@ -107,7 +109,12 @@ pub fn range(
         ));
     }
     let grid = Grid::new(start_ms, end_ms, step_ms);
-    run(source, query, grid, options, |evaluator, node| {
+    let span = QuerySpan {
+        grid,
+        end_ms,
+        step_ms,
+    };
+    run(source, query, span, options, |evaluator, node| {
         let columns = match node.kind() {
             Type::Scalar => {
                 let values = evaluator
@@ -122,12 +129,7 @@ pub fn range(
                 }]
             }
             Type::Vector => settle_names(evaluator.vector(node, &grid)?)?,
-            other => {
-                let text = format!(
-                    "invalid expression type \"{other}\" for range query, must be Scalar or instant Vector"
-                );
-                return Err(Error::Invalid(text));
-            }
+            _ => return Err(wrong_type(node, Type::Vector)),
         };
         let series = columns.into_iter().map(|column| {
             let points = grid.times().zip(column.values);
@@ -147,32 +149,41 @@ fn in_label_order(mut series: Vec<Series>) -> Vec<Series> {
     series
 }
 
+/// The times of a query.
+struct QuerySpan {
+    /// The instants of evaluation.
+    grid: Grid,
+    /// The end that the query was given, which need not be the last instant.
+    end_ms: i64,
+    /// 0 for an instant query.
+    step_ms: i64,
+}
+
 fn run(
     source: &dyn Source,
     query: &str,
-    grid: Grid,
+    span: QuerySpan,
     options: &Options,
     evaluate: impl FnOnce(&mut Evaluator<'_>, &Node) -> Result<Value, Error>,
 ) -> Result<Answer, Error> {
+    let grid = span.grid;
     let budget = Budget::new(options.limits.clone());
     budget.hold(grid.steps)?;
-    let (start_ms, end_ms, experimental) = (grid.start_ms, grid.last_ms(), options.experimental);
-    let plan = |expr: &Expr| {
-        Context {
-            start_ms,
-            end_ms,
-            experimental,
-            ..Context::default()
-        }
-        .plan(expr)
+    let context = Context {
+        start_ms: grid.start_ms,
+        end_ms: span.end_ms,
+        step_ms: span.step_ms,
+        experimental: options.experimental,
+        deadline: options.limits.deadline,
     };
-    let refusal = |part: &str| {
-        syntax::parse_somewhere(part)
-            .and_then(|expr| plan(&expr))
-            .err()
-    };
-    let node =
-        plan(&syntax::parse(query)?).map_err(|error| syntax::placed(query, error, refusal))?;
+    let expression = syntax::parse(query)?;
+    let kind = expression.value_type();
+    if span.step_ms > 0 && !matches!(kind, Type::Scalar | Type::Vector) {
+        return Err(Error::Invalid(format!(
+            "invalid expression type \"{kind}\" for range query, must be Scalar or instant Vector"
+        )));
+    }
+    let node = context.plan(&expression)?;
     let remarks = Remarks::default();
     let samples = StepSamples {
         grid,
@@ -198,7 +209,7 @@ fn run(
     })
 }
 
-/// What each step of a query has looked at.
+/// How many samples each step of a query has looked at.
 #[derive(Debug)]
 pub(crate) struct StepSamples {
     grid: Grid,
@@ -206,14 +217,14 @@ pub(crate) struct StepSamples {
 }
 
 impl StepSamples {
-    /// So many samples were looked at for each instant of a grid: the query's own, or a subquery's.
+    /// Adds the samples looked at for each instant of a grid, the query's own or a subquery's.
     pub fn add(&mut self, grid: &Grid, counts: &[u64]) {
         for (at_ms, count) in grid.times().zip(counts).filter(|(_, count)| **count > 0) {
             self.add_at(at_ms, *count);
         }
     }
 
-    /// What is looked at between two steps belongs to the one that comes next.
+    /// Adds samples to the step at that instant, or else to the next one.
     fn add_at(&mut self, at_ms: i64, count: u64) {
         let Grid {
             start_ms,
@@ -269,7 +280,7 @@ impl Grid {
     }
 }
 
-/// What all nodes of one query share.
+/// State that all nodes of one query share.
 pub(crate) struct Evaluator<'a> {
     pub source: &'a dyn Source,
     pub options: &'a Options,
@@ -300,6 +311,17 @@ impl Evaluator<'_> {
             Node::Call { function, args, .. } => match function.body {
                 Body::Whole(Whole::Pi) => Ok(vec![std::f64::consts::PI; grid.steps]),
                 Body::Whole(Whole::Time) => Ok(grid.times().map(|at| at as f64 / 1e3).collect()),
+                Body::Whole(Whole::MaxOf | Whole::MinOf) => {
+                    let lhs = self.scalar(&args[0], grid)?;
+                    let rhs = self.scalar(&args[1], grid)?;
+                    let pick = if matches!(function.body, Body::Whole(Whole::MaxOf)) {
+                        go_max
+                    } else {
+                        go_min
+                    };
+                    let pairs = lhs.into_iter().zip(rhs);
+                    Ok(pairs.map(|(lhs, rhs)| pick(lhs, rhs)).collect())
+                }
                 _ => {
                     let columns = self.vector(&args[0], grid)?;
                     Ok((0..grid.steps)
@@ -311,7 +333,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// A node of type instant vector. What the node worked with is let go of; its result stays in the account.
+    /// A node of type instant vector. Afterwards only the result counts as held.
     pub fn vector(&mut self, node: &Node, grid: &Grid) -> Result<Vec<Column>, Error> {
         if grid.steps == 0 {
             return Ok(Vec::new());
@@ -329,8 +351,8 @@ impl Evaluator<'_> {
             Node::Call {
                 function,
                 args,
-                nth,
-            } => self.call(function, args, *nth, grid),
+                places,
+            } => self.call(function, args, places, grid),
             Node::Negate(of) => self.each(of, grid, |_, value| Some(-value)),
             Node::Aggregate { .. } => self.aggregate(node, grid),
             Node::Binary { .. } => self.binary(node, grid),
@@ -348,7 +370,7 @@ impl Evaluator<'_> {
             grouping,
             param,
             of,
-            nth,
+            places,
         } = node
         else {
             return Err(wrong_type(node, Type::Vector));
@@ -366,7 +388,7 @@ impl Evaluator<'_> {
             columns,
             grid.steps,
             self.budget,
-            &mut self.remarks.about(*nth),
+            &mut self.remarks.about(places),
         )
     }
 
@@ -422,7 +444,7 @@ impl Evaluator<'_> {
         &mut self,
         function: &'static Function,
         args: &[Node],
-        nth: usize,
+        places: &CallPlaces,
         grid: &Grid,
     ) -> Result<Vec<Column>, Error> {
         match function.body {
@@ -441,10 +463,13 @@ impl Evaluator<'_> {
                         .collect())
                 }
                 Some(arg) => {
-                    // Go makes an arbitrary date of what fits no integer; we make none.
-                    let part = |value: f64| match value.abs() < i64::MAX as f64 {
-                        true => body(Date::from_unix(value)),
-                        false => f64::NAN,
+                    // Go makes an arbitrary date of a number that fits no integer; we make NaN.
+                    let part = |value: f64| {
+                        if value.abs() < i64::MAX as f64 {
+                            body(Date::from_unix(value))
+                        } else {
+                            f64::NAN
+                        }
                     };
                     self.each(arg, grid, |_, value| Some(part(value)))
                 }
@@ -454,9 +479,10 @@ impl Evaluator<'_> {
                     args.iter().partition(|arg| arg.kind() == Type::Matrix);
                 let scalars = self.scalars(scalars, grid)?;
                 let window = window_of(windows.first().copied())?;
-                self.window_values(function, body, window, &scalars, nth, grid)
+                self.window_values(function, body, window, &scalars, places, grid)
             }
-            Body::Whole(whole) => self.whole(whole, args, nth, grid),
+            Body::Unsupported => Err(Error::Unsupported(format!("function {}()", function.name))),
+            Body::Whole(whole) => self.whole(whole, args, places, grid),
         }
     }
 
@@ -464,7 +490,7 @@ impl Evaluator<'_> {
         &mut self,
         whole: Whole,
         args: &[Node],
-        nth: usize,
+        places: &CallPlaces,
         grid: &Grid,
     ) -> Result<Vec<Column>, Error> {
         let texts = || {
@@ -492,17 +518,21 @@ impl Evaluator<'_> {
                     .collect())
             }
             Whole::HistogramQuantile => {
-                let (phi, columns) = (self.scalar(&args[0], grid)?, self.vector(&args[1], grid)?);
+                let phi = self.scalar(&args[0], grid)?;
+                let columns = self.vector(&args[1], grid)?;
                 let tells_names = self.options.delayed_names;
-                let columns =
-                    functions::quantile(&phi, columns, tells_names, &mut self.remarks.about(nth));
+                let times: Vec<i64> = grid.times().collect();
+                let about = &mut self.remarks.about(places);
+                let columns = functions::quantile(&phi, columns, tells_names, &times, about);
                 self.unnamed(columns)
             }
             Whole::HistogramFraction => {
-                let (lower, upper) = (self.scalar(&args[0], grid)?, self.scalar(&args[1], grid)?);
+                let lower = self.scalar(&args[0], grid)?;
+                let upper = self.scalar(&args[1], grid)?;
                 let columns = self.vector(&args[2], grid)?;
-                let columns =
-                    functions::fraction(&lower, &upper, columns, &mut self.remarks.about(nth));
+                let tells_names = self.options.delayed_names;
+                let about = &mut self.remarks.about(places);
+                let columns = functions::fraction(&lower, &upper, columns, tells_names, about);
                 self.unnamed(columns)
             }
             Whole::NativeHistogram => self.vector(&args[0], grid).map(|_| Vec::new()),
@@ -513,6 +543,7 @@ impl Evaluator<'_> {
                 functions::join(self.vector(&args[0], grid)?, &texts().collect::<Vec<_>>())
             }
             Whole::Sort { descending } => {
+                self.warn_of_sort(&args[0], places, grid);
                 let mut columns = self.vector(&args[0], grid)?;
                 if grid.steps == 1 {
                     functions::sort_by_value(&mut columns, descending);
@@ -520,6 +551,7 @@ impl Evaluator<'_> {
                 Ok(columns)
             }
             Whole::SortByLabel { descending } => {
+                self.warn_of_sort(&args[0], places, grid);
                 let mut columns = self.vector(&args[0], grid)?;
                 functions::sort_by_label(&mut columns, &texts().collect::<Vec<_>>(), descending);
                 Ok(columns)
@@ -536,9 +568,35 @@ impl Evaluator<'_> {
                     nameless: false,
                 }])
             }
-            Whole::Pi | Whole::Time | Whole::Scalar => {
-                Err(Error::parse("expected an instant vector".to_owned()))
+            Whole::HistogramQuantiles => {
+                let columns = self.vector(&args[0], grid)?;
+                let label = texts().next().unwrap_or_default().to_owned();
+                let mut phis = Vec::new();
+                for arg in &args[2..] {
+                    phis.push(self.scalar(arg, grid)?);
+                }
+                let tells_names = self.options.delayed_names;
+                let times: Vec<i64> = grid.times().collect();
+                let about = &mut self.remarks.about(places);
+                let columns =
+                    functions::quantiles(&label, &phis, columns, tells_names, &times, about);
+                self.unnamed(columns)
             }
+            Whole::Pi
+            | Whole::Time
+            | Whole::Scalar
+            | Whole::MaxOf
+            | Whole::MinOf
+            | Whole::Start
+            | Whole::End
+            | Whole::Step
+            | Whole::Range => Err(Error::Execution("expected an instant vector".to_owned())),
+        }
+    }
+
+    fn warn_of_sort(&mut self, of: &Node, places: &CallPlaces, grid: &Grid) {
+        if grid.steps > 1 && !of.is_step_invariant() {
+            self.remarks.about(places).ineffective_sort();
         }
     }
 
@@ -563,7 +621,7 @@ impl Evaluator<'_> {
         self.unnamed(columns)
     }
 
-    /// Columns of what is no longer the metric that their names name.
+    /// The columns without their names, as a computed value is no longer the metric of that name.
     pub fn unnamed(&self, mut columns: Vec<Column>) -> Result<Vec<Column>, Error> {
         columns.iter_mut().for_each(|column| column.nameless = true);
         if self.options.delayed_names {
@@ -601,13 +659,13 @@ fn only_value(columns: &[Column], step: usize) -> f64 {
 fn window_of(node: Option<&Node>) -> Result<&Window, Error> {
     match node {
         Some(Node::Window(window)) => Ok(window),
-        _ => Err(Error::parse("expected a range vector".to_owned())),
+        _ => Err(Error::Execution("expected a range vector".to_owned())),
     }
 }
 
-/// The plan checks types, so this is not reached; an error is still better than a panic.
+/// The parser checks types, so this is not reached; an error is still better than a panic.
 fn wrong_type(node: &Node, wanted: Type) -> Error {
-    Error::parse(format!("expected type {wanted}, got {}", node.kind()))
+    Error::Execution(format!("expected type {wanted}, got {}", node.kind()))
 }
 
 #[cfg(test)]
@@ -616,8 +674,8 @@ mod tests {
     use crate::Memory;
 
     #[test]
-    fn a_lazy_query_leaves_alone_what_nothing_can_come_of() {
-        // Evaluating the right side is a mistake: two elements for one.
+    fn a_lazy_query_does_not_evaluate_what_cannot_matter() {
+        // The right side has an error: two elements for one.
         let wrong = "(vector(1) * on () {__name__=~\"a|b\"})";
         let mut source = Memory::new();
         for name in ["a", "b"] {

@@ -1,4 +1,4 @@
-//! Which elements belong together: by the labels that count in `by`, `without`, `on` and `ignoring`.
+//! Groups of elements, by the labels of `by`, `without`, `on` and `ignoring`.
 
 use crate::plan::Grouping;
 use hashbrown::{DefaultHashBuilder, HashTable};
@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use takt_model::{Labels, METRIC_NAME};
 
 impl Grouping {
-    /// Whether a label tells groups apart.
+    /// Whether the label decides about the group.
     pub fn counts(&self, name: &str) -> bool {
         match self {
             Grouping::By(names) => names.iter().any(|known| known == name),
@@ -16,7 +16,7 @@ impl Grouping {
         }
     }
 
-    /// The labels that count, which are those of a group's result (`generateGroupingLabels`).
+    /// The labels that decide about the group; its result has these (`generateGroupingLabels`).
     pub fn labels(&self, labels: &Labels) -> Labels {
         labels.only(|name| self.counts(name))
     }
@@ -26,7 +26,7 @@ impl Grouping {
     }
 }
 
-/// Numbers groups in the order in which they are first met. No label is copied for it.
+/// Numbers groups in the order of their first elements, without copying labels.
 pub(crate) struct Groups<'a> {
     grouping: &'a Grouping,
     /// The labels of each group's first element.
@@ -45,7 +45,7 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// How many groups there are.
+    /// Number of groups.
     pub fn len(&self) -> usize {
         self.first.len()
     }

@@ -1,15 +1,15 @@
 //! PromQL over decoded series: the semantics of Prometheus 3 without Prometheus.
 //!
 //! ```text
-//! text ─► syntax (what the parser crate gets wrong, limits) ─► plan (typed, resolved) ─► eval ─► Answer
-//!                                                                                         │
-//!                                                                          Source::select ┘
+//! text ─► syntax (tree with places, types checked) ─► plan (resolved) ─► eval ─► Answer
+//!                                                                         │
+//!                                                          Source::select ┘
 //! ```
-//! A plan is evaluated over a grid of steps, node by node: every node yields columns, one value or gap a
-//! step, so a range query selects each series once and walks its samples forwards. An instant query is a grid of one step.
+//! A plan is evaluated over a grid of steps, node by node. Every node yields columns with one value or gap per step, so a range
+//! query selects each series once and walks its samples forwards. An instant query is a grid of one step.
 //!
-//! What Prometheus calls experimental is refused by name unless [`Options::experimental`] is set; native histograms are
-//! refused always. Sources of the semantics are named at each function (`promql/engine.go` and so on, Prometheus 3.8).
+//! Features that Prometheus calls experimental are refused by name unless [`Options::experimental`] is set; native histograms
+//! are always refused. Each function names the source of its semantics (`promql/engine.go` and so on, Prometheus 3.14).
 
 mod aggregate;
 mod annotations;
@@ -23,7 +23,6 @@ mod group;
 mod matching;
 mod measured;
 mod numbers;
-mod outline;
 mod parts;
 mod plan;
 mod rank;
@@ -40,7 +39,7 @@ pub use error::{Error, ErrorKind};
 pub use eval::{Options, instant, range};
 pub use measured::measured;
 pub use numbers::{exponential, format_g};
-pub use outline::Place;
 pub use source::{Memory, Point, Selection, SeriesData, Source, SourceError};
-pub use syntax::{parse, selector};
+pub use syntax::{Expression, Place, parse, selector};
+pub use takt_model::quoted;
 pub use value::{Answer, Sample, Series, Value};

@@ -2,11 +2,16 @@
 
 use crate::binary::elements;
 use crate::budget::Budget;
-use crate::column::{Column, drop_name, merge, merge_or};
+use crate::column::{Column, drop_name, merge};
 use crate::error::Error;
 use crate::group::Groups;
 use crate::plan::{Grouping, Matching, Operator, Side};
-use takt_model::Labels;
+use hashbrown::HashMap;
+use takt_model::{Labels, quoted};
+
+const MANY_TO_ONE: &str =
+    "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)";
+const NOT_UNIQUE: &str = "multiple matches for labels: grouping labels must ensure unique matches";
 
 /// Two vectors under any binary operator.
 pub(crate) fn vectors(
@@ -89,9 +94,10 @@ impl Pairing<'_> {
         } else {
             (lhs, rhs)
         };
-        // A step at which either side is empty is not looked at at all, so not for duplicates either.
+        // A step at which either side is empty is not looked at, so not for duplicates either, unless a value is filled in.
+        let fills = self.fill(Fills::Many).is_some() || self.fill(Fills::One).is_some();
         let both: Vec<bool> = (0..self.steps)
-            .map(|step| has_any(&many, step) && has_any(&one, step))
+            .map(|step| fills || has_any(&many, step) && has_any(&one, step))
             .collect();
         let groups = self.groups(many, one);
         for group in groups.iter().filter(|group| group.one.len() > 1) {
@@ -136,54 +142,84 @@ impl Pairing<'_> {
                 return Err(Error::Execution(format!(
                     "found duplicate series for the match group {group} on the {side} hand-side of the operation: \
                      [{}, {}];many-to-many matching not allowed: matching labels must be unique on one side",
-                    second.labels, first.labels
+                    shown(&second.labels),
+                    shown(&first.labels)
                 )));
             }
         }
         Ok(())
     }
 
+    /// The value of a missing element on one side.
+    fn fill(&self, side: Fills) -> Option<f64> {
+        let is_left = (side == Fills::Many) != (self.matching.side == Side::Right);
+        if is_left {
+            self.matching.fill_left
+        } else {
+            self.matching.fill_right
+        }
+    }
+
     fn pair(&self, group: Group) -> Result<Vec<Column>, Error> {
+        let Group { mut many, mut one } = group;
+        self.fill_in(&mut many, &mut one);
+        let is_one_to_one = self.matching.side == Side::None;
+        // Comparisons that filter an element out do not make the match any more unique.
+        let mut seen = vec![false; self.steps];
+        let may_clash = many.len() * one.len() > 1;
+        let mut found: HashMap<Labels, Vec<bool>> = HashMap::new();
         let mut pairs = Vec::new();
-        for many in &group.many {
-            for one in &group.one {
-                let values = many.values.iter().zip(&one.values).map(|(many, one)| {
-                    let (lhs, rhs) = if self.matching.side == Side::Right {
-                        (one, many)
+        for many in &many {
+            for one in &one {
+                let labels = self.result_labels(&many.labels, &one.labels);
+                if may_clash {
+                    let pairs = many.values.iter().zip(&one.values);
+                    let matched = pairs.map(|(many, one)| many.is_some() && one.is_some());
+                    if is_one_to_one {
+                        add_matches(&mut seen, matched, MANY_TO_ONE)?;
                     } else {
-                        (many, one)
-                    };
-                    elements(self.op, (*lhs)?, (*rhs)?, self.return_bool)
-                });
-                let (labels, values) = (
-                    self.result_labels(&many.labels, &one.labels),
-                    values.collect(),
-                );
-                let nameless = self.op.compares() && (many.nameless || self.return_bool);
-                pairs.extend(
-                    Column {
-                        labels,
-                        values,
-                        nameless,
+                        let seen = found
+                            .entry(labels.clone())
+                            .or_insert_with(|| vec![false; self.steps]);
+                        add_matches(seen, matched, NOT_UNIQUE)?;
                     }
-                    .unless_empty(),
-                );
+                }
+                let values = many.values.iter().zip(&one.values).map(|(many, one)| {
+                    if self.matching.side == Side::Right {
+                        elements(self.op, (*one)?, (*many)?, self.return_bool)
+                    } else {
+                        elements(self.op, (*many)?, (*one)?, self.return_bool)
+                    }
+                });
+                let values = values.collect();
+                let nameless = self.op.compares() && (many.nameless || self.return_bool);
+                let column = Column {
+                    labels,
+                    values,
+                    nameless,
+                };
+                pairs.extend(column.unless_empty());
             }
         }
-        if self.matching.side != Side::None {
-            return merge_or(pairs, || {
-                let text =
-                    "multiple matches for labels: grouping labels must ensure unique matches";
-                Error::Execution(text.to_owned())
-            });
+        Ok(pairs)
+    }
+
+    /// Adds to each side the elements that `fill` puts in the place of missing ones.
+    fn fill_in(&self, many: &mut Vec<Column>, one: &mut Vec<Column>) {
+        if self.fill(Fills::Many).is_none() && self.fill(Fills::One).is_none() {
+            return;
         }
-        match (0..self.steps).any(|step| pairs.iter().filter(|pair| pair.values[step].is_some()).nth(1).is_some()) {
-            true => Err(Error::Execution(
-                "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)"
-                    .to_owned(),
-            )),
-            false => Ok(pairs),
-        }
+        let lacks_many: Vec<bool> = (0..self.steps).map(|step| !has_any(many, step)).collect();
+        let lacks_one: Vec<bool> = (0..self.steps).map(|step| !has_any(one, step)).collect();
+        let filled = |others: &[Column], lacks: &[bool], value: Option<f64>| {
+            let labels = self.matching.grouping.labels(&others.first()?.labels);
+            let value_at = |step: usize| value.filter(|_| lacks[step] && has_any(others, step));
+            Column::new(labels, (0..self.steps).map(value_at).collect())
+        };
+        let new_many = filled(one, &lacks_many, self.fill(Fills::Many));
+        let new_one = filled(many, &lacks_one, self.fill(Fills::One));
+        many.extend(new_many);
+        one.extend(new_one);
     }
 
     /// `resultMetric`: a comparison keeps the name, unless `on` leaves it out. (That `bool` makes a new value of it is
@@ -204,6 +240,37 @@ impl Pairing<'_> {
         }
         labels
     }
+}
+
+/// The sides of a pairing, for the values that `fill` sets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fills {
+    Many,
+    One,
+}
+
+/// All labels in braces, the name among them, as Prometheus shows a metric in this message.
+fn shown(labels: &Labels) -> String {
+    let pairs: Vec<String> = labels
+        .iter()
+        .map(|(name, value)| format!("{name}={}", quoted(value)))
+        .collect();
+    format!("{{{}}}", pairs.join(", "))
+}
+
+/// Marks the steps of a match; fails where a step has one already.
+fn add_matches(
+    seen: &mut [bool],
+    matched: impl Iterator<Item = bool>,
+    text: &str,
+) -> Result<(), Error> {
+    for (seen, matched) in seen.iter_mut().zip(matched) {
+        if *seen && matched {
+            return Err(Error::Execution(text.to_owned()));
+        }
+        *seen |= matched;
+    }
+    Ok(())
 }
 
 fn has_any(columns: &[Column], step: usize) -> bool {

@@ -1,27 +1,27 @@
-//! What a rule measures: of `temperature > 90 unless maintenance` the temperature.
+//! The vector that a rule compares: of `temperature > 90 unless maintenance` the temperature.
 
-use super::syntax;
-use promql_parser::label::{MatchOp, Matcher, Matchers};
-use promql_parser::parser::{Expr, VectorSelector, token};
+use crate::syntax::parse;
+use crate::syntax::tree::{Expression, ExpressionKind, Operator};
+use takt_model::Matcher;
 
-/// The left side of a rule's comparison, as a query of its own; narrowed to the series of one node where a node is
-/// given. Nothing where the rule compares nothing.
+/// The left side of a rule's comparison, as a query of its own; with a node, only the series of that node. `None` where the
+/// rule is not PromQL or does not compare.
 pub fn measured(rule: &str, node: Option<&str>) -> Option<String> {
-    let mut compared = compared(syntax::parse(rule).ok()?)?;
+    let mut compared = compared(parse(rule).ok()?)?;
     if let Some(node) = node {
-        narrow(&mut compared, node);
+        narrow(&mut compared, &Matcher::equal("node", node));
     }
     Some(compared.to_string())
 }
 
-fn compared(expr: Expr) -> Option<Expr> {
-    match expr {
-        Expr::Paren(inner) => compared(*inner.expr),
-        Expr::Binary(binary) => match binary.op.id() {
-            token::T_LAND | token::T_LUNLESS => compared(*binary.lhs),
-            _ if binary.op.is_comparison_operator() && !binary.return_bool() => match *binary.lhs {
-                Expr::NumberLiteral(_) => Some(*binary.rhs),
-                lhs => Some(lhs),
+fn compared(expression: Expression) -> Option<Expression> {
+    match expression.kind {
+        ExpressionKind::Paren(inner) => compared(*inner),
+        ExpressionKind::Binary(binary) => match binary.op {
+            Operator::And | Operator::Unless => compared(binary.lhs),
+            op if op.compares() && !binary.return_bool => match binary.lhs.kind {
+                ExpressionKind::Number(_) => Some(binary.rhs),
+                _ => Some(binary.lhs),
             },
             _ => None,
         },
@@ -29,24 +29,20 @@ fn compared(expr: Expr) -> Option<Expr> {
     }
 }
 
-fn narrow(expr: &mut Expr, node: &str) {
-    let of_node = |selector: &mut VectorSelector| {
-        let matchers = std::mem::replace(&mut selector.matchers, Matchers::new(Vec::new()));
-        selector.matchers = matchers.append(Matcher::new(MatchOp::Equal, "node", node));
-    };
-    match expr {
-        Expr::Aggregate(aggregate) => narrow(&mut aggregate.expr, node),
-        Expr::Unary(unary) => narrow(&mut unary.expr, node),
-        Expr::Binary(binary) => {
-            narrow(&mut binary.lhs, node);
-            narrow(&mut binary.rhs, node);
+/// Adds a matcher to each selector.
+fn narrow(expression: &mut Expression, matcher: &Matcher) {
+    match &mut expression.kind {
+        ExpressionKind::Number(_) | ExpressionKind::Text(_) => {}
+        ExpressionKind::Selector(selector) => selector.matchers.push(matcher.clone()),
+        ExpressionKind::Range(window) => window.of.matchers.push(matcher.clone()),
+        ExpressionKind::Subquery(subquery) => narrow(&mut subquery.of, matcher),
+        ExpressionKind::Paren(of) | ExpressionKind::Unary { of, .. } => narrow(of, matcher),
+        ExpressionKind::Aggregate(aggregate) => narrow(&mut aggregate.of, matcher),
+        ExpressionKind::Call { args, .. } => args.iter_mut().for_each(|arg| narrow(arg, matcher)),
+        ExpressionKind::Binary(binary) => {
+            narrow(&mut binary.lhs, matcher);
+            narrow(&mut binary.rhs, matcher);
         }
-        Expr::Paren(paren) => narrow(&mut paren.expr, node),
-        Expr::Subquery(subquery) => narrow(&mut subquery.expr, node),
-        Expr::VectorSelector(selector) => of_node(selector),
-        Expr::MatrixSelector(matrix) => of_node(&mut matrix.vs),
-        Expr::Call(call) => call.args.args.iter_mut().for_each(|arg| narrow(arg, node)),
-        Expr::NumberLiteral(_) | Expr::StringLiteral(_) | Expr::Extension(_) => {}
     }
 }
 

@@ -1,14 +1,14 @@
-//! Work on series, which do not depend on each other, on several threads.
+//! Work on several threads. Series do not depend on each other.
 
 use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::thread::{available_parallelism, scope};
 
-/// Samples and points that one thread shall have to do with at least: some hundred microseconds' work.
+/// Fewest samples and points worth a thread: some hundred microseconds of work.
 const WORTH_A_THREAD: usize = 100_000;
 
-/// Cuts `items` into parts of about the same length, works on them at one time, and returns the results in order.
-/// `work` says how many samples and points there are to do with.
+/// Cuts `items` into parts of about the same length, processes them in parallel, and returns the results in order.
+/// `work` is the number of samples and points to process.
 pub(crate) fn in_parts<T, R, E>(
     mut items: Vec<T>,
     work: usize,

@@ -1,51 +1,31 @@
-//! A query with its types checked, its names looked up and its instants resolved.
+//! A query with its names looked up, its instants resolved and its durations computed.
+//!
+//! The parser has checked the types. What is refused here, by name, is what Takt does not evaluate, and what Prometheus calls
+//! experimental unless that is allowed.
 
 use crate::error::Error;
-use crate::functions::{self, Function};
-use promql_parser::label::MatchOp as Parsed;
-use promql_parser::parser::token::*;
-use promql_parser::parser::{
-    self as ast, AtModifier, Expr, LabelModifier, Offset, VectorMatchCardinality,
+use crate::functions::{Body, Function, Whole};
+use crate::syntax::duration::{DurationExpression, QueryTimes};
+use crate::syntax::tree::{
+    Aggregate, AtModifier, BinaryExpression, Expression, ExpressionKind, RangeSelector,
+    ShiftModifiers, Subquery, VectorSelector,
 };
-use std::cell::Cell;
-use std::time::{Duration, SystemTime};
-use takt_model::METRIC_NAME;
-use takt_model::{MatchOp, Matcher};
+use std::time::Instant;
+use takt_model::Matcher;
 
-/// The four types of PromQL.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Type {
-    Scalar,
-    String,
-    /// An instant vector.
-    Vector,
-    /// A range vector.
-    Matrix,
-}
+pub(crate) use crate::syntax::tree::{Aggregation, Operator, Type};
 
-impl std::fmt::Display for Type {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Type::Scalar => "scalar",
-            Type::String => "string",
-            Type::Vector => "instant vector",
-            Type::Matrix => "range vector",
-        })
-    }
-}
-
-/// One node. Parentheses are gone: they have done their work in the parser.
+/// One node. Parentheses are gone: they are of no use once the text is parsed.
 #[derive(Debug)]
 pub(crate) enum Node {
     Number(f64),
     Text(String),
     Selector(Selector),
     Window(Window),
-    /// `nth` counts calls and aggregations as they are written.
     Call {
         function: &'static Function,
         args: Vec<Node>,
-        nth: usize,
+        places: CallPlaces,
     },
     Negate(Box<Node>),
     Binary {
@@ -60,8 +40,15 @@ pub(crate) enum Node {
         grouping: Grouping,
         param: Option<Box<Node>>,
         of: Box<Node>,
-        nth: usize,
+        places: CallPlaces,
     },
+}
+
+/// The bytes of the query at which a call or an aggregation and its arguments begin.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CallPlaces {
+    pub whole: usize,
+    pub args: Vec<usize>,
 }
 
 /// `name{…}` with its shift in time.
@@ -112,37 +99,6 @@ impl Shift {
     }
 }
 
-/// Binary operators.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operator {
-    Add,
-    Sub,
-    Mul,
-    Div,
-    Mod,
-    Pow,
-    Atan2,
-    Equal,
-    NotEqual,
-    Less,
-    LessEqual,
-    Greater,
-    GreaterEqual,
-    And,
-    Or,
-    Unless,
-}
-
-impl Operator {
-    pub fn compares(self) -> bool {
-        use Operator::*;
-        matches!(
-            self,
-            Equal | NotEqual | Less | LessEqual | Greater | GreaterEqual
-        )
-    }
-}
-
 /// Which labels decide what belongs together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Grouping {
@@ -159,9 +115,13 @@ pub(crate) struct Matching {
     pub side: Side,
     /// Labels that `group_left(…)` copies from the one side.
     pub include: Vec<String>,
+    /// Value of an element that the left side lacks.
+    pub fill_left: Option<f64>,
+    /// Value of an element that the right side lacks.
+    pub fill_right: Option<f64>,
 }
 
-/// Which side may have several elements a group.
+/// The side that may have several elements a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     /// Neither.
@@ -170,25 +130,6 @@ pub(crate) enum Side {
     Left,
     /// `group_right`
     Right,
-}
-
-/// Aggregation operators.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Aggregation {
-    Sum,
-    Avg,
-    Min,
-    Max,
-    Count,
-    Group,
-    Stddev,
-    Stdvar,
-    Quantile,
-    Topk,
-    Bottomk,
-    Limitk,
-    LimitRatio,
-    CountValues,
 }
 
 impl Node {
@@ -209,7 +150,24 @@ impl Node {
         }
     }
 
-    /// All selectors below, for questions about a query as a whole.
+    /// Whether `@` makes the value the same at each step, so that Prometheus evaluates the node once.
+    pub fn is_step_invariant(&self) -> bool {
+        match self {
+            Node::Number(_) | Node::Text(_) => true,
+            Node::Selector(selector) => selector.shift.at_ms.is_some(),
+            Node::Window(window) => window.shift().at_ms.is_some(),
+            Node::Negate(of) | Node::Aggregate { of, .. } => of.is_step_invariant(),
+            Node::Binary { lhs, rhs, .. } => lhs.is_step_invariant() && rhs.is_step_invariant(),
+            Node::Call { function, args, .. } => {
+                let depends_on_time =
+                    matches!(function.name, "time" | "timestamp" | "predict_linear")
+                        || matches!(function.body, Body::Date(_));
+                !depends_on_time && args.iter().all(Node::is_step_invariant)
+            }
+        }
+    }
+
+    /// Collects all selectors below.
     pub fn selectors<'a>(&'a self, found: &mut Vec<&'a Selector>) {
         match self {
             Node::Number(_) | Node::Text(_) => {}
@@ -237,281 +195,210 @@ impl Node {
     }
 }
 
-/// What a plan depends on besides the text.
+/// The properties of a query, besides its text, that a plan depends on.
 #[derive(Debug, Default)]
 pub(crate) struct Context {
     /// First and last instant of the query: `@ start()`, `@ end()`.
     pub start_ms: i64,
     pub end_ms: i64,
-    /// Whether what Prometheus calls experimental is allowed.
+    /// Step of a range query; 0 for an instant query.
+    pub step_ms: i64,
+    /// Whether features that Prometheus calls experimental are allowed.
     pub experimental: bool,
-    /// Calls and aggregations that were met.
-    pub met: Cell<usize>,
+    /// The instant after which matchers accept nothing.
+    pub deadline: Option<Instant>,
 }
 
 impl Context {
     /// Plans a parsed query.
-    pub fn plan(&self, expr: &Expr) -> Result<Node, Error> {
-        match expr {
-            Expr::Paren(paren) => self.plan(&paren.expr),
-            Expr::NumberLiteral(number) => Ok(Node::Number(number.val)),
-            Expr::StringLiteral(text) => Ok(Node::Text(text.val.clone())),
-            Expr::VectorSelector(selector) => Ok(Node::Selector(self.selector(selector)?)),
-            Expr::MatrixSelector(window) => Ok(Node::Window(Window {
-                range_ms: range(window.range)?,
-                of: Windowed::Series(self.selector(&window.vs)?),
-            })),
-            Expr::Subquery(subquery) => self.subquery(subquery),
-            Expr::Unary(unary) => {
-                let of = self.plan(&unary.expr)?;
-                match of.kind() {
-                    Type::Scalar | Type::Vector => Ok(Node::Negate(Box::new(of))),
-                    other => Err(Error::parse(format!(
-                        "unary expression only allowed on expressions of type scalar or instant vector, got \"{other}\""
-                    ))),
-                }
+    pub fn plan(&self, expression: &Expression) -> Result<Node, Error> {
+        match &expression.kind {
+            ExpressionKind::Paren(of) => self.plan(of),
+            ExpressionKind::Number(number) => Ok(Node::Number(number.value)),
+            ExpressionKind::Text(text) => Ok(Node::Text(text.clone())),
+            ExpressionKind::Selector(selector) => Ok(Node::Selector(self.selector(selector)?)),
+            ExpressionKind::Range(window) => self.window(window),
+            ExpressionKind::Subquery(subquery) => self.subquery(subquery),
+            ExpressionKind::Unary { is_negative, of } => {
+                let of = self.plan(of)?;
+                // `+` changes nothing, not even the name.
+                Ok(if *is_negative {
+                    Node::Negate(Box::new(of))
+                } else {
+                    of
+                })
             }
-            Expr::Binary(binary) => self.binary(binary),
-            Expr::Aggregate(aggregate) => self.aggregate(aggregate),
-            Expr::Call(call) => self.call(call),
-            Expr::Extension(_) => Err(Error::Unsupported("an extension of the grammar".to_owned())),
+            ExpressionKind::Binary(binary) => self.binary(binary),
+            ExpressionKind::Aggregate(aggregate) => self.aggregate(expression.at, aggregate),
+            ExpressionKind::Call { function, args } => self.call(expression.at, function, args),
         }
     }
 
-    fn selector(&self, selector: &ast::VectorSelector) -> Result<Selector, Error> {
+    fn selector(&self, selector: &VectorSelector) -> Result<Selector, Error> {
+        if let Some(extension) = selector.extension {
+            return Err(unsupported(format!("the modifier {}", extension.name())));
+        }
+        let conditions = selector.conditions().into_iter();
         Ok(Selector {
-            matchers: matchers(selector)?,
-            shift: self.shift(&selector.at, &selector.offset)?,
+            matchers: conditions.map(|m| m.until(self.deadline)).collect(),
+            shift: self.shift(&selector.shift)?,
         })
     }
 
-    fn shift(&self, at: &Option<AtModifier>, offset: &Option<Offset>) -> Result<Shift, Error> {
-        let at_ms = match at {
-            None => None,
-            Some(AtModifier::Start) => Some(self.start_ms),
-            Some(AtModifier::End) => Some(self.end_ms),
-            Some(AtModifier::At(time)) => Some(match time.duration_since(SystemTime::UNIX_EPOCH) {
-                Ok(after) => millis(after)?,
-                Err(before) => -millis(before.duration())?,
-            }),
-        };
-        let offset_ms = match offset {
-            None => 0,
-            Some(Offset::Pos(back)) => millis(*back)?,
-            Some(Offset::Neg(ahead)) => -millis(*ahead)?,
-        };
-        Ok(Shift { at_ms, offset_ms })
+    fn shift(&self, modifiers: &ShiftModifiers) -> Result<Shift, Error> {
+        let at_ms = modifiers.at.map(|at| match at {
+            AtModifier::Start => self.start_ms,
+            AtModifier::End => self.end_ms,
+            AtModifier::Instant(ms) => ms,
+        });
+        let offset = modifiers.offset.as_ref();
+        let offset_ms = offset
+            .map(|offset| self.duration(offset, true))
+            .transpose()?;
+        Ok(Shift {
+            at_ms,
+            offset_ms: offset_ms.unwrap_or(0),
+        })
     }
 
-    fn subquery(&self, subquery: &ast::SubqueryExpr) -> Result<Node, Error> {
-        let of = Box::new(self.plan(&subquery.expr)?);
-        if of.kind() != Type::Vector {
-            return Err(Error::parse(format!(
-                "subquery is only allowed on instant vector, got {} instead",
-                of.kind()
-            )));
-        }
-        let shift = self.shift(&subquery.at, &subquery.offset)?;
-        let step_ms = subquery.step.map(range).transpose()?;
+    fn duration(&self, of: &DurationExpression, may_be_negative: bool) -> Result<i64, Error> {
+        let times = QueryTimes {
+            step: self.step_ms as f64 / 1e3,
+            range: self.end_ms.saturating_sub(self.start_ms) as f64 / 1e3,
+        };
+        of.evaluate(times, may_be_negative)
+            .map_err(Error::Execution)
+    }
+
+    fn window(&self, RangeSelector { of, range }: &RangeSelector) -> Result<Node, Error> {
         Ok(Node::Window(Window {
-            range_ms: range(subquery.range)?,
+            range_ms: self.duration(range, false)?,
+            of: Windowed::Series(self.selector(of)?),
+        }))
+    }
+
+    fn subquery(&self, subquery: &Subquery) -> Result<Node, Error> {
+        let of = Box::new(self.plan(&subquery.of)?);
+        let shift = self.shift(&subquery.shift)?;
+        let step = subquery.step.as_ref();
+        let step_ms = step.map(|step| self.duration(step, false)).transpose()?;
+        Ok(Node::Window(Window {
+            range_ms: self.duration(&subquery.range, false)?,
             of: Windowed::Subquery { of, step_ms, shift },
         }))
     }
 
-    fn count(&self) -> usize {
-        self.met.replace(self.met.get() + 1)
-    }
-
-    fn call(&self, call: &ast::Call) -> Result<Node, Error> {
-        let name = call.func.name;
-        let function = functions::find(name)
-            .ok_or_else(|| Error::Unsupported(format!("function {name}()")))?;
+    fn call(
+        &self,
+        at: usize,
+        function: &'static Function,
+        args: &[Expression],
+    ) -> Result<Node, Error> {
+        let name = function.name;
+        if matches!(function.body, Body::Unsupported) {
+            return Err(unsupported(format!("function {name}()")));
+        }
         if function.experimental && !self.experimental {
-            return Err(Error::Unsupported(format!(
-                "experimental function {name}()"
-            )));
+            return Err(unsupported(format!("experimental function {name}()")));
         }
-        let nth = self.count();
-        let args = call
-            .args
-            .args
-            .iter()
-            .map(|arg| self.plan(arg))
-            .collect::<Result<Vec<_>, _>>()?;
-        for (at, arg) in args.iter().enumerate() {
-            let wanted = function
-                .args
-                .get(at)
-                .or(function.args.last())
-                .copied()
-                .unwrap_or(Type::Vector);
-            expect(arg.kind(), wanted, &format!("call to function {name:?}"))?;
+        let seconds = |ms: i64| Ok(Node::Number(ms as f64 / 1e3));
+        match function.body {
+            Body::Whole(Whole::Start) => return seconds(self.start_ms),
+            Body::Whole(Whole::End) => return seconds(self.end_ms),
+            Body::Whole(Whole::Step) => return seconds(self.step_ms),
+            Body::Whole(Whole::Range) => {
+                return seconds(self.end_ms.saturating_sub(self.start_ms));
+            }
+            _ => {}
         }
+        let nodes = args.iter().map(|arg| self.plan(arg));
         Ok(Node::Call {
             function,
-            args,
-            nth,
+            places: CallPlaces {
+                whole: at,
+                args: args.iter().map(place_of_argument).collect(),
+            },
+            args: nodes.collect::<Result<_, _>>()?,
         })
     }
 
-    fn aggregate(&self, aggregate: &ast::AggregateExpr) -> Result<Node, Error> {
-        use Aggregation::*;
-        let (op, param_type, experimental) = match aggregate.op.id() {
-            T_SUM => (Sum, None, false),
-            T_AVG => (Avg, None, false),
-            T_MIN => (Min, None, false),
-            T_MAX => (Max, None, false),
-            T_COUNT => (Count, None, false),
-            T_GROUP => (Group, None, false),
-            T_STDDEV => (Stddev, None, false),
-            T_STDVAR => (Stdvar, None, false),
-            T_QUANTILE => (Quantile, Some(Type::Scalar), false),
-            T_TOPK => (Topk, Some(Type::Scalar), false),
-            T_BOTTOMK => (Bottomk, Some(Type::Scalar), false),
-            T_COUNT_VALUES => (CountValues, Some(Type::String), false),
-            T_LIMITK => (Limitk, Some(Type::Scalar), true),
-            T_LIMIT_RATIO => (LimitRatio, Some(Type::Scalar), true),
-            _ => return Err(Error::Unsupported(format!("aggregation {}", aggregate.op))),
-        };
-        if experimental && !self.experimental {
-            return Err(Error::Unsupported(format!(
-                "experimental aggregation {}",
-                aggregate.op
-            )));
+    fn aggregate(&self, at: usize, aggregate: &Aggregate) -> Result<Node, Error> {
+        let op = aggregate.op;
+        if op.is_experimental() && !self.experimental {
+            let name = op.name();
+            return Err(unsupported(format!("experimental aggregation {name}")));
         }
-        let nth = self.count();
-        let param = aggregate
-            .param
-            .as_ref()
-            .map(|param| self.plan(param))
-            .transpose()?;
-        let of = Box::new(self.plan(&aggregate.expr)?);
-        expect(of.kind(), Type::Vector, "aggregation expression")?;
-        if let (Some(param), Some(wanted)) = (&param, param_type) {
-            expect(param.kind(), wanted, "aggregation parameter")?;
-        }
-        let grouping = grouping(&aggregate.modifier).unwrap_or(Grouping::By(Vec::new()));
+        let param = aggregate.param.as_deref();
+        let labels = aggregate.labels.clone();
         Ok(Node::Aggregate {
             op,
-            grouping,
-            param: param.map(Box::new),
-            of,
-            nth,
+            grouping: if aggregate.is_without {
+                Grouping::Without(labels)
+            } else {
+                Grouping::By(labels)
+            },
+            places: CallPlaces {
+                whole: at,
+                args: param
+                    .into_iter()
+                    .chain([&*aggregate.of])
+                    .map(|arg| arg.at)
+                    .collect(),
+            },
+            param: param
+                .map(|param| self.plan(param))
+                .transpose()?
+                .map(Box::new),
+            of: Box::new(self.plan(&aggregate.of)?),
         })
     }
 
-    fn binary(&self, binary: &ast::BinaryExpr) -> Result<Node, Error> {
-        let op = match binary.op.id() {
-            T_ADD => Operator::Add,
-            T_SUB => Operator::Sub,
-            T_MUL => Operator::Mul,
-            T_DIV => Operator::Div,
-            T_MOD => Operator::Mod,
-            T_POW => Operator::Pow,
-            T_ATAN2 => Operator::Atan2,
-            T_EQLC => Operator::Equal,
-            T_NEQ => Operator::NotEqual,
-            T_LSS => Operator::Less,
-            T_LTE => Operator::LessEqual,
-            T_GTR => Operator::Greater,
-            T_GTE => Operator::GreaterEqual,
-            T_LAND => Operator::And,
-            T_LOR => Operator::Or,
-            T_LUNLESS => Operator::Unless,
-            _ => return Err(Error::Unsupported(format!("operator {}", binary.op))),
-        };
-        let (lhs, rhs) = (
-            Box::new(self.plan(&binary.lhs)?),
-            Box::new(self.plan(&binary.rhs)?),
-        );
-        for side in [&lhs, &rhs] {
-            if !matches!(side.kind(), Type::Scalar | Type::Vector) {
-                let text = "binary expression must contain only scalar and instant vector types";
-                return Err(Error::parse(text.to_owned()));
-            }
+    fn binary(&self, binary: &BinaryExpression) -> Result<Node, Error> {
+        let op = binary.op;
+        if matches!(op, Operator::TrimUpper | Operator::TrimLower) {
+            let text = "trimming native histograms (</ and >/)";
+            return Err(unsupported(text.to_owned()));
         }
-        let modifier = binary.modifier.clone().unwrap_or_default();
-        if modifier.fill_values.lhs.is_some() || modifier.fill_values.rhs.is_some() {
-            return Err(Error::Unsupported("experimental modifier fill".to_owned()));
+        let modifiers = &binary.matching;
+        let fills = modifiers.fill_left.is_some() || modifiers.fill_right.is_some();
+        if fills && !self.experimental {
+            return Err(unsupported("experimental modifier fill".to_owned()));
         }
-        let (side, include) = match modifier.card {
-            VectorMatchCardinality::ManyToOne(labels) => (Side::Left, labels.labels),
-            VectorMatchCardinality::OneToMany(labels) => (Side::Right, labels.labels),
-            VectorMatchCardinality::OneToOne | VectorMatchCardinality::ManyToMany => {
-                (Side::None, Vec::new())
-            }
-        };
-        let grouping = grouping(&modifier.matching).unwrap_or(Grouping::Without(Vec::new()));
+        let labels = modifiers.labels.clone();
+        let group = modifiers.group.as_ref();
         let matching = Matching {
-            grouping,
-            side,
-            include,
+            grouping: if modifiers.is_on {
+                Grouping::By(labels)
+            } else {
+                Grouping::Without(labels)
+            },
+            side: match group {
+                None => Side::None,
+                Some(group) if group.is_left => Side::Left,
+                Some(_) => Side::Right,
+            },
+            include: group.map_or(Vec::new(), |group| group.include.clone()),
+            fill_left: modifiers.fill_left,
+            fill_right: modifiers.fill_right,
         };
         Ok(Node::Binary {
             op,
-            lhs,
-            rhs,
+            lhs: Box::new(self.plan(&binary.lhs)?),
+            rhs: Box::new(self.plan(&binary.rhs)?),
             matching,
-            return_bool: modifier.return_bool,
+            return_bool: binary.return_bool,
         })
     }
 }
 
-fn grouping(modifier: &Option<LabelModifier>) -> Option<Grouping> {
-    modifier.as_ref().map(|modifier| match modifier {
-        LabelModifier::Include(labels) => Grouping::By(labels.labels.clone()),
-        LabelModifier::Exclude(labels) => Grouping::Without(labels.labels.clone()),
-    })
-}
-
-fn expect(got: Type, wanted: Type, context: &str) -> Result<(), Error> {
-    match got == wanted {
-        true => Ok(()),
-        false => Err(Error::parse(format!(
-            "expected type {wanted} in {context}, got {got}"
-        ))),
+/// The byte at which an argument begins. Prometheus loses the place of a subquery while it evaluates it.
+fn place_of_argument(arg: &Expression) -> usize {
+    match &arg.kind {
+        ExpressionKind::Subquery(_) => 0,
+        _ => arg.at,
     }
 }
 
-/// A selector's conditions, the metric's name first.
-pub(crate) fn matchers(selector: &ast::VectorSelector) -> Result<Vec<Matcher>, Error> {
-    if !selector.matchers.or_matchers.is_empty() {
-        return Err(Error::Unsupported(
-            "\"or\" between label matchers".to_owned(),
-        ));
-    }
-    let name = selector
-        .name
-        .iter()
-        .map(|name| Ok(Matcher::equal(METRIC_NAME, name)));
-    name.chain(selector.matchers.matchers.iter().map(matcher))
-        .collect()
-}
-
-fn matcher(parsed: &promql_parser::label::Matcher) -> Result<Matcher, Error> {
-    let op = match &parsed.op {
-        Parsed::Equal => MatchOp::Equal,
-        Parsed::NotEqual => MatchOp::NotEqual,
-        // Compiled anew: to the parser's expression the dot is no newline, which since Prometheus 3 it is.
-        Parsed::Re(_) => MatchOp::Regex,
-        Parsed::NotRe(_) => MatchOp::NotRegex,
-    };
-    Matcher::new(&parsed.name, op, &parsed.value)
-        .map_err(|_| Error::parse(format!("error parsing regexp {:?}", parsed.value)))
-}
-
-fn range(duration: Duration) -> Result<i64, Error> {
-    match millis(duration)? {
-        0 => Err(Error::parse("duration must be greater than 0".to_owned())),
-        ms => Ok(ms),
-    }
-}
-
-fn millis(duration: Duration) -> Result<i64, Error> {
-    // Prometheus keeps a duration in nanoseconds in an i64, so nothing longer reaches it either.
-    match i64::try_from(duration.as_nanos()) {
-        Ok(nanos) => Ok(nanos / 1_000_000),
-        Err(_) => Err(Error::parse("duration out of range".to_owned())),
-    }
+fn unsupported(feature: String) -> Error {
+    Error::Unsupported(feature)
 }

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::eval::{Evaluator, Grid};
 use crate::functions::{Function, Slice};
 use crate::parts::in_parts;
-use crate::plan::{Selector, Window, Windowed};
+use crate::plan::{CallPlaces, Selector, Window, Windowed};
 use crate::source::{Point, Selection, SeriesData};
 use crate::value::Series;
 use takt_model::Labels;
@@ -89,11 +89,11 @@ impl Evaluator<'_> {
         body: WindowFn,
         window: &Window,
         scalars: &[Vec<f64>],
-        nth: usize,
+        places: &CallPlaces,
         grid: &Grid,
     ) -> Result<Vec<Column>, Error> {
         let columns = self.window_columns(function.name, body, window, scalars, grid)?;
-        let mut about = self.remarks.about(nth);
+        let mut about = self.remarks.about(places);
         match function.name {
             "rate" | "increase" => {
                 for column in &columns {
@@ -112,7 +112,7 @@ impl Evaluator<'_> {
                     .filter(|(_, phi)| !(0.0..=1.0).contains(&phi[0]))
                 {
                     if columns.iter().any(|column| column.values[step].is_some()) {
-                        about.invalid_quantile(scalars[0]);
+                        about.invalid_quantile(0, scalars[0]);
                     }
                 }
             }
@@ -130,9 +130,10 @@ impl Evaluator<'_> {
             }
             _ => {}
         }
-        match KEEPS_NAME.contains(&function.name) {
-            true => Ok(columns),
-            false => self.unnamed(columns),
+        if KEEPS_NAME.contains(&function.name) {
+            Ok(columns)
+        } else {
+            self.unnamed(columns)
         }
     }
 
@@ -279,6 +280,8 @@ impl Evaluator<'_> {
             function,
         };
         let series = self.source.select(&selection, self.budget)?;
+        // After the deadline the matchers accept nothing, so the selection is of no use then.
+        self.budget.check()?;
         self.budget.series(series.len())?;
         Ok(series)
     }
@@ -362,12 +365,12 @@ impl Walk<'_> {
 }
 
 fn factor(name: &str, short: &str, value: f64) -> Result<(), Error> {
-    match value <= 0.0 || value >= 1.0 {
-        true => Err(Error::Execution(format!(
+    if value <= 0.0 || value >= 1.0 {
+        return Err(Error::Execution(format!(
             "invalid {name} factor. Expected: 0 < {short} < 1, got: {value:.6}"
-        ))),
-        false => Ok(()),
+        )));
     }
+    Ok(())
 }
 
 /// A cursor at the newest sample of one series.

@@ -1,24 +1,25 @@
-//! The one question that PromQL asks the store.
+//! The interface between PromQL and the store.
 
 use crate::budget::Budget;
 use crate::error::Error;
 use takt_model::Labels;
 use takt_model::Matcher;
 
-/// Where the samples come from. What lies behind it (memory, files, down-sampled days) is its own business.
+/// A supplier of samples: memory, files or down-sampled days.
 pub trait Source: Sync {
-    /// The series that fit all matchers, with their samples from `from_ms` to `to_ms`, both included; where there is only
-    /// one evaluation of an instant selector ([`Selection::is_instant`]) the newest of them is enough.
+    /// The series that fit all matchers, with their samples from `from_ms` to `to_ms`, both included. For a single evaluation of an
+    /// instant selector ([`Selection::is_instant`]) the newest sample is enough.
     ///
-    /// Series come in an order that stays the same (sums of floats depend on it), each label set once. Every sample is
-    /// charged to the budget before more is read ([`Budget::hold`]): what is far too much shall not be read first.
+    /// The order of the series is always the same, as sums of floats depend on it; each label set comes once. A source charges
+    /// samples to the budget before it reads more ([`Budget::hold`]), so that it does not read far too much. After the deadline
+    /// matchers accept nothing, and the caller discards the result.
     fn select(&self, selection: &Selection<'_>, budget: &Budget) -> Result<Vec<SeriesData>, Error>;
 }
 
-/// Which samples are wanted.
+/// The samples that a query selects.
 #[derive(Debug, Clone, Copy)]
 pub struct Selection<'a> {
-    /// All of them must fit.
+    /// Conditions, all of which a series must fit.
     pub matchers: &'a [Matcher],
     /// First instant, milliseconds since 1970, included.
     pub from_ms: i64,
@@ -28,12 +29,12 @@ pub struct Selection<'a> {
     pub step_ms: i64,
     /// Width of the window, 0 for an instant selector. With `step_ms` and `function` a source may choose a resolution.
     pub range_ms: i64,
-    /// The function that eats the window, `""` for an instant selector.
+    /// The function of the window; `""` for an instant selector.
     pub function: &'a str,
 }
 
 impl Selection<'_> {
-    /// Whether all that is wanted of a series is what it is at `to_ms`.
+    /// Whether only the value at `to_ms` is wanted.
     pub fn is_instant(&self) -> bool {
         self.step_ms == 0 && self.range_ms == 0
     }
@@ -53,10 +54,10 @@ pub struct Point {
     pub value: f64,
 }
 
-/// One series as it is evaluated.
+/// One series with its samples.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SeriesData {
-    /// Its labels, `__name__` included.
+    /// Labels, `__name__` included.
     pub labels: Labels,
     /// Ascending, no instant twice.
     pub points: Vec<Point>,
@@ -89,7 +90,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Nothing in it.
+    /// An empty memory.
     pub fn new() -> Self {
         Self::default()
     }
@@ -118,7 +119,7 @@ impl Memory {
         self.series.insert(place, SeriesData::new(labels, all));
     }
 
-    /// Forgets everything.
+    /// Removes all series.
     pub fn clear(&mut self) {
         self.series.clear();
     }

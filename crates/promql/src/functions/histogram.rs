@@ -1,8 +1,8 @@
 //! Quantiles and fractions of classic histograms: series of cumulative buckets, one a `le`.
 
-use crate::annotations::About;
+use crate::annotations::{About, ForcedBuckets};
 use crate::column::Column;
-use crate::numbers::{almost_equal, nan_first};
+use crate::numbers::{almost_equal, format_g, nan_first};
 use hashbrown::HashMap;
 use takt_model::Labels;
 
@@ -30,28 +30,118 @@ pub(crate) fn quantile(
     phi: &[f64],
     columns: Vec<Column>,
     tells_names: bool,
+    times: &[i64],
     about: &mut About<'_>,
 ) -> Vec<Column> {
-    if let Some(invalid) = phi.iter().find(|phi| !(0.0..=1.0).contains(*phi)) {
-        about.invalid_quantile(*invalid);
-    }
-    let mut forced = Vec::new();
-    let result = each_histogram(columns, about, |labels, step, buckets| {
-        let mut is_forced = false;
-        let quantile = bucket_quantile(phi[step], buckets, &mut is_forced);
-        if is_forced {
-            forced.push(if tells_names {
-                labels.metric().to_owned()
-            } else {
-                String::new()
-            });
+    warn_of_quantiles(0, phi, about);
+    let quantiles = Quantiles {
+        argument: 1,
+        tells_names,
+        times,
+    };
+    quantiles.of(phi, columns, about)
+}
+
+/// `histogram_quantiles(buckets, label, φ…)`: each quantile in turn, written into the label.
+pub(crate) fn quantiles(
+    label: &str,
+    phis: &[Vec<f64>],
+    columns: Vec<Column>,
+    tells_names: bool,
+    times: &[i64],
+    about: &mut About<'_>,
+) -> Vec<Column> {
+    let quantiles = Quantiles {
+        argument: 0,
+        tells_names,
+        times,
+    };
+    let mut result = Vec::new();
+    for (nth, phi) in phis.iter().enumerate() {
+        warn_of_quantiles(2 + nth, phi, about);
+        for column in quantiles.of(phi, columns.clone(), about) {
+            result.extend(by_quantile(label, phi, column));
         }
-        quantile
-    });
-    forced
-        .iter()
-        .for_each(|metric| about.forced_monotonicity(metric));
+    }
     result
+}
+
+/// A column for each distinct quantile, as the quantile may differ from step to step.
+fn by_quantile(label: &str, phi: &[f64], column: Column) -> Vec<Column> {
+    let mut distinct: Vec<f64> = Vec::new();
+    for phi in phi {
+        if !distinct
+            .iter()
+            .any(|known| known.to_bits() == phi.to_bits())
+        {
+            distinct.push(*phi);
+        }
+    }
+    let of = |quantile: f64| {
+        let mut labels = column.labels.clone();
+        labels.set(label, &open_metrics(quantile));
+        let values = column.values.iter().zip(phi);
+        let values =
+            values.map(|(value, phi)| value.filter(|_| phi.to_bits() == quantile.to_bits()));
+        Column::new(labels, values.collect())
+    };
+    distinct.into_iter().filter_map(of).collect()
+}
+
+/// A float as OpenMetrics writes it: always with a fraction or an exponent.
+fn open_metrics(value: f64) -> String {
+    let text = format_g(value);
+    if value.is_finite() && !text.contains(['e', '.']) {
+        text + ".0"
+    } else {
+        text
+    }
+}
+
+fn warn_of_quantiles(argument: usize, phi: &[f64], about: &mut About<'_>) {
+    for invalid in phi.iter().filter(|phi| !(0.0..=1.0).contains(*phi)) {
+        about.invalid_quantile(argument, *invalid);
+    }
+}
+
+/// The properties that the quantiles of one call share.
+struct Quantiles<'a> {
+    /// Number of the argument with the buckets.
+    argument: usize,
+    tells_names: bool,
+    /// The instant of each step.
+    times: &'a [i64],
+}
+
+impl Quantiles<'_> {
+    fn of(&self, phi: &[f64], columns: Vec<Column>, about: &mut About<'_>) -> Vec<Column> {
+        let mut forced = Vec::new();
+        let warned = self.tells_names;
+        let result = each_histogram(
+            columns,
+            self.argument,
+            warned,
+            about,
+            |labels, step, buckets| {
+                let (quantile, mut fall) = bucket_quantile(phi[step], buckets);
+                if let Some(fall) = &mut fall {
+                    fall.from_ms = self.times[step];
+                    fall.to_ms = self.times[step];
+                    let metric = if self.tells_names {
+                        labels.metric()
+                    } else {
+                        ""
+                    };
+                    forced.push((metric.to_owned(), *fall));
+                }
+                quantile
+            },
+        );
+        for (metric, buckets) in forced {
+            about.forced_monotonicity(self.argument, &metric, buckets);
+        }
+        result
+    }
 }
 
 /// `histogram_fraction(lower, upper, buckets)`
@@ -59,9 +149,10 @@ pub(crate) fn fraction(
     lower: &[f64],
     upper: &[f64],
     columns: Vec<Column>,
+    tells_names: bool,
     about: &mut About<'_>,
 ) -> Vec<Column> {
-    each_histogram(columns, about, |_, step, buckets| {
+    each_histogram(columns, 2, tells_names, about, |_, step, buckets| {
         bucket_fraction(lower[step], upper[step], buckets)
     })
 }
@@ -69,6 +160,8 @@ pub(crate) fn fraction(
 /// Gathers buckets whose labels are equal but for `le` (the name included), and reduces each step's.
 fn each_histogram(
     columns: Vec<Column>,
+    argument: usize,
+    tells_names: bool,
     about: &mut About<'_>,
     mut reduce: impl FnMut(&Labels, usize, &mut Vec<Bucket>) -> f64,
 ) -> Vec<Column> {
@@ -77,7 +170,12 @@ fn each_histogram(
     for mut column in columns {
         let bound = column.labels.remove(BOUND).unwrap_or_default();
         let Ok(bound) = bound.parse::<f64>() else {
-            about.bad_bucket_label(&bound, column.labels.metric());
+            let metric = if tells_names {
+                column.labels.metric()
+            } else {
+                ""
+            };
+            about.bad_bucket_label(argument, &bound, metric);
             continue;
         };
         let place = *places.entry(column.labels.clone()).or_insert_with(|| {
@@ -115,8 +213,16 @@ fn each_histogram(
     reduced.collect()
 }
 
-/// `BucketQuantile` of `promql/quantile.go`.
-fn bucket_quantile(phi: f64, buckets: &mut Vec<Bucket>, forced: &mut bool) -> f64 {
+/// `BucketQuantile` of `promql/quantile.go`: the quantile, and the buckets that fell.
+fn bucket_quantile(phi: f64, buckets: &mut Vec<Bucket>) -> (f64, Option<ForcedBuckets>) {
+    if !(0.0..=1.0).contains(&phi) || !sorted_up_to_infinity(buckets) {
+        return (quantile_without_buckets(phi), None);
+    }
+    let forced = make_monotonic(buckets);
+    (interpolated(phi, buckets), forced)
+}
+
+fn quantile_without_buckets(phi: f64) -> f64 {
     if phi.is_nan() {
         return f64::NAN;
     }
@@ -126,10 +232,11 @@ fn bucket_quantile(phi: f64, buckets: &mut Vec<Bucket>, forced: &mut bool) -> f6
     if phi > 1.0 {
         return f64::INFINITY;
     }
-    if !sorted_up_to_infinity(buckets) {
-        return f64::NAN;
-    }
-    *forced |= make_monotonic(buckets);
+    f64::NAN
+}
+
+/// The quantile of sorted, monotonic buckets, linear within a bucket.
+fn interpolated(phi: f64, buckets: &[Bucket]) -> f64 {
     let last = buckets.len() - 1;
     if last == 0 || buckets[last].count == 0.0 {
         return f64::NAN;
@@ -217,16 +324,26 @@ fn sorted_up_to_infinity(buckets: &mut Vec<Bucket>) -> bool {
         .is_some_and(|bucket| bucket.bound == f64::INFINITY)
 }
 
-/// Cumulative counts cannot fall; where they do (scrapes torn apart, rounding) the higher one holds
-/// (`ensureMonotonicAndIgnoreSmallDeltas`). Whether more than rounding was mended.
-fn make_monotonic(buckets: &mut [Bucket]) -> bool {
-    let (mut forced, mut highest) = (false, buckets[0].count);
+/// Cumulative counts cannot fall; where they do (torn scrapes, rounding) the higher one holds
+/// (`ensureMonotonicAndIgnoreSmallDeltas`). Returns the buckets that fell by more than rounding explains.
+fn make_monotonic(buckets: &mut [Bucket]) -> Option<ForcedBuckets> {
+    let mut forced: Option<ForcedBuckets> = None;
+    let mut highest = buckets[0].count;
     for bucket in &mut buckets[1..] {
         if almost_equal(highest, bucket.count, ROUNDING) {
             bucket.count = highest;
         } else if bucket.count < highest {
+            let fall = ForcedBuckets {
+                from_ms: 0,
+                to_ms: 0,
+                min_bound: bucket.bound,
+                max_bound: bucket.bound,
+                max_fall: highest - bucket.count,
+                count: 1,
+            };
+            let joined = forced.map_or(fall, |known| known.join(fall));
+            forced = Some(ForcedBuckets { count: 1, ..joined });
             bucket.count = highest;
-            forced = true;
         } else {
             highest = bucket.count;
         }

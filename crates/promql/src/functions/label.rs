@@ -58,12 +58,12 @@ impl Column {
     }
 }
 
-/// Since Prometheus 3 any text but none may be a label's name.
+/// Fails where the name is empty; since Prometheus 3 any other text may name a label.
 fn writable(name: &str, function: &str, role: &str) -> Result<(), Error> {
-    match name.is_empty() {
-        true => Err(Error::Execution(format!(
+    if name.is_empty() {
+        return Err(Error::Execution(format!(
             "invalid {role} label name in {function}(): {name}"
-        ))),
-        false => Ok(()),
+        )));
     }
+    Ok(())
 }

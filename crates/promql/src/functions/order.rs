@@ -40,16 +40,14 @@ fn natural(a: &str, b: &str) -> Ordering {
         let (Some(x), Some(y)) = (a.peek().copied(), b.peek().copied()) else {
             return a.peek().is_some().cmp(&b.peek().is_some());
         };
-        let order = match x.is_ascii_digit() && y.is_ascii_digit() {
-            true => {
-                let (x, y) = (digits(&mut a), digits(&mut b));
-                x.len().cmp(&y.len()).then_with(|| x.cmp(&y))
-            }
-            false => {
-                a.next();
-                b.next();
-                x.cmp(&y)
-            }
+        let order = if x.is_ascii_digit() && y.is_ascii_digit() {
+            let x = digits(&mut a);
+            let y = digits(&mut b);
+            x.len().cmp(&y.len()).then_with(|| x.cmp(&y))
+        } else {
+            a.next();
+            b.next();
+            x.cmp(&y)
         };
         if order != Ordering::Equal {
             return order;

@@ -97,11 +97,13 @@ pub(crate) fn instant_of_min(slice: &Slice<'_>) -> Option<f64> {
 }
 
 fn extreme(slice: &Slice<'_>, better: fn(f64, f64) -> bool) -> Point {
-    let choose =
-        |best: Point, point: &Point| match better(point.value, best.value) || best.value.is_nan() {
-            true => *point,
-            false => best,
-        };
+    let choose = |best: Point, point: &Point| {
+        if better(point.value, best.value) || best.value.is_nan() {
+            *point
+        } else {
+            best
+        }
+    };
     slice.points.iter().fold(slice.first_point(), choose)
 }
 
@@ -124,8 +126,11 @@ pub(crate) fn quantile(slice: &Slice<'_>) -> Option<f64> {
     ))
 }
 
-/// `mad_over_time`: the median of the distances from the median.
+/// `mad_over_time`: the median of the distances from the median. A NaN leaves the median undefined.
 pub(crate) fn mad(slice: &Slice<'_>) -> Option<f64> {
+    if slice.values().any(f64::is_nan) {
+        return Some(f64::NAN);
+    }
     let mut values: Vec<f64> = slice.values().collect();
     let median = numbers::quantile(0.5, &mut values);
     values

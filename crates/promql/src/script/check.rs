@@ -108,9 +108,10 @@ fn check_value(eval: &Eval, value: &Value) -> Result<(), String> {
                 .map(|row| row.slots.len())
                 .max()
                 .unwrap_or(0) as i64;
-            match longest > 0 && start_ms + (longest - 1) * step_ms > end_ms {
-                true => Err("more values are expected than there are steps".to_owned()),
-                false => Ok(()),
+            if longest > 0 && start_ms + (longest - 1) * step_ms > end_ms {
+                Err("more values are expected than there are steps".to_owned())
+            } else {
+                Ok(())
             }
         }
         (Value::Matrix(series), When::Instant { .. }) => match eval.matrix {

@@ -1,7 +1,7 @@
 //! The commands of a script.
 
 use super::notation::{Slot, quoted, series};
-use crate::syntax::duration_ms;
+use crate::syntax::duration::parse_ms;
 use regex::Regex;
 use takt_model::Labels;
 
@@ -225,7 +225,7 @@ fn duration(text: &str) -> Option<i64> {
     let ms = match text.parse::<f64>() {
         Ok(seconds) => seconds * 1e3,
         Err(_) if text.is_empty() => return None,
-        Err(_) => duration_ms(text)?,
+        Err(_) => parse_ms(text).ok()? as f64,
     };
     ms.is_finite().then(|| (sign * ms).round() as i64)
 }

@@ -1,5 +1,6 @@
 //! Series as scripts write them: `metric{label="value"} 1 2+3x2 _ stale`.
 
+use crate::syntax::{text_length, unquote};
 use takt_model::{Labels, METRIC_NAME};
 
 /// What a series has at one step.
@@ -39,14 +40,13 @@ fn metric(line: &str) -> Result<(Labels, &str), String> {
             return Ok((labels, after));
         }
         let name;
-        (name, rest) = match rest.starts_with(['"', '\'', '`']) {
-            true => quoted(rest)?,
-            false => {
-                let end = rest
-                    .find(|c: char| !c.is_alphanumeric() && c != '_')
-                    .unwrap_or(rest.len());
-                (rest[..end].to_owned(), &rest[end..])
-            }
+        (name, rest) = if rest.starts_with(['"', '\'', '`']) {
+            quoted(rest)?
+        } else {
+            let end = rest
+                .find(|c: char| !c.is_alphanumeric() && c != '_')
+                .unwrap_or(rest.len());
+            (rest[..end].to_owned(), &rest[end..])
         };
         rest = rest.trim_start();
         match rest.strip_prefix('=') {
@@ -70,24 +70,8 @@ pub(super) fn quoted(text: &str) -> Result<(String, &str), String> {
         .next()
         .filter(|c| matches!(c, '"' | '\'' | '`'))
         .ok_or_else(malformed)?;
-    let mut escaped = false;
-    let end = text[1..].find(|c| {
-        let closes = c == quote && !escaped;
-        escaped = c == '\\' && !escaped && quote != '`';
-        closes
-    });
-    let end = end.ok_or_else(malformed)? + 2;
-    // The parser crate cuts the text behind the byte after a backslash, whatever that is.
-    if text[..end]
-        .split('\\')
-        .skip(1)
-        .any(|after| after.starts_with(|c: char| !c.is_ascii()))
-        && quote != '`'
-    {
-        return Err(malformed());
-    }
-    let inner = promql_parser::util::unquote_string(&text[..end]).map_err(|_| malformed())?;
-    Ok((inner, &text[end..]))
+    let length = text_length(text, quote).map_err(|_| malformed())?;
+    Ok((unquote(&text[..length]), &text[length..]))
 }
 
 /// The slots of a line: items apart by blanks, a native histogram in double braces being one. A `#` ends them.

@@ -10,6 +10,7 @@
 )]
 
 mod common;
+mod current;
 mod fuzz;
 mod prometheus;
 mod scripts;

@@ -19,7 +19,7 @@ const GENERATED: usize = 1500;
 const EPSILON: f64 = 1e-9;
 
 /// Queries that people write, and those that go wrong.
-const HAND_MADE: &[&str] = include!("hand_made.in");
+pub const HAND_MADE: &[&str] = include!("hand_made.in");
 
 /// What Prometheus 3 does otherwise than 2.42 by design: the rule, and a query that shows it. Each has to differ.
 const BY_DESIGN: &[(&str, Moment, &str)] = &[
@@ -81,6 +81,11 @@ const BY_DESIGN: &[(&str, Moment, &str)] = &[
         Moment::Usual,
         r#"label_replace(up, "la bel", "x", "node", ".*")"#,
     ),
+    (
+        "a comparison refuses many-to-one matches",
+        Moment::Usual,
+        "temperature_celsius < on (node) up",
+    ),
     // Ours alone: Go converts NaN to an arbitrary instant.
     (
         "a date of NaN is NaN",
@@ -121,6 +126,12 @@ fn rule(query: &str) -> Option<&'static str> {
         ),
         (has("atan2"), "atan2 drops the name"),
         (
+            [">", "<=", "!="]
+                .iter()
+                .any(|op| has(&format!(" {op} on (")) || has(&format!(" {op} ignoring ("))),
+            "a comparison refuses many-to-one matches",
+        ),
+        (
             has("rate((") || has("increase(("),
             "a counter far from the window's start begins half a distance or its zero before",
         ),
@@ -134,7 +145,7 @@ fn rule(query: &str) -> Option<&'static str> {
 }
 
 /// Queries that are no PromQL.
-const WRONG: &[&str] = &include!("wrong.in");
+pub const WRONG: &[&str] = &include!("wrong.in");
 
 /// What Prometheus 3 says of a wrong query where 2.42 says something else, after its source.
 const WRONG_SINCE_3: &[(&str, &str)] = &[
@@ -172,7 +183,7 @@ const WRONG_SINCE_3: &[(&str, &str)] = &[
     ),
 ];
 
-struct Server {
+pub struct Server {
     child: Child,
     port: u16,
     _directory: tempfile::TempDir,
@@ -188,11 +199,13 @@ impl Drop for Server {
 impl Server {
     /// Backfills the samples and serves them on the loopback; `None` where Prometheus is not installed.
     fn start() -> Option<Self> {
-        if Command::new("prometheus")
-            .arg("--version")
-            .output()
-            .is_err()
-        {
+        Self::start_binary("prometheus", &[])
+    }
+
+    /// As [`start`](Self::start), for another Prometheus with other flags. Debian's `promtool` makes the blocks.
+    pub fn start_binary(prometheus: &str, flags: &[&str]) -> Option<Self> {
+        let answers = |program: &str| Command::new(program).arg("--version").output().is_ok();
+        if !answers(prometheus) || !answers("promtool") {
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
@@ -242,7 +255,8 @@ impl Server {
             .local_addr()
             .unwrap()
             .port();
-        let child = Command::new("prometheus")
+        let child = Command::new(prometheus)
+            .args(flags)
             .arg(format!("--config.file={}", path("prometheus.yml")))
             .arg(format!("--storage.tsdb.path={}", path("data")))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
@@ -267,7 +281,7 @@ impl Server {
         Some(server)
     }
 
-    fn get(&self, path: &str) -> Option<(u16, String)> {
+    pub fn get(&self, path: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
         // HTTP/1.0, so that the body is not sent in chunks.
         write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").ok()?;
@@ -278,6 +292,15 @@ impl Server {
     }
 
     fn query(&self, path: &str, parameters: &[(&str, String)]) -> Outcome {
+        let json = self.ask(path, parameters);
+        if json["status"] == "error" {
+            return Outcome::Error(json["errorType"].as_str().unwrap_or_default().to_owned());
+        }
+        outcome(&json["data"])
+    }
+
+    /// The answer of `/api/v1/` and that path.
+    pub fn ask(&self, path: &str, parameters: &[(&str, String)]) -> Json {
         let parameters: Vec<String> = parameters
             .iter()
             .map(|(k, v)| format!("{k}={}", percent(v)))
@@ -285,19 +308,7 @@ impl Server {
         let (_, body) = self
             .get(&format!("/api/v1/{path}?{}", parameters.join("&")))
             .expect("Prometheus answers");
-        let json: Json = serde_json::from_str(&body).expect(&body);
-        if json["status"] == "error" {
-            return Outcome::Error(json["errorType"].as_str().unwrap_or_default().to_owned());
-        }
-        let result = &json["data"]["result"];
-        match json["data"]["resultType"].as_str().unwrap_or_default() {
-            "scalar" => Outcome::Series(BTreeMap::from([(
-                "scalar".to_owned(),
-                vec![sample(result)],
-            )])),
-            "string" => Outcome::Text(result[1].as_str().unwrap_or_default().to_owned()),
-            _ => Outcome::Series(result.as_array().unwrap().iter().map(series).collect()),
-        }
+        serde_json::from_str(&body).expect(&body)
     }
 
     /// What it says of a query that it refuses; empty where it answers.
@@ -332,6 +343,19 @@ impl Server {
     }
 }
 
+/// The result in the `data` of an answer.
+pub fn outcome(data: &Json) -> Outcome {
+    let result = &data["result"];
+    match data["resultType"].as_str().unwrap_or_default() {
+        "scalar" => Outcome::Series(BTreeMap::from([(
+            "scalar".to_owned(),
+            vec![sample(result)],
+        )])),
+        "string" => Outcome::Text(result[1].as_str().unwrap_or_default().to_owned()),
+        _ => Outcome::Series(result.as_array().unwrap().iter().map(series).collect()),
+    }
+}
+
 fn series(json: &Json) -> (String, Vec<(i64, f64)>) {
     let labels: BTreeMap<&str, &str> = json["metric"]
         .as_object()
@@ -355,11 +379,11 @@ fn sample(json: &Json) -> (i64, f64) {
     ((json[0].as_f64().unwrap() * 1e3).round() as i64, value)
 }
 
-fn seconds(ms: i64) -> String {
+pub fn seconds(ms: i64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
-fn percent(text: &str) -> String {
+pub fn percent(text: &str) -> String {
     text.bytes()
         .map(|b| {
             if b.is_ascii_alphanumeric() {
@@ -373,7 +397,7 @@ fn percent(text: &str) -> String {
 
 /// An answer without its order.
 #[derive(Debug, Clone)]
-enum Outcome {
+pub enum Outcome {
     Series(BTreeMap<String, Vec<(i64, f64)>>),
     Text(String),
     Error(String),
@@ -413,7 +437,7 @@ impl From<Result<Answer, Error>> for Outcome {
 }
 
 /// Values compared and those equal to the last bit, or what differs.
-fn compare(theirs: &Outcome, ours: &Outcome) -> Result<(usize, usize), String> {
+pub fn compare(theirs: &Outcome, ours: &Outcome) -> Result<(usize, usize), String> {
     match (theirs, ours) {
         (Outcome::Error(theirs), Outcome::Error(ours)) if theirs == ours => Ok((0, 0)),
         (Outcome::Text(theirs), Outcome::Text(ours)) if theirs == ours => Ok((1, 1)),

@@ -5,7 +5,7 @@ use super::instant;
 use crate::sparkline;
 use std::time::{Duration, Instant};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
-use takt_promql::{Limits, Options, Value};
+use takt_promql::{Limits, Options, Value, quoted};
 use takt_slurm::JobRun;
 
 /// A message must not wait long for these.
@@ -50,11 +50,14 @@ pub fn job_words(run: &JobRun) -> String {
 fn gpu(source: &dyn takt_promql::Source, labels: &Labels, at: Timestamp) -> Option<String> {
     let node = labels.get("node")?;
     let device = match (labels.get("uuid"), labels.get("pci_bus_id")) {
-        (Some(uuid), _) => format!("uuid={uuid:?}"),
-        (None, Some(address)) => format!("pci_bus_id={address:?}"),
+        (Some(uuid), _) => format!("uuid={}", quoted(uuid)),
+        (None, Some(address)) => format!("pci_bus_id={}", quoted(address)),
         (None, None) => return None,
     };
-    let expr = format!("last_over_time(takt_gpu_info{{node={node:?},{device}}}[1h])");
+    let expr = format!(
+        "last_over_time(takt_gpu_info{{node={},{device}}}[1h])",
+        quoted(node)
+    );
     let found = instant(source, &expr, at).ok()?;
     let (info, _) = found.first()?;
     let known = |name: &str| info.get(name).filter(|value| !value.is_empty());
@@ -73,9 +76,14 @@ fn jobs(source: &dyn takt_promql::Source, labels: &Labels, since: Timestamp) -> 
     let label = |name: &str| labels.get(name);
     let expr = match (label("jobid"), label("node"), label("uuid")) {
         (None, Some(node), Some(uuid)) => {
-            format!("takt_gpu_job_info{{node={node:?},uuid={uuid:?}}}")
+            let node = quoted(node);
+            let uuid = quoted(uuid);
+            format!("takt_gpu_job_info{{node={node},uuid={uuid}}}")
         }
-        (None, Some(node), None) => format!("last_over_time(takt_job_info{{node={node:?}}}[5m])"),
+        (None, Some(node), None) => {
+            let node = quoted(node);
+            format!("last_over_time(takt_job_info{{node={node}}}[5m])")
+        }
         _ => return None,
     };
     let found = instant(source, &expr, since).ok()?;

@@ -9,7 +9,7 @@ use takt_alerts::routing::maintenance::Maintenance;
 use takt_alerts::run::Outside;
 use takt_alerts::{Batch, Snapshot};
 use takt_model::{Event, Labels, Timestamp, error_chain};
-use takt_promql::{Limits, Options, Value};
+use takt_promql::{Limits, Options, Value, quoted};
 use takt_slurm::JobRun;
 use takt_slurm::Reservation;
 use takt_store::JobFilter;
@@ -275,10 +275,14 @@ impl Outside for OverStore {
         let label = |name: &str| event.labels.get(name);
         let expr = match (label("node"), label("uuid"), label("jobid")) {
             (Some(node), Some(uuid), _) => {
-                format!("takt_gpu_job_info{{node={node:?},uuid={uuid:?}}}")
+                let node = quoted(node);
+                let uuid = quoted(uuid);
+                format!("takt_gpu_job_info{{node={node},uuid={uuid}}}")
             }
             (Some(node), None, Some(job)) => {
-                format!("takt_job_info{{node={node:?},jobid={job:?}}}")
+                let node = quoted(node);
+                let job = quoted(job);
+                format!("takt_job_info{{node={node},jobid={job}}}")
             }
             _ => return Labels::new(),
         };

@@ -29,7 +29,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use takt_store::Database;
-use takt_store::sql::{Answer, Cancel, Limits, Session, SqlError};
+use takt_store::sql::{Cancel, Limits, ResultSet, Session, SqlError};
 use tokio::net::TcpStream;
 
 /// A client that asks for rows in portions gets at most so many at once.
@@ -81,7 +81,7 @@ impl PgWireServerHandlers for Sessions {
 
 /// What a statement came to.
 enum Outcome {
-    Rows(Answer),
+    Rows(ResultSet),
     /// One row of one text.
     Text(String, String),
     Done(Response),
@@ -170,7 +170,7 @@ impl Sessions {
     }
 
     /// DuckDB blocks, so it is asked on a thread of its own; it is interrupted when the client goes away.
-    async fn select<C: ClientInfo>(&self, client: &C, sql: String) -> PgWireResult<Answer> {
+    async fn select<C: ClientInfo>(&self, client: &C, sql: String) -> PgWireResult<ResultSet> {
         let (limits, cancel) = (self.limits(), Cancel::default());
         let _guard = CancelOnDrop(cancel.clone());
         let running = self.ask(client, move |session, database| {

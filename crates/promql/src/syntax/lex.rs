@@ -1,6 +1,9 @@
 //! From text to tokens (`promql/parser/lex.go`).
 
-/// A piece of a query.
+use super::tree::{Aggregation, Operator};
+use takt_model::quoted;
+
+/// A token of a query.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Token<'a> {
     pub at: usize,
@@ -8,6 +11,7 @@ pub(super) struct Token<'a> {
     pub kind: Kind,
 }
 
+/// The kinds of tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Kind {
     Identifier,
@@ -19,29 +23,17 @@ pub(super) enum Kind {
     Number,
     Duration,
     Text,
-    /// Brackets, commas, `=`, `start`, `end`.
+    /// Brackets, commas, `=`, and the words of [`PREPROCESSORS`].
     Other,
     End,
-    /// No token; this is why.
+    /// The rest of the query is not a token, for this reason.
     Bad(String),
 }
 
-const AGGREGATIONS: [&str; 14] = [
-    "sum",
-    "avg",
-    "count",
-    "min",
-    "max",
-    "group",
-    "stddev",
-    "stdvar",
-    "topk",
-    "bottomk",
-    "count_values",
-    "quantile",
-    "limitk",
-    "limit_ratio",
-];
+/// Words that are both functions and parts of modifiers.
+pub(super) const PREPROCESSORS: [&str; 6] = ["start", "end", "step", "range", "max_of", "min_of"];
+/// Words that a computed duration may contain.
+const DURATION_WORDS: [&str; 4] = ["step", "range", "max_of", "min_of"];
 const KEYWORDS: [&str; 10] = [
     "offset",
     "smoothed",
@@ -56,29 +48,25 @@ const KEYWORDS: [&str; 10] = [
 ];
 
 impl<'a> Token<'a> {
-    pub fn end(&self) -> usize {
-        self.at + self.text.len()
-    }
-
-    /// Whether it is that symbol, keyword or operator, in whichever case it is written.
+    /// Whether the token is that symbol, keyword or operator, in whichever case it is written.
     pub fn is(&self, text: &str) -> bool {
         !matches!(self.kind, Kind::Text | Kind::Identifier | Kind::Metric)
             && self.text.eq_ignore_ascii_case(text)
     }
 
-    /// As messages call it.
+    /// The token as messages name it.
     pub fn description(&self) -> String {
         let text = self.text;
         match &self.kind {
-            Kind::Identifier => format!("identifier {text:?}"),
-            Kind::Metric => format!("metric identifier {text:?}"),
+            Kind::Identifier => format!("identifier {}", quoted(text)),
+            Kind::Metric => format!("metric identifier {}", quoted(text)),
             Kind::Keyword => format!("<{text}>"),
             Kind::Aggregation => format!("<aggr:{text}>"),
             Kind::Operator => format!("<op:{text}>"),
             Kind::Number => format!("number {}", shortened(text)),
             Kind::Duration => format!("duration {}", shortened(text)),
             Kind::Text => format!("string {}", shortened(text)),
-            Kind::Other => format!("{text:?}"),
+            Kind::Other => shortened(text),
             Kind::End => "end of input".to_owned(),
             Kind::Bad(message) => message.clone(),
         }
@@ -87,12 +75,12 @@ impl<'a> Token<'a> {
 
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(10) {
-        Some((end, _)) => format!("{:?}...", &text[..end]),
-        None => format!("{text:?}"),
+        Some((end, _)) => format!("{}...", quoted(&text[..end])),
+        None => quoted(text),
     }
 }
 
-/// The tokens of a query. The last one is the end, or what is no token.
+/// The tokens of a query. The last one is [`Kind::End`] or [`Kind::Bad`].
 pub(super) fn tokens(query: &str) -> Vec<Token<'_>> {
     let mut lexer = Lexer {
         query,
@@ -100,6 +88,8 @@ pub(super) fn tokens(query: &str) -> Vec<Token<'_>> {
         parens: 0,
         in_braces: false,
         in_brackets: false,
+        expects_duration: false,
+        has_duration: false,
         has_colon: false,
     };
     let mut tokens = Vec::new();
@@ -119,7 +109,11 @@ struct Lexer<'a> {
     parens: usize,
     in_braces: bool,
     in_brackets: bool,
-    /// Whether there was a colon in these brackets.
+    /// Whether the brackets were opened and no number was read since.
+    expects_duration: bool,
+    /// Whether a number was ever read within brackets.
+    has_duration: bool,
+    /// Whether a colon was read in these brackets.
     has_colon: bool,
 }
 
@@ -131,6 +125,9 @@ impl<'a> Lexer<'a> {
             return self.end();
         };
         let second = rest[first.len_utf8()..].chars().next();
+        if self.expects_duration {
+            return self.duration(first, second);
+        }
         if matches!(first, '"' | '\'' | '`') {
             return match text_length(rest, first) {
                 Ok(length) => self.token(length, Kind::Text),
@@ -151,9 +148,10 @@ impl<'a> Lexer<'a> {
                 self.has_colon = true;
                 self.token(1, Kind::Other)
             }
-            c if is_alpha(c) && self.in_brackets => {
-                self.bad(format!("unexpected character: {c:?}, expected ':'"))
-            }
+            c if is_alpha(c) && self.in_brackets => match self.duration_word() {
+                Some(length) => self.token(length, Kind::Other),
+                None => self.bad(format!("unexpected character: {c:?}, expected ':'")),
+            },
             c if is_alpha(c) || c == ':' => self.word(),
             '=' if pair('~') => self.bad("unexpected character after '=': '~'".to_owned()),
             '!' if !pair('=') => self.bad(format!(
@@ -161,6 +159,7 @@ impl<'a> Lexer<'a> {
                 second.unwrap_or(char::REPLACEMENT_CHARACTER)
             )),
             '=' | '!' | '<' | '>' if pair('=') => self.token(2, Kind::Operator),
+            '<' | '>' if pair('/') => self.token(2, Kind::Operator),
             '*' | '/' | '%' | '+' | '-' | '^' | '<' | '>' | '@' => self.token(1, Kind::Operator),
             ',' | '=' => self.token(1, Kind::Other),
             '(' | ')' | '{' | '}' | '[' | ']' => self.bracket(first),
@@ -172,18 +171,66 @@ impl<'a> Lexer<'a> {
         match bracket {
             '(' => self.parens += 1,
             ')' if self.parens == 0 => {
-                // Prometheus has taken the parenthesis by then, so its place is behind it.
+                // Prometheus has read the parenthesis by then, so the place is behind it.
                 self.at += 1;
                 return self.bad("unexpected right parenthesis ')'".to_owned());
             }
             ')' => self.parens -= 1,
             '[' if self.in_brackets => return self.bad("unexpected left bracket '['".to_owned()),
             ']' if !self.in_brackets => return self.bad("unexpected right bracket ']'".to_owned()),
-            '[' | ']' => (self.in_brackets, self.has_colon) = (bracket == '[', false),
+            '[' => {
+                self.in_brackets = true;
+                self.expects_duration = true;
+                self.has_colon = false;
+            }
+            ']' => self.in_brackets = false,
             '{' => self.in_braces = true,
             c => return self.bad(format!("unexpected character: {c:?}")),
         }
         self.token(1, Kind::Other)
+    }
+
+    /// The next token between an opening bracket and the first number.
+    fn duration(&mut self, first: char, second: Option<char>) -> Token<'a> {
+        match first {
+            '0'..='9' => self.number(),
+            '.' if second.is_some_and(|c| c.is_ascii_digit()) => self.number(),
+            ']' => {
+                self.in_brackets = false;
+                self.expects_duration = false;
+                self.token(1, Kind::Other)
+            }
+            '(' | ')' => self.bracket(first),
+            ',' => self.token(1, Kind::Other),
+            '+' | '-' | '*' | '/' | '%' | '^' => self.token(1, Kind::Operator),
+            ':' if !self.has_duration => {
+                // Prometheus has read the colon by then, so the place is behind it.
+                self.at += 1;
+                self.bad("unexpected colon before duration in duration expression".to_owned())
+            }
+            ':' if self.has_colon => {
+                self.at += 1;
+                self.bad("unexpected repeated colon in duration expression".to_owned())
+            }
+            ':' => {
+                self.has_colon = true;
+                self.token(1, Kind::Other)
+            }
+            c => match self.duration_word() {
+                Some(length) => self.token(length, Kind::Other),
+                None => self.bad(format!(
+                    "unexpected character in duration expression: {c:?}"
+                )),
+            },
+        }
+    }
+
+    /// Length of the word here, where a computed duration may contain it.
+    fn duration_word(&self) -> Option<usize> {
+        let rest = &self.query[self.at..];
+        let length = rest.find(|c| !is_alpha(c)).unwrap_or(rest.len());
+        let word = rest[..length].to_ascii_lowercase();
+        DURATION_WORDS.contains(&word.as_str()).then_some(length)
     }
 
     fn inside_braces(&mut self, first: char, second: Option<char>) -> Token<'a> {
@@ -220,12 +267,12 @@ impl<'a> Lexer<'a> {
         let word = rest[..length].to_ascii_lowercase();
         let is_followed_by_paren = rest[length..].trim_start().starts_with('(');
         let kind = match word.as_str() {
-            "and" | "or" | "unless" | "atan2" => Kind::Operator,
             "inf" | "nan" => Kind::Number,
-            "start" | "end" | "step" | "range" => Kind::Other,
+            word if Operator::find(word).is_some() => Kind::Operator,
+            word if PREPROCESSORS.contains(&word) => Kind::Other,
             "fill" | "fill_left" | "fill_right" if is_followed_by_paren => Kind::Keyword,
             word if KEYWORDS.contains(&word) => Kind::Keyword,
-            word if AGGREGATIONS.contains(&word) => Kind::Aggregation,
+            word if Aggregation::find(word).is_some() => Kind::Aggregation,
             word if word.contains(':') => Kind::Metric,
             _ => Kind::Identifier,
         };
@@ -234,6 +281,8 @@ impl<'a> Lexer<'a> {
 
     fn number(&mut self) -> Token<'a> {
         let rest = &self.query[self.at..];
+        self.has_duration |= self.in_brackets;
+        self.expects_duration = false;
         let (number, is_number) = number_length(rest);
         if is_number {
             return self.token(number, Kind::Number);
@@ -248,12 +297,18 @@ impl<'a> Lexer<'a> {
     }
 
     fn end(&mut self) -> Token<'a> {
-        match () {
-            () if self.in_braces => self.bad("unexpected end of input inside braces".to_owned()),
-            () if self.parens > 0 => self.bad("unclosed left parenthesis".to_owned()),
-            () if self.in_brackets => self.bad("unclosed left bracket".to_owned()),
-            () => self.token(0, Kind::End),
-        }
+        let unfinished = if self.in_braces {
+            "unexpected end of input inside braces"
+        } else if self.expects_duration {
+            "unexpected end of input in duration expression"
+        } else if self.parens > 0 {
+            "unclosed left parenthesis"
+        } else if self.in_brackets {
+            "unclosed left bracket"
+        } else {
+            return self.token(0, Kind::End);
+        };
+        self.bad(unfinished.to_owned())
     }
 
     fn token(&mut self, length: usize, kind: Kind) -> Token<'a> {
@@ -274,8 +329,7 @@ impl<'a> Lexer<'a> {
         loop {
             let rest = &self.query[self.at..];
             let text = rest.trim_start_matches([' ', '\t', '\n', '\r']);
-            let comment = text
-                .starts_with('#')
+            let comment = (text.starts_with('#') && !self.expects_duration)
                 .then(|| text.find(['\n', '\r']).unwrap_or(text.len()));
             self.at += rest.len() - text.len() + comment.unwrap_or(0);
             if comment.is_none() {
@@ -285,20 +339,24 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Length of the quoted text that begins here.
-fn text_length(rest: &str, quote: char) -> Result<usize, String> {
+/// Length of the quoted text that begins here, quotes included. Fails on a wrong escape and without an end.
+pub(crate) fn text_length(rest: &str, quote: char) -> Result<usize, String> {
     let mut characters = rest.char_indices().skip(1);
     while let Some((at, c)) = characters.next() {
         match c {
             c if c == quote => return Ok(at + 1),
+            char::REPLACEMENT_CHARACTER => return Err("invalid UTF-8 rune".to_owned()),
             '\n' if quote != '`' => break,
             '\\' if quote != '`' => match characters.next().map(|(_, escaped)| escaped) {
                 Some('a' | 'b' | 'f' | 'n' | 'r' | 't' | 'v' | '\\') => {}
                 Some(escaped) if escaped == quote => {}
-                Some('0'..='7') => digits(&mut characters, 2, 8)?,
-                Some('x') => digits(&mut characters, 2, 16)?,
-                Some('u') => digits(&mut characters, 4, 16)?,
-                Some('U') => digits(&mut characters, 8, 16)?,
+                Some(first @ '0'..='7') => {
+                    let first = first.to_digit(8).unwrap_or_default();
+                    code(&mut characters, 2, 8, first, 0xff)?;
+                }
+                Some('x') => code(&mut characters, 2, 16, 0, 0xff)?,
+                Some('u') => code(&mut characters, 4, 16, 0, MAX_CODE_POINT)?,
+                Some('U') => code(&mut characters, 8, 16, 0, MAX_CODE_POINT)?,
                 Some(c) => return Err(format!("unknown escape sequence {}", code_point(c))),
                 None => return Err("escape sequence not terminated".to_owned()),
             },
@@ -313,22 +371,25 @@ fn text_length(rest: &str, quote: char) -> Result<usize, String> {
     .to_owned())
 }
 
-fn digits(
+const MAX_CODE_POINT: u32 = 0x0010_ffff;
+
+/// Reads `count` digits of an escape after those that gave `value`; fails where the code exceeds `max`.
+fn code(
     characters: &mut impl Iterator<Item = (usize, char)>,
     count: usize,
-    base: u32,
+    radix: u32,
+    mut value: u32,
+    max: u32,
 ) -> Result<(), String> {
     for _ in 0..count {
-        match characters.next() {
-            Some((_, c)) if c.is_digit(base) => {}
-            Some((_, c)) => {
-                return Err(format!(
-                    "illegal character {} in escape sequence",
-                    code_point(c)
-                ));
-            }
-            None => return Err("escape sequence not terminated".to_owned()),
-        }
+        let (_, c) = characters.next().ok_or("escape sequence not terminated")?;
+        let digit = c
+            .to_digit(radix)
+            .ok_or_else(|| format!("illegal character {} in escape sequence", code_point(c)))?;
+        value = value.wrapping_mul(radix).wrapping_add(digit);
+    }
+    if value > max || (0xd800..0xe000).contains(&value) {
+        return Err("escape sequence is an invalid Unicode code point".to_owned());
     }
     Ok(())
 }
@@ -337,7 +398,7 @@ fn code_point(c: char) -> String {
     format!("U+{:04X} '{c}'", u32::from(c))
 }
 
-/// How far a number reaches, and whether it is one.
+/// Length of the number here, and whether the number is well formed.
 fn number_length(rest: &str) -> (usize, bool) {
     let bytes = rest.as_bytes();
     let at = |index: usize| bytes.get(index).copied().unwrap_or(0);
@@ -377,7 +438,7 @@ fn number_length(rest: &str) -> (usize, bool) {
     }
 }
 
-/// How far a duration reaches whose first count ends at `end`, else how far it was one.
+/// Length of the duration here, whose first count ends at `end`; else, how far it was well formed.
 fn duration_length(rest: &str, mut end: usize) -> Result<usize, usize> {
     let bytes = rest.as_bytes();
     let is = |index: usize, set: &[u8]| bytes.get(index).is_some_and(|c| set.contains(c));

@@ -1,0 +1,228 @@
+//! The same samples and queries in a current Prometheus and here: values, errors, annotations, trees and printed queries, word
+//! by word.
+//!
+//! Needs the path of a Prometheus 3.14 in `TAKT_CURRENT_PROMETHEUS` (`go build github.com/prometheus/prometheus/cmd/prometheus`)
+//! and Debian's `promtool`; skipped without them.
+
+use super::common::{self, BEGIN_MS, Queries};
+use super::prometheus::{HAND_MADE, Outcome, Server, WRONG, compare, outcome, seconds};
+use serde_json::Value as Json;
+use takt_promql::{Answer, Error, Memory, Options, instant, parse, range};
+
+/// Random queries, each evaluated at an instant and over a range.
+const GENERATED: usize = 4000;
+/// A step that does not divide the range, so that the query's end is no step.
+const STEP_MS: i64 = 170_000;
+
+/// Queries about what is new in Prometheus 3, and about annotations.
+const NEW: &[&str] = &include!("new.in");
+
+/// Differences that stay: a part of the query, and the reason.
+const BY_DESIGN: &[(&str, &str)] = &[
+    (
+        "topk(1, sort(up))",
+        "which of equal elements stays depends on an order that ranges do not have",
+    ),
+    (
+        "quantile by (node) (time(), -(vector(1)))",
+        "Prometheus takes the parameter of the first step for all",
+    ),
+    ("error parsing regexp", "Go's reasons are not Rust's"),
+    (
+        "unknown position: parse error",
+        "an empty query has a place here",
+    ),
+    (
+        "duration must be greater than 0",
+        "Prometheus has bytes before this text, not a place",
+    ),
+    (
+        "division by zero",
+        "Prometheus has bytes before this text, not a place",
+    ),
+    ("</ ", "refused by name: trims native histograms"),
+    ("anchored", "refused by name"),
+    (
+        "\\\\xff",
+        "text that is no UTF-8 is shown as in Prometheus' JSON",
+    ),
+    (
+        "needed to be fixed for monotonicity",
+        "Prometheus counts samples again when it merges",
+    ),
+];
+
+fn start() -> Option<Server> {
+    let found = std::env::var("TAKT_CURRENT_PROMETHEUS")
+        .ok()
+        .and_then(|path| {
+            let features = "promql-experimental-functions,promql-binop-fill-modifiers";
+            Server::start_binary(&path, &[&format!("--enable-feature={features}")])
+        });
+    if found.is_none() {
+        eprintln!("skipped: TAKT_CURRENT_PROMETHEUS does not name a Prometheus");
+    }
+    found
+}
+
+/// The part of an error that does not depend on the order of a Go map: not which of several duplicates is named.
+fn comparable(error: &str) -> &str {
+    let duplicate = "found duplicate series for the match group";
+    if error.starts_with(duplicate) {
+        duplicate
+    } else {
+        error
+    }
+}
+
+fn options() -> Options {
+    Options {
+        experimental: true,
+        ..Options::default()
+    }
+}
+
+/// Value, error text and annotations of both sides: what differs.
+fn differences(theirs: &Json, ours: Result<Answer, Error>) -> Vec<String> {
+    let texts = |key: &str| -> Vec<String> {
+        let texts = theirs[key].as_array().cloned().unwrap_or_default();
+        let texts = texts
+            .iter()
+            .filter_map(|text| Some(text.as_str()?.to_owned()));
+        texts.collect()
+    };
+    let mut found = Vec::new();
+    let mut equal = |what: &str, theirs: &dyn std::fmt::Debug, ours: &dyn std::fmt::Debug| {
+        let (theirs, ours) = (format!("{theirs:?}"), format!("{ours:?}"));
+        if theirs != ours {
+            found.push(format!("{what}\n      there {theirs}\n      here  {ours}"));
+        }
+    };
+    match ours {
+        Err(error) => {
+            let text = theirs["error"].as_str().unwrap_or_default();
+            let text = text
+                .strip_prefix("invalid parameter \"query\": ")
+                .unwrap_or(text);
+            equal("error", &comparable(text), &comparable(&error.to_string()));
+        }
+        Ok(_) if theirs["status"] == "error" => {
+            equal("error", &theirs["error"].as_str(), &None::<&str>);
+        }
+        Ok(answer) => {
+            let [mut warnings, mut infos] = answer.annotations.messages();
+            warnings.sort();
+            infos.sort();
+            let sorted = |key| {
+                let mut texts = texts(key);
+                texts.sort();
+                texts
+            };
+            // Of more than ten, a Go map chooses those that are shown.
+            let is_cut = |texts: &[String]| texts.iter().any(|text| text.ends_with("omitted"));
+            if !is_cut(&warnings) || !is_cut(&texts("warnings")) {
+                equal("warnings", &sorted("warnings"), &warnings);
+            }
+            equal("infos", &sorted("infos"), &infos);
+            let ours: Outcome = Ok(answer).into();
+            if let Err(difference) = compare(&outcome(&theirs["data"]), &ours) {
+                found.push(difference);
+            }
+        }
+    }
+    found
+}
+
+fn both(server: &Server, memory: &Memory, query: &str) -> Vec<String> {
+    let at_ms = BEGIN_MS + 3_667_000;
+    let (start_ms, end_ms) = (BEGIN_MS + 1_867_000, BEGIN_MS + 4_267_000);
+    let text = ("query", query.to_owned());
+    let theirs = server.ask("query", &[text.clone(), ("time", seconds(at_ms))]);
+    let mut found = differences(&theirs, instant(memory, query, at_ms, &options()));
+    let times = [
+        text,
+        ("start", seconds(start_ms)),
+        ("end", seconds(end_ms)),
+        ("step", seconds(STEP_MS)),
+    ];
+    let theirs = server.ask("query_range", &times);
+    let ours = range(memory, query, start_ms, end_ms, STEP_MS, &options());
+    found.extend(differences(&theirs, ours));
+    found
+        .iter()
+        .map(|text| format!("{query}\n    {text}"))
+        .collect()
+}
+
+/// Whether a random query runs into a difference that stays.
+fn is_by_design(text: &str) -> bool {
+    let query = text.lines().next().unwrap_or_default();
+    let has = |parts: &[&str]| parts.iter().any(|part| query.contains(part));
+    // Go converts NaN and infinity to an arbitrary date.
+    let dates = has(&["hour(", "day_of_week(", "days_in_month(", "year(", "month("]);
+    // Prometheus evaluates a subquery with `@` once, for the first step, and loses its samples at the others.
+    let varies = has(&["predict_linear(", "time()"]);
+    let subqueries = has(&[":30s] @", ":1m] @", ":2m] @"]);
+    // Prometheus takes the parameter of an aggregation whose argument has `@` at the first step for all.
+    let parameters = has(&["quantile by", "quantile without"]) && has(&["time()"]);
+    dates || (varies && subqueries) || parameters
+}
+
+fn assert_none(mut wrong: Vec<String>, of: usize) {
+    let all = wrong.len();
+    let is_listed = |text: &String| BY_DESIGN.iter().any(|(part, _)| text.contains(part));
+    wrong.retain(|text| !is_listed(text) && !is_by_design(text));
+    let shown = wrong
+        .iter()
+        .take(60)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join("\n");
+    assert!(wrong.is_empty(), "{} of {of} differ\n{shown}", wrong.len());
+    eprintln!("{of} queries compared; {all} differences by design");
+}
+
+#[test]
+fn answers_as_the_current_prometheus_does() {
+    let Some(server) = start() else { return };
+    let memory = common::memory();
+    let mut queries = Queries::new(3);
+    let generated: Vec<String> = (0..GENERATED).map(|_| queries.query()).collect();
+    let written = HAND_MADE.iter().chain(NEW).chain(WRONG);
+    let all: Vec<&str> = written
+        .copied()
+        .chain(generated.iter().map(String::as_str))
+        .collect();
+    let wrong = all.iter().flat_map(|query| both(&server, &memory, query));
+    assert_none(wrong.collect(), all.len());
+}
+
+#[test]
+fn parses_and_prints_as_the_current_prometheus_does() {
+    let Some(server) = start() else { return };
+    let mut queries = Queries::new(4);
+    let generated: Vec<String> = (0..GENERATED).map(|_| queries.query()).collect();
+    let written = HAND_MADE.iter().chain(NEW).chain(WRONG);
+    let all: Vec<&str> = written
+        .copied()
+        .chain(generated.iter().map(String::as_str))
+        .collect();
+    let mut wrong = Vec::new();
+    for query in &all {
+        let ask = |path| server.ask(path, &[("query", (*query).to_owned())]);
+        let Ok(ours) = parse(query) else { continue };
+        let theirs = ask("format_query");
+        if theirs["data"].as_str() != Some(ours.prettify().as_str()) {
+            wrong.push(format!(
+                "{query}\n    there {theirs}\n    here  {}",
+                ours.prettify()
+            ));
+        }
+        let theirs = ask("parse_query");
+        let ours = serde_json::to_value(&ours).unwrap();
+        if theirs["data"] != ours {
+            wrong.push(format!("{query}\n    there {theirs}\n    here  {ours}"));
+        }
+    }
+    assert_none(wrong, all.len());
+}
