@@ -34,7 +34,7 @@ up: library ## build, then monitor this machine into ./takt-data (TAKT_ARGS for 
 build: library ## build takt and takt-exporter
 	cargo build $(CARGO_FLAGS) -p takt -p takt-exporter
 
-# Builds nothing, so that root need not: `make build && sudo make install`.
+# Builds nothing, so root compiles no code: `make build && sudo make install`.
 install: ## put the programs, their units and documentation below PREFIX (/usr/local)
 	install -d $(TO)/bin $(TO)/lib/takt $(TO)/lib/systemd/system $(TO)/lib/sysusers.d $(TO)/share/doc/takt
 	install -m 755 $(BIN)/takt $(BIN)/takt-exporter $(TO)/lib/takt
@@ -52,7 +52,7 @@ ifneq ($(DUCKDB_LIB_DIR),)
 	@cmp -s $(DUCKDB_LIB_DIR)/libduckdb.so $(BIN)/libduckdb.so || cp $(DUCKDB_LIB_DIR)/libduckdb.so $(BIN)/
 endif
 
-test-deps: ## install what the tests need (apt, when root), or say what is missing
+test-deps: ## install the programs that tests need (as root, with apt), or list the missing ones
 	scripts/test-deps.sh
 
 # nextest is quicker where it is installed; it runs each test in a process of its own.
@@ -62,11 +62,11 @@ test-fast: library ## tests of the pure crates and the exporter's golden pages, 
 	cargo $(RUN_TESTS) $(CARGO_FLAGS) --lib -p takt-model -p takt-slurm -p takt-accounting -p takt-promql -p takt-alerts -p takt-mail
 	cargo $(RUN_TESTS) $(CARGO_FLAGS) -p takt-exporter --test golden
 
-test: test-deps library ## every test but the long runs
+test: test-deps library ## all tests except the long runs
 	cargo build $(CARGO_FLAGS) --workspace
 	cargo test $(CARGO_FLAGS) --workspace --no-fail-fast
 
-check: library ## format, lints, banned crates, the SQL lint, the Grafana boards, how plain the prose is
+check: library ## check format, lints, banned crates, SQL, the Grafana boards and prose
 	cargo fmt --all --check
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
 	scripts/check-bans.sh
@@ -77,21 +77,21 @@ check: library ## format, lints, banned crates, the SQL lint, the Grafana boards
 dashboards: ## write the Grafana boards from their generator (needs node)
 	node dashboards/generator/main.js
 
-check-windows: ## that the exporter compiles for Windows (rustup target add x86_64-pc-windows-gnu)
+check-windows: ## check that the exporter compiles for Windows (rustup target add x86_64-pc-windows-gnu)
 	cargo check --target x86_64-pc-windows-gnu --no-default-features -p takt-exporter
 
-docs: ## the documentation as a site in target/book (needs mdbook: cargo install mdbook)
+docs: ## build the documentation as a site in target/book (needs mdbook: cargo install mdbook)
 	@command -v mdbook >/dev/null || { echo "make docs: mdbook is missing; cargo install --locked mdbook" >&2; exit 1; }
 	mdbook build
 
 soak: build ## a week at an accelerated clock, then tests that kill and restart (SOAK_DAYS, SOAK_ROUNDS)
 	scripts/soak.sh
 
-bench: build ## ours and the peers' side by side; figures go to docs/performance.md
+bench: build ## run all benchmarks beside other programs; results belong in docs/performance.md
 	bench/run.sh
 
 test-bundled: ## the tests with DuckDB compiled from source, before a release
 	$(MAKE) test BUNDLED=1
 
-clean: ## remove what was built
+clean: ## remove all build results
 	cargo clean

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Alerts, measured: from a line in the kernel's log to the request that Slack receives.
+"""Latency of alerts: from a line in the kernel log to the request that Slack receives.
 
     alerts.py latency [FAULTS]   one fault at a time, 2 s apart (GAP): p50, p99, the worst
     alerts.py peer [FAULTS]      the same exporter behind Debian's Prometheus and Alertmanager, everything at 1 s
@@ -30,12 +30,12 @@ TAKT = os.environ.get("TAKT", os.path.join(HERE, "../target/release/takt"))
 SLACK = os.path.join(HERE, "../tests/whole/support/slack.py")
 SOON = int(os.environ.get("SOON", "60"))
 GAP = float(os.environ.get("GAP", "2"))
-# By its id (C1) a message that got no answer is found again; by its name it may come twice.
+# With the channel's id (C1) Takt finds an unanswered message; with its name it may send it twice.
 CHANNEL = os.environ.get("CHANNEL", "#gpu")
 # A server that has run for less than the look-back of queries reads its database for what came before it.
 WARM = float(os.environ.get("WARM", "310"))
 
-# Every fault is an alert and a group of its own, so that each is the first message of an episode.
+# Each fault has its own alert and group, so each message is the first of an episode.
 RULES = """
 groups:
 - name: bench
@@ -81,7 +81,7 @@ def wait(what, ready, limit=SOON):
 
 
 class Lab:
-    """Programs in a directory of their own; they end with this."""
+    """Programs in a directory of their own; closing the lab ends them."""
 
     def __init__(self, burst=5, hold="1s", group_by="'...'", targets=None):
         self.dir = tempfile.TemporaryDirectory(prefix="takt-bench-")
@@ -199,7 +199,7 @@ def latency(faults):
 
 
 def peer(faults):
-    """What changes at each scrape is the counter of XIDs; three seconds later it is quiet again."""
+    """Each fault raises the counter of XIDs for one scrape; three seconds later the alert ends."""
     with Lab() as lab:
         lab.exporter()
         am, prom = free_port(), free_port()
@@ -236,14 +236,14 @@ scrape_configs: [{{job_name: takt, static_configs: [{{targets: ['{lab.node}']}}]
             lab.fault(number)
             told = lambda: [p["at"] for p in lab.taken("/peer") if p["at"] > begun and '"status":"firing"' in p["body"]]
             waits.append(wait("message of the peer", told)[0] - begun)
-            # Until the alert is over, its end told, and the group gone; at a moment of no scrape's choosing.
+            # Waits until the alert has ended, its end was sent, and the group is gone; with a random offset to the scrapes.
             wait("its end", lambda: [p for p in lab.taken("/peer") if p["at"] > begun and '"status":"resolved"' in p["body"]])
             time.sleep(2 + random.random())
         tell("prometheus and alertmanager", waits)
 
 
 async def exporters(port, count, trigger):
-    """As many exporters as asked for, in one program: a page each, and an event when the trigger comes."""
+    """Many exporters in one program: a page each, and an event when the trigger comes."""
     async def serve(reader, writer):
         request = (await reader.readuntil(b"\r\n\r\n")).decode()
         path = request.split(" ")[1]
@@ -273,7 +273,7 @@ def storm(nodes):
     targets = [(f"http://127.0.0.1:{port}/n{n}/metrics", f"n{n:04}") for n in range(nodes)]
 
     async def run():
-        # At the end connections are cut off while they wait: no news.
+        # At the end waiting connections are cut off, which is expected.
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
         trigger = {"listening": 0, "fault": asyncio.Event()}
         await exporters(port, nodes, trigger)
@@ -352,21 +352,21 @@ def soak(kills):
         wait("listener", lab.listeners)
         in_flight = 0
         for number in range(1, kills + 1):
-            # Faster than one a second is a flood to the exporter, which then tells of some only by counting them.
+            # More than one event a second is a flood, of which the exporter only counts some.
             next_fault = time.monotonic() + 1.05
             lab.fault(number)
             time.sleep(chance.uniform(0, 0.3))
             process.send_signal(signal.SIGKILL)
             process.wait()
             lab.running.remove(process)
-            # Handed to the channel, and no answer committed: these may come twice, and no others.
+            # Sent to the channel without a committed answer: only these may arrive twice.
             in_flight += lab.sql("SELECT count(*) AS n FROM notifications WHERE state = 'sending'")[0]["n"]
             process = lab.serve()
             time.sleep(max(0, next_fault - time.monotonic()))
         wait("listener", lab.listeners)
         def sent():
             return lab.sql("SELECT count(*) AS n FROM notifications WHERE state = 'sent' AND reason IN ('first_firing', 'resolved')")[0]["n"]
-        # On a busy machine a server is killed before it has sent all that waits. What counts is that it goes on to the end.
+        # On a busy machine a server is killed before it has sent all that waits. Only progress to the end matters.
         while (before := sent()) < 2 * kills:
             wait("further message", lambda: sent() > before, 120)
         posts = [p["body"] for p in lab.taken("/api/chat.postMessage") if p["status"] == 200]

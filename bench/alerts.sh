@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A fault in the kernel's log until Slack's request, beside Debian's Prometheus and Alertmanager; then a thousand nodes
-# that fail at once. FAULTS says how many (default 50; 1000 take 35 minutes).
+# Time from a fault in the kernel log to the request to Slack, beside Debian's Prometheus and Alertmanager; then a thousand
+# nodes that fail at once. FAULTS is the number of faults (default 50; 1000 take 35 minutes).
 set -euo pipefail
 here=$(dirname "$0")
 faults=${FAULTS:-50}

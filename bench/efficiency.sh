@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Jobs judged from the sealed samples of their nodes, and the month's reports; beside them sacct for a month of as many jobs, where
-# the lab in the shared folder can run. NODES, DAYS, JOBS and INTERVAL (seconds between samples) say how much: 30 30 10000 15 is the
-# month of a lab, and takes some minutes to make up.
+# Efficiency of jobs from sealed samples, and monthly reports; where the Slurm lab can run, sacct over a month of as many
+# jobs beside them. NODES, DAYS, JOBS and INTERVAL (seconds between samples) set the size: 30 30 10000 15 is a month of a
+# small cluster, whose data take some minutes to generate.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -34,7 +34,7 @@ if [ -x "$lab/lab.sh" ] && [ "$(id -u)" = 0 ]; then
 	"$lab/lab.sh" up "$SLURM_LAB_DIR"
 	trap '"$lab/lab.sh" down --wipe "$SLURM_LAB_DIR"; rm -rf "$scratch"' EXIT
 	eval "$("$lab/lab.sh" env "$SLURM_LAB_DIR")"
-	# Two months of jobs, of which one is asked for.
+	# Two months of jobs; one is queried.
 	"$lab/inject.py" generate -n $((2 * ${JOBS:-500})) --months 2 >"$scratch/jobs.csv"
 	"$lab/inject.py" load "$scratch/jobs.csv" >/dev/null
 	fields=JobID,User,Account,State,Submit,Start,End,AllocTRES

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# SQL through the server, asked with psql: energy by user and of each of the 10,000 jobs of a month on 30 nodes with two GPUs
-# (10.7 million readings in sealed blocks), from the counters at start and end, as docs/sql.md has it. KEEP=DIR keeps the data there.
+# SQL queries over psql: energy by user and of each of the 10,000 jobs of a month on 30 nodes with two GPUs
+# (10.7 million readings in sealed blocks), from the counters at start and end, as in docs/sql.md. KEEP=DIR keeps the data there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=${CARGO_TARGET_DIR:-target}/release
@@ -41,7 +41,7 @@ server=$!
 for _ in $(seq 600); do curl -fs http://127.0.0.1:19192/-/ready >/dev/null && break; sleep 0.1; done
 du -sm "$scratch/data/blocks" | sed 's|\s.*| MiB in blocks|'
 
-# The first query of docs/sql.md, as it stands there and with one row a job.
+# The first query of docs/sql.md, unchanged and with one row for each job.
 by_user=$(sed -n '/^-- energy by user/,/^```/p' docs/sql.md | sed '$d')
 by_job=$(printf '%s' "$by_user" | sed 's|SELECT "user", round(sum(joules) / 3.6e6, 3) AS kwh FROM used GROUP BY ALL ORDER BY kwh DESC|SELECT job_id, "user", round(sum(joules) / 3.6e6, 3) AS kwh FROM used GROUP BY ALL ORDER BY ALL|')
 ask() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""From a line in the kernel log to whoever listens: events.py HOST:PORT LOGFILE COUNT prints the 50th and 99th percentile.
+"""Latency from a line in the kernel log to a listener: events.py HOST:PORT LOGFILE COUNT prints the 50th and 99th percentile.
 
 One fault at a time, with a pause before the next, as faults come. The clock runs from before the write to after the line has
 been taken apart."""
@@ -14,7 +14,7 @@ with open(log, "a", buffering=1) as file:
     for number in range(count):
         time.sleep(0.05)
         began = time.monotonic()
-        # A kind each second: more of one would be counted only.
+        # One event of each kind a second: the exporter only counts further ones.
         line = ["nfs: server nas%d not responding", "INFO: task t:%d blocked for more than 120 seconds.",
                 "NVRM: Xid (PCI:0000:06:00): %d, test"][number % 3] % (number + 1)
         file.write(line + "\n")

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# CPU and memory of the exporter beside node_exporter's: the same machine, the same minutes; then what a hung mount, a hung
-# driver and a fault in the kernel log cost.
+# CPU and memory of the exporter beside node_exporter's, on the same machine at the same time; then the cost of a hung
+# mount, of a hung driver and of a fault in the kernel log.
 #
 # Each is scraped once a second, SCRAPES times, without compression. CPU is the time on a CPU of all threads, in nanoseconds
-# (`/proc/PID/task/*/schedstat`), over the scrapes; memory is what is resident at the end. The hung mount needs root.
+# (`/proc/PID/task/*/schedstat`), over the scrapes; memory is the resident memory at the end. The hung mount needs root.
 #
 # The peer is $NODE_EXPORTER, else node_exporter $peer_version built with Go (kept in target/peers), else the installed one.
 set -euo pipefail
@@ -29,7 +29,7 @@ both="arp bcache bonding btrfs conntrack cpu cpufreq diskstats dmi edac entropy 
 scratch=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; sleep 0.5; rm -rf "$scratch"' EXIT
 
-# Six ports in a row that nobody else is likely to have.
+# Six consecutive ports that are probably free.
 port=$((20000 + $$ % 10000))
 flags=(--collector.disable-defaults)
 for name in $both; do flags+=("--collector.$name"); done
@@ -59,7 +59,7 @@ if [ "$(id -u)" -eq 0 ] && [ -e /dev/fuse ]; then
 fi
 sleep 3
 
-# Nanoseconds on a CPU. A thread that ends takes its time with it; neither exporter has threads that do.
+# Nanoseconds on a CPU. The time of an ended thread is lost; neither exporter ends threads.
 cpu() { cat /proc/"$1"/task/*/schedstat | awk '{sum += $1} END {print sum}'; }
 resident() { awk '/^VmRSS:/{print $2}' "/proc/$1/status"; }
 scrape() { curl -s -o /dev/null -w '%{time_total}\n' -H 'Accept-Encoding: identity' "http://127.0.0.1:$1/metrics"; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs a command beside a FUSE mount that says hello and answers nothing more: hang.py MOUNTPOINT COMMAND…
+"""Runs a command beside a FUSE mount that answers only FUSE_INIT: hang.py MOUNTPOINT COMMAND…
 
-Root's, and in a mount namespace of its own (`unshare -m`), so that nobody else comes upon the mount."""
+Needs root and a mount namespace of its own (`unshare -m`), so that no other process sees the mount."""
 import ctypes, os, struct, subprocess, sys, threading
 
 mountpoint, command = sys.argv[1], sys.argv[2:]
@@ -22,9 +22,9 @@ def serve():
 
 threading.Thread(target=serve, daemon=True).start()
 PR_SET_PDEATHSIG, SIGTERM = 1, 15
-# Whoever ends us has not thought of what runs beside the mount.
+# A signal to this program must also end the command.
 child = subprocess.Popen(command, preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, SIGTERM))
 try:
     child.wait()
 finally:
-    os._exit(0)  # closes the device, and so lets go whoever waits
+    os._exit(0)  # closes the device, which releases waiting processes

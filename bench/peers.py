@@ -79,7 +79,7 @@ class Peer:
         raise SystemExit(f"{self.name} does not answer, see {self.log.name}")
 
     def look(self):
-        """How old the newest sample is that a query sees."""
+        """Age of the newest sample that a query sees."""
         url = f"{self.base}/api/v1/query?" + urllib.parse.urlencode({"query": QUERY, **self.extra})
         result = json.loads(get(url))["data"]["result"]
         now = time.time()
@@ -103,7 +103,7 @@ class Takt(Peer):
         return metric(self.base + "/metrics", "takt_store_series")
 
     def settle(self):
-        """Seals everything; the CPU of it counts."""
+        """Seals all samples; its CPU time counts."""
         holder = json.loads((self.directory / "data" / "takt.lock").read_text())
         get(self.base + "/api/takt/v1/store/seal", b"", holder["token"])
         stat = json.loads(get(self.base + "/api/takt/v1/store"))
@@ -119,7 +119,7 @@ class Prometheus(Peer):
         return metric(self.base + "/metrics", "prometheus_tsdb_head_series")
 
     def settle(self):
-        """Blocks as far as there are any: it was told to make them every two minutes, and makes one when half as much again is there."""
+        """Blocks as far as there are any: its configured block length is two minutes, and it writes a block after three."""
         bytes_, samples = 0, 0
         for meta in (self.directory / "prometheus").glob("*/meta.json"):
             bytes_ += size(meta.parent)
@@ -186,7 +186,7 @@ def main():
                 print(f"{name} is not here and left out", file=sys.stderr)
         for peer in peers:
             peer.ready()
-        time.sleep(15)  # the first scrapes make the series; the usual scrape is what is measured
+        time.sleep(15)  # the first scrapes create the series; only later ones are measured
         before = {peer: (cpu(peer.process.pid), peer.samples()) for peer in peers}
         time.sleep(SECONDS * 3 / 4)
         for _ in range(max(1, SECONDS // 4)):
@@ -194,7 +194,7 @@ def main():
             for peer in peers:
                 peer.resident.append(resident(peer.process.pid))
         after = {peer: (cpu(peer.process.pid), peer.samples()) for peer in peers}
-        # Queries cost, too, so they are asked apart from what ingest is charged with.
+        # Queries use CPU too, so they run outside of the measured ingest.
         end = time.time() + 20
         while time.time() < end:
             for peer in peers:

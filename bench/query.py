@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Asks two servers of Prometheus' API the same panels (`query.sh`).
+"""Runs the queries of the same panels on two servers with Prometheus' API (`query.sh`).
 
     query.py settle PID…                waits until these processes have come to rest
     query.py ask END NAME=URL=PID …     one line a server and range, and the ratio of all
@@ -12,7 +12,7 @@ import time
 import urllib.parse
 import urllib.request
 
-# As the dashboards "Node Exporter Full" and ours have them, and a GPU dashboard.
+# Queries of the dashboard "Node Exporter Full", of Takt's dashboards and of a GPU dashboard.
 PANELS = [
     '100 - avg by (node) (rate(node_cpu_seconds_total{mode="idle"}[5m])) * 100',
     'sum by (mode) (rate(node_cpu_seconds_total[5m]))',
@@ -80,7 +80,7 @@ def ask(url, panel, end, hours):
 
 
 def picked(answer):
-    """The values at each instant, whichever series they are of: among equals, `topk` may pick either."""
+    """The values at each instant without their series, since `topk` may pick any of equal series."""
     values = {}
     for _, points in answer:
         for at, value in points:
@@ -89,7 +89,7 @@ def picked(answer):
 
 
 def difference(panel, one, other):
-    """The first one between two answers, rounding apart; None where series, instants and values are the same."""
+    """The first difference between two answers, except rounding; None if series, instants and values are equal."""
     if "topk(" in panel and one:
         one, other = picked(one), picked(other)
     one, other = dict(one), dict(other)
@@ -116,7 +116,7 @@ def main(end, servers):
     for hours in (1, 6, 24):
         answers, slowest = {}, {}
         for name, url, pid in servers:
-            # The first round warms up what both keep in memory, as a dashboard that refreshes does.
+            # The first round fills the caches of both, as a refreshing dashboard does.
             for panel in PANELS:
                 answers.setdefault(panel, []).append(ask(url, panel, end, hours)[1])
             times, begun = [], cpu(pid)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Thirty panels of a usual dashboard over 1, 6 and 24 h, asked of Takt and of Debian's Prometheus, which hold the same
-# samples in sealed blocks: the captured page of a node with 8 stand-in GPUs, as NODES nodes (30) that differ, HOURS (24)
-# of it, a sample each STEP seconds (15). KEEP=DIR keeps the data there for the next run.
+# Thirty panels of a usual dashboard over 1, 6 and 24 h, on Takt and on Debian's Prometheus. Both have the same samples in
+# sealed blocks: the captured page of a node with 8 stand-in GPUs, as NODES (30) different nodes, over HOURS (24), with a
+# sample each STEP (15) seconds. KEEP=DIR keeps the data there for the next run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 nodes=${NODES:-30} hours=${HOURS:-24} step=${STEP:-15}
@@ -53,7 +53,7 @@ pids+=($!)
 for url in http://127.0.0.1:19190 http://127.0.0.1:19191; do
 	for _ in $(seq 600); do curl -fs "$url/-/ready" >/dev/null && break; sleep 0.1; done
 done
-# Both put their blocks in order first: Prometheus compacts what is new to it.
+# Both compact their blocks first.
 python3 bench/query.py settle "${pids[@]}"
 du -sm "$scratch/takt" "$scratch/prometheus" | sed "s|$scratch/||; s/^/MiB on disk: /"
 python3 bench/query.py ask "$end" "prometheus=http://127.0.0.1:19190=${pids[0]}" "takt=http://127.0.0.1:19191=${pids[1]}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A million job records: import, import again, and the month's report over all of them.
+# A million job records: import, second import, and the monthly report over all of them.
 #
 # JOBS names a file as `sacct -P` prints it (gzip or plain) whose ids may be shifted to repeat it; the default is the
 # RICC log in the shared data, every job of which lies in one month.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Serves captured pages as many nodes that differ.
+"""Serves captured pages as many different nodes.
 
     replay.py PORT SECONDS CAPTURE.jsonl.gz...
 
@@ -34,12 +34,12 @@ class Node:
         self.random = random.Random(number)
         self.capture = capture
         rows = len(capture.rows)
-        # Where the capture is too short, it begins again, as if the node had been rebooted.
+        # A capture that is too short starts again, as after a reboot of the node.
         self.phase = self.random.randrange(rows - seconds if rows > seconds else rows)
         self.offsets, self.page, self.second = {}, b"", None
 
     def shifted(self, key, text):
-        """The value plus a number of the node's own, with as many digits as it had. Flags and infos stay what they are."""
+        """The value plus a number that depends on the node, with as many digits. Flags and info metrics do not change."""
         if key not in self.offsets:
             is_flag = len(text) == 1 or not text[0].isdigit()
             self.offsets[key] = 0 if is_flag else self.random.randrange(1, 1000) * (7919 if float(text) > 1e6 else 1)

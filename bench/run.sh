@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every benchmark, one after the other. Figures worth keeping go into docs/performance.md with this command.
+# Runs every benchmark in turn. Results go into docs/performance.md together with this command.
 set -euo pipefail
 here=$(dirname "$0")
 echo "== $(nproc) cores, $(uname -r), load $(cut -d' ' -f1-3 /proc/loadavg)"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Holds the build's crates against deny.toml: no banned crate, no licence that is not allowed.
+# Checks the crates of the build against deny.toml: fails on a banned crate or a licence that is not allowed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The SQL lint: what needs DuckDB's ICU extension is refused, because a build from source has none and a test against
-# the prebuilt library would not notice. Instants are UTC; months and days are computed in Rust.
+# The SQL lint: fails on SQL that needs DuckDB's ICU extension. A build from source lacks it, and a test against the
+# prebuilt library would not notice. Instants are UTC; months and days are computed in Rust.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,7 +8,7 @@ icu='TIMESTAMPTZ|TIMESTAMP +WITH +TIME +ZONE|AT +TIME +ZONE|SET +TimeZone|\bcurr
 clock='\b(now|today|get_current_timestamp|transaction_timestamp)\(\)'
 # In Rust a function may be called `now`; in SQL it stands in a statement.
 clock_in_rust="\\b(SELECT|VALUES|SET|WHERE|epoch[a-z_]*\\(|make_timestamp\\(|date_[a-z]+\\()[^;]*$clock"
-# Where these are words of clients, which become others before DuckDB sees them.
+# Files with words of SQL clients, which are replaced before DuckDB sees them.
 spoken='^crates/(server/src/postgres/|store/src/sql/session.rs|[a-z]+/tests/|[a-z]+/examples/)'
 found=$(
 	git ls-files --cached --others --exclude-standard 'crates/*.sql' 'dashboards/*.json' |

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What the exporter tells of hardware that this machine lacks, beside what smartctl and ipmitool tell: Debian's kernel under
-# QEMU, with QEMU's NVMe and SATA disks and BMC and the kernel's scsi_debug. To be looked at; nothing here is a test.
+# Prints the exporter's values of simulated hardware beside those of smartctl and ipmitool: Debian's kernel under QEMU,
+# with QEMU's NVMe and SATA disks and BMC and the kernel's scsi_debug. For review by eye; this is not a test.
 #
 # Needs: qemu-system-x86 busybox-static cpio kmod smartmontools ipmitool, the exporter built, and a Debian that has a package
-# of its kernel (fetched by apt-get download). KVM is not needed (ACCEL=kvm where there is one).
+# of its kernel (fetched by apt-get download). KVM is optional (ACCEL=kvm).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 exporter=${CARGO_TARGET_DIR:-target}/release/takt-exporter
@@ -48,7 +48,7 @@ echo 1 >/proc/sys/kernel/printk; ifconfig lo 127.0.0.1 up
 for module in ahci sd_mod nvme ipmi_si ipmi_devintf; do modprobe $module; done
 modprobe scsi_debug dev_size_mb=8
 sleep 2
-# scsi_debug says that it translates for an ATA disk, which it does not: what the exporter sees of sysfs is without that.
+# scsi_debug claims an ATA disk behind it and has none: the exporter gets a sysfs without that page.
 for disk in sda sdb; do mkdir -p /tmp/sys/block/$disk/device; cat /sys/block/$disk/device/vendor >/tmp/sys/block/$disk/device/vendor; done
 mkdir -p /tmp/sys/class/nvme/nvme0
 page() {

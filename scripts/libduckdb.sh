@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches the prebuilt libduckdb that we link against and prints the folder it lies in.
+# Fetches the prebuilt libduckdb that Takt links to, and prints its folder.
 #
 # The version is DuckDB 1.5.6, as the crate `duckdb` 1.10506.1 expects it; the library comes from the npm package
 # `@duckdb/node-bindings-<platform>`, pinned by checksum and kept in a cache folder. Without npm this prints nothing

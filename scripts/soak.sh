@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# The long runs: a week of ingest at an accelerated clock (SOAK_DAYS, default 7; SOAK_SERIES, default 2000), the tests that
-# kill and restart, again and again (SOAK_ROUNDS says how often, default 50), and ten minutes of broken queries
-# (TAKT_FUZZ_SECONDS).
+# The long runs: a week of ingest at an accelerated clock (SOAK_DAYS, default 7; SOAK_SERIES, default 2000), SOAK_ROUNDS
+# rounds (default 50) of the tests that kill and restart, and ten minutes of broken queries (TAKT_FUZZ_SECONDS).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${SOAK_ROUNDS:-50}

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Gets the programs of Debian or Ubuntu that the tests run against: a real Slurm, Prometheus, a browser.
+# Installs the programs of Debian or Ubuntu that tests use: a real Slurm, Prometheus, a browser.
 #
-# Root: installs what is missing, and starts no service. Anybody else: says what is missing in one line. Either way it
-# ends well, for a test that lacks something skips itself by name; TAKT_TEST_NO_SKIP=1 makes such a skip a failure.
+# As root it installs missing packages and starts no service; other users get one line with the missing packages. It
+# exits with 0 in both cases: a test without its programs is skipped by name. TAKT_TEST_NO_SKIP=1 makes a skip a failure.
 set -euo pipefail
 
 PACKAGES=(
@@ -10,15 +10,15 @@ PACKAGES=(
 	slurmctld slurmd slurmdbd slurmrestd slurm-client
 	slurm-wlm-basic-plugins slurm-wlm-mysql-plugin slurm-wlm-jwt-plugin
 	munge libnss-wrapper mariadb-server-core mariadb-client-core
-	# what speaks SQL to the server
+	# SQL clients
 	postgresql-client python3-psycopg python3-psycopg2 python3-asyncpg python3-sqlalchemy openssl
-	# a bus with something on it that answers as systemd does
+	# a D-Bus with a stand-in for systemd
 	dbus-daemon python3-dbus python3-gi
-	# a clock that is set
+	# a changed clock
 	libfaketime
-	# disks that are full or turn read-only
+	# full and read-only disks
 	e2fsprogs mount
-	# the peers, and what looks at pages
+	# other programs for comparison, and a browser
 	prometheus prometheus-alertmanager prometheus-node-exporter python3-aiosmtpd openssl chromium fonts-dejavu-core curl jq victoria-metrics
 )
 
@@ -38,7 +38,7 @@ if [ "$(id -u)" -ne 0 ]; then
 	exit 0
 fi
 
-# Exit code 101 of policy-rc.d is Debian's way to say: install, but start no service.
+# Exit code 101 of policy-rc.d means: install, but start no service.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ]; then
 	printf '#!/bin/sh\nexit 101\n' >$policy
@@ -49,7 +49,7 @@ export DEBIAN_FRONTEND=noninteractive
 install() { apt-get install -y -q --no-install-recommends "$@"; }
 apt-get update -q || true
 install "${missing[@]}" && exit 0
-# A release may lack one of them: the others are worth having.
+# A release may lack a package; install the others.
 for package in "${missing[@]}"; do
 	install "$package" || echo "test-deps: no $package; the tests that need it will be skipped" >&2
 done

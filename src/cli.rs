@@ -56,7 +56,8 @@ pub struct Place {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Monitor this machine: starts an exporter and a server, and polls the local Slurm if it has one
+    /// Monitor this machine: starts an exporter and a server, and polls the local Slurm if it has
+    /// one
     Up(Up),
     /// Run the server
     Serve(Serve),
@@ -134,7 +135,7 @@ pub struct AlertsClose {
     /// Why they are closed
     #[arg(long, value_name = "TEXT")]
     pub comment: String,
-    /// Who closes them [default: the user who runs the command]
+    /// Person who closes them [default: the user who runs the command]
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,
 }
@@ -190,7 +191,8 @@ pub struct AlertsRouteTest {
 
 #[derive(Debug, Args)]
 pub struct AlertsSilence {
-    /// Matchers of the silence: node=g01 'alertname=~"Gpu.*"'; without any, existing silences are listed
+    /// Matchers of the silence: node=g01 'alertname=~"Gpu.*"'; without any, existing silences are
+    /// listed
     #[arg(value_name = "MATCHER")]
     pub matchers: Vec<String>,
     /// Duration (30m, 2h, 3d)
@@ -276,13 +278,14 @@ pub struct ImportSacct {
 pub struct ImportFrom {
     /// File to read, gzip or plain; - for standard input
     pub file: PathBuf,
-    /// Time zone of the file's timestamps, such as Europe/Oslo [default: the configured one, else the cluster's]
+    /// Time zone of the file's timestamps, such as Europe/Oslo [default: the configured one, else
+    /// the cluster's]
     #[arg(long, value_name = "ZONE")]
     pub timezone: Option<String>,
     /// Cluster name for records that have none
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
-    /// What to do if runs are stored already, but at times of another time zone
+    /// Action if the runs are already stored, but with times of another time zone
     #[arg(long, value_enum, default_value_t)]
     pub shifted: OnShift,
     /// Output format of the summary
@@ -409,8 +412,8 @@ pub struct ReportUsage {
     /// End of the period (exclusive): a date or an instant
     #[arg(long, value_name = "DATE", requires = "from")]
     pub to: Option<String>,
-    /// Group by user, account, account_tree (including sub-accounts), partition, qos, node, gpu_model, state, and one of
-    /// hour, day, month, year; separate several with commas
+    /// Group by user, account, account_tree (including sub-accounts), partition, qos, node,
+    /// gpu_model, state, and one of hour, day, month, year; separate several with commas
     #[arg(
         long,
         value_name = "KEYS",
@@ -717,9 +720,9 @@ mod tests {
     use clap::CommandFactory;
     use std::collections::BTreeSet;
 
-    /// What clap itself checks only where debug assertions are compiled, of every command.
+    /// Runs the checks of clap that need debug assertions, on every command.
     #[test]
-    fn no_two_flags_are_taken_for_one_another() {
+    fn flag_names_and_ids_are_unique() {
         let mut command = Cli::command();
         command.clone().debug_assert();
         command.build();
@@ -727,7 +730,8 @@ mod tests {
     }
 
     fn check(command: &clap::Command, path: &str) {
-        let (mut ids, mut words) = (BTreeSet::new(), BTreeSet::new());
+        let mut ids = BTreeSet::new();
+        let mut words = BTreeSet::new();
         for argument in command.get_arguments() {
             let id = argument.get_id();
             assert!(ids.insert(id.to_string()), "{path}: {id} comes twice");
@@ -745,7 +749,7 @@ mod tests {
             {
                 assert!(words.insert(word.clone()), "{path}: {word} comes twice");
             }
-            // Panics where it is said to exclude one that is not there.
+            // Panics if the argument conflicts with one that does not exist.
             command.get_arg_conflicts_with(argument);
         }
         let mut names = BTreeSet::new();

@@ -18,7 +18,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Size of the chunks in which a file is sent, in bytes.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// A server, asked over HTTP.
+/// A client of one server, over HTTP.
 pub struct Server {
     url: String,
     token: Option<String>,
@@ -44,7 +44,7 @@ impl Server {
         })
     }
 
-    /// Asks a question. Errors of the server are the errors that the files give.
+    /// Asks a question. Fails with the errors that reading the files gives.
     pub fn ask<Q: Question>(&self, question: &Q) -> Result<Q::Answer, Failure> {
         let path = question.path();
         let request = match Q::REQUEST {

@@ -1,4 +1,4 @@
-//! Takt's commands: configuration, wiring and printing. What a library could hold is in a library.
+//! Takt's commands: configuration, wiring and printing. All other code is in the libraries.
 
 mod cli;
 mod client;
@@ -23,10 +23,10 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-    // The one TLS provider; nothing in the build may bring another (deny.toml).
+    // The only TLS provider; deny.toml rejects others.
     rustls::crypto::ring::default_provider()
         .install_default()
-        .expect("nobody installed a provider before main");
+        .expect("no TLS provider is installed before main");
     match commands::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
@@ -37,7 +37,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints the whole chain of causes on one line of stderr. Exit code 2: usage or configuration; 1: anything else.
+/// Prints the whole chain of causes on one line of stderr. Exit code 2: usage or configuration; 1:
+/// anything else.
 #[expect(
     clippy::print_stderr,
     reason = "the one place where errors are printed"

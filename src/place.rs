@@ -1,4 +1,4 @@
-//! The configuration of a command, and the place of its data.
+//! Finds the configuration of a command and its data.
 
 use crate::cli::Place;
 use crate::source::Whereabouts;
@@ -12,13 +12,15 @@ use takt_store::DataDir;
 /// Configuration of the server that is installed on this machine.
 const INSTALLED_CONFIG: &str = "/etc/takt/takt.toml";
 
-/// Data directory of the installed server. Its unit names it, so the configuration may leave it out.
+/// Data directory of the installed server. Its unit names it, so the configuration may leave it
+/// out.
 const INSTALLED_DATA_DIR: &str = "/var/lib/takt";
 
 /// Data directory without options and without configuration.
 const LOCAL_DATA_DIR: &str = "takt-data";
 
-/// The configuration that the command line names, or the defaults. For commands that are the server.
+/// Returns the configuration that the command line names, or the defaults. For commands that run
+/// the server.
 pub fn load_named(place: &Place) -> anyhow::Result<Config> {
     place
         .config
@@ -26,20 +28,22 @@ pub fn load_named(place: &Place) -> anyhow::Result<Config> {
         .map_or_else(|| Ok(Config::default()), read)
 }
 
-/// The data directory of a server: the command line, the environment (both in `place`), the configuration, `./takt-data`.
+/// Returns the data directory of a server, from the command line or the environment (both in
+/// `place`), the configuration, or `./takt-data`.
 pub fn data_dir(config: &Config, place: &Place) -> PathBuf {
     let chosen = place.data_dir.as_ref().or(config.data_dir.as_ref());
     chosen.cloned().unwrap_or_else(|| LOCAL_DATA_DIR.into())
 }
 
-/// The configuration that the command line names, else that of the installed server, else the defaults.
+/// Returns the configuration that the command line names, else that of the installed server, else
+/// the defaults.
 pub fn load(place: &Place) -> anyhow::Result<Config> {
     config_file(place)
         .as_deref()
         .map_or_else(|| Ok(Config::default()), read)
 }
 
-/// The file that [`load`] reads.
+/// Returns the file that [`load`] reads.
 pub fn config_file(place: &Place) -> Option<PathBuf> {
     let installed = || uses_installed(place).then(|| INSTALLED_CONFIG.into());
     place.config.clone().or_else(installed)
@@ -79,13 +83,13 @@ pub fn find(place: &Place) -> Result<(Config, Whereabouts), Failure> {
     Ok((config, at))
 }
 
-/// The token in a file, if one is named.
+/// Reads the token from the file, if one is named.
 pub fn token(file: Option<&Path>) -> anyhow::Result<Option<String>> {
     file.map(read_token).transpose()
 }
 
-/// Whether the command asks the installed server: there is one, no option names another place, and no `takt up` or
-/// `takt serve` runs in the working directory.
+/// Returns whether the command asks the installed server: a server is installed, no option names
+/// another place, and no `takt up` or `takt serve` runs in the working directory.
 fn uses_installed(place: &Place) -> bool {
     let is_missing = |path| {
         let found = std::fs::metadata(path);
@@ -108,7 +112,7 @@ fn is_denied(error: &anyhow::Error) -> bool {
     source.is_some_and(|source| source.kind() == ErrorKind::PermissionDenied)
 }
 
-/// The URL of a server that listens on `address` of this machine.
+/// Returns the URL of a server that listens on `address` of this machine.
 fn url_of(address: &str) -> String {
     match address.parse::<std::net::SocketAddr>() {
         Ok(address) if address.ip().is_unspecified() => {

@@ -61,7 +61,8 @@ impl Alert {
     fn merge_into(self, mut newer: Self) -> Self {
         newer.starts_at = newer.starts_at.min(self.starts_at);
         newer.began_at = newer.began_at.into_iter().chain(self.began_at).min();
-        let (end, old_end) = (newer.ends_at, self.ends_at);
+        let end = newer.ends_at;
+        let old_end = self.ends_at;
         let newer_is_over = end.is_some_and(|end| end <= newer.updated_at);
         let old_is_over = old_end.is_some_and(|end| end <= newer.updated_at);
         if newer_is_over && old_is_over {
@@ -80,7 +81,7 @@ impl Alert {
     }
 }
 
-/// An alert as it is posted over HTTP.
+/// An alert in a request over HTTP.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Posted {
     /// Labels; empty ones are dropped.
@@ -242,7 +243,7 @@ mod tests {
 
     /// Each line: posted at, starts, ends; then the result: starts, ends.
     #[test]
-    fn what_is_said_again_is_merged() {
+    fn repeated_alerts_are_merged() {
         let cases: &[(&str, Pushes, (i64, i64))] = &[
             (
                 "firing goes on, the beginning stays",
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn resolved_alerts_are_kept_while_somebody_needs_them() {
+    fn resolved_alerts_are_kept_while_needed() {
         let mut book = AlertBook::default();
         book.take(
             posted(Some(1), Some(5))

@@ -230,7 +230,8 @@ impl AlertsConfig {
             let url = quoted(&self.slack_api_url);
             let _ = writeln!(
                 slack,
-                "      - {{channel: {channel}, app_token_file: {token}, app_url: {url}, send_resolved: true}}"
+                "      - {{channel: {channel}, app_token_file: {token}, app_url: {url}, \
+                 send_resolved: true}}"
             );
         }
         if let Some(file) = &self.slack_webhook_file {
@@ -276,8 +277,8 @@ impl AlertsConfig {
             (without_owners(before), "")
         };
         format!(
-            "{before}\nreceivers:\n  - name: operators\n{channels}  - name: digest\n{channels}  - name: owners\n{owners}  \
-             - name: nobody\ninhibit_rules:{after}"
+            "{before}\nreceivers:\n  - name: operators\n{channels}  - name: digest\n{channels}  - \
+             name: owners\n{owners}  - name: nobody\ninhibit_rules:{after}"
         )
     }
 }

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_that_are_far_apart_are_told() {
+    fn changes_that_are_far_apart_are_reported() {
         let mut flapping = Flapping::default();
         for n in 0..50 {
             assert_eq!(

@@ -128,7 +128,7 @@ impl GroupRun {
         }
     }
 
-    /// The group as it was written.
+    /// The group's text in the rule file.
     pub fn group(&self) -> &Group {
         &self.group
     }
@@ -401,7 +401,8 @@ mod tests {
         let store = Memory::default();
         store.load(minute(), "m{a=\"1\"}", "5x3");
         let mut group = group(
-            "groups: [{name: g, labels: {team: gpu}, rules: [{record: double, expr: m}, {alert: A, expr: double > 1}, {alert: B, expr: 'ALERTS{alertname=\"A\"}'}]}]",
+            "groups: [{name: g, labels: {team: gpu}, rules: [{record: double, expr: m}, {alert: A, \
+             expr: double > 1}, {alert: B, expr: 'ALERTS{alertname=\"A\"}'}]}]",
         );
         let evaluation = evaluate(&mut group, &store, 0);
         let firing: Vec<_> = evaluation
@@ -490,8 +491,9 @@ mod tests {
     }
 
     #[test]
-    fn rules_of_one_name_are_told_apart_and_keep_their_state_when_read_again() {
-        let text = "groups: [{name: g, rules: [{alert: A, expr: m > 1}, {alert: A, expr: m > 2}, {alert: B, expr: m}]}]";
+    fn rules_of_one_name_keep_their_own_state_over_a_reload() {
+        let text = "groups: [{name: g, rules: [{alert: A, expr: m > 1}, {alert: A, expr: m > 2}, \
+             {alert: B, expr: m}]}]";
         let store = Memory::default();
         store.load(minute(), "m", "2x9");
         let mut before = group(text);

@@ -1,8 +1,9 @@
-//! Rules, alert state, grouping and notifiers: from a sample or a kernel line to a message in the outbox.
+//! Rules, alert state, grouping and notifiers: from a sample or a kernel line to a message in the
+//! outbox.
 //!
 //! All decisions are pure, with the clock as an argument; [`Engine`] combines them. Its output is a
-//! [`Batch`], which [`ports::AlertStore`] commits in one transaction; then [`run`] sends the messages.
-//! The rest of Takt is reached only through the traits in [`ports`].
+//! [`Batch`], which [`ports::AlertStore`] commits in one transaction; then [`run`] sends the
+//! messages. The rest of Takt is reached only through the traits in [`ports`].
 
 pub mod alert;
 pub mod api;

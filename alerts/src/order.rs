@@ -18,7 +18,8 @@ pub fn labels(a: &Labels, b: &Labels) -> Ordering {
 /// By job, then instance, alerts without them last; then as [`labels`].
 pub fn alerts(a: &Labels, b: &Labels) -> Ordering {
     let by = |name: &str| {
-        let (a, b) = (a.get(name), b.get(name));
+        let a = a.get(name);
+        let b = b.get(name);
         (a.is_none(), a).cmp(&(b.is_none(), b))
     };
     by("job")

@@ -284,7 +284,8 @@ impl Outbox {
                         row.state = RowState::Queued;
                         row.next_at = now.plus(BACKOFF_MAX);
                     }
-                    // The receiver's other channels have had the message from the start: no second copy.
+                    // The receiver's other channels have had the message from the start: no second
+                    // copy.
                     (Some(other), None) if is_of(&other, &row.message.receiver) => {
                         row.state = RowState::GaveUp;
                     }
@@ -522,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_crash_what_was_being_sent_is_sent_again() {
+    fn after_a_crash_unacknowledged_messages_are_sent_again() {
         let mut outbox = Outbox::load([], 1);
         outbox.add([message("slack", "g", Reason::FirstFiring)], at(0));
         let stored = outbox.due(at(0));
@@ -537,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_goes_below_the_first_message_of_its_episode_also_after_a_restart() {
+    fn later_messages_go_into_the_thread_also_after_a_restart() {
         let mut outbox = Outbox::load([], 1);
         let tell = |outbox: &mut Outbox, reason, handle: Option<&str>| {
             let row = outbox

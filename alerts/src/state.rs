@@ -85,13 +85,13 @@ pub enum Reason {
     RuleRemoved,
     /// An event matched the rule.
     Event,
-    /// The time that an event holds its alert is over, or its end condition came true.
+    /// The event's `hold` has passed, or its end condition came true.
     EventOver,
-    /// Somebody closed it by hand.
+    /// Closed by hand.
     Closed,
 }
 
-/// Who closed an alert by hand, and why.
+/// The person who closed an alert by hand, and the comment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closing {
     /// The person.
@@ -120,7 +120,7 @@ pub struct Transition {
     pub value: f64,
     /// Why.
     pub reason: Reason,
-    /// Who closed the alert and why, if the reason is [`Reason::Closed`].
+    /// The person and the comment, if the reason is [`Reason::Closed`].
     #[serde(default)]
     pub closing: Option<Closing>,
 }
@@ -148,7 +148,7 @@ pub struct Instance {
     pub keep_firing_since: Option<Timestamp>,
     /// Since when its exporter is down.
     pub unknown_since: Option<Timestamp>,
-    /// When somebody closed it by hand. It stays inactive until its condition has been false.
+    /// When it was closed by hand. It stays inactive until its condition has been false.
     #[serde(default)]
     pub closed_at: Option<Timestamp>,
 }

@@ -54,7 +54,7 @@ pub fn parse_series(text: &str) -> Labels {
     labels
 }
 
-/// What a sample is compared with.
+/// Expected value of a sample.
 type Comparison<'a> = (&'a str, f64);
 
 /// `name{matchers}` with or without one of `> >= < <= == !=` and a number.

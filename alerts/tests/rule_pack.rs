@@ -1,5 +1,5 @@
-//! The rules that Takt ships: our reader and Debian's promtool both take them, and every rule has a
-//! scenario that fires it beside one that looks alike and must not.
+//! The shipped rules: Takt and Debian's promtool accept them, and every rule has a scenario that
+//! fires it and a similar one that must not.
 
 #![expect(
     clippy::unwrap_used,
@@ -77,7 +77,7 @@ fn alert_names() -> BTreeSet<String> {
         .collect()
 }
 
-/// A rule that asks for a threshold nobody set compares with nothing and stays silent for ever.
+/// A rule over an undefined threshold compares with an empty result and never fires.
 #[test]
 fn thresholds_are_set_once_and_used() {
     let named = |text: &str, before: &str, after: char| -> BTreeSet<String> {
@@ -121,8 +121,8 @@ fn every_rule_has_a_scenario_that_fires_it() {
     assert_eq!(fired, alert_names());
 }
 
-/// Beside what fires it there is what looks alike: the same series, of another node, cluster or
-/// job, of which the alert is not expected, at an instant at which all that fires is compared.
+/// Each scenario also has a similar case without an alert: the same series of another node, cluster
+/// or job, at an instant at which all firing alerts are compared.
 #[test]
 fn every_rule_has_a_scenario_that_must_not_fire_it() {
     let mut with_twin = BTreeSet::from(["Watchdog".to_owned()]);
@@ -165,9 +165,9 @@ const OF_THE_SERVER: [&str; 4] = [
     "TaktSilencesTooMuch",
 ];
 
-/// docs/rules.md has each alert once in its tables, with why, and no other.
+/// The tables of docs/rules.md have each alert once, with a reason, and no other alert.
 #[test]
-fn every_alert_is_explained_and_what_is_explained_exists() {
+fn docs_list_exactly_the_existing_alerts() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/rules.md");
     let text = std::fs::read_to_string(path).unwrap();
     let mut explained = BTreeSet::new();
@@ -213,7 +213,7 @@ fn event_rules() -> Vec<EventRule> {
         .collect()
 }
 
-/// What the kernel says, and which alerts fire then: no others may.
+/// Lines of the kernel log, and exactly the alerts that they fire.
 #[test]
 fn every_event_rule_has_a_scenario_that_fires_it() {
     let xid = |number: u32, seconds: i64, more: &[(&str, &str)]| {
@@ -539,7 +539,8 @@ fn every_event_rule_has_a_scenario_that_fires_it() {
         ),
     ];
     let files = event_files();
-    let (mut fired_ever, mut spared) = (BTreeSet::new(), BTreeSet::new());
+    let mut fired_ever = BTreeSet::new();
+    let mut spared = BTreeSet::new();
     let told: BTreeSet<_> = scenarios
         .iter()
         .flat_map(|(_, events, _)| events)
@@ -578,7 +579,7 @@ fn every_event_rule_has_a_scenario_that_fires_it() {
         fired_ever, names,
         "every rule fires in one of the scenarios"
     );
-    // One that takes all events of its kinds fires whenever there is one.
+    // A rule over all events of its kinds fires with each such event.
     let asks_for_more = |rule: &&EventRule| {
         rule.repeat.times > 1
             || rule.when.iter().any(|when| {
@@ -606,7 +607,7 @@ fn event(kind: EventKind, seconds: i64, labels: Labels) -> Event {
     }
 }
 
-/// Runs promtool where Debian has installed it; says so by name where not.
+/// Runs promtool if Debian's is installed, else prints the name of the skipped test.
 fn promtool(arguments: &[&str], paths: &[(String, String)]) {
     let paths = paths.iter().map(|(path, _)| path);
     match Command::new("promtool")
@@ -668,8 +669,8 @@ fn the_example_routes_name_alerts_that_exist() {
     );
 }
 
-/// The example, and what the short form of the configuration becomes: with owners of jobs that can
-/// be written to, and without.
+/// The routes of the example and of the short configuration, the latter with and without mails to
+/// owners of jobs.
 fn routings() -> Vec<(&'static str, Config)> {
     let text = std::fs::read_to_string(pack().join("routes.example.yml")).unwrap();
     let short = AlertsConfig {
@@ -695,7 +696,7 @@ fn routings() -> Vec<(&'static str, Config)> {
 
 const NOW: Timestamp = Timestamp(1_000_000_000);
 
-/// A router in which this fires.
+/// Returns a router in which these alerts fire.
 fn firing(config: Config, alerts: &[&[(&str, &str)]]) -> (Router, Vec<Alert>) {
     let settings = Settings {
         external_url: "http://takt".to_owned(),
@@ -719,10 +720,10 @@ fn firing(config: Config, alerts: &[&[(&str, &str)]]) -> (Router, Vec<Alert>) {
     (router, alerts)
 }
 
-/// The labels that our rules give: what a source explains on its own node, server or cluster, and
-/// not on another.
+/// With the labels of the shipped rules, a source inhibits alerts of its own node, server or
+/// cluster, and no others.
 #[test]
-fn what_explains_what_in_all_forms_of_routes() {
+fn inhibition_in_all_forms_of_routes() {
     let of = |name: &'static str, scope: &'static str, node: &'static str| {
         vec![
             ("alertname", name),
@@ -853,7 +854,7 @@ fn what_explains_what_in_all_forms_of_routes() {
     }
 }
 
-/// One message for what belongs together, in all forms.
+/// Alerts of one cause are one message, in all forms of routes.
 #[test]
 fn many_of_the_same_are_one_message() {
     for (form, config) in routings() {
@@ -876,11 +877,9 @@ fn many_of_the_same_are_one_message() {
                 ("node", node),
             ]
         };
-        let (one, two, three) = (
-            drained("g1", "bad fan"),
-            drained("g2", "bad fan"),
-            drained("g3", "reinstall"),
-        );
+        let one = drained("g1", "bad fan");
+        let two = drained("g2", "bad fan");
+        let three = drained("g3", "reinstall");
         let (router, _) = firing(
             config,
             &[&one, &two, &three, &hot("g1"), &hot("g2"), &hot("g3")],
@@ -895,7 +894,7 @@ fn many_of_the_same_are_one_message() {
     }
 }
 
-/// What Slurm keeps for maintenance, in all forms.
+/// Alerts of nodes in maintenance are muted, in all forms of routes.
 #[test]
 fn maintenance_mutes_its_nodes() {
     for (form, config) in routings() {
@@ -930,13 +929,13 @@ fn maintenance_mutes_its_nodes() {
 }
 
 #[test]
-fn promtool_takes_the_rules() {
+fn promtool_accepts_the_rules() {
     promtool(&["check", "rules"], &files(&pack(), ".rules.yml"));
 }
 
-/// promtool knows nothing of event rules; their end conditions are PromQL all the same.
+/// promtool does not know event rules, but their end conditions are PromQL, which it can check.
 #[test]
-fn promtool_takes_the_end_conditions() {
+fn promtool_accepts_the_end_conditions() {
     let files = files(&pack(), ".events.yml");
     let events = files.iter().flat_map(|(name, text)| {
         EventFile::read(name, text, XidTable::shipped())

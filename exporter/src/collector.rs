@@ -86,7 +86,7 @@ pub enum CollectError {
     /// NVML is installed but does not answer.
     #[error("cannot {attempt}")]
     Nvml {
-        /// What was attempted.
+        /// The attempted call.
         attempt: &'static str,
         /// NVML's error.
         #[source]
@@ -95,19 +95,22 @@ pub enum CollectError {
     /// A system service does not answer over D-Bus.
     #[error("cannot ask over D-Bus")]
     Dbus {
-        /// What went wrong.
+        /// The error of D-Bus.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The node has no such hardware. Reported as absent, never as broken.
     #[error("nothing to collect: {0}")]
     Absent(&'static str),
+    /// The exporter lacks the privilege to read it. Reported as absent.
+    #[error("not permitted: {0}")]
+    Denied(&'static str),
     /// The reading has more series than the collector's limit.
     #[error("{series} series, but there can be only {max}")]
     TooManySeries {
-        /// How many there were.
+        /// Number of series in the reading.
         series: usize,
-        /// How many there can be.
+        /// The limit.
         max: usize,
     },
     /// The collector has a bug.
@@ -124,8 +127,7 @@ impl CollectError {
         }
     }
 
-    /// The same, but where there is no such file, or the kernel serves none, the node has no such
-    /// hardware.
+    /// Turns a missing file, or one that the kernel does not support, into [`Self::Absent`].
     pub(crate) fn or_absent(self, what: &'static str) -> Self {
         match self {
             Self::Read { source, .. }

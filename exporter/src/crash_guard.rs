@@ -48,7 +48,7 @@ impl CrashGuard {
 
     /// A reading ended well, or the exporter ends in order: nothing is counted any more.
     pub fn clear(&self) {
-        // What stays after an error costs a wait at the most.
+        // A file that stays after an error causes a wait at most.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -218,7 +218,8 @@ impl Node {
         out.push::<&str>(&TIME, &[], now.as_secs_f64());
         out.push::<&str>(&BOOT, &[], System::boot_time() as f64);
         let text = |text: Option<String>| text.unwrap_or_default();
-        let (name, release) = (text(System::name()), text(System::kernel_version()));
+        let name = text(System::name());
+        let release = text(System::kernel_version());
         out.push(
             &UNAME,
             &[name, release, System::cpu_arch(), text(System::host_name())],

@@ -22,7 +22,7 @@ thread_local! {
 }
 
 /// A file that is read at every scrape. It stays open: the kernel writes `/proc` and `/sys` files
-/// anew for each read from their beginning, and opening costs more than reading.
+/// again for each read from their beginning, and opening costs more than reading.
 #[derive(Debug)]
 pub(crate) struct File {
     path: PathBuf,
@@ -147,7 +147,7 @@ impl MountList {
         parse(&self.file.text).map_err(|error| error.in_file(&self.file.path))
     }
 
-    /// The list as it is now.
+    /// Returns the current list.
     pub fn read(&mut self) -> Result<&str, CollectError> {
         let is_young = self.read_at.is_some_and(|at| at.elapsed() < MOUNTS_KEPT);
         // The question must be asked after a reading too: the answer says what changed since the
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_anew_each_time() {
+    fn a_file_is_read_again_each_time() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("stat");
         let mut file = File::new(path.clone());
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_writes_an_open_file_anew() {
+    fn the_kernel_rewrites_an_open_file() {
         let mut file = File::new("/proc/uptime".into());
         let first = file.read().unwrap().to_owned();
         std::thread::sleep(Duration::from_millis(20));

@@ -1,11 +1,12 @@
 //! The node's exporter: kernel, GPUs, links, NFS, in one small binary.
 //!
-//! An ordinary Prometheus exporter. What node_exporter also exports has node_exporter's name, labels and value; ours
-//! begins with `takt_`. Nothing here starts a subprocess or asks a scheduler.
+//! An ordinary Prometheus exporter. What node_exporter also exports has node_exporter's name,
+//! labels and value; ours begins with `takt_`. Nothing here starts a subprocess or asks a
+//! scheduler.
 //!
-//! A [`Collector`] is one file in `collectors/` and one line in [`COLLECTORS`]. Those that cannot block read when the
-//! page is asked for; those that can (a mount whose server is gone, a driver that hangs) have a thread each and
-//! publish snapshots, so `/metrics` never waits for them.
+//! A [`Collector`] is one file in `collectors/` and one line in [`COLLECTORS`]. Those that cannot
+//! block read when the page is asked for; those that can (a mount whose server is gone, a driver
+//! that hangs) have a thread each and publish snapshots, so `/metrics` never waits for them.
 //!
 //! Where the node is not Linux, none of this is there, but the basics through `sysinfo`.
 

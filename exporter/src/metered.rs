@@ -32,8 +32,8 @@ struct Absence {
     duration: Duration,
 }
 
-/// After the second reading without hardware the collector is not asked again for this time. Most nodes lack the
-/// hardware of a dozen collectors.
+/// After the second reading without hardware the collector is not asked again for this time. Most
+/// nodes lack the hardware of a dozen collectors.
 const ABSENT_FOR: Duration = Duration::from_secs(4);
 
 impl Metered {
@@ -81,17 +81,22 @@ impl Metered {
         let name = self.name();
         let outcome = match &result {
             Ok(()) => Outcome::Collected,
-            Err(CollectError::Absent(_)) => Outcome::Absent,
+            Err(CollectError::Absent(_) | CollectError::Denied(_)) => Outcome::Absent,
             Err(_) => Outcome::Failed,
         };
-        let complaint = result.err().map(|error| chain(&error));
+        let complaint = result.as_ref().err().map(|error| chain(error));
         if complaint != self.complaint {
-            match (outcome, &complaint) {
-                (Outcome::Failed, Some(error)) => {
-                    tracing::warn!(collector = name, error, "cannot collect")
+            let error = complaint.as_deref();
+            match &result {
+                Ok(()) => tracing::info!(collector = name, "collects again"),
+                // A node lacks most kinds of hardware, so this is no news.
+                Err(CollectError::Absent(_)) => {
+                    tracing::debug!(collector = name, error, "absent")
                 }
-                (_, Some(error)) => tracing::info!(collector = name, error, "absent"),
-                (_, None) => tracing::info!(collector = name, "collects again"),
+                Err(CollectError::Denied(_)) => {
+                    tracing::info!(collector = name, error, "not permitted")
+                }
+                Err(_) => tracing::warn!(collector = name, error, "cannot collect"),
             }
             self.complaint = complaint;
         }
@@ -156,7 +161,8 @@ mod tests {
     }
 
     fn read(series: usize) -> (Outcome, usize, Option<String>) {
-        let (mut metered, mut samples) = (Metered::new(Box::new(Flood(series))), Samples::new());
+        let mut metered = Metered::new(Box::new(Flood(series)));
+        let mut samples = Samples::new();
         let (outcome, _) = metered.read(&mut samples);
         (outcome, samples.len(), metered.complaint)
     }
@@ -179,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_told_in_one_line() {
+    fn causes_are_in_one_line() {
         let error = CollectError::read("/proc/stat".as_ref(), rustix::io::Errno::ACCESS);
         assert_eq!(
             chain(&error),

@@ -45,7 +45,8 @@ pub(crate) fn list(
     message[4..6].copy_from_slice(&kind.to_ne_bytes());
     message[6..8].copy_from_slice(&REQUEST_AND_DUMP.to_ne_bytes());
     send(&socket, &message, SendFlags::empty())?;
-    let (mut buffer, mut received) = (Vec::with_capacity(PART_BYTES), 0);
+    let mut buffer = Vec::with_capacity(PART_BYTES);
+    let mut received = 0;
     loop {
         buffer.clear();
         recv(&socket, spare_capacity(&mut buffer), RecvFlags::empty())?;

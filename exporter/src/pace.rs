@@ -41,8 +41,8 @@ impl Pace {
         let before = state.rhythm.interval();
         state.rhythm.scraped(at);
         let interval = state.rhythm.interval();
-        // Only then is a thread sleeping too long. To wake all of them because of a scraper's jitter would cost more than
-        // their readings do.
+        // Only then is a thread sleeping too long. To wake all of them because of a scraper's
+        // jitter would cost more than their readings do.
         if interval + JITTER < before {
             self.changed.notify_all();
         }
@@ -197,7 +197,9 @@ mod tests {
     fn readings(scrapes: &[u64], duration: u64) -> Vec<u64> {
         let start = Instant::now();
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
-        let (mut rhythm, mut now, mut begun) = (Rhythm::default(), 0, vec![0]);
+        let mut rhythm = Rhythm::default();
+        let mut now = 0;
+        let mut begun = vec![0];
         let mut scrapes = scrapes.iter().copied().peekable();
         loop {
             now += duration;

@@ -41,7 +41,7 @@ const START_TIME: Metric = Metric::gauge(
     &[],
 );
 
-/// What this process uses now.
+/// Current resource usage of this process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProcessUsage {
     /// CPU time of all threads since the start, in seconds.

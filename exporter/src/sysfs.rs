@@ -1,5 +1,4 @@
-//! The small files of `/sys`: one value each, opened anew at every reading, for devices come and
-//! go.
+//! The small files of `/sys`: one value each, opened at every reading, since devices come and go.
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Mode, OFlags, open};

@@ -53,7 +53,8 @@ pub async fn run(options: Options) -> Result<(), Error> {
             let tls = exporter.web_config().is_some_and(|config| config.has_tls());
             tracing::info!(%address, tls, collectors = exporter.collectors().join(","), "serving");
         }
-        let (exporter, mut ended) = (exporter.clone(), ended.clone());
+        let exporter = exporter.clone();
+        let mut ended = ended.clone();
         servers.spawn(async move {
             exporter
                 .serve(
@@ -173,7 +174,7 @@ pub(crate) fn client(connection: Option<Extension<Arc<Connection>>>) -> IpAddr {
     })
 }
 
-/// An answer to a client for whom there is no room; it may come again after `seconds`.
+/// Returns the answer to a client beyond the limit, which may retry after `seconds`.
 pub(crate) fn unavailable(seconds: u64, reason: &'static str) -> Response {
     let headers = [(RETRY_AFTER, seconds)];
     (StatusCode::SERVICE_UNAVAILABLE, headers, reason).into_response()
@@ -191,7 +192,8 @@ impl AsRef<[u8]> for Page {
 }
 
 fn wanted(query: Vec<(String, String)>) -> Result<Wanted, &'static str> {
-    let (mut only, mut all_but) = (Vec::new(), Vec::new());
+    let mut only = Vec::new();
+    let mut all_but = Vec::new();
     for (key, name) in query {
         match key.as_str() {
             "collect[]" => only.push(name),

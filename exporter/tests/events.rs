@@ -1,4 +1,4 @@
-//! Events as a listener gets them: the real program, a file as its kernel log.
+//! Events as a listener receives them, from the real program with a file as its kernel log.
 
 #![allow(
     clippy::unwrap_used,
@@ -93,8 +93,8 @@ impl Listener {
         Self(reader)
     }
 
-    /// The lines of the next message, without the chunks' lengths; none when the exporter has hung
-    /// up.
+    /// Returns the lines of the next message without the chunks' lengths, or no lines after the
+    /// exporter has disconnected.
     fn message(&mut self) -> Option<Vec<String>> {
         let mut lines: Vec<String> = Vec::new();
         loop {
@@ -111,7 +111,7 @@ impl Listener {
         }
     }
 
-    /// One that comes for the first time, and where it begins.
+    /// Returns a listener without an id, and the id at which it begins.
     fn fresh(exporter: &Running) -> (Self, u64) {
         let mut listener = Self::new(exporter, "/events", "");
         let [kind, data, id] = &listener.message().unwrap()[..] else {
@@ -139,7 +139,7 @@ impl Listener {
 }
 
 #[test]
-fn a_line_of_the_kernel_reaches_who_listens_and_the_counters() {
+fn a_kernel_line_reaches_listeners_and_counters() {
     let node = Node::new();
     let exporter = node.start();
     let before = exporter.series("");
@@ -171,7 +171,7 @@ fn a_line_of_the_kernel_reaches_who_listens_and_the_counters() {
 }
 
 #[test]
-fn who_goes_before_the_first_event_can_ask_for_it() {
+fn a_listener_that_leaves_before_the_first_event_can_resume() {
     let node = Node::new();
     let mut exporter = node.start();
     let (listener, begin) = Listener::fresh(&exporter);
@@ -182,7 +182,7 @@ fn who_goes_before_the_first_event_can_ask_for_it() {
         Listener::new(&exporter, "/events", &after).event().message,
         XID
     );
-    // Also where the exporter was restarted meanwhile.
+    // The same after a restart of the exporter.
     assert_eq!(exporter.end(), Some(0));
     assert_eq!(
         Listener::new(&node.start(), "/events", &after)
@@ -247,7 +247,7 @@ fn a_wrong_id_is_refused_and_listeners_are_bounded() {
     let listeners: Vec<_> = (0..8)
         .map(|_| Listener::new(&exporter, "/events", ""))
         .collect();
-    // Those beyond are refused, whatever they ask for, and get the id to go on from.
+    // Further listeners are refused and get the id from which they can continue.
     for _ in 0..24 {
         let (head, _) = exporter.get("/events", "");
         let head = head.to_ascii_lowercase();
@@ -274,7 +274,7 @@ fn a_crowd_of_listeners_keeps_no_server_out() {
     assert_eq!(server.message().unwrap()[0], "event: begin");
     node.write(XID);
     let xid = server.event();
-    // Others that say they are servers take its place; it comes again and misses nothing.
+    // Clients that claim to be servers displace it; it connects again and misses no event.
     let mut crowd: Vec<_> = (0..4)
         .map(|_| Listener::new(&exporter, "/events", SERVER))
         .collect();
@@ -293,7 +293,7 @@ fn a_crowd_of_listeners_keeps_no_server_out() {
 }
 
 #[test]
-fn what_happened_since_a_time_is_sent_on_a_first_contact() {
+fn since_sends_the_events_after_a_time() {
     let node = Node::new();
     let exporter = node.start();
     let (mut listener, begin) = Listener::fresh(&exporter);
@@ -311,7 +311,7 @@ fn what_happened_since_a_time_is_sent_on_a_first_contact() {
             assert_eq!(late.event(), **event);
         }
     }
-    // A clock that is ahead skips nothing that is to come, and is no gap.
+    // A time in the future skips no later event and gives no gap.
     let mut ahead = Listener::new(&exporter, "/events?since=9999999999999", "");
     let place = format!("data: {{\"after\":{}}}", xid.id);
     assert_eq!(ahead.message().unwrap()[1], place);
@@ -357,8 +357,7 @@ fn killed_again_and_again_it_repeats_and_loses_nothing() {
             written.push(line);
         }
     };
-    // Killed at any moment: while it reads what came before its start, while it writes, while it
-    // rests.
+    // Killed while it reads lines from before its start, while it writes, and while it waits.
     for round in 0..15 {
         write(round % 3);
         let exporter = node.start();

@@ -1,5 +1,5 @@
-//! A node's files in, the whole page out. `UPDATE_GOLDEN=1 cargo test` writes the pages anew; look
-//! at the difference.
+//! The whole page of a node's files. `UPDATE_GOLDEN=1 cargo test` writes the pages again; review
+//! the difference.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,7 +11,7 @@ mod support;
 use support::{Running, fixtures, paths, series};
 use takt_model::exposition::Format;
 
-/// Values that belong to the machine on which the test runs.
+/// Metrics whose values depend on the machine that runs the test.
 const OF_THIS_MACHINE: &[&str] = &[
     "node_time_seconds",
     "node_scrape_collector_duration_seconds",
@@ -30,7 +30,7 @@ const OF_THIS_MACHINE: &[&str] = &[
     "takt_exporter_connections",
 ];
 
-/// Of these the labels too.
+/// Metrics whose labels depend on that machine too.
 const OF_THIS_MACHINE_ALTOGETHER: [&str; 5] = [
     "node_uname_info",
     "node_os_info",
@@ -39,7 +39,7 @@ const OF_THIS_MACHINE_ALTOGETHER: [&str; 5] = [
     "takt_exporter_build_info",
 ];
 
-/// Those off by default that read files, not this machine.
+/// Collectors that are off by default and read files only.
 const ON_REQUEST: &[&str] = &[
     "buddyinfo",
     "cgroups",
@@ -95,9 +95,9 @@ fn check(tree: &str) {
     flags.extend(ON_REQUEST.iter().map(|name| format!("--collector.{name}")));
     let flags: Vec<_> = flags.iter().map(String::as_str).collect();
     let exporter = Running::takt(&flags, &[]);
-    // The second page must be like the first, though it comes from buffers that are in use already.
+    // The second page must equal the first, although it reuses buffers.
     for query in ["", "?again"] {
-        // The paths of zones of energy are labels.
+        // Paths of energy zones are labels.
         let page: String = exporter
             .page(query)
             .replace(&*tree.to_string_lossy(), "")
@@ -145,9 +145,11 @@ fn in_both_formats(exporter: &Running) {
 
 fn mask(line: &str) -> String {
     let name = line.split(['{', ' ']).next().unwrap();
-    match OF_THIS_MACHINE.iter().any(|other| name.starts_with(other)) {
-        true if OF_THIS_MACHINE_ALTOGETHER.contains(&name) => format!("{name} …\n"),
-        true => format!("{} …\n", line.rsplit_once(' ').unwrap().0),
-        false => format!("{line}\n"),
+    if !OF_THIS_MACHINE.iter().any(|other| name.starts_with(other)) {
+        format!("{line}\n")
+    } else if OF_THIS_MACHINE_ALTOGETHER.contains(&name) {
+        format!("{name} …\n")
+    } else {
+        format!("{} …\n", line.rsplit_once(' ').unwrap().0)
     }
 }

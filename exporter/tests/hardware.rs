@@ -1,5 +1,5 @@
-//! The real program and hardware that no test machine has: a library before the kernel answers for disks and a BMC
-//! (`tests/hardware-stand-in`).
+//! The real program with simulated disks and a simulated BMC: a preloaded library answers instead
+//! of the kernel (`tests/hardware-stand-in`).
 
 #![allow(
     clippy::unwrap_used,
@@ -13,11 +13,11 @@ use std::path::PathBuf;
 use support::Running;
 use takt_model::{Event, EventKind};
 
-/// A node whose devices a script makes up.
+/// A node with scripted devices.
 struct Node(tempfile::TempDir);
 
 impl Node {
-    /// With disks of these names and vendors.
+    /// Starts a node with disks of these names and vendors.
     fn new(disks: &[(&str, &str)], script: &str) -> Self {
         let node = Self(tempfile::tempdir().unwrap());
         std::fs::create_dir_all(node.path("sys/block")).unwrap();
@@ -66,7 +66,7 @@ impl Node {
     }
 }
 
-/// The series whose names begin so.
+/// Returns the series whose names begin with `prefix`.
 fn only(series: BTreeMap<String, f64>, prefix: &str) -> Vec<String> {
     let own = series
         .into_iter()
@@ -87,7 +87,7 @@ fn success(exporter: &Running, collector: &str) -> f64 {
 }
 
 #[test]
-fn disks_tell_their_health_and_those_that_refuse_have_no_series() {
+fn disks_report_health_and_refusing_disks_have_no_series() {
     let script = "
 disk sda attribute 5 100 36 8
 disk sda attribute 9 90 0 1000
@@ -110,7 +110,8 @@ disk sde sas 5d 10 2a
         ("sde", "HGST"),
     ];
     let node = Node::new(&disks, script);
-    // IDENTIFY DEVICE, as the kernel shows it: this disk keeps statistics, and its sectors have 4,096 bytes.
+    // IDENTIFY DEVICE, as the kernel shows it: this disk has device statistics, and sectors of
+    // 4,096 bytes.
     let mut page = vec![0; 60 + 512];
     for (word, value) in [(87, 0x4020_u16), (106, 0x5000), (117, 2048)] {
         page[60 + 2 * word..][..2].copy_from_slice(&value.to_le_bytes());
@@ -150,7 +151,7 @@ fn a_sleeping_disk_is_not_woken() {
         &disks,
         "disk sda mode 0\ndisk sda attribute 5 100 36 8\ndisk sdb attribute 5 100 36 8\n",
     );
-    // This one the kernel itself has put to sleep: even to open it would wake it.
+    // The kernel has suspended this disk: opening it would wake it.
     std::fs::write(
         node.path("sys/block/sdb/device/power/runtime_status"),
         "suspended\n",
@@ -167,7 +168,7 @@ fn a_sleeping_disk_is_not_woken() {
 }
 
 #[test]
-fn who_may_not_ask_a_disk_is_told_why() {
+fn a_disk_without_permission_counts_as_absent() {
     let node = Node::new(&[("sda", "ATA")], "disk sda denied\n");
     let exporter = node.start(&["disk_health"]);
     assert_eq!(success(&exporter, "disk_health"), 0.0);
@@ -188,9 +189,11 @@ fn now() -> u32 {
         .as_secs() as u32
 }
 
-/// A line of the script: a record of the log, of sensor 0x51 (IPMI 2.0, §32.1). Kind 0x6f is what its type has, 0xef its end.
+/// Returns a line of the script with a log record of sensor 0x51 (IPMI 2.0, §32.1). Kind 0x6f is an
+/// event of the sensor's type, 0xef its end.
 fn record(id: u16, time: u32, sensor_type: u8, kind: u8, event: u8) -> String {
-    let (id, time) = (id.to_le_bytes(), time.to_le_bytes());
+    let id = id.to_le_bytes();
+    let time = time.to_le_bytes();
     let record = [
         &id[..],
         &[2],
@@ -202,7 +205,7 @@ fn record(id: u16, time: u32, sensor_type: u8, kind: u8, event: u8) -> String {
     format!("bmc entry {}\n", record.join(" "))
 }
 
-/// All that the exporter keeps.
+/// Returns all events that the exporter keeps.
 fn told(node: &Node) -> Vec<Event> {
     let text = std::fs::read_to_string(node.path("state/events.jsonl")).unwrap();
     let lines = text
@@ -214,7 +217,7 @@ fn told(node: &Node) -> Vec<Event> {
 }
 
 #[test]
-fn the_bmc_s_log_goes_out_as_events() {
+fn the_log_of_the_bmc_is_sent_as_events() {
     // The BMC's clock is a day behind the node's.
     let clock = now() - A_DAY;
     let bmc = format!("bmc clock {clock}\nbmc chassis 09 00 08\n");
@@ -239,7 +242,8 @@ fn the_bmc_s_log_goes_out_as_events() {
     );
     drop(exporter);
 
-    // While the exporter is away its node loses power; that it is back, and a boot, are no events.
+    // The node loses power while the exporter is stopped. The return of power and the boot are no
+    // events.
     let lost = record(2, clock - 600, 0x08, 0x6f, 0x03);
     let back = record(3, clock - 590, 0x08, 0xef, 0x03);
     let booted = record(4, clock - 5, 0x1f, 0x6f, 0x01);
@@ -260,8 +264,9 @@ fn the_bmc_s_log_goes_out_as_events() {
             .starts_with("BMC: power_supply, sensor 0x51: input lost (record 0200"),
         "{events:?}"
     );
-    // Ten minutes before it was read, though the BMC's clock says otherwise.
-    let (earliest, latest) = (f64::from(clock + A_DAY - 600), f64::from(now() - 600 + 1));
+    // Ten minutes before the reading, although the BMC's clock differs.
+    let earliest = f64::from(clock + A_DAY - 600);
+    let latest = f64::from(now() - 600 + 1);
     let at = events[0].at.as_seconds();
     assert!(
         (earliest..=latest).contains(&at),
@@ -269,7 +274,7 @@ fn the_bmc_s_log_goes_out_as_events() {
     );
     drop(exporter);
 
-    // Somebody clears the log, and ids begin anew. What was told is not told again.
+    // The log is cleared, and its ids start again. Events sent before are not sent again.
     node.write(
         "script",
         &format!(
@@ -311,7 +316,7 @@ fn a_bmc_that_is_slow_or_silent_holds_up_no_page() {
 }
 
 #[test]
-fn a_node_without_a_bmc_says_nothing_of_one() {
+fn a_node_without_a_bmc_has_no_ipmi_series() {
     let node = Node::new(&[], "");
     let exporter = node.start(&["ipmi"]);
     assert_eq!(success(&exporter, "ipmi"), 0.0);

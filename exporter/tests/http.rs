@@ -92,7 +92,7 @@ fn two_hundred_scrapes_at_the_same_time_are_each_answered() {
 }
 
 #[test]
-fn it_ends_at_once_when_told_to_and_fails_on_a_port_in_use() {
+fn it_stops_on_sigterm_and_fails_on_a_port_in_use() {
     let mut exporter = Running::takt(&[], &[]);
     let address = exporter.address.to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_takt-exporter"));
@@ -153,8 +153,7 @@ fn the_page_is_where_it_is_wanted() {
     assert!(exporter.get("/", "").1.contains("<a href=node>"));
 }
 
-/// As a socket unit does it: systemd's own program listens, and starts the exporter for the first
-/// who comes.
+/// Socket activation: systemd's program listens and starts the exporter for the first client.
 #[test]
 fn systemd_opens_the_socket() {
     const PROGRAM: &str = "systemd-socket-activate";

@@ -1,7 +1,7 @@
-//! A real mount that never answers: a FUSE file system whose server says hello and nothing more.
+//! A real mount that never answers: a FUSE file system whose server answers only FUSE_INIT.
 //!
-//! The exporter gets a mount namespace of its own, so nothing else on the machine sees the mount, and the list of mounts from
-//! a fixture, which names it. It needs root and /dev/fuse.
+//! The exporter gets a mount namespace of its own, so nothing else on the machine sees the mount,
+//! and the list of mounts from a fixture, which names it. It needs root and /dev/fuse.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +28,7 @@ use support::Running;
 const FUSE_INIT: u32 = 26;
 const FUSE_STATFS: u32 = 17;
 
-/// The file system's server. When it goes, the kernel lets go whoever waits for an answer.
+/// The server of the file system. When it ends, the kernel releases the waiting processes.
 struct Server {
     ends: Arc<AtomicBool>,
     asked: mpsc::Receiver<u32>,
@@ -58,7 +58,7 @@ impl Drop for Server {
     }
 }
 
-/// Answers the greeting and leaves every other question open; tells which it was asked.
+/// Answers FUSE_INIT and no other request; records the requests.
 fn serve(mut device: File, asked: &mpsc::Sender<u32>, ends: &AtomicBool) {
     let mut request = vec![0; 1 << 17];
     let tick = Timespec {
@@ -69,14 +69,15 @@ fn serve(mut device: File, asked: &mpsc::Sender<u32>, ends: &AtomicBool) {
         if poll(&mut [PollFd::new(&device, PollFlags::IN)], Some(&tick)) != Ok(1) {
             continue;
         }
-        // Before it is mounted there is nothing to read from.
+        // Reading fails until the file system is mounted.
         let Ok(40..) = device.read(&mut request) else {
             std::thread::sleep(Duration::from_millis(10));
             continue;
         };
         let code = u32::from_ne_bytes(request[4..8].try_into().unwrap());
         if code == FUSE_INIT {
-            // The header (length, error, the question's number), then version 7.31 and what is left at zero.
+            // The header (length, error, the question's number), then version 7.31 and what is left
+            // at zero.
             let mut answer = Vec::from(80_u32.to_ne_bytes());
             answer.extend([0; 4]);
             answer.extend(&request[8..16]);
@@ -110,10 +111,8 @@ fn a_mount_that_never_answers_delays_not_even_the_first_page() {
         "fd={},rootmode=40000,user_id=0,group_id=0,allow_other",
         fuse.as_raw_fd()
     );
-    let (target, options) = (
-        CString::new(mountpoint.to_str().unwrap()).unwrap(),
-        CString::new(options).unwrap(),
-    );
+    let target = CString::new(mountpoint.to_str().unwrap()).unwrap();
+    let options = CString::new(options).unwrap();
     let mount_it = move || {
         // SAFETY: the process is new and has one thread.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
@@ -179,7 +178,8 @@ fn a_mount_that_never_answers_delays_not_even_the_first_page() {
             hung("node_filesystem_device_error")
         ))
     });
-    // The test is none unless the question was really asked, and asked once: no thread is sacrificed with every scrape.
+    // The exporter must have asked the mount, and only once: not every scrape may block another
+    // thread.
     let questions: Vec<u32> = server.asked.try_iter().collect();
     assert_eq!(
         questions
@@ -189,6 +189,6 @@ fn a_mount_that_never_answers_delays_not_even_the_first_page() {
         1,
         "{questions:?}"
     );
-    // Else the exporter, which waits for an answer, could not be killed.
+    // Otherwise the exporter, which waits for an answer, could not be killed.
     drop((fuse, server));
 }

@@ -1,4 +1,5 @@
-//! Jobs on the node: trees of cgroups as Slurm and Kubernetes make them, and real cgroups with real processes.
+//! Jobs on the node: cgroup trees of Slurm and Kubernetes as fixtures, and real cgroups with real
+//! processes.
 
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 #![allow(
@@ -34,7 +35,7 @@ fn kubernetes_on_version_1() {
     check("kubernetes_cgroup-v1");
 }
 
-/// A tree in, the jobs' part of the page out.
+/// Returns the job metrics of the page over a fixture tree.
 fn check(name: &str) {
     let directory = fixtures().join("made-up/jobs");
     let read =
@@ -45,7 +46,9 @@ fn check(name: &str) {
     std::fs::write(&script, read("gpus").unwrap()).unwrap();
     let path =
         |flag: &str, name: &str| format!("--path.{flag}={}", node.path().join(name).display());
-    let (procfs, sysfs, library) = (path("procfs", "proc"), path("sysfs", "sys"), stand_in());
+    let procfs = path("procfs", "proc");
+    let sysfs = path("sysfs", "sys");
+    let library = stand_in();
     let rootfs = format!("--path.rootfs={}", node.path().display());
     let exporter = Running::takt(
         &[&procfs, &sysfs, &rootfs, &library],
@@ -67,7 +70,7 @@ fn check(name: &str) {
         std::fs::write(&golden, page(&exporter.page(""))).unwrap();
     }
     let expected = read("page").unwrap();
-    // On a busy machine the GPUs' processes come to the jobs with the next reading only.
+    // On a busy machine the next reading of NVML may bring the GPUs' processes.
     let found = exporter.wait_for("as in the fixture", |found| page(found) == expected);
     assert_eq!(page(&found), expected);
     assert!(found.contains(r#"node_scrape_collector_success{collector="jobs"} 1"#));
@@ -94,14 +97,15 @@ fn unpack(tree: &str, node: &Path) {
     }
 }
 
-/// A job in real cgroups, which end with it.
+/// A job in real cgroups; dropping it removes them.
 struct LiveJob {
     directories: Vec<PathBuf>,
     child: Child,
 }
 
 impl LiveJob {
-    /// Runs `script` in a step's cgroup, made below each of `hierarchies`; `None` where that may not be.
+    /// Runs `script` in a step's cgroup, created below each of `hierarchies`. Returns `None`
+    /// without the right to create one.
     fn start(
         hierarchies: &[&str],
         job: &str,
@@ -125,7 +129,7 @@ impl LiveJob {
             .into_iter()
             .for_each(|file| std::fs::write(file, "33554432").unwrap());
         let mut command = Command::new("/bin/sh");
-        // It waits until it has been moved.
+        // The script waits until its process has been moved.
         command
             .args(["-c", &format!("read go; {script}")])
             .env_clear()
@@ -153,7 +157,7 @@ impl Drop for LiveJob {
         let _ = self.child.kill();
         let _ = self.child.wait();
         for job in &self.directories {
-            // The kernel lets go of a cgroup some time after its last process.
+            // The kernel frees a cgroup some time after its last process.
             for _ in 0..200 {
                 let pids = std::fs::read_to_string(job.join("step_batch/task_0/cgroup.procs"))
                     .unwrap_or_default();
@@ -182,7 +186,7 @@ impl Drop for LiveJob {
 
 const V1: [&str; 4] = ["cpuacct", "memory", "pids", "devices"];
 
-/// Numbers that no job of this machine has.
+/// Job ids that no job of this machine has.
 fn number(offset: u32) -> u32 {
     3_000_000_000 + std::process::id() + offset
 }
@@ -194,8 +198,9 @@ fn a_live_job_in_version_1_is_measured_and_its_idle_gpu_known() {
     let id = number(0).to_string();
     let job = format!("slurm_takt-test-{}/uid_0/job_{id}", std::process::id());
     let environment = [("SLURM_JOB_ID", id.as_str()), ("SLURM_JOB_GPUS", "1")];
-    // 100 MB do not fit into 32: one process ends, the job goes on.
-    let script = "sh -c 'x=$(head -c 100000000 /dev/zero | tr \"\\0\" a)'; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; sleep 300";
+    // 100 MB do not fit into 32 MB: the kernel kills one process, and the job continues.
+    let script = "sh -c 'x=$(head -c 100000000 /dev/zero | tr \"\\0\" a)'; i=0; while [ $i -lt \
+         100000 ]; do i=$((i+1)); done; sleep 300";
     let Some(live) = LiveJob::start(&hierarchies, &job, script, &environment) else {
         return;
     };

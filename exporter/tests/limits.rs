@@ -67,7 +67,7 @@ fn half_open_requests_stop_neither_their_own_address_nor_others() {
     raise_open_files();
     let exporter = Running::takt(&[], &[]);
     let began = Instant::now();
-    // A connection that is used stays, whatever comes: another address, and one request by now.
+    // A connection in use stays open: it is from another address and has sent one request.
     let mut server = connect_from([127, 0, 0, 9], &exporter);
     let mut scrape = || {
         let request = b"GET /-/healthy HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -80,7 +80,7 @@ fn half_open_requests_stop_neither_their_own_address_nor_others() {
     let mut half_open: Vec<_> = (0..1200)
         .map(|number: u32| {
             let mut stream = TcpStream::connect(exporter.address).unwrap();
-            // Some are closed by the limits while this is written.
+            // The limits may close some connections during the writes.
             let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: ");
             if number.is_multiple_of(100) {
                 assert!(exporter.page("").contains("node_load1 "), "after {number}");
@@ -138,7 +138,7 @@ fn clients_that_never_read_give_way() {
         })
         .collect();
     std::thread::sleep(Duration::from_secs(1));
-    // Another address is answered at once, while the pages of the first are stuck.
+    // Another address is answered at once, while the pages of the first are blocked.
     let mut other = connect_from([127, 0, 0, 2], &exporter);
     let request = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let began = Instant::now();
@@ -148,7 +148,7 @@ fn clients_that_never_read_give_way() {
     assert_eq!(&head, b"HTTP/1.1 200");
     assert!(began.elapsed() < Duration::from_secs(1));
     drop(other);
-    // The same address is answered once they have given way.
+    // The same address is answered once its blocked connections have been closed.
     wait_for(
         &exporter,
         r#"takt_exporter_connections_closed_total{reason="send_timeout"}"#,

@@ -1,7 +1,7 @@
-//! Side by side with node_exporter: the same series and, where values stand still, the same values.
+//! Comparison with node_exporter: the same series and, where values do not change, the same values.
 //!
-//! `TAKT_NODE_EXPORTER` names the program; without it Debian's 1.5 is run. `go install
-//! github.com/prometheus/node_exporter@v1.12.1` builds the current one.
+//! `TAKT_NODE_EXPORTER` names the program; the default is Debian's 1.5.
+//! `go install github.com/prometheus/node_exporter@v1.12.1` builds the current one.
 
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
 #![allow(
@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use support::{Running, fixtures, paths};
 
-/// The collectors that both have.
+/// Collectors of both programs.
 const COLLECTORS: &[&str] = &[
     "arp",
     "bcache",
@@ -83,9 +83,9 @@ const COLLECTORS: &[&str] = &[
     "zoneinfo",
 ];
 
-/// Series in which we follow node_exporter's newer versions, not Debian's 1.5, or know better.
+/// Series that follow newer versions of node_exporter than Debian's 1.5, or correct a mistake.
 const ON_PURPOSE: &[&str] = &[
-    // Since 1.10 to 1.12.
+    // Added in 1.10 to 1.12.
     "only in ours: node_edac_channel_",
     "only in ours: node_infiniband_lifespan_seconds",
     "only in ours: node_infiniband_out_of_sequence_packets_received_total",
@@ -95,7 +95,7 @@ const ON_PURPOSE: &[&str] = &[
     "only in ours: node_mountstats_nfs_mountpoint_info",
     "only in ours: node_nfsd_requests_total{method=\"SetClientID",
     "only in ours: node_nvme_namespace_",
-    // Also told of a mount that cannot be read.
+    // Takt also has it for a mount that cannot be read.
     "only in ours: node_filesystem_readonly",
     "only in ours: node_filesystem_mount_info",
     "only in ours: node_pressure_irq_",
@@ -105,11 +105,11 @@ const ON_PURPOSE: &[&str] = &[
     "only in ours: node_cpu_frequency_hertz",
     "only in ours: node_cpu_online",
     "only in ours: node_systemd_virtualization_info",
-    // It takes no negative number, of which it can make nothing.
+    // 1.5 skips negative numbers.
     "only in ours: node_zfs_arc_memory_available_bytes",
     r#"only in ours: node_zfs_zpool_state{state="suspended""#,
     "only in ours: node_cpu_scaling_governor",
-    // A bond whose files are not there is no reason to say nothing of the others.
+    // 1.5 fails for all bonds if the files of one are missing.
     r#"node_scrape_collector_success{collector="bonding"}: theirs 0, ours 1"#,
     "only in ours: node_netstat_TcpExt_TCPOFOQueue",
     "only in ours: node_netstat_TcpExt_TCPRcvQDrop",
@@ -117,19 +117,19 @@ const ON_PURPOSE: &[&str] = &[
     "only in ours: node_softnet_cpu_collision_total",
     "only in ours: node_softnet_flow_limit_count_total",
     "only in ours: node_softnet_received_rps_total",
-    // It takes these from the places of other operations.
+    // 1.5 reads these from the positions of other operations.
     r#"node_nfsd_requests_total{method="Verify", proto="4"}: theirs"#,
     r#"node_nfsd_requests_total{method="Write", proto="4"}: theirs"#,
     r#"node_nfsd_requests_total{method="RelLockOwner", proto="4"}: theirs"#,
-    // It takes the kernel's KiB for bytes.
+    // 1.5 takes the kernel's KiB for bytes.
     "node_drbd_network_received_bytes_total",
-    // Forgotten there.
+    // Missing in 1.5.
     r#"only in ours: node_nfsd_requests_total{method="Null", proto="2"}"#,
     r#"only in ours: node_nfsd_requests_total{method="Null", proto="3"}"#,
     r#"only in ours: node_nfsd_requests_total{method="SymLink", proto="2"}"#,
 ];
 
-/// What neither gives, or gives less of, unless asked.
+/// Flags that turn on series which are off by default in one of the two.
 const ON_REQUEST: &[&str] = &[
     "--collector.bcache.priorityStats",
     "--collector.buddyinfo",
@@ -158,7 +158,7 @@ const ON_REQUEST: &[&str] = &[
     "--collector.zoneinfo",
 ];
 
-/// Of nodes without the files behind the others.
+/// Collectors of nodes that lack the files of the others.
 const ON_REQUEST_OF_OLD: &[&str] = &[
     "--collector.drm",
     "--collector.meminfo_numa",
@@ -166,7 +166,7 @@ const ON_REQUEST_OF_OLD: &[&str] = &[
     "--collector.tcpstat",
 ];
 
-/// Upstream's defaults and ours, where Debian has others of its own.
+/// Flags that set upstream's defaults, where Debian's differ.
 const AS_UPSTREAM: &[&str] = &[
     "--collector.diskstats.device-exclude=^(z?ram|loop|fd|(h|s|v|xv)d[a-z]|nvme\\d+n\\d+p)\\d+$",
     "--collector.filesystem.fs-types-exclude=^(autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|devpts|devtmpfs|fusectl|hugetlbfs|iso9660|mqueue|nsfs|overlay|proc|procfs|pstore|rpc_pipefs|securityfs|selinuxfs|squashfs|erofs|sysfs|tracefs)$",
@@ -174,10 +174,10 @@ const AS_UPSTREAM: &[&str] = &[
     "--collector.netdev.device-exclude=",
 ];
 
-/// Debian's has a directory of its own by default, upstream's and ours none.
+/// Debian's package has a default directory; upstream and Takt have none.
 const NO_TEXTFILES: &str = "--collector.textfile.directory=";
 
-/// How often is looked before two values are said to differ: one may change between two looks.
+/// Attempts before two values count as different: one may change between two scrapes.
 const LOOKS: usize = 8;
 
 #[test]
@@ -200,8 +200,9 @@ fn much_hardware() {
     compare_tree("made-up/much-hardware", ON_REQUEST);
 }
 
-/// Its collector is off by default, has a series for each operation, which here are only those that ours names too, and
-/// for each kind of event, which ours leaves out.
+/// node_exporter's collector is off by default. It has a series for each operation, and the fixture
+/// has only operations that Takt exports too; its series for each kind of event are missing in
+/// Takt.
 #[test]
 fn nfs_mounts() {
     let node = tempfile::tempdir().unwrap();
@@ -261,7 +262,7 @@ fn detailed_network_errors() {
     assert_eq!(left, BTreeSet::new());
 }
 
-/// A bus of the test's own, with something on it that answers as systemd and logind do.
+/// A private bus with a stand-in for systemd and logind.
 #[test]
 fn systemd_and_logind() {
     let directory = tempfile::tempdir().unwrap();
@@ -315,7 +316,7 @@ fn systemd_and_logind() {
     );
 }
 
-/// A program beside the test that says a line when it is ready. It is killed when this is dropped.
+/// A program that prints a line when it is ready. It is killed on drop.
 struct Helper(Child);
 
 impl Helper {
@@ -334,7 +335,8 @@ impl Helper {
         });
         if started.is_none() {
             eprintln!(
-                "SKIPPED: cannot run {program} {arguments:?}; apt-get install dbus python3-dbus python3-gi"
+                "SKIPPED: cannot run {program} {arguments:?}; apt-get install dbus python3-dbus \
+                 python3-gi"
             );
         }
         started
@@ -355,7 +357,7 @@ fn compare_tree(tree: &str, on_request: &[&str]) {
         .map(String::as_str)
         .chain(on_request.iter().copied())
         .collect();
-    // Over netlink it would look at this machine's devices.
+    // Over netlink it would read this machine's devices.
     let mut only_theirs = vec!["--no-collector.netdev.netlink"];
     if !flags
         .iter()
@@ -367,7 +369,8 @@ fn compare_tree(tree: &str, on_request: &[&str]) {
 }
 
 fn compare(flags: &[&str], only_theirs: &[&str]) {
-    // Theirs reads while it is asked and so always sees that connection; ours, which reads ahead, may see none.
+    // node_exporter reads during the request and always sees its connection; Takt reads ahead and
+    // may not see it.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let _established = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let Some(theirs) = Running::node_exporter(&[flags, only_theirs, AS_UPSTREAM].concat()) else {
@@ -417,7 +420,7 @@ fn compare(flags: &[&str], only_theirs: &[&str]) {
     );
 }
 
-/// Without the labels that 1.5 does not have yet.
+/// Returns the series without the labels that 1.5 lacks.
 fn without_newer_labels(series: &str) -> String {
     let Some((name, labels)) = series.split_once('{') else {
         return series.to_owned();
@@ -434,7 +437,8 @@ fn without_newer_labels(series: &str) -> String {
 
 const ESTABLISHED: &str = r#"node_tcp_connection_states{state="established"}"#;
 
-/// What is in one page and not in the other, and what stood still in theirs and is another value in ours.
+/// Returns series that only one page has, and series with a constant value in node_exporter's pages
+/// and another value in Takt's.
 fn difference(
     before: &BTreeMap<String, f64>,
     ours: &BTreeMap<String, f64>,
@@ -447,7 +451,7 @@ fn difference(
         .collect();
     let line = |name: &&String| match (before.get(*name), ours.get(*name), after.get(*name)) {
         (Some(before), Some(ours), Some(after)) if before == after && ours != before => {
-            // Both ends of the connection that asks it; ours may have read before there was one.
+            // Both ends of the scrape's connection; Takt may have read before it existed.
             let is_asking = **name == ESTABLISHED && ours + 2.0 == *before;
             (!is_asking).then(|| format!("{name}: theirs {before}, ours {ours}"))
         }
@@ -462,7 +466,8 @@ fn difference(
         .collect()
 }
 
-/// Neither exporter's own affairs; the odd node's textfile has others' names.
+/// Leaves out metrics of the exporters themselves; the textfile of the odd node has names of
+/// others.
 fn is_compared(series: &str) -> bool {
     ["node_", "backup_", "untold"]
         .iter()

@@ -21,7 +21,7 @@ struct Node {
 
 impl Node {
     fn new(script: &str) -> Self {
-        // Not this machine's log: it may tell of anything.
+        // The kernel log of this machine may contain any events.
         Self::with(script, &["--path.kmsg=/nonexistent"])
     }
 
@@ -44,7 +44,7 @@ impl Node {
         std::fs::rename(draft, self.directory.path().join("script")).unwrap();
     }
 
-    /// The GPUs' series whose name and labels hold `part`.
+    /// Returns the GPU series whose name and labels contain `part`.
     fn series(&self, part: &str) -> BTreeMap<String, f64> {
         let mut series = self.exporter.series("?collect[]=nvml");
         series.retain(|name, _| name.contains("takt_gpu_") && name.contains(part));
@@ -70,9 +70,12 @@ fn up(uuid: &str, reason: &str, value: u8) -> String {
 #[test]
 fn an_rtx_5090_in_base_units() {
     let node = Node::new(&format!(
-        "profile rtx5090\ngpu 0 uuid {A}\ngpu 0 utilization 97 40\ngpu 0 power 431.5\ngpu 0 power-limit 575\ngpu 0 energy 1000\n\
-         gpu 0 temperature 71\ngpu 0 memory-used 1GiB\ngpu 0 memory-total 32607MiB\ngpu 0 clocks 2407 14001\ngpu 0 fan 30 45\n\
-         gpu 0 pci 00000000:41:00.0\ngpu 0 minor 3\ngpu 0 encoder 5\ngpu 0 decoder 0\ngpu 0 jpeg 7\n"
+        "profile rtx5090\ngpu 0 uuid {A}\ngpu 0 utilization 97 40\ngpu 0 power 431.5\ngpu 0 \
+         power-limit 575\ngpu 0 energy 1000\n\
+         gpu 0 temperature 71\ngpu 0 memory-used 1GiB\ngpu 0 memory-total 32607MiB\ngpu 0 clocks \
+         2407 14001\ngpu 0 fan 30 45\n\
+         gpu 0 pci 00000000:41:00.0\ngpu 0 minor 3\ngpu 0 encoder 5\ngpu 0 decoder 0\ngpu 0 jpeg \
+         7\n"
     ));
     let series = node.series("");
     let value = |name: &str, labels: &str| {
@@ -119,9 +122,10 @@ fn an_rtx_5090_in_base_units() {
 }
 
 #[test]
-fn what_fails_or_is_missing_is_left_out() {
+fn failing_and_missing_values_are_left_out() {
     let node = Node::new(
-        "profile rtx5090\nhide nvmlDeviceGetEncoderUtilization\ngpu 0 unsupported nvmlDeviceGetPowerUsage\n\
+        "profile rtx5090\nhide nvmlDeviceGetEncoderUtilization\ngpu 0 unsupported \
+         nvmlDeviceGetPowerUsage\n\
          gpu 0 fail nvmlDeviceGetUtilizationRates 999\n",
     );
     assert_eq!(node.series("_up").len(), 1);
@@ -141,7 +145,7 @@ fn what_fails_or_is_missing_is_left_out() {
 }
 
 #[test]
-fn a_lost_gpu_is_told_and_its_sibling_stays() {
+fn a_lost_gpu_is_reported_and_the_other_stays() {
     let node = Node::new(&named(""));
     node.wait_for("both up", &(up(A, "", 1)));
     node.becomes(&named("gpu 0 lost\n"));
@@ -195,9 +199,9 @@ fn a_driver_that_is_unloaded_and_loaded_again_is_survived() {
     );
 }
 
-/// Who has NVML open holds the driver, which then cannot be unloaded.
+/// A process that has NVML open keeps the driver from being unloaded.
 #[test]
-fn the_driver_is_let_go_when_asked_and_taken_up_again() {
+fn nvml_is_closed_on_request_and_opened_again() {
     use rustix::process::{Pid, Signal, kill_process};
     let node = Node::new(&named(""));
     node.wait_for("up", &up(A, "", 1));
@@ -276,7 +280,7 @@ fn processes_are_shown_by_user() {
     );
 }
 
-/// The values of one metric by the labels behind the UUID, as they stand on the page.
+/// Returns the values of one metric by the labels behind the UUID.
 fn by_label(node: &Node, name: &str, uuid: &str) -> BTreeMap<String, f64> {
     let begin = format!("takt_gpu_{name}{{uuid=\"{uuid}\"");
     let page = node.exporter.page("?collect[]=nvml");
@@ -293,7 +297,7 @@ fn by_label(node: &Node, name: &str, uuid: &str) -> BTreeMap<String, f64> {
         .collect()
 }
 
-/// One value, by a part of its labels.
+/// Returns the value whose labels contain `part`.
 fn value(node: &Node, name: &str, uuid: &str, labels: &str) -> Option<f64> {
     by_label(node, name, uuid)
         .into_iter()
@@ -302,9 +306,10 @@ fn value(node: &Node, name: &str, uuid: &str, labels: &str) -> Option<f64> {
 }
 
 #[test]
-fn a_geforce_shows_what_it_has_and_nothing_else() {
+fn a_geforce_has_only_its_supported_series() {
     let node = Node::new(&format!(
-        "profile rtx5090\ngpu 0 uuid {A}\ngpu 0 utilization 90 40\ngpu 0 throttle 0x84\ngpu 0 pcie-replay 7\n"
+        "profile rtx5090\ngpu 0 uuid {A}\ngpu 0 utilization 90 40\ngpu 0 throttle 0x84\ngpu 0 \
+         pcie-replay 7\n"
     ));
     let one = |name: &str, labels: &str| value(&node, name, A, labels);
     assert_eq!(one("throttle", "sw_power_cap"), Some(1.0));
@@ -350,10 +355,12 @@ fn a_geforce_shows_what_it_has_and_nothing_else() {
 }
 
 #[test]
-fn an_h100_tells_its_errors_links_and_activity() {
+fn an_h100_has_errors_links_and_activity() {
     let node = Node::new(&format!(
-        "profile h100\ngpu 0 uuid {A}\ngpu 0 utilization 60 10\ngpu 0 ecc corrected volatile 12\ngpu 0 ecc uncorrected aggregate 3\n\
-         gpu 0 remapped 4 1 1 0\ngpu 0 sram-threshold exceeded\ngpu 0 nvlink 5 down\ngpu 0 nvlink-errors 17 replay 9\n\
+        "profile h100\ngpu 0 uuid {A}\ngpu 0 utilization 60 10\ngpu 0 ecc corrected volatile \
+         12\ngpu 0 ecc uncorrected aggregate 3\n\
+         gpu 0 remapped 4 1 1 0\ngpu 0 sram-threshold exceeded\ngpu 0 nvlink 5 down\ngpu 0 \
+         nvlink-errors 17 replay 9\n\
          gpu 0 recovery-action 2\ngpu 0 temperature 60\ngpu 0 memory-temperature 71\n"
     ));
     // Activity is the mean between two readings.
@@ -409,7 +416,8 @@ fn an_h100_tells_its_errors_links_and_activity() {
 #[test]
 fn an_older_data_centre_gpu_has_its_own_ways() {
     let node = Node::new(&format!(
-        "profile a100\ngpu 0 uuid {A}\ngpu 0 retired 3 1 1\ngpu 0 nvlink-errors 11 crc-data 5\ngpu 0 nvlink-errors 2 recovery 1\n"
+        "profile a100\ngpu 0 uuid {A}\ngpu 0 retired 3 1 1\ngpu 0 nvlink-errors 11 crc-data 5\ngpu \
+         0 nvlink-errors 2 recovery 1\n"
     ));
     let one = |name: &str, labels: &str| value(&node, name, A, labels);
     assert_eq!(one("retired_pages", "double_bit"), Some(1.0));
@@ -429,9 +437,11 @@ fn an_older_data_centre_gpu_has_its_own_ways() {
 fn nvlink_5_has_figures_of_its_own() {
     use nvml_wrapper_sys::bindings::field_id::*;
     let node = Node::new(&format!(
-        "profile b200\ngpu 0 uuid {A}\ngpu 0 field-value {NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS} 17 5\n\
+        "profile b200\ngpu 0 uuid {A}\ngpu 0 field-value {NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS} 17 \
+         5\n\
          gpu 0 field-value {NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS} 3 2\n\
-         gpu 0 field-value {NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER} 4 {}\ngpu 0 nvlink 9 down\ngpu 0 fabric degraded\n",
+         gpu 0 field-value {NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER} 4 {}\ngpu 0 nvlink 9 down\ngpu \
+         0 fabric degraded\n",
         3 << 8 | 12
     ));
     let one = |name: &str, labels: &str| value(&node, name, A, labels);
@@ -484,9 +494,10 @@ fn nvlink_5_has_figures_of_its_own() {
 }
 
 #[test]
-fn virtual_machines_are_told_by_host_and_guest() {
+fn virtual_machines_are_reported_by_host_and_guest() {
     let host = Node::new(&format!(
-        "profile a100\ngpu 0 uuid {A}\ngpu 0 virtualization vgpu-host\ngpu 0 vgpu vm-7 2GiB GRID A100-10C\n\
+        "profile a100\ngpu 0 uuid {A}\ngpu 0 virtualization vgpu-host\ngpu 0 vgpu vm-7 2GiB GRID \
+         A100-10C\n\
          gpu 0 vgpu vm-8 0 GRID A100-20C\n"
     ));
     let one = |name: &str, labels: &str| value(&host, name, A, labels);
@@ -503,7 +514,8 @@ fn virtual_machines_are_told_by_host_and_guest() {
     assert_eq!(one("vgpu_licensed", ""), None);
     let script = |licence| {
         format!(
-            "profile a100\ngpu 0 uuid {A}\ngpu 0 virtualization vgpu-guest\ngpu 0 licence {licence}\n"
+            "profile a100\ngpu 0 uuid {A}\ngpu 0 virtualization vgpu-guest\ngpu 0 licence \
+             {licence}\n"
         )
     };
     let guest = Node::with(
@@ -529,7 +541,8 @@ fn virtual_machines_are_told_by_host_and_guest() {
 fn a_gpu_in_parts_shows_each_and_its_job() {
     let pid = std::process::id();
     let node = Node::new(&format!(
-        "profile h100\ngpu 0 uuid {A}\ngpu 0 part 1 0 3g.40gb 40GiB 10GiB\ngpu 0 part 5 0 1g.10gb 10GiB 0\n\
+        "profile h100\ngpu 0 uuid {A}\ngpu 0 part 1 0 3g.40gb 40GiB 10GiB\ngpu 0 part 5 0 1g.10gb \
+         10GiB 0\n\
          gpu 0 process {pid} 1GiB compute\ngpu 0 instance {pid} 5\n"
     ));
     node.wait_for("activity of parts", "takt_gpu_mig_activity_ratio");
@@ -580,7 +593,7 @@ fn a_link_is_degraded_when_it_is_narrow_or_slow_under_load() {
 }
 
 #[test]
-fn a_gpu_that_hangs_says_so_and_its_sibling_goes_on() {
+fn a_hung_gpu_is_reported_and_the_other_keeps_its_values() {
     let node = Node::new(&named("gpu 1 temperature 50\n"));
     node.wait_for("up", &up(A, "", 1));
     node.becomes(&named(
@@ -588,7 +601,7 @@ fn a_gpu_that_hangs_says_so_and_its_sibling_goes_on() {
     ));
     let page = node.wait_for("hung", &up(A, "hung", 0));
     assert!(page.contains(&up(B, "", 1)));
-    // The sibling's values are not those from before.
+    // The values of the other GPU are new ones.
     node.becomes(&named(
         "gpu 0 sleep nvmlDeviceGetPowerUsage 30000\ngpu 1 temperature 52\n",
     ));
@@ -639,7 +652,7 @@ fn a_library_that_crashes_ends_the_exporter_three_times_and_no_more() {
         std::fs::write(&script, named(&format!("crash nvmlDeviceGetName {kind}\n"))).unwrap();
         assert_eq!(crashes(&state, &script), Some(signal));
     }
-    // The fourth start leaves the library alone for a while, and answers.
+    // The fourth start does not load the library for a while, and the page is served.
     let exporter = Running::takt(
         &[&state, &stand_in(), "--path.kmsg=/nonexistent"],
         &[("NVML_STAND_IN_SCRIPT", &script)],
@@ -673,7 +686,7 @@ fn an_exporter_that_is_ended_was_not_ended_by_the_library() {
 }
 
 #[test]
-fn nvml_that_hangs_as_a_whole_is_told_of_each_gpu() {
+fn when_nvml_hangs_each_gpu_is_reported() {
     let node = Node::new(&named(""));
     node.wait_for("up", &up(A, "", 1));
     node.becomes(&named("sleep * 30000\n"));
@@ -683,7 +696,7 @@ fn nvml_that_hangs_as_a_whole_is_told_of_each_gpu() {
 }
 
 #[test]
-fn a_gpu_that_is_missing_after_a_restart_is_missed() {
+fn a_gpu_that_is_missing_after_a_restart_is_reported() {
     let state = TempDir::new().unwrap();
     let flag = format!("--state-directory={}", state.path().display());
     let start = |rest: &str| Node::with(&named(rest), &[&flag, "--path.kmsg=/nonexistent"]);
@@ -692,7 +705,7 @@ fn a_gpu_that_is_missing_after_a_restart_is_missed() {
     let page = node.wait_for("missed", &up(A, "not_enumerated", 0));
     assert!(page.contains(&up(B, "", 1)));
     drop(node);
-    // One that is lost from the start cannot say who it is; its place does.
+    // A GPU that is lost from the start has no UUID; it is identified by its PCI address.
     let node = start("gpu 1 lost\n");
     let page = node.wait_for("lost", &up(B, "lost", 0));
     assert!(
@@ -734,9 +747,10 @@ fn throttle_times_are_read_by_every_drivers_numbers() {
 }
 
 #[test]
-fn what_fails_is_counted_by_call() {
+fn failures_are_counted_by_call() {
     let node = Node::new(&format!(
-        "profile rtx5090\ngpu 0 uuid {A}\ngpu 0 fail nvmlDeviceGetPowerUsage 999\ngpu 0 fail nvmlDeviceGetEncoderUtilization 3\n"
+        "profile rtx5090\ngpu 0 uuid {A}\ngpu 0 fail nvmlDeviceGetPowerUsage 999\ngpu 0 fail \
+         nvmlDeviceGetEncoderUtilization 3\n"
     ));
     let errors = by_label(&node, "call_errors_total", A);
     assert_eq!(errors.len(), 1, "{errors:?}");
@@ -751,8 +765,10 @@ fn what_fails_is_counted_by_call() {
 #[test]
 fn dcgm_names_have_dcgms_labels_and_units() {
     let script = format!(
-        "profile h100\ngpu 0 uuid {A}\ngpu 0 utilization 58 10\ngpu 0 power 431.5\ngpu 0 energy 1000\ngpu 0 clocks 1755 2619\n\
-         gpu 0 memory-used 1GiB\ngpu 0 throttle 0x84\ngpu 0 pci 00000000:1B:00.0\ngpu 0 nvlink-errors 3 replay 2\ngpu 0 nvlink-errors 4 replay 5\n"
+        "profile h100\ngpu 0 uuid {A}\ngpu 0 utilization 58 10\ngpu 0 power 431.5\ngpu 0 energy \
+         1000\ngpu 0 clocks 1755 2619\n\
+         gpu 0 memory-used 1GiB\ngpu 0 throttle 0x84\ngpu 0 pci 00000000:1B:00.0\ngpu 0 \
+         nvlink-errors 3 replay 2\ngpu 0 nvlink-errors 4 replay 5\n"
     );
     let node = Node::with(&script, &["--gpu.dcgm-names", "--path.kmsg=/nonexistent"]);
     let page = node.wait_for("activity", "DCGM_FI_PROF_GR_ENGINE_ACTIVE");
@@ -815,12 +831,12 @@ fn dcgm_names_have_dcgms_labels_and_units() {
         "{:?}",
         open.keys().next()
     );
-    // Without the flag there are none.
+    // Without the flag these series do not exist.
     assert!(!Node::new(&script).exporter.page("").contains("DCGM_"));
 }
 
 #[test]
-fn an_xid_is_counted_once_whoever_tells_it() {
+fn an_xid_is_counted_once_by_any_source() {
     let directory = TempDir::new().unwrap();
     let log = directory.path().join("log");
     std::fs::write(&log, "").unwrap();
@@ -830,7 +846,8 @@ fn an_xid_is_counted_once_whoever_tells_it() {
     let count = |xid: u32, count: u32| {
         format!("takt_gpu_xid_errors_total{{uuid=\"{A}\",xid=\"{xid}\"}} {count}\n")
     };
-    // The kernel's clock counts from the start: an XID of long ago is not NVML's of now.
+    // The kernel log counts from the boot: an XID from long before is not the one that NVML reports
+    // now.
     let write = |line: &str| {
         let uptime = std::fs::read_to_string("/proc/uptime").unwrap();
         let seconds: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
@@ -843,10 +860,10 @@ fn an_xid_is_counted_once_whoever_tells_it() {
     };
     let page = node.wait_for("there before it happens", &count(79, 0));
     assert!(page.contains(&count(13, 0)));
-    // By NVML alone, …
+    // Reported by NVML only, …
     node.becomes(&format!("{base}xid 0 13\n"));
     node.wait_for("told by NVML", &count(13, 1));
-    // … by the kernel alone, …
+    // … by the kernel only, …
     write(
         "NVRM: Xid (PCI:0000:06:00): 31, pid=7, name=python, Ch 0000000a, intr 00000000. MMU Fault",
     );
@@ -855,7 +872,7 @@ fn an_xid_is_counted_once_whoever_tells_it() {
     write("NVRM: Xid (PCI:0000:06:00): 48, pid='<unknown>', name=<unknown>, DBE");
     node.becomes(&format!("{base}xid 0 13\nxid 0 48\n"));
     node.wait_for("told by the kernel", &count(48, 1));
-    // NVML's next comes after that, so all is told when this is.
+    // NVML reports the next XID later, so all earlier ones are counted once this one is.
     node.becomes(&format!("{base}xid 0 13\nxid 0 48\nxid 0 62\n"));
     let page = node.wait_for("told by both", &count(62, 1));
     assert!(page.contains(&count(48, 1)), "{page}");

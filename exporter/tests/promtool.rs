@@ -1,4 +1,4 @@
-//! What Debian's promtool says about the page.
+//! Debian's promtool checks the page.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use support::{Running, fixtures, paths};
 
 #[test]
-fn it_can_be_read_and_our_own_names_are_as_they_should_be() {
+fn promtool_accepts_the_page() {
     for tree in ["made-up/odd-node", "made-up/much-hardware"] {
         let tree = fixtures().join(tree);
         let flags = paths(&tree);
@@ -40,7 +40,7 @@ fn it_can_be_read_and_our_own_names_are_as_they_should_be() {
             .unwrap();
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        // 3 is "not as we would name it": of node_exporter's names some are not.
+        // Exit code 3 means naming conventions, which some names of node_exporter break.
         assert!(matches!(output.status.code(), Some(0 | 3)), "{said}");
         let ours: Vec<_> = said
             .lines()

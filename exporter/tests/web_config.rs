@@ -31,18 +31,16 @@ impl Place {
     }
 
     fn write(&self, config: &str) {
-        // Another file under the name, as editors and configuration management leave it.
+        // Replaces the file, as editors and configuration management do.
         std::fs::write(self.path("new"), config).unwrap();
         std::fs::rename(self.path("new"), self.path("web.yml")).unwrap();
     }
 
-    /// A certificate and its key, `NAME.crt` and `NAME.key`, by itself or by `signer`. False where
-    /// there is no openssl.
+    /// Creates `NAME.crt` and `NAME.key`, self-signed or signed by `signer`. Returns false without
+    /// openssl.
     fn certificate(&self, name: &str, signer: Option<&str>) -> bool {
-        let (key, certificate) = (
-            self.path(&format!("{name}.key")),
-            self.path(&format!("{name}.crt")),
-        );
+        let key = self.path(&format!("{name}.key"));
+        let certificate = self.path(&format!("{name}.crt"));
         let mut openssl = Command::new("openssl");
         openssl.args([
             "req",
@@ -92,7 +90,7 @@ impl Place {
     }
 }
 
-/// curl's answer to `/metrics`: the status, 0 where there was no answer, and what came.
+/// Returns curl's status for `/metrics`, 0 without an answer, and the body.
 fn curl(exporter: &Running, scheme: &str, arguments: &[&str]) -> (u32, String) {
     let url = format!("{scheme}://{}/metrics", exporter.address);
     let output = Command::new("curl")
@@ -113,7 +111,7 @@ fn has_curl() -> bool {
     found
 }
 
-/// A change to the file is seen at once, unless it came within the clock's tick.
+/// A changed file is noticed at once, unless the change is within the same clock tick.
 fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
     while !is_so() {
@@ -128,7 +126,8 @@ fn passwords_are_asked_for_and_changed_without_a_restart() {
         return;
     }
     let place = Place::new(&format!(
-        "basic_auth_users:\n  alice: {SECRET}\nhttp_server_config:\n  headers:\n    X-Frame-Options: deny\n"
+        "basic_auth_users:\n  alice: {SECRET}\nhttp_server_config:\n  headers:\n    \
+         X-Frame-Options: deny\n"
     ));
     let exporter = place.start();
     let (status, answer) = curl(&exporter, "http", &[]);
@@ -174,7 +173,7 @@ fn tls_with_a_certificate_that_is_renewed() {
     let (status, answer) = curl(&exporter, "https", &["--cacert", &pinned("server")]);
     assert!(status == 200 && answer.contains("node_load1 "), "{answer}");
     assert_ne!(curl(&exporter, "http", &[]).0, 200, "not in the clear");
-    // A client that says nothing holds up no other.
+    // A silent client delays no other client.
     let _silent = std::net::TcpStream::connect(exporter.address).unwrap();
     assert_eq!(
         curl(&exporter, "https", &["--cacert", &pinned("server")]).0,
@@ -199,8 +198,8 @@ fn tls_with_a_certificate_that_is_renewed() {
 #[test]
 fn clients_show_their_certificates() {
     let place = Place::new(
-        "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n  min_version: TLS13\n  \
-         client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.crt\n",
+        "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n  min_version: \
+         TLS13\n  client_auth_type: RequireAndVerifyClientCert\n  client_ca_file: ca.crt\n",
     );
     if !has_curl() || !place.certificate("server", None) {
         return;

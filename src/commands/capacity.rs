@@ -19,7 +19,8 @@ pub fn run(place: &Place, asked: &Capacity) -> Result<(), Failure> {
     let report = &answer.report;
     if report.rows.iter().all(|row| row.reported == 0) {
         tracing::warn!(
-            "it is not known what the cluster had in this period: a server that polls Slurm learns it"
+            "the cluster's capacity in this period is unknown: only a server that polls Slurm \
+             records it"
         );
     }
     print(asked.format, &listing(report), &answer)

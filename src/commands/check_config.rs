@@ -1,4 +1,5 @@
-//! `takt check-config`: reads the configuration as the server would and prints what is in force.
+//! `takt check-config`: reads the configuration as the server does and prints the effective
+//! settings.
 
 use crate::cli::{CheckConfig, Place};
 use crate::place;
@@ -16,7 +17,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     let config = place::load(place).usage()?;
     config.server.token().context("server").usage()?;
     config.server.read_token().context("server").usage()?;
-    // Files that the configuration names may hold mistakes of their own.
+    // Files that the configuration names are checked too.
     alerting::load(&config).usage()?;
     let text = toml::to_string(&config)?;
     match place::config_file(place) {

@@ -32,7 +32,8 @@ pub fn run(place: &Place, asked: &Asked) -> Result<(), Failure> {
         },
     };
     let done = ask(place, &order)?;
-    let (hours, user) = (done.gpu_seconds / 3600.0, &done.user);
+    let hours = done.gpu_seconds / 3600.0;
+    let user = &done.user;
     let mut out = std::io::stdout();
     match done.revokes {
         None => writeln!(
@@ -49,7 +50,7 @@ pub fn run(place: &Place, asked: &Asked) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The user who runs the command; under `sudo`, the user who called it.
+/// Returns the user who runs the command; under `sudo`, the user who called it.
 fn operator() -> String {
     let sudo = std::env::var("SUDO_USER")
         .ok()

@@ -44,7 +44,7 @@ pub fn run(place: &Place, asked: &Fairshare) -> Result<(), Failure> {
     }
 }
 
-/// Warns of runs that are charged to no account: without them, fair share is higher than Slurm's.
+/// Warns of runs that are charged to no account: without them fair share is higher than Slurm's.
 fn warn_of_gaps(answer: &FairshareAnswer) {
     if answer.runs_of_unknown_accounts > 0 {
         tracing::warn!(
@@ -123,7 +123,7 @@ fn history(points: &[FairsharePoint]) -> Listing {
     listing
 }
 
-/// A factor as `sshare` prints it: empty if there is none, `inf` without usage.
+/// Formats a factor as `sshare` does: empty without a factor, `inf` without usage.
 fn decimals(value: Option<f64>) -> String {
     value.map_or_else(String::new, |value| format!("{value:.6}"))
 }

@@ -57,9 +57,9 @@ pub fn run(place: &Place, asked: &Gpus) -> Result<(), Failure> {
     print(asked.format, &listing(&found), &found)
 }
 
-/// The GPUs, with the jobs and processes that the exporter reports. A job that Slurm has placed on a node, and that the
-/// exporter reports on no GPU there, is shown on the GPUs with its GRES indexes, which count device files (`minor`). An
-/// array's task has its own id.
+/// Returns the GPUs with the jobs and processes that the exporter reports. A job that Slurm has
+/// placed on a node, and that the exporter reports on no GPU there, is shown on the GPUs with its
+/// GRES indexes, which count device files (`minor`). An array's task has its own id.
 const QUESTION: &str = "
 WITH seen AS (
     SELECT labels ->> '$.cluster' AS cluster, labels ->> '$.node' AS node, labels ->> '$.uuid' AS uuid,
@@ -107,7 +107,7 @@ ORDER BY g.node, try_cast(g.index AS INTEGER), g.uuid, h.\"user\", h.job_id";
 /// Utilization below which a GPU is idle.
 const IDLE_BELOW: f64 = 0.05;
 
-/// Memory above which a GPU is in use, in bytes: more than the driver itself takes.
+/// Memory above which a GPU is in use, in bytes: more than the driver itself uses.
 const HELD_BYTES: f64 = 256.0 * (1_u64 << 20) as f64;
 
 fn on_gpu(row: &[Value]) -> OnGpu {
@@ -117,7 +117,7 @@ fn on_gpu(row: &[Value]) -> OnGpu {
     let up = flag(9);
     let user = text(4);
     let memory = number(7);
-    // The last readings of a GPU that does not answer, and readings out of range, say nothing.
+    // The last readings of a GPU that does not answer, and readings out of range, are ignored.
     let utilization = number(8).filter(|ratio| up != Some(false) && (0.0..=1.0).contains(ratio));
     let is_idle = user.is_some()
         && memory.is_some_and(|bytes| bytes > HELD_BYTES)
@@ -228,7 +228,7 @@ mod tests {
 
     /// Issue 13: jobs that had ended were shown, allocated GPUs were free, a hung GPU was busy.
     #[test]
-    fn gpus_show_what_holds_now() {
+    fn gpus_show_current_jobs() {
         const UP: &str = "takt_gpu_up";
         const BUSY: &str = "takt_gpu_utilization_ratio";
         let root = tempfile::tempdir().unwrap();

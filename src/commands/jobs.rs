@@ -77,7 +77,7 @@ fn listing(runs: &[ListedRun]) -> Listing {
     listing
 }
 
-/// One run, a line a field; what nobody knows is left out.
+/// Returns one run, one line for each known field.
 fn details(listed: &ListedRun) -> Listing {
     let ListedRun { run, waiting } = listed;
     let mut listing = Listing::new(&[Column::Text("field"), Column::Text("value")]);
@@ -140,7 +140,7 @@ fn number(value: Option<u64>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-/// UTC, as everything is stored.
+/// Formats an instant in UTC.
 fn instant(seconds: Option<i64>) -> String {
     let at = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
     at.map_or_else(String::new, |at| at.to_string())

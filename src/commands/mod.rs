@@ -67,7 +67,8 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
-/// The exporter's runtime. One thread serves requests; collectors that may block have their own threads.
+/// The exporter's runtime. One thread serves requests; collectors that may block have their own
+/// threads.
 fn one_thread() -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -88,7 +89,8 @@ fn ask<Q: Question>(place: &Place, question: &Q) -> Result<Q::Answer, Failure> {
 /// Fails if a server is named: this command opens a data directory itself.
 fn refuse_server(place: &Place, command: &str) -> Result<(), Failure> {
     let error = format!(
-        "takt {command} keeps a data directory itself; --server (TAKT_SERVER) is for commands that ask"
+        "takt {command} keeps a data directory itself; --server (TAKT_SERVER) is for commands that \
+         ask"
     );
     if place.server.is_some() {
         Err(anyhow::anyhow!(error)).usage()

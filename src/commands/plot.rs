@@ -1,16 +1,16 @@
-//! Series as a picture on a terminal: curves where there are few, one line each where there are many.
+//! Plots series in a terminal: up to four as curves, more as one line each.
 
 use serde_json::Value;
 use takt_server::http::QueryData;
 use takt_server::sparkline::{bars, number};
 
-/// So many series get a curve of their own; more of them get a line each.
+/// Number of series that are drawn as curves; more series get one line each.
 const CURVES: usize = 4;
 
-/// Rows of a curve.
+/// Height of a curve, in rows.
 const ROWS: usize = 8;
 
-/// Series beyond this number are counted.
+/// Maximum number of series that are drawn; further ones are only counted.
 const MOST: usize = 40;
 
 /// One series: its name and its points, as seconds and value.
@@ -19,7 +19,7 @@ struct Line {
     points: Vec<(f64, f64)>,
 }
 
-/// The picture of a range of values, `width` characters wide.
+/// Returns the plot of a range query, `width` characters wide.
 pub fn plot(data: &QueryData, width: usize) -> String {
     let lines: Vec<Line> = data
         .result
@@ -43,7 +43,8 @@ pub fn plot(data: &QueryData, width: usize) -> String {
     } else {
         sparks(&lines, from, to, width, &mut out);
     }
-    let (from, to) = (instant(from), instant(to));
+    let from = instant(from);
+    let to = instant(to);
     out.push_str(&format!(
         "{from}{to:>rest$}\n",
         rest = width.saturating_sub(from.len()).max(to.len() + 1)
@@ -53,7 +54,8 @@ pub fn plot(data: &QueryData, width: usize) -> String {
 
 fn line(series: &Value) -> Line {
     let labels = series["metric"].as_object().into_iter().flatten();
-    let (mut metric, mut pairs) = (String::new(), Vec::new());
+    let mut metric = String::new();
+    let mut pairs = Vec::new();
     for (name, value) in labels {
         let value = value.as_str().unwrap_or_default();
         match name.as_str() {
@@ -90,7 +92,7 @@ fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// The mean of each of `columns` equal parts of the time; nothing where there is no value.
+/// Returns the mean of each of `columns` equal parts of the time; `None` for parts without values.
 fn columns(line: &Line, from: f64, to: f64, columns: usize) -> Vec<Option<f64>> {
     let mut sums = vec![(0.0, 0_u32); columns];
     for (at, value) in &line.points {
@@ -108,7 +110,7 @@ fn columns(line: &Line, from: f64, to: f64, columns: usize) -> Vec<Option<f64>> 
         .collect()
 }
 
-/// A curve of dots, two in a character's width and four in its height.
+/// Draws a curve of dots; each character has two columns and four rows of dots.
 fn curve(line: &Line, from: f64, to: f64, width: usize, out: &mut String) {
     let Some((least, most)) = bounds(line.points.iter().map(|point| point.1)) else {
         return;
@@ -127,7 +129,7 @@ fn curve(line: &Line, from: f64, to: f64, width: usize, out: &mut String) {
             0.5
         };
         let y = height - (share * height as f64).round() as usize;
-        // Steep parts are joined, so that the eye can follow.
+        // Steep parts are joined to a continuous line.
         let last = before.unwrap_or(y);
         for y in y.min(last)..=y.max(last) {
             canvas[y / 4][x / 2] |= dot(x % 2, y % 4);
@@ -149,13 +151,13 @@ fn curve(line: &Line, from: f64, to: f64, width: usize, out: &mut String) {
     }
 }
 
-/// The bit of a dot in a Braille character.
+/// Returns the bit of a dot in a Braille character.
 fn dot(x: usize, y: usize) -> u8 {
     const BITS: [[u8; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
     BITS[x][y]
 }
 
-/// A line each, all on one scale, with the least, the greatest and the last value.
+/// Draws one line for each series, all on one scale, with minimum, maximum and last value.
 fn sparks(lines: &[Line], from: f64, to: f64, width: usize, out: &mut String) {
     let all = lines
         .iter()
@@ -187,7 +189,7 @@ fn sparks(lines: &[Line], from: f64, to: f64, width: usize, out: &mut String) {
     }
     if lines.len() > MOST {
         out.push_str(&format!(
-            "and {} series more; topk() chooses\n",
+            "and {} series more; use topk() to select some\n",
             lines.len() - MOST
         ));
     }
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn there_may_be_nothing_to_show() {
+    fn no_series_gives_no_values() {
         assert_eq!(plot(&data(0), 80), "no values\n");
         let one = json!([{"metric": {}, "values": [[1, "NaN"], [2, "7"], [3, "+Inf"]]}]);
         let picture = plot(

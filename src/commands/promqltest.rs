@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use takt_promql::script::{self, Report};
 use takt_server::{Failure, OrUsage};
 
-/// Runs the command. It fails where a case fails, after everything was run and printed.
+/// Runs the command. Runs and prints all cases, then fails if one failed.
 pub fn run(files: &[PathBuf]) -> Result<(), Failure> {
     let mut report = Report::default();
     for file in files {

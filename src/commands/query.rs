@@ -27,7 +27,7 @@ pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
     };
     let answer = ask(place, &question)?;
     for remark in answer.warnings.iter().chain(&answer.infos) {
-        tracing::warn!(remark, "the query has an answer, with a remark");
+        tracing::warn!(remark, "the query returned a remark");
     }
     let format = match asked.format {
         QueryFormat::Plot if answer.data.result_type == "matrix" => {
@@ -37,7 +37,8 @@ pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
             ));
         }
         QueryFormat::Plot => {
-            let error = "--format plot shows a range; give --start, --end and --step, or a query such as up[1h]";
+            let error = "--format plot shows a range; give --start, --end and --step, or a query \
+                 such as up[1h]";
             return Err(anyhow::anyhow!(error)).usage();
         }
         QueryFormat::Table => ListingFormat::Table,
@@ -51,7 +52,7 @@ fn show(picture: &str) -> Result<(), Failure> {
     Ok(std::io::stdout().lock().write_all(picture.as_bytes())?)
 }
 
-/// One row a value: the time, the series' labels, the value.
+/// Returns one row for each value: time, labels of the series, value.
 fn listing(data: &QueryData) -> Listing {
     let series: &[Value] = match data.result_type.as_str() {
         "vector" | "matrix" => data.result.as_array().map_or(&[], Vec::as_slice),

@@ -37,7 +37,8 @@ pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
     })?;
     let mut circumstances = circumstances(&source, &usage)?;
     for charge in &capacity.reservations_charged {
-        // slurmctld names users without their accounts, and charges of a whole account are nobody's line.
+        // slurmctld reports users without their accounts, and a charge of a whole account has no
+        // user.
         let of = (
             charge.owner.account.clone(),
             charge.owner.user.clone().unwrap_or_default(),
@@ -48,7 +49,7 @@ pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
             .reserved_idle_cpu_seconds += charge.cpu_seconds;
     }
     let with_reservations = !capacity.reservations.is_empty();
-    // Periods are whole local days, which sreport reads as such.
+    // Periods are whole local days, the format of sreport.
     let day = |instant: &str| instant.split('T').next().unwrap_or_default().to_owned();
     let sreport = one_thread()?.block_on(takt_collector::schedulers::sreport(
         &config.jobs,
@@ -94,7 +95,7 @@ fn ours(usage: &UsageReport, capacity: &CapacityReport) -> BTreeMap<SreportKey, 
             part: "used".to_owned(),
         };
         let figures = &row.figures;
-        // sreport has no line for what was not used.
+        // sreport has no line for users without usage.
         let used = [
             ("cpu", figures.cpu_seconds),
             ("gres/gpu", figures.gpu_seconds.unwrap_or(0)),
@@ -138,7 +139,8 @@ fn circumstances(
         let instant: jiff::Timestamp = text.parse()?;
         Ok::<_, jiff::Error>(instant.as_second())
     };
-    let (from, to) = (instant(&usage.from)?, instant(&usage.to)?);
+    let from = instant(&usage.from)?;
+    let to = instant(&usage.to)?;
     let cluster = usage.cluster.replace('\'', "''");
     let now = jiff::Timestamp::now().as_second();
     let statement = format!(

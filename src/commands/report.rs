@@ -37,12 +37,13 @@ fn usage(place: &Place, asked: &ReportUsage) -> Result<(), Failure> {
 }
 
 fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> {
-    let (mut user, mut account) = (asked.user.clone(), asked.account.clone());
+    let mut user = asked.user.clone();
+    let mut account = asked.account.clone();
     match view {
         View::User => user = user.or_else(|| Some(user_name())),
         View::Account if account.is_none() => {
             return Err(anyhow::anyhow!(
-                "whose sheet? (--account NAME; `takt report cluster` lists all accounts)"
+                "name the account with --account NAME; `takt report cluster` lists all accounts"
             ))
             .usage();
         }
@@ -67,7 +68,7 @@ fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> 
     Ok(out.flush()?)
 }
 
-/// The name of the user who runs the command.
+/// Returns the name of the user who runs the command.
 pub fn user_name() -> String {
     let id = rustix::process::getuid().as_raw();
     let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();

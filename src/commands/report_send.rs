@@ -13,22 +13,22 @@ use takt_server::reports;
 use takt_server::reports::due;
 use takt_server::{Failure, OrUsage};
 
-/// Sends the letters of a month that are due, or only shows them.
+/// Sends the reports of a month that are due, or with `--dry-run` only shows them.
 pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
     let config = place::load(place).usage()?;
-    let email = match config.email.is_set() {
-        true => config.email.clone(),
-        false if asked.dry_run => EmailConfig {
+    let email = if config.email.is_set() {
+        config.email.clone()
+    } else if asked.dry_run {
+        EmailConfig {
             server: "localhost".into(),
             from: "takt@localhost".into(),
             ..EmailConfig::default()
-        },
-        false => {
-            return Err(anyhow::anyhow!(
-                "no mail server is configured ([email] server); --dry-run needs none"
-            ))
-            .usage();
         }
+    } else {
+        return Err(anyhow::anyhow!(
+            "no mail server is configured ([email] server); only --dry-run works without"
+        ))
+        .usage();
     };
     let mailer = Mailer::new(&email).context("email").usage()?;
     let month = match &asked.month {
@@ -49,7 +49,7 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
     );
     if let Some(directory) = &asked.out {
         fs::create_dir_all(directory)
-            .with_context(|| format!("cannot make {}", directory.display()))?;
+            .with_context(|| format!("cannot create {}", directory.display()))?;
     }
     let mut out = std::io::stdout();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -86,7 +86,7 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
     if letters.is_empty() {
         writeln!(
             std::io::stderr(),
-            "nothing is due: nobody of {month} has an address, or all have the report"
+            "no report of {month} is due: all were sent, or no recipient has an address"
         )?;
     }
     Ok(())

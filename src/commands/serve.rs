@@ -13,7 +13,8 @@ use takt_server::{Failure, OrUsage};
 pub fn run(place: &Place, asked: &Serve) -> Result<(), Failure> {
     refuse_server(place, "serve")?;
     let dir = place::data_dir(&configuration(place, asked).usage()?, place);
-    let (place, asked) = (place.clone(), asked.clone());
+    let place = place.clone();
+    let asked = asked.clone();
     let source: server::Source = Arc::new(move || configuration(&place, &asked));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -24,7 +24,7 @@ pub(super) fn show(format: ListingFormat, answer: &Rows) -> Result<(), Failure> 
     if answer.truncated {
         tracing::warn!(
             rows = answer.rows.len(),
-            "the answer has more rows than are shown; LIMIT it, or raise sql.max_rows"
+            "the answer was cut at sql.max_rows; add a LIMIT, or raise sql.max_rows"
         );
     }
     let values: Vec<Map<String, Value>> = answer

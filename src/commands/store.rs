@@ -82,7 +82,8 @@ fn stat_listing(stat: &Stat) -> Listing {
             format!("{:.2}", block.bytes as f64 / block.rows.max(1) as f64),
         ]);
     }
-    let (rows, bytes) = (stat.hot_samples, stat.hot_bytes);
+    let rows = stat.hot_samples;
+    let bytes = stat.hot_bytes;
     let cells = [
         "hot",
         "hot.duckdb",

@@ -1,4 +1,4 @@
-//! `takt up`: this machine, monitored, with nothing to configure.
+//! `takt up`: monitors this machine without any configuration.
 
 use super::{one_thread, refuse_server};
 use crate::cli::{Place, Up};
@@ -14,10 +14,10 @@ use takt_server::serve as server;
 use takt_server::{Failure, OrUsage};
 use tokio::sync::watch;
 
-/// Seconds between two scrapes where nobody says otherwise: one machine can be looked at closely.
+/// Seconds between two scrapes by default. Short, since there is one target.
 const INTERVAL_SECONDS: f64 = 5.0;
 
-/// Where, below the data directory, the exporter keeps what must outlive a restart.
+/// State directory of the exporter, below the data directory.
 const EXPORTER_STATE: &str = "exporter";
 
 /// Runs the command.
@@ -35,7 +35,8 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
         .with_context(|| format!("cannot listen on {address} for the exporter"))?;
     let exporter_address = listener.local_addr()?;
     let source: server::Source = {
-        let (place, asked) = (place.clone(), asked.clone());
+        let place = place.clone();
+        let asked = asked.clone();
         Arc::new(move || configuration(&place, &asked, &exporter_address.to_string()))
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -58,7 +59,7 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
     })
 }
 
-/// What the file says, and this machine's exporter as a target.
+/// Returns the configuration of the file with this machine's exporter as an additional target.
 fn configuration(place: &Place, asked: &Up, exporter_address: &str) -> anyhow::Result<Config> {
     let mut config = place::load_named(place)?;
     config
@@ -89,7 +90,8 @@ fn configuration(place: &Place, asked: &Up, exporter_address: &str) -> anyhow::R
     Ok(config)
 }
 
-/// The exporter has a thread and a runtime of its own, as on any node: the server's work must not delay it.
+/// Starts the exporter on a thread and runtime of its own, so that the server's work does not delay
+/// it.
 fn spawn_exporter(
     options: &takt_exporter::Options,
     listener: TcpListener,
@@ -117,16 +119,16 @@ fn spawn_exporter(
 
 #[expect(
     clippy::print_stdout,
-    reason = "where to look is this command's answer"
+    reason = "the addresses are this command's output"
 )]
 fn welcome(address: SocketAddr, exporter: SocketAddr, cluster: &str, dir: &Path) {
     println!(
-        "takt watches this machine, cluster {cluster}.\n\n\
-         \x20 page      http://{address}/\n\
-         \x20 exporter  http://{exporter}/metrics\n\
-         \x20 data      {}\n\n\
-         In another terminal: takt report usage, takt jobs, takt sql 'SELECT ...' (same directory, or --data-dir).\n\
-         Ctrl-C ends it; what is stored stays.",
+        "\nTakt is monitoring this machine (cluster {cluster}).\n\n\
+         \x20 Web page  http://{address}/\n\
+         \x20 Metrics   http://{exporter}/metrics\n\
+         \x20 Data      {}\n\n\
+         To query it, run in this directory: takt gpus, takt jobs, takt sql 'SELECT ...'\n\
+         Press Ctrl-C to stop; stored data are kept.\n",
         dir.display()
     );
 }

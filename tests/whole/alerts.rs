@@ -1,5 +1,5 @@
-//! Alerts as a whole: from a line in the kernel's log to every channel, over crashes, and beside Debian's promtool,
-//! amtool and Prometheus.
+//! Alerts as a whole: from a line in the kernel's log to every channel, over crashes, and beside
+//! Debian's promtool, amtool and Prometheus.
 
 use crate::support::channels::Channel;
 use crate::support::process::{Daemon, free_port, http_get, http_get_with, wait_for};
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(120);
 
-/// Rules that a test can make true and false by what is in a kernel log and in a textfile.
+/// Rules that a test makes true or false through a kernel log and a textfile.
 const EVENT_RULES: &str = "
 groups:
 - name: test
@@ -50,7 +50,7 @@ receivers:
 - name: ops
 ";
 
-/// A bot's settings.
+/// Settings of a Slack bot.
 const BOT: &str = "channel: '#gpu', app_url: 'SLACK/api', app_token: xoxb-test";
 
 /// A node and a server, with channels.
@@ -67,12 +67,13 @@ struct Lab {
 }
 
 impl Lab {
-    /// `channels` are those of the receiver `ops`; `SLACK` stands for the stand-in's address, `BOT` for a bot's settings.
+    /// Starts a server whose receiver `ops` has `channels`. In them `SLACK` is replaced by the
+    /// stand-in's address and `BOT` by the settings of a bot.
     fn start(channels: &str) -> Option<Self> {
         Self::start_with(Takt::fresh(), channels, |config| config)
     }
 
-    /// The same, with a change to `takt.toml`.
+    /// As [`start`](Self::start), with a change to `takt.toml`.
     fn start_with(
         takt: Takt,
         channels: &str,
@@ -95,9 +96,11 @@ impl Lab {
         );
         let address = format!("127.0.0.1:{}", free_port());
         let config = format!(
-            "cluster = 'lab'\nserver.listen_address = '{address}'\nserver.token_file = 'token'\njobs.poll = false\n\
+            "cluster = 'lab'\nserver.listen_address = '{address}'\nserver.token_file = \
+             'token'\njobs.poll = false\n\
              [email]\nserver = '127.0.0.1:{}'\ntls = 'none'\nfrom = 'takt@lab.example'\n\
-             [alerts]\nalertmanager_file = 'alertmanager.yml'\nshipped_rules = false\nrule_dirs = ['rules']\n\
+             [alerts]\nalertmanager_file = 'alertmanager.yml'\nshipped_rules = false\nrule_dirs = \
+             ['rules']\n\
              heartbeat_url = '{}/heartbeat'\nheartbeat_seconds = 5\n\
              [scrape]\ninterval_seconds = 0.5\ntimeout_seconds = 0.5\n\
              [[scrape.targets]]\naddress = '{node}'\nnode = 'g01'\n",
@@ -154,7 +157,7 @@ impl Lab {
         self.exporter = Some(exporter);
     }
 
-    /// Has the configuration read anew; what the server says.
+    /// Reloads the configuration and returns the status and body of the answer.
     fn reload(&self) -> (u16, String) {
         let agent: ureq::Agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -171,7 +174,7 @@ impl Lab {
         )
     }
 
-    /// Waits until a query gives a result of which `part` is one.
+    /// Waits until the result of a query contains `part`.
     fn wait_for_series(&self, query: &str, part: &str) {
         wait_for(query, SOON, || {
             let page = http_get_with(
@@ -190,7 +193,7 @@ impl Lab {
         server.wait_until("serving", SOON, || {
             http_get(&page).ok().filter(|page| page.status == 200)
         });
-        // Listening to events begins with the exporter's greeting.
+        // The exporter's greeting means that the server listens to events.
         server.wait_until("seeing the exporter", SOON, || {
             let up = http_get(&format!(
                 "http://{}/api/v1/query?query=up%7Bnode%21%3D%22%22%7D",
@@ -218,7 +221,7 @@ impl Lab {
         .unwrap();
     }
 
-    /// Waits until the exporter is listened to: faults before that are none of this server's.
+    /// Waits until the server listens to the exporter: it gets no events from before that.
     fn wait_for_listener(&self) {
         wait_for("a listener", SOON, || {
             let answer = http_get(&format!(
@@ -262,7 +265,7 @@ const ALL_FOUR: &str =
 ";
 
 #[test]
-fn a_line_of_the_kernel_reaches_every_channel_and_so_does_its_end() {
+fn a_kernel_line_and_its_end_reach_every_channel() {
     let Some(mut lab) = Lab::start(ALL_FOUR) else {
         return;
     };
@@ -343,7 +346,7 @@ fn a_line_of_the_kernel_reaches_every_channel_and_so_does_its_end() {
         .ok();
     assert_eq!(told, "n\n0\n");
     lab.stop();
-    // The same without a server.
+    // The command works without a server too.
     assert_eq!(
         lab.takt(&["alerts", "history", "--alert", "GpuXid", "--format", "csv"])
             .ok(),
@@ -352,7 +355,7 @@ fn a_line_of_the_kernel_reaches_every_channel_and_so_does_its_end() {
 }
 
 #[test]
-fn samples_make_alerts_that_prometheus_api_and_the_command_show() {
+fn alerts_over_samples_are_in_the_api_and_the_command() {
     let Some(lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {
         return;
     };
@@ -415,7 +418,7 @@ fn samples_make_alerts_that_prometheus_api_and_the_command_show() {
         json!({"state": "suppressed", "silencedBy": [id], "inhibitedBy": [], "mutedBy": []})
     );
     assert!(lab.takt(&["alerts", "silence"]).ok().contains("on it"));
-    // The end under a silence is told when the silence ends.
+    // An alert that ended under a silence is reported as resolved when the silence ends.
     lab.heat(Some(20.0));
     wait_for("the end", SOON, || {
         lab.get("/api/v2/alerts")
@@ -423,7 +426,7 @@ fn samples_make_alerts_that_prometheus_api_and_the_command_show() {
             .is_empty()
             .then_some(())
     });
-    // Whoever follows the link now sees that it is over.
+    // The linked page now shows that the alert has ended.
     let page = http_get(&format!("http://{}/alerts", lab.address))
         .unwrap()
         .body;
@@ -476,7 +479,7 @@ fn samples_make_alerts_that_prometheus_api_and_the_command_show() {
     );
     refused(&["ack", "node=g07"], 1, "no alert that fires now");
     refused(&["list", "node~g01"], 2, "node~g01");
-    // One for a day that is to come.
+    // A silence for a future day.
     lab.takt(&[
         "alerts",
         "silence",
@@ -497,7 +500,7 @@ fn samples_make_alerts_that_prometheus_api_and_the_command_show() {
 }
 
 #[test]
-fn what_was_decided_survives_kills_and_is_told_once_the_channel_is_back() {
+fn decisions_survive_kills_and_are_sent_when_the_channel_is_back() {
     let Some(mut lab) = Lab::start("  slack_configs: [{BOT, send_resolved: true}]\n") else {
         return;
     };
@@ -508,7 +511,7 @@ fn what_was_decided_survives_kills_and_is_told_once_the_channel_is_back() {
         (!lab.get("/api/v2/alerts").as_array()?.is_empty()).then_some(())
     });
     lab.kill();
-    // While the server is away another fault happens: the exporter keeps it.
+    // A fault while the server is away: the exporter keeps the event.
     lab.fault(48);
     lab.slack.run();
     lab.serve();
@@ -541,7 +544,8 @@ fn what_was_decided_survives_kills_and_is_told_once_the_channel_is_back() {
         ])
         .ok();
     assert_eq!(open, "n\n0\n");
-    let counts = "SELECT sum(CAST(reason = 'first_firing' AS INT)) = sum(CAST(reason = 'resolved' AS INT)) AS ok FROM notifications";
+    let counts = "SELECT sum(CAST(reason = 'first_firing' AS INT)) = sum(CAST(reason = 'resolved' \
+         AS INT)) AS ok FROM notifications";
     wait_for("as many ends as beginnings", SOON, || {
         (lab.takt(&["sql", "--format", "csv", counts]).ok() == "ok\ntrue\n").then_some(())
     });
@@ -571,7 +575,8 @@ fn refusals_rate_limits_and_lost_messages() {
         return;
     };
     lab.wait_for_listener();
-    // Not now, then later; and the message to bring up to date was deleted, so its end is told anew.
+    // A rate limit first, then success. The message to update was deleted, so "resolved" is a new
+    // message.
     lab.slack.script(
         "/api/chat.postMessage",
         json!([{"status": 503}, {"status": 429, "retry_after": 1}, {"error": "fatal_error"}]),
@@ -588,7 +593,8 @@ fn refusals_rate_limits_and_lost_messages() {
         "{posted:?}"
     );
     assert_eq!(lab.smtp.mails("ann@lab.example", 1).len(), 1);
-    // For good: the receiver's mail has the message already, and gets no second copy.
+    // A refusal for good: the receiver's mail channel has the message already and gets no second
+    // copy.
     lab.slack.script(
         "/api/chat.postMessage",
         json!([{"error": "channel_not_found", "forever": true}]),
@@ -609,7 +615,7 @@ fn refusals_rate_limits_and_lost_messages() {
 }
 
 #[test]
-fn debians_prometheus_and_amtool_take_us_for_alertmanager() {
+fn debians_prometheus_and_amtool_work_with_takt() {
     let tools = [
         Needed {
             program: "amtool",
@@ -629,10 +635,12 @@ fn debians_prometheus_and_amtool_take_us_for_alertmanager() {
     let dir = lab.takt.directory();
     lab.takt.file(
         "push.rules.yml",
-        "groups: [{name: p, interval: 1s, rules: [{alert: FromPrometheus, expr: vector(1), labels: {node: g07}}]}]",
+        "groups: [{name: p, interval: 1s, rules: [{alert: FromPrometheus, expr: vector(1), labels: \
+         {node: g07}}]}]",
     );
     let config = format!(
-        "global: {{evaluation_interval: 1s}}\nrule_files: [push.rules.yml]\nalerting:\n  alertmanagers:\n  - static_configs: \
+        "global: {{evaluation_interval: 1s}}\nrule_files: [push.rules.yml]\nalerting:\n  \
+         alertmanagers:\n  - static_configs: \
          [{{targets: ['{}']}}]\n    authorization: {{credentials_file: token}}\n",
         lab.address
     );
@@ -697,7 +705,7 @@ fn debians_prometheus_and_amtool_take_us_for_alertmanager() {
     assert!(amtool(&["alert", "query", "--silenced"]).contains("ByHand"));
     amtool(&["silence", "expire", id.trim()]);
     assert!(amtool(&["silence", "query", "--expired"]).contains("testing"));
-    // Changed, written to a file, ended, set again from the file.
+    // A silence is changed, exported to a file, expired, and imported from the file.
     let id = amtool(&[
         "silence",
         "add",
@@ -736,7 +744,7 @@ fn debians_prometheus_and_amtool_take_us_for_alertmanager() {
     assert!(amtool(&["config", "show"]).contains("receiver: ops"));
     assert!(amtool(&["config", "routes", "test", "alertname=X"]).contains("ops"));
 
-    // Its templates can be tried on what a webhook gets, and its reader takes our routes.
+    // amtool renders templates over our webhook's body and accepts our routes.
     lab.takt.file("body.json", hook[0]["body"].to_string());
     lab.takt.file(
         "words.tmpl",
@@ -754,14 +762,14 @@ fn debians_prometheus_and_amtool_take_us_for_alertmanager() {
     );
     amtool(&["check-config", "alertmanager.yml"]);
 
-    // A Prometheus that stops pushing does not mean that all is well at once; the alert ends by its own time.
+    // An alert does not end at once when Prometheus stops pushing; it ends at its `endsAt`.
     prometheus.stop();
     assert!(amtool(&["alert", "query"]).contains("FromPrometheus"));
 }
 
-/// One oddity each, from the corners in which the two once differed.
+/// Each configuration has one oddity in which amtool and Takt once differed.
 #[test]
-fn amtool_and_we_judge_the_same_configurations_alike() {
+fn takt_and_amtool_agree_on_configurations() {
     let Some(()) = or_skip(need(&[Needed {
         program: "amtool",
         package: "prometheus-alertmanager",
@@ -796,27 +804,54 @@ fn amtool_and_we_judge_the_same_configurations_alike() {
         ))
     };
     for (number, (is_good, (route, receivers, more))) in [
-        (true, child("{matchers: ['{a=b', 'a=b\\\"', 'a=b=c', 'a=~\"[a-z{]\\Q.\\E\"']}")),
+        (
+            true,
+            child("{matchers: ['{a=b', 'a=b\\\"', 'a=b=c', 'a=~\"[a-z{]\\Q.\\E\"']}"),
+        ),
         (false, child("{matchers: ['a=\"b\\\"']}")),
         (false, child("{matchers: ['a=b\"c']}")),
         (false, child("{matchers: ['a=~x**']}")),
         (false, child("{matchers: ['a=~\"x{1001}\"']}")),
         (false, child("{match: {a-b: c}}")),
         (false, child("{match_re: {a: }}")),
-        (true, child("{receiver: '', group_by: ['...', '...'], continue: yes}")),
+        (
+            true,
+            child("{receiver: '', group_by: ['...', '...'], continue: yes}"),
+        ),
         (false, child("{group_by: ['']}")),
         (false, child("{group_wait: 293y}")),
-        (true, hook("send_resolved: , max_alerts: 3, http_config: {basic_auth: {username: a}, bearer_token: ''}")),
+        (
+            true,
+            hook(
+                "send_resolved: , max_alerts: 3, http_config: {basic_auth: {username: a}, \
+             bearer_token: ''}",
+            ),
+        ),
         (false, hook("send_resolved: 'true'")),
-        (false, hook("http_config: {authorization: {type: ' BASIC '}}")),
-        (false, hook("http_config: {bearer_token: x, basic_auth: {username: a}}")),
-        (true, beside("global: {resolve_timeout: , opsgenie_api_key: x}")),
+        (
+            false,
+            hook("http_config: {authorization: {type: ' BASIC '}}"),
+        ),
+        (
+            false,
+            hook("http_config: {bearer_token: x, basic_auth: {username: a}}"),
+        ),
+        (
+            true,
+            beside("global: {resolve_timeout: , opsgenie_api_key: x}"),
+        ),
         (false, beside("global: {smtp_smarthost: mail}")),
         (false, beside("global: {smtp_fro: x}")),
         (false, beside("global: {slack_api_url: x}")),
-        (true, interval("days_of_month: ['1:-1'], location: Europe/Berlin")),
+        (
+            true,
+            interval("days_of_month: ['1:-1'], location: Europe/Berlin"),
+        ),
         (false, interval("days_of_month: ['28:-2']")),
-        (false, interval("times: [{start_time: '9:00', end_time: '10:00'}]")),
+        (
+            false,
+            interval("times: [{start_time: '9:00', end_time: '10:00'}]"),
+        ),
         (false, interval("location: utc")),
     ]
     .into_iter()
@@ -825,15 +860,22 @@ fn amtool_and_we_judge_the_same_configurations_alike() {
         let file = format!("{number}.yml");
         let text = format!("route: {route}\nreceivers: {receivers}\n{more}\n");
         takt.file(&file, &text);
-        let amtool =
-            Command::new("amtool").args(["check-config", &file]).current_dir(takt.directory()).output().unwrap();
+        let amtool = Command::new("amtool")
+            .args(["check-config", &file])
+            .current_dir(takt.directory())
+            .output()
+            .unwrap();
         let ours = takt.run(["alerts", "check", &file]);
-        assert_eq!((amtool.status.success(), ours.code == Some(0)), (is_good, is_good), "{text}{ours:?}");
+        assert_eq!(
+            (amtool.status.success(), ours.code == Some(0)),
+            (is_good, is_good),
+            "{text}{ours:?}"
+        );
     }
 }
 
 #[test]
-fn promtool_and_we_judge_the_same_files_alike() {
+fn takt_and_promtool_agree_on_files() {
     let Some(()) = or_skip(need(&[Needed {
         program: "promtool",
         package: "prometheus",
@@ -852,10 +894,12 @@ fn promtool_and_we_judge_the_same_files_alike() {
     );
     let test = |name: &str, value: u32, alerts: &str| {
         let text = format!(
-            "rule_files: [good.rules.yml]\nevaluation_interval: 1m\ntests:\n- interval: 1m\n  input_series:\n  \
-             - {{series: 'heat{{node=\"g01\"}}', values: '20 {value}x5'}}\n  alert_rule_test:\n  - eval_time: 3m\n    alertname: Hot\n    \
-             exp_alerts: {alerts}\n  promql_expr_test:\n  - expr: lab:heat\n    eval_time: 3m\n    exp_samples: \
-             [{{labels: 'lab:heat{{node=\"g01\"}}', value: {value}}}]\n"
+            "rule_files: [good.rules.yml]\nevaluation_interval: 1m\ntests:\n- interval: 1m\n  \
+             input_series:\n  \
+             - {{series: 'heat{{node=\"g01\"}}', values: '20 {value}x5'}}\n  alert_rule_test:\n  - \
+             eval_time: 3m\n    alertname: Hot\n    \
+             exp_alerts: {alerts}\n  promql_expr_test:\n  - expr: lab:heat\n    eval_time: 3m\n    \
+             exp_samples: [{{labels: 'lab:heat{{node=\"g01\"}}', value: {value}}}]\n"
         );
         takt.file(name, text);
     };
@@ -903,7 +947,7 @@ fn promtool_and_we_judge_the_same_files_alike() {
             "{file}: {ours:?}"
         );
     }
-    // The shipped pack, as promtool sees it.
+    // The shipped rules.
     let pack = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards/rules");
     for entry in fs::read_dir(&pack).unwrap() {
         let path = entry.unwrap().path();
@@ -916,7 +960,7 @@ fn promtool_and_we_judge_the_same_files_alike() {
 }
 
 #[test]
-fn who_is_told_and_whether_a_message_arrives_can_be_tried() {
+fn routes_and_channels_can_be_tested() {
     let Some(lab) =
         Lab::start("  slack_configs: [{BOT}]\n  email_configs: [{to: ann@lab.example}]\n")
     else {
@@ -951,7 +995,7 @@ fn who_is_told_and_whether_a_message_arrives_can_be_tried() {
 }
 
 #[test]
-fn rules_routes_and_channels_are_read_anew_and_a_mistake_changes_nothing() {
+fn reload_applies_changes_and_keeps_the_old_state_on_a_mistake() {
     let Some(lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {
         return;
     };
@@ -987,14 +1031,14 @@ fn rules_routes_and_channels_are_read_anew_and_a_mistake_changes_nothing() {
         (&json!("ok"), &json!("firing"))
     );
 
-    // Another limit, which the heat is below: the alert ends, at its channel.
+    // With a higher limit the alert ends, and its channel gets "resolved".
     lab.takt
         .file("rules/test.rules.yml", SAMPLE_RULES.replace("> 90", "> 99"));
     assert_eq!(lab.reload(), (200, "reloaded\n".to_owned()));
     assert_eq!(rule()["query"], "lab:heat > 99");
     assert_eq!(lab.slack.wait("/hook", 2)[1]["body"]["status"], "resolved");
 
-    // SIGHUP does the same. The channel is another one now.
+    // SIGHUP reloads too. The channel is another one now.
     let routes = fs::read_to_string(lab.takt.directory().join("alertmanager.yml")).unwrap();
     lab.takt.file(
         "alertmanager.yml",
@@ -1020,7 +1064,7 @@ fn rules_routes_and_channels_are_read_anew_and_a_mistake_changes_nothing() {
     );
     assert_eq!(lab.slack.on("/hook").len(), 2);
 
-    // A rule that asks for what cannot be answered says so.
+    // A rule whose query fails reports its error.
     let failing = SAMPLE_RULES.replace(
         "lab:heat > 90",
         "lab:heat * on (node) {__name__=~\"heat|up\"}",
@@ -1041,7 +1085,7 @@ fn rules_routes_and_channels_are_read_anew_and_a_mistake_changes_nothing() {
 }
 
 #[test]
-fn what_an_exporter_that_is_down_said_is_unknown_not_over() {
+fn alerts_of_a_down_exporter_are_unknown() {
     let Some(mut lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {
         return;
     };
@@ -1073,9 +1117,10 @@ fn what_an_exporter_that_is_down_said_is_unknown_not_over() {
     );
 }
 
-/// 13.1: an alert that does not end by itself can be closed, and its history keeps who did it and why.
+/// 13.1: an alert that does not end by itself can be closed. Its history keeps the person and the
+/// comment.
 #[test]
-fn an_alert_is_closed_by_hand_with_who_and_why() {
+fn an_alert_is_closed_by_hand_with_person_and_comment() {
     let Some(lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {
         return;
     };
@@ -1105,9 +1150,10 @@ fn an_alert_is_closed_by_hand_with_who_and_why() {
     assert!(refused.contains("no active alert matches"), "{refused}");
 }
 
-/// The shipped rules and routes: the owner of a job is told what hit it, and nobody is woken up.
+/// With the shipped rules and routes, a fault of a job is mailed to its owner and pages no
+/// operator.
 #[test]
-fn what_hits_a_job_is_its_owners_business() {
+fn faults_of_a_job_go_to_its_owner() {
     let Some(mut lab) = Lab::start("  webhook_configs: [{url: 'SLACK/unused'}]\n") else {
         return;
     };
@@ -1140,11 +1186,13 @@ fn what_hits_a_job_is_its_owners_business() {
             .unwrap()
             .to_owned()
     };
-    let (uuid, bus) = (label("uuid"), label("pci_bus_id"));
-    // Who holds the GPU, and whose the jobs are, as the exporter would tell it.
+    let uuid = label("uuid");
+    let bus = label("pci_bus_id");
+    // The series of the exporter that map the GPU to its job and the job to its user.
     let held = |metric: &str, labels: &str| {
         format!(
-            "  - {{record: {metric}, expr: 'group by (node) (up{{node=\"g01\"}})', labels: {{{labels}}}}}\n"
+            "  - {{record: {metric}, expr: 'group by (node) (up{{node=\"g01\"}})', labels: \
+             {{{labels}}}}}\n"
         )
     };
     let rules = held(
@@ -1182,7 +1230,7 @@ fn what_hits_a_job_is_its_owners_business() {
     );
     let mail = lab.smtp.mails("bob@lab.example", 1).remove(0);
     assert!(mail.contains("Job 7 of bob used more memory"), "{mail}");
-    // A fault of the machine wakes the operators, and only they are told of it.
+    // A fault of the machine pages the operators and is not mailed to the owner.
     kernel(&format!(
         "NVRM: Xid (PCI:{bus}): 79, pid=1, GPU has fallen off the bus"
     ));
@@ -1204,9 +1252,9 @@ fn what_hits_a_job_is_its_owners_business() {
     assert!(told.contains("owners/owner/0,first_firing"), "{told}");
 }
 
-/// An exporter that asks for a certificate and a password tells its events to who has them for its page.
+/// The server uses the target's certificate and password for the exporter's events too.
 #[test]
-fn an_exporter_behind_a_certificate_and_a_password_is_listened_to() {
+fn events_arrive_from_an_exporter_with_tls_and_password() {
     let Some(()) = or_skip(need(&[Needed {
         program: "openssl",
         package: "openssl",
@@ -1266,8 +1314,8 @@ fn an_exporter_behind_a_certificate_and_a_password_is_listened_to() {
     // The password is `secret`.
     lab.takt.file(
         "web.yml",
-        "tls_server_config: {cert_file: exporter.crt, key_file: exporter.key, client_auth_type: RequireAndVerifyClientCert, \
-         client_ca_file: ca.crt}\nbasic_auth_users:\n  \
+        "tls_server_config: {cert_file: exporter.crt, key_file: exporter.key, client_auth_type: \
+         RequireAndVerifyClientCert, client_ca_file: ca.crt}\nbasic_auth_users:\n  \
          takt: $2b$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW\n",
     );
     lab.takt.file("password", "secret\n");
@@ -1291,14 +1339,15 @@ fn an_exporter_behind_a_certificate_and_a_password_is_listened_to() {
     let config = fs::read_to_string(dir.join("takt.toml")).unwrap();
     let (before, _) = config.split_once("[[scrape.targets]]").unwrap();
     let target = format!(
-        "[[scrape.configs]]\njob_name = 'takt'\nscheme = 'https'\nstatic_configs = [{{targets = ['{}'], labels = {{node = 'g01'}}}}]\n\
+        "[[scrape.configs]]\njob_name = 'takt'\nscheme = 'https'\nstatic_configs = [{{targets = \
+         ['{}'], labels = {{node = 'g01'}}}}]\n\
          basic_auth = {{username = 'takt', password_file = 'password'}}\n\
          tls_config = {{ca_file = 'ca.crt', cert_file = 'server.crt', key_file = 'server.key'}}\n",
         lab.node
     );
     lab.takt.file("takt.toml", format!("{before}{target}"));
     lab.serve();
-    // What the exporter before this one said is still seen, under another job.
+    // Samples of the exporter before this one are still visible, under another job label.
     lab.wait_for_series("takt_events_listeners{job=\"takt\"}", ",\"1\"]");
     lab.fault(79);
     let hook = lab.slack.wait("/hook", 1);
@@ -1308,9 +1357,9 @@ fn an_exporter_behind_a_certificate_and_a_password_is_listened_to() {
     );
 }
 
-/// What Slurm keeps for maintenance wakes nobody, from the reservation's beginning to its end.
+/// No message is sent about a node in a maintenance reservation of Slurm.
 #[test]
-fn on_nodes_that_slurm_keeps_for_maintenance_nothing_is_told() {
+fn nodes_in_a_maintenance_reservation_send_no_messages() {
     for mode in [Mode::WithDbd, Mode::WithoutDbd] {
         let Some(slurm) = or_skip(SlurmLab::start(mode)) else {
             return;
@@ -1364,7 +1413,7 @@ fn on_nodes_that_slurm_keeps_for_maintenance_nothing_is_told() {
             "takt_slurm_node_maintenance{reservation=\"firmware\"}",
             "\"node0\"",
         );
-        // A fault while somebody works on the node, and the end of what was told before.
+        // A new fault during maintenance, and the end of an alert that was sent before.
         lab.fault(79);
         wait_for("the fault", SOON, || {
             lab.get("/api/v2/alerts")
@@ -1392,7 +1441,7 @@ fn on_nodes_that_slurm_keeps_for_maintenance_nothing_is_told() {
             (&json!("resolved"), 2)
         );
         assert!(!hook[1]["body"].to_string().contains("XID 79"), "{hook:?}");
-        // After it the node is as any other.
+        // After the reservation alerts are sent again.
         lab.fault(48);
         assert!(
             lab.slack.wait("/hook", 3)[2]["body"]
@@ -1402,10 +1451,12 @@ fn on_nodes_that_slurm_keeps_for_maintenance_nothing_is_told() {
     }
 }
 
-/// Slack takes a message and Takt ends before it hears of that: the message is found again, and not told twice.
+/// Slack accepts a message and Takt is killed before the answer arrives: Takt finds the message and
+/// does not send it twice.
 #[test]
-fn a_message_that_slack_took_without_an_answer_is_not_told_twice() {
-    let channels = "  slack_configs: [{channel: C1, app_url: 'SLACK/api', app_token: xoxb-test, send_resolved: true}]\n";
+fn a_message_without_an_answer_from_slack_is_not_sent_twice() {
+    let channels = "  slack_configs: [{channel: C1, app_url: 'SLACK/api', app_token: xoxb-test, \
+         send_resolved: true}]\n";
     let Some(mut lab) = Lab::start(channels) else {
         return;
     };
@@ -1417,7 +1468,7 @@ fn a_message_that_slack_took_without_an_answer_is_not_told_twice() {
     lab.kill();
     lab.serve();
     lab.slack.wait("/api/conversations.history", 1);
-    // Its end is told by a change of the message that was found.
+    // The message that was found is updated when the alert ends.
     let updated = lab.slack.wait("/api/chat.update", 1);
     assert!(
         updated[0]["body"]["text"]
@@ -1429,9 +1480,9 @@ fn a_message_that_slack_took_without_an_answer_is_not_told_twice() {
     assert_eq!(lab.slack.on("/api/chat.postMessage").len(), 1);
 }
 
-/// A channel that takes nothing is reported by the others, a rule that fails by all of them.
+/// A failing channel is reported through the others, a failing rule through all channels.
 #[test]
-fn what_is_wrong_with_alerting_is_told_by_what_still_works() {
+fn faults_of_alerting_are_reported_by_working_channels() {
     let channels =
         "  slack_configs: [{BOT, send_resolved: true}]\n  email_configs: [{to: ann@lab.example}]\n";
     let soon = |config: String| {
@@ -1460,7 +1511,7 @@ fn what_is_wrong_with_alerting_is_told_by_what_still_works() {
     let mail = wait_for("a mail about Slack", SOON, || {
         says("TaktDeliveryFailing").pop()
     });
-    // Quoted-printable breaks lines where it likes.
+    // Quoted-printable may break lines anywhere.
     let mail = mail.replace("=\r\n", "");
     assert!(
         mail.contains("ops/slack/0") && mail.contains("HTTP 503"),
@@ -1485,7 +1536,7 @@ fn what_is_wrong_with_alerting_is_told_by_what_still_works() {
             .contains("TaktRuleFailing")
     );
 
-    // The channel is back: it gets what it missed.
+    // The channel is back and gets the messages that it missed.
     lab.slack.script("/api", json!([]));
     wait_for("what Slack missed", SOON, || {
         lab.slack
@@ -1497,7 +1548,7 @@ fn what_is_wrong_with_alerting_is_told_by_what_still_works() {
 }
 
 #[test]
-fn silences_that_cover_most_of_what_fires_are_told_of() {
+fn silences_over_most_alerts_are_reported() {
     let Some(lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {
         return;
     };
@@ -1527,14 +1578,14 @@ fn silences_that_cover_most_of_what_fires_are_told_of() {
     );
 }
 
-/// An outside service learns that Takt is gone by hearing nothing more.
+/// The heartbeat stops with the server, so an outside service can raise the alarm.
 #[test]
-fn the_heartbeat_goes_on_until_the_server_is_gone() {
+fn the_heartbeat_stops_with_the_server() {
     let Some(mut lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {
         return;
     };
     lab.slack.wait("/heartbeat", 3);
-    // One that fails is none to stop for.
+    // A heartbeat that fails does not stop the later ones.
     lab.slack.script("/heartbeat", json!([{"status": 500}]));
     let failed = |lab: &Lab| {
         let page = http_get(&format!("http://{}/metrics", lab.address))
@@ -1556,9 +1607,9 @@ fn the_heartbeat_goes_on_until_the_server_is_gone() {
     lab.slack.wait("/heartbeat", heard + 1);
 }
 
-/// Samples that cannot be stored are still seen by rules, so that somebody hears of it: by the shipped rule.
+/// Rules see samples that cannot be stored, so the shipped rule reports the full disk.
 #[test]
-fn samples_that_wait_for_the_disk_are_told_of() {
+fn samples_that_wait_for_the_disk_are_reported() {
     let Some(mut lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {
         return;
     };

@@ -1,4 +1,5 @@
-//! Whatever is wrong gets one line that says what and where, the right exit code, and harms nothing that was stored.
+//! Each mistake gives one line that names it and its place, and the right exit code. Stored data
+//! stay as they were.
 
 use crate::support::mount::Mount;
 use crate::support::process::{Daemon, free_port, http_get, wait_for};
@@ -13,7 +14,7 @@ const HEADER: &str = "JobID|User|Account|Partition|Submit|Start|End|State|AllocT
 const ROW: &str = "7|alice|lab-a|gpu|2026-10-01T10:00:00|2026-10-01T10:01:00|2026-10-01T11:01:00|COMPLETED|\
                    cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=32G,node=1|1|8|node0|3600";
 
-/// A directory in which one run is known: one hour on eight CPUs and two GPUs.
+/// A data directory with one run: one hour on eight CPUs and two GPUs.
 fn with_one_run() -> Takt {
     let takt = Takt::fresh();
     let file = takt.file("good.txt", format!("{HEADER}\n{ROW}\n"));
@@ -30,7 +31,7 @@ fn with_one_run() -> Takt {
     takt
 }
 
-/// The one run is still there, and nothing else.
+/// Fails unless the store holds exactly the one run.
 #[track_caller]
 fn assert_unharmed(takt: &Takt) {
     let answer = takt
@@ -44,7 +45,7 @@ fn assert_unharmed(takt: &Takt) {
     assert_eq!(answer, "runs,gpus\n1,2\n");
 }
 
-/// Exactly one line, which names all of `parts`.
+/// Fails unless `said` is one line that contains all of `parts`.
 #[track_caller]
 fn assert_one_line(said: &str, parts: &[&str]) {
     assert_eq!(said.trim_end().lines().count(), 1, "{said}");
@@ -64,7 +65,7 @@ fn an_unknown_time_zone() {
 }
 
 #[test]
-fn a_file_that_is_no_sacct_output() {
+fn a_file_that_is_not_from_sacct() {
     let takt = with_one_run();
     for (name, text) in [
         ("page.html", "<!doctype html>\n<p>404\n"),
@@ -146,7 +147,7 @@ fn a_row_with_a_missing_field_is_set_aside_and_the_others_stay() {
 }
 
 #[test]
-fn a_period_that_makes_no_sense() {
+fn an_invalid_period() {
     let takt = with_one_run();
     for (arguments, parts) in [
         (
@@ -195,7 +196,7 @@ fn a_configuration_with_an_unknown_key() {
 }
 
 #[test]
-fn sql_that_is_not_a_question() {
+fn sql_that_is_no_select() {
     let takt = with_one_run();
     for (statement, parts) in [
         ("DROP TABLE records.jobs", &["only SELECT"][..]),
@@ -231,7 +232,7 @@ fn a_port_in_use() {
     assert_unharmed(&takt);
 }
 
-/// A server without targets; the address it answers at.
+/// Starts a server without targets and returns its address.
 fn serve(takt: &Takt) -> (Daemon, String) {
     let address = format!("127.0.0.1:{}", free_port());
     let mut server = takt.start(["serve", "--listen-address", &address]);
@@ -258,14 +259,14 @@ fn a_directory_that_another_server_holds() {
             &address,
         ],
     );
-    // What asks, asks that server.
+    // Commands that only read ask that server.
     assert_unharmed(&takt);
     server.stop();
     assert_unharmed(&takt);
 }
 
 #[test]
-fn a_bad_question_to_a_server_ends_as_one_to_the_files_does() {
+fn a_bad_query_fails_alike_with_and_without_a_server() {
     let takt = with_one_run();
     takt.file("no_id.txt", "JobName|State\nx|y\n");
     let asked = || {
@@ -296,7 +297,7 @@ fn writes_need_the_token() {
     let body = format!("{HEADER}\n{}\n", ROW.replacen('7', "8", 1));
     let refused = client.post(&import).send(&body).unwrap();
     assert_eq!(refused.status(), 401);
-    // Another site's page in a browser on this machine: right address, wrong name.
+    // Another site's page in a browser on this machine sends the right address and a wrong Host.
     let foreign = client
         .get(format!("http://{address}/"))
         .header("Host", "evil.example")
@@ -370,7 +371,7 @@ fn a_full_disk_and_a_read_only_one() {
     assert_unharmed(&takt);
 }
 
-/// Answers every request with `head` and then with `chunk` again and again, until the reader goes away.
+/// Answers every request with `head` and then repeats `chunk` until the reader disconnects.
 fn endless_target(head: &'static str, chunk: Vec<u8>, most: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

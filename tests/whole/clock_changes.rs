@@ -1,9 +1,10 @@
-//! Months in which the clocks change, by hand and by takt.
+//! Months with a change to or from daylight saving time: Takt's figures beside figures computed by
+//! hand.
 
 use crate::support::takt::Takt;
 
-/// In Oslo the clock went from 03:00 back to 02:00 on 25 October 2026 (745 hours), and from 02:00 on to 03:00 on 29 March
-/// (743 hours).
+/// In Oslo the clock went from 03:00 back to 02:00 on 25 October 2026 (745 hours), and from 02:00
+/// on to 03:00 on 29 March (743 hours).
 const SACCT: &str = "\
 JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw
 1|alice|lab|gpu|2026-10-24T21:00:00|2026-10-24T22:00:00|2026-10-25T06:00:00|COMPLETED|cpu=8,gres/gpu=2,mem=64G,node=1|1|8|g1|32400
@@ -14,7 +15,7 @@ JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeL
 6|alice|lab|gpu|2026-03-28T21:00:00|2026-03-28T22:00:00|2026-03-29T06:00:00|COMPLETED|cpu=8,gres/gpu=2,mem=64G,node=1|1|8|g1|25200
 ";
 
-/// The columns of a report that are asked for, a line a row.
+/// Returns the given columns of a report, one line for each row.
 fn report(takt: &Takt, month: &str, by: &str, columns: &[&str]) -> Vec<String> {
     let csv = takt
         .run([
@@ -39,7 +40,7 @@ fn report(takt: &Takt, month: &str, by: &str, columns: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn months_with_a_change_of_clocks_by_hand_and_by_us() {
+fn months_with_a_change_of_clocks_equal_figures_by_hand() {
     let takt = Takt::fresh();
     takt.file("jobs.txt", SACCT);
     takt.run([
@@ -53,12 +54,16 @@ fn months_with_a_change_of_clocks_by_hand_and_by_us() {
     ])
     .ok();
 
-    // By hand, October:                                   GPUs × hours              CPUs × hours
-    // alice  22:00 to 06:00 over the change: 9 hours      2 × 9 = 18                8 × 9 = 72       mem 64 × 9 = 576
-    // bob    from September; on October 1 from 0 to 24    1 × 24 = 24               4 × 24 = 96      mem 8 × 24 = 192
-    // carol  02:30 to 02:30, once around the change       1 × 1 = 1                 1 × 1 = 1        mem 8
-    // dave   20:00 to 24:00, the rest is November's       4 × 4 = 16                4 × 4 = 16       mem 8 × 4 = 32
-    // erin   all of the 25th, which has 25 hours          –                         100 × 25 = 2500  mem 8 × 25 = 200
+    // October by hand, in hours:
+    //
+    //     user   time                              GPU          CPU              memory (GiB)
+    //     alice  22:00 to 06:00, 9 hours           2 × 9 = 18   8 × 9 = 72       64 × 9 = 576
+    //     bob    October 1 from 00:00 to 24:00     1 × 24 = 24  4 × 24 = 96      8 × 24 = 192
+    //     carol  02:30 to 02:30, 1 hour            1 × 1 = 1    1 × 1 = 1        8 × 1 = 8
+    //     dave   20:00 to 24:00                    4 × 4 = 16   4 × 4 = 16       8 × 4 = 32
+    //     erin   all of the 25th, 25 hours         –            100 × 25 = 2500  8 × 25 = 200
+    //
+    // bob's run began in September, and dave's ends in November.
     let columns = ["user", "gpu_hours", "cpu_hours", "mem_gib_hours"];
     assert_eq!(
         report(&takt, "2026-10", "user", &columns),
@@ -70,8 +75,8 @@ fn months_with_a_change_of_clocks_by_hand_and_by_us() {
             "erin 0 2500 200"
         ]
     );
-    // By day: alice has 2 hours of the 24th and 7 of the 25th, in which 02:00 to 03:00 comes twice. What ends at midnight
-    // held nothing of the day that begins, though it ended on it.
+    // By day: alice has 2 hours of the 24th and 7 of the 25th, in which 02:00 to 03:00 comes twice.
+    // A run that ends at midnight used nothing of the day that begins then.
     assert_eq!(
         report(&takt, "2026-10", "day", &["day", "gpu_hours", "cpu_hours"]),
         [
@@ -83,7 +88,7 @@ fn months_with_a_change_of_clocks_by_hand_and_by_us() {
             "2026-10-31 16 16"
         ]
     );
-    // The night by the hour, alice's two GPUs and carol's one, which had half of each of the two.
+    // The night by the hour: alice's two GPUs, and carol's one for half of each of two hours.
     let hours = report(&takt, "2026-10", "hour", &["hour", "gpu_hours"]);
     let night: Vec<&String> = hours
         .iter()
@@ -113,7 +118,7 @@ fn months_with_a_change_of_clocks_by_hand_and_by_us() {
         report(&takt, "2026-03", "day", &["day", "gpu_hours"]),
         ["2026-03-28 4", "2026-03-29 10"]
     );
-    // November has dave's other two hours.
+    // November has the other two hours of dave's run.
     let dave: serde_json::Value = serde_json::from_str(
         &takt
             .run([

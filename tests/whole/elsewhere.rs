@@ -1,4 +1,4 @@
-//! Finding the data: from a login node, as another user, without options, and where no data exist.
+//! Finding the data: from a login node, as another user, without options, and without a store.
 
 use crate::support::process::{Daemon, free_port, http_get};
 use crate::support::takt::{Run, Takt};
@@ -8,10 +8,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// This machine's address as other machines see it: a request to it comes from there, not from the loopback.
+/// The address of this machine in its network. A request to it does not come from the loopback
+/// address.
 fn outer_address() -> Result<Ipv4Addr, Skip> {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-    // Nothing is sent: this only asks which way it would go.
+    // This sends nothing: it only asks the kernel for the route.
     let found = socket
         .connect("192.0.2.1:9")
         .and_then(|()| socket.local_addr());
@@ -21,14 +22,16 @@ fn outer_address() -> Result<Ipv4Addr, Skip> {
     }
 }
 
-/// A server on all addresses with both tokens, and jobs in it.
+/// Starts a server with jobs that listens on all addresses and has both tokens.
 fn serve(takt: &Takt) -> (Daemon, u16) {
     let port = free_port();
     takt.file(
         "takt.toml",
         format!(
-            "cluster = \"lab\"\ntimezone = \"UTC\"\n[jobs]\npoll = false\n[sql]\nlisten_address = \"\"\n\
-             [server]\nlisten_address = \"0.0.0.0:{port}\"\ntoken_file = \"token\"\nread_token_file = \"read-token\"\n"
+            "cluster = \"lab\"\ntimezone = \"UTC\"\n[jobs]\npoll = false\n[sql]\nlisten_address = \
+             \"\"\n\
+             [server]\nlisten_address = \"0.0.0.0:{port}\"\ntoken_file = \
+             \"token\"\nread_token_file = \"read-token\"\n"
         ),
     );
     takt.file("token", "writer-writer-writer\n");
@@ -48,7 +51,7 @@ fn serve(takt: &Takt) -> (Daemon, u16) {
     (server, port)
 }
 
-/// Runs a command in a directory without data, with no other hint than its flags. It must leave no file behind.
+/// Runs a command in an empty directory, without environment variables. It must create no file.
 fn ask(takt: &Takt, arguments: &[&str]) -> Run {
     let elsewhere = takt.directory().join("elsewhere");
     std::fs::create_dir_all(&elsewhere).unwrap();
@@ -64,7 +67,7 @@ fn ask(takt: &Takt, arguments: &[&str]) -> Run {
 }
 
 #[test]
-fn who_asks_on_the_servers_machine_needs_no_token_and_cannot_write() {
+fn local_reads_need_no_token_and_writes_do() {
     let takt = Takt::fresh();
     let (_server, port) = serve(&takt);
     let url = format!("http://127.0.0.1:{port}/");
@@ -96,7 +99,7 @@ fn who_asks_on_the_servers_machine_needs_no_token_and_cannot_write() {
 }
 
 #[test]
-fn who_asks_from_another_machine_shows_a_token_that_may_read_or_one_that_may_write() {
+fn remote_requests_need_a_read_or_write_token() {
     let Some(address) = or_skip(outer_address()) else {
         return;
     };
@@ -104,7 +107,8 @@ fn who_asks_from_another_machine_shows_a_token_that_may_read_or_one_that_may_wri
     let (_server, port) = serve(&takt);
     let url = format!("http://{address}:{port}");
     let file = |name: &str| takt.directory().join(name).display().to_string();
-    let (reader, writer) = (file("read-token"), file("token"));
+    let reader = file("read-token");
+    let writer = file("token");
     let jobs = ["jobs", "--server", &url];
     let said = ask(&takt, &jobs).fails(1);
     assert!(
@@ -146,7 +150,8 @@ fn a_server_that_cannot_be_asked_is_named() {
     assert!(said.contains("cannot read the token in none"), "{said}");
 }
 
-/// Commands that read. Issue 13: each printed an empty table, exited with 0 and created a store.
+/// Commands that only read. Issue 13: each printed an empty table, exited with 0 and created a
+/// store.
 const READING: &[&[&str]] = &[
     &["jobs"],
     &["job", "7"],
@@ -184,7 +189,7 @@ fn reading_creates_no_store() {
             );
         }
     }
-    // A directory that exists, but has no store, is a mistyped one too.
+    // An existing directory without a store is an error too.
     let empty = takt.directory().join("empty");
     std::fs::create_dir(&empty).unwrap();
     let path = empty.display().to_string();
@@ -216,7 +221,8 @@ fn an_import_names_the_directory_it_creates() {
     second.ok();
 }
 
-/// Runs a command without options on a machine whose `/etc` is the directory `etc`, as root or as another user.
+/// Runs a command without options on a machine whose `/etc` is the directory `etc`, as root or as
+/// another user.
 fn on_installed(takt: &Takt, etc: &Path, user: &str, arguments: &[&str]) -> Run {
     let command = takt.command(arguments);
     let mut installed = Command::new("unshare");
@@ -270,7 +276,7 @@ fn without_options_commands_use_the_installed_server() {
         data.display()
     );
     std::fs::write(&config, text).unwrap();
-    // The directories above the configuration are open to all; the data are not.
+    // All users may read the directories above the configuration, but not the data.
     set_mode(takt.directory(), 0o755);
     set_mode(&etc, 0o755);
     std::fs::create_dir(&data).unwrap();
@@ -296,7 +302,7 @@ fn without_options_commands_use_the_installed_server() {
     run("0", &["import", "sacct", &jobs]).ok();
     assert!(run("0", &["jobs"]).ok().contains("alice"));
     run("0", &["alerts", "list"]).ok();
-    // Others ask the configured address, and may not change anything.
+    // Other users ask the configured address and may change nothing.
     assert!(run("65534", &["jobs"]).ok().contains("alice"));
     run("65534", &["alerts", "list"]).ok();
     let said = run("65534", &["import", "sacct", &jobs]).fails(1);
@@ -315,7 +321,7 @@ fn without_options_commands_use_the_installed_server() {
             .ok()
             .contains("/etc/takt/takt.toml is good")
     );
-    // A configuration that this user may not read is no empty one.
+    // A configuration that this user may not read does not count as empty.
     set_mode(&config, 0o600);
     let said = run("65534", &route).fails(2);
     assert!(said.contains("cannot read /etc/takt/takt.toml"), "{said}");

@@ -1,5 +1,6 @@
-//! The exporter's sight of a real Slurm's jobs: a GPU that is held and not used, by whom, and that it is given back; what the
-//! server makes of it; and of processes where there is no scheduler.
+//! Jobs of a real Slurm as the exporter sees them: a GPU that a job holds without using it, its
+//! user, and its release. Also the server's view of them, and processes on a machine without a
+//! scheduler.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,10 +11,11 @@ use crate::support::process::{Daemon, free_port, http_get};
 use crate::support::slurm::{Mode, SlurmLab};
 use crate::support::takt::Takt;
 
-/// Long enough for a busy machine.
+/// A limit that a busy machine does not reach.
 const SOON: Duration = Duration::from_secs(90);
 
-/// An exporter with two GPUs that NVML's stand-in has, and its address; `script` says more of them.
+/// Starts an exporter with two GPUs of the NVML stand-in and returns its address; `script` adds
+/// statements about the GPUs.
 fn two_gpus(takt: Takt, script: &str) -> (Takt, Daemon, String) {
     let gpus = format!("profile rtx5090 2\ngpu 0 uuid GPU-first\ngpu 1 uuid GPU-second\n{script}");
     let gpus = takt.file("gpus.txt", gpus).display().to_string();
@@ -23,7 +25,7 @@ fn two_gpus(takt: Takt, script: &str) -> (Takt, Daemon, String) {
         "{} is missing; cargo build -p nvml-stand-in",
         library.display()
     );
-    // The lab's names of users are its own.
+    // Only the lab's environment knows its users.
     let takt = takt.with_environment([("NVML_STAND_IN_SCRIPT".to_owned(), gpus)]);
     let address = format!("127.0.0.1:{}", free_port());
     let library = library.display().to_string();
@@ -37,7 +39,7 @@ fn two_gpus(takt: Takt, script: &str) -> (Takt, Daemon, String) {
     (takt, exporter, address)
 }
 
-/// A server that scrapes it every second as `node0`.
+/// Starts a server that scrapes the exporter every second as `node0`.
 fn serve(takt: &Takt, exporter: &str, jobs: &str) -> Daemon {
     takt.file(
         "takt.toml",
@@ -51,10 +53,11 @@ fn serve(takt: &Takt, exporter: &str, jobs: &str) -> Daemon {
     takt.start(["serve", "--config", "takt.toml"])
 }
 
-/// Waits until a command's rows are these.
+/// Waits until a command prints these rows.
 #[track_caller]
 fn wait_for_rows(takt: &Takt, command: &[&str], within: Duration, rows: &str) {
-    let (until, mut last) = (Instant::now() + within, String::new());
+    let until = Instant::now() + within;
+    let mut last = String::new();
     while last.split_once('\n').map(|(_, rows)| rows.trim()) != Some(rows) {
         assert!(
             Instant::now() < until,
@@ -65,7 +68,7 @@ fn wait_for_rows(takt: &Takt, command: &[&str], within: Duration, rows: &str) {
     }
 }
 
-/// This month as reports call it.
+/// The current month in the format of reports.
 fn this_month() -> String {
     jiff::Timestamp::now()
         .to_zoned(jiff::tz::TimeZone::UTC)
@@ -87,7 +90,8 @@ fn a_slurm_job_holds_its_gpu_though_no_process_uses_it() {
         })
     };
 
-    // Both of a node's GPUs, so that it does not matter which Slurm takes first; and a job without.
+    // One job takes both GPUs of the node, so the order in which Slurm assigns them does not
+    // matter. The other takes none.
     let holds = lab.submit("alice", &["--gres=gpu:2", "-t", "5"], "sleep 300");
     let none = lab.submit("bob", &["-t", "5"], "sleep 300");
     wait_for("both jobs", &|page| {
@@ -120,9 +124,9 @@ fn a_slurm_job_holds_its_gpu_though_no_process_uses_it() {
     });
 }
 
-/// The node knows an array's tasks by numbers of their own, slurmctld by the array's and the task's.
+/// The node knows array tasks by their raw job ids, slurmctld by array and task id.
 #[test]
-fn the_gpus_of_an_arrays_tasks_are_told_by_the_tasks_ids_and_charged_though_unused() {
+fn gpus_of_array_tasks_are_shown_by_task_and_charged_though_unused() {
     let Some(lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
         return;
     };
@@ -157,7 +161,8 @@ fn the_gpus_of_an_arrays_tasks_are_told_by_the_tasks_ids_and_charged_though_unus
     );
 
     lab.run(&["scancel", &array.to_string()]);
-    let ended = "SELECT count(*) AS n FROM jobs WHERE end_time > start_time AND gpus = 1 AND raw_job_id <> ''";
+    let ended = "SELECT count(*) AS n FROM jobs WHERE end_time > start_time AND gpus = 1 AND \
+         raw_job_id <> ''";
     wait_for_rows(&takt, &["sql", "--format", "csv", ended], SOON, "2");
     takt.run(["--config", "takt.toml", "assess", "--month", &this_month()])
         .ok();
@@ -172,9 +177,9 @@ fn the_gpus_of_an_arrays_tasks_are_told_by_the_tasks_ids_and_charged_though_unus
     exporter.stop();
 }
 
-/// A shared server on which people just start programs: one holds a GPU's memory and does nothing.
+/// A shared server without a scheduler: one process holds GPU memory and computes nothing.
 #[test]
-fn without_a_scheduler_a_process_is_usage_and_is_judged() {
+fn without_a_scheduler_processes_have_usage_and_efficiency() {
     let takt = Takt::fresh();
     let program = takt.file("finetune", "");
     std::fs::copy("/bin/sleep", &program).unwrap();
@@ -197,14 +202,15 @@ fn without_a_scheduler_a_process_is_usage_and_is_judged() {
         SOON,
         "node0/gpu0/root,1,processes,true",
     );
-    // The exporter sees the jobs of a lab beside this test as well.
+    // The exporter also sees jobs of labs that run at the same time.
     let on_gpus = takt.run(["gpus", "--user", "root", "--format", "csv"]).ok();
     let held =
         "node0,0,NVIDIA GeForce RTX 5090,root,,finetune,8.0,0 %,\"holds memory, does nothing\"";
     assert_eq!(on_gpus.lines().skip(1).collect::<Vec<_>>(), [held]);
 
-    // The server looks every fifteen seconds, and what it saw once had no length.
-    let looks = "SELECT count(*) >= 45 AS enough FROM samples WHERE metric = 'takt_gpu_process_without_job'";
+    // The server polls every fifteen seconds, and a process seen once has no duration.
+    let looks = "SELECT count(*) >= 45 AS enough FROM samples WHERE metric = \
+         'takt_gpu_process_without_job'";
     wait_for_rows(
         &takt,
         &["sql", "--format", "csv", looks],
@@ -222,7 +228,7 @@ fn without_a_scheduler_a_process_is_usage_and_is_judged() {
             .collect::<Vec<_>>()
             .join("\n"),
     );
-    // It is gone when it has not been seen for two minutes.
+    // A process counts as ended after two minutes without being seen.
     let runs = "SELECT job_id, state, end_time > start_time AS lasted FROM jobs";
     wait_for_rows(
         &takt,
@@ -232,7 +238,8 @@ fn without_a_scheduler_a_process_is_usage_and_is_judged() {
     );
     takt.run(["--config", "takt.toml", "assess", "--month", &this_month()])
         .ok();
-    let judged = "SELECT gpus_measured, gpus_idle, coverage_ratio > 0.5 AS seen, gpu_utilization_mean FROM run_efficiency";
+    let judged = "SELECT gpus_measured, gpus_idle, coverage_ratio > 0.5 AS seen, \
+         gpu_utilization_mean FROM run_efficiency";
     let found = takt.run(["sql", "--format", "csv", judged]).ok();
     assert_eq!(found.lines().nth(1), Some("1,1,true,0.0"), "{found}");
     let report = [

@@ -1,4 +1,4 @@
-//! Fair share as a user of Slurm reads it: ours is `sshare -l -a`'s; and from job records alone, where there is no Slurm.
+//! Fair share equals `sshare -l -a`. Without Slurm it is computed from job records alone.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use crate::support::process::{free_port, wait_for};
 use crate::support::slurm::{Mode, SlurmLab};
 use crate::support::takt::Takt;
 
-/// Long enough for a busy machine, and for a tick of slurmctld's decay thread a minute.
+/// A limit that a busy machine does not reach; slurmctld's decay thread runs once a minute.
 const SOON: Duration = Duration::from_secs(240);
 
-/// Factor and level FS of each association.
+/// Fair-share factor and level FS of each association.
 type Standing = BTreeMap<(String, String), (Option<f64>, Option<f64>)>;
 
 fn ours(takt: &Takt) -> Standing {
@@ -58,7 +58,7 @@ fn sshare(lab: &SlurmLab) -> Standing {
     .collect()
 }
 
-/// The first association whose factor or level FS differs by more than a ten-thousandth.
+/// Returns the first association whose factor or level FS differs by more than 10⁻⁴.
 fn difference(ours: &Standing, theirs: &Standing) -> Option<String> {
     let same = |ours: Option<f64>, theirs: Option<f64>| match (ours, theirs) {
         (Some(ours), Some(theirs)) => {
@@ -78,7 +78,7 @@ fn difference(ours: &Standing, theirs: &Standing) -> Option<String> {
 }
 
 #[test]
-fn live_jobs_stand_as_sshare_says() {
+fn live_jobs_have_the_fair_share_of_sshare() {
     let Some(lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
         return;
     };
@@ -102,10 +102,11 @@ fn live_jobs_stand_as_sshare_says() {
     );
     lab.wait_until_idle(SOON);
 
-    // slurmctld computes once a minute, and its records reach us within seconds.
+    // slurmctld computes once a minute, and the server polls its records within seconds.
     let until = Instant::now() + SOON;
     loop {
-        let (ours, theirs) = (ours(&takt), sshare(&lab));
+        let ours = ours(&takt);
+        let theirs = sshare(&lab);
         let used = theirs
             .values()
             .filter(|standing| standing.1.is_some_and(f64::is_finite))
@@ -162,7 +163,7 @@ fn live_jobs_stand_as_sshare_says() {
     server.stop();
 }
 
-/// Job records alone: everybody has one share; with takt.toml the accounts that it names.
+/// With job records alone every user has one share; takt.toml can name accounts and their shares.
 #[test]
 fn without_slurm_the_shares_come_from_the_configuration() {
     let takt = Takt::fresh();
@@ -187,7 +188,8 @@ fn without_slurm_the_shares_come_from_the_configuration() {
             .map(str::to_owned);
         line.unwrap_or_else(|| panic!("no {user} in {text}"))
     };
-    // Half of the shares each, and about three quarters and one quarter of the usage.
+    // Each account has half of the shares; one has about three quarters of the usage, the other one
+    // quarter.
     assert!(
         of(&alike, "alice").contains(",0.500000,0.6")
             && of(&alike, "bob").contains(",1.000000,1.9"),

@@ -1,4 +1,4 @@
-//! What `make install` puts there, under a real systemd with the units that come with it.
+//! The files of `make install` under a real systemd, with the shipped units.
 
 use crate::support::machine::Machine;
 use crate::support::or_skip;
@@ -21,9 +21,10 @@ address = "127.0.0.1:9855"
 node = "g01"
 "#;
 
-/// The exporter with the stand-in for NVML; all else is the unit that comes with it.
+/// Uses the stand-in for NVML; everything else is the shipped unit.
 const WITH_GPUS: &str = "[Service]\nEnvironment=NVML_STAND_IN_SCRIPT=/run/gpus\nExecStart=\n\
-    ExecStart=/usr/local/bin/takt-exporter --state-directory=%S/takt-exporter --nvml.library=/usr/local/lib/nvml.so\n";
+    ExecStart=/usr/local/bin/takt-exporter --state-directory=%S/takt-exporter \
+    --nvml.library=/usr/local/lib/nvml.so\n";
 
 fn install(files: &Path) {
     let programs = Path::new(env!("CARGO_BIN_EXE_takt")).parent().unwrap();
@@ -62,7 +63,7 @@ fn install(files: &Path) {
 }
 
 #[test]
-fn the_units_do_their_work_with_the_rights_they_have() {
+fn the_units_work_with_their_privileges() {
     let directory = tempfile::tempdir().unwrap();
     let Some(machine) = or_skip(Machine::boot(&directory.path().join("machine"), install)) else {
         return;
@@ -110,7 +111,7 @@ fn the_units_do_their_work_with_the_rights_they_have() {
         };
         page.lines().any(is_there).then_some(page)
     });
-    // The kernel's log can be read, and nothing failed for lack of a right.
+    // The exporter reads the kernel log, and no collector failed for lack of a privilege.
     assert!(
         page.contains("node_scrape_collector_success{collector=\"events\"} 1"),
         "{page}"
@@ -153,7 +154,7 @@ fn the_units_do_their_work_with_the_rights_they_have() {
             .then_some(())
     });
 
-    // Root's own command would leave files that the server's user cannot write.
+    // root's command is refused, since it would leave files that the server's user cannot write.
     machine.run(["systemctl", "stop", "takt"]).ok();
     let said = machine
         .run(["takt", "sql", "--data-dir", "/var/lib/takt", "SELECT 1"])

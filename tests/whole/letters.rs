@@ -1,4 +1,5 @@
-//! The month's letters and the warnings of budgets as their readers get them: by a real mail server, and in Slack.
+//! Monthly report mails and budget warnings, received by a real mail server and by a Slack
+//! stand-in.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ const SOON: Duration = Duration::from_secs(60);
 
 const HEADER: &str = "JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw";
 
-/// A row of `sacct` in UTC: a run that began a second after `from` and held so many GPUs for so many seconds.
+/// A row of `sacct` in UTC: a run that started one second after `from` and held `gpus` GPUs for
+/// `seconds`.
 fn row(
     id: u32,
     user: &str,
@@ -43,7 +45,7 @@ fn import(takt: &Takt, rows: &[String]) {
     .ok();
 }
 
-/// A server looks what is due when it begins.
+/// Starts a server, which sends all due reports at its start.
 fn serve(takt: &Takt) -> Daemon {
     takt.start(["serve", "--config", "takt.toml"])
 }
@@ -65,11 +67,15 @@ fn letters_corrections_and_warnings_reach_their_readers_once() {
     takt.file(
         "takt.toml",
         format!(
-            "cluster = \"lab\"\ntimezone = \"UTC\"\n[server]\nlisten_address = \"127.0.0.1:{}\"\n[jobs]\npoll = false\n\
-             [email]\nserver = \"127.0.0.1:{}\"\ntls = \"none\"\nfrom = \"Takt <takt@lab.example>\"\n\
+            "cluster = \"lab\"\ntimezone = \"UTC\"\n[server]\nlisten_address = \
+             \"127.0.0.1:{}\"\n[jobs]\npoll = false\n\
+             [email]\nserver = \"127.0.0.1:{}\"\ntls = \"none\"\nfrom = \"Takt \
+             <takt@lab.example>\"\n\
              [[budgets]]\naccount = \"physics\"\ngpu_hours = 10\n\
-             [reports]\nsend = true\ndelay_days = 0\ncorrect_days = 31\ncorrection_hours = 0\ndomain = \"lab.example\"\n\
-             account_owners = {{ physics = [\"pi@lab.example\"] }}\noperators = [\"root@lab.example\"]\n\
+             [reports]\nsend = true\ndelay_days = 0\ncorrect_days = 31\ncorrection_hours = \
+             0\ndomain = \"lab.example\"\n\
+             account_owners = {{ physics = [\"pi@lab.example\"] }}\noperators = \
+             [\"root@lab.example\"]\n\
              opt_out = [\"bob\"]\nslack_webhook_file = {hook:?}\n",
             free_port(),
             smtp.port,
@@ -86,7 +92,7 @@ fn letters_corrections_and_warnings_reach_their_readers_once() {
         &[
             row(1, "alice", "physics", last_month, 2, 36_000),
             row(2, "bob", "physics", last_month, 1, 36_000),
-            // Six of ten GPU-hours.
+            // Six of ten GPU-hours are used.
             row(3, "alice", "physics", this_month, 60, 360),
         ],
     );
@@ -134,7 +140,7 @@ fn letters_corrections_and_warnings_reach_their_readers_once() {
     );
     server.stop();
 
-    // Records of last month that came late, and this month's budget is used up.
+    // Late records of last month arrive, and this month's budget is used up.
     import(
         &takt,
         &[
@@ -161,7 +167,7 @@ fn letters_corrections_and_warnings_reach_their_readers_once() {
     slack.wait("/services", 3);
     server.stop();
 
-    // Nothing is told again.
+    // No message is sent twice.
     let told = smtp.taken().len();
     let mut server = serve(&takt);
     std::thread::sleep(Duration::from_secs(3));
@@ -176,9 +182,9 @@ fn letters_corrections_and_warnings_reach_their_readers_once() {
     );
 }
 
-/// On a Wednesday, and a day later: by a clock of the server's own.
+/// The server's clock is set to a Wednesday, then to the day after.
 #[test]
-fn who_kept_gpus_for_nothing_hears_of_it_once_a_week() {
+fn users_with_wasted_gpu_hours_get_one_mail_a_week() {
     let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
     let (Some(()), Some(smtp)) = (
         or_skip(need_file(library, "libfaketime")),
@@ -190,14 +196,16 @@ fn who_kept_gpus_for_nothing_hears_of_it_once_a_week() {
     takt.file(
         "takt.toml",
         format!(
-            "cluster = \"lab\"\ntimezone = \"UTC\"\n[server]\nlisten_address = \"127.0.0.1:{}\"\n[jobs]\npoll = false\n\
-             [email]\nserver = \"127.0.0.1:{}\"\ntls = \"none\"\nfrom = \"Takt <takt@lab.example>\"\n\
+            "cluster = \"lab\"\ntimezone = \"UTC\"\n[server]\nlisten_address = \
+             \"127.0.0.1:{}\"\n[jobs]\npoll = false\n\
+             [email]\nserver = \"127.0.0.1:{}\"\ntls = \"none\"\nfrom = \"Takt \
+             <takt@lab.example>\"\n\
              [reports]\nweekly = true\ndomain = \"lab.example\"\n",
             free_port(),
             smtp.port,
         ),
     );
-    // An hour of a hundred GPUs each, of which alice had asked for twenty.
+    // Each ran an hour on a hundred GPUs; alice had requested twenty hours.
     let day = jiff::civil::date(2026, 11, 17);
     let rows = [("alice", 20 * 60), ("bob", 61)].map(|(user, limit)| {
         let id = if user == "alice" { 1 } else { 2 };
@@ -217,7 +225,8 @@ fn who_kept_gpus_for_nothing_hears_of_it_once_a_week() {
         "lab",
     ])
     .ok();
-    // A server judges runs by itself, but may look for letters first, and then again in an hour.
+    // The server may look for due reports before it has computed efficiencies, and then again only
+    // in an hour.
     takt.run(["assess"]).ok();
     let serve_on = |day: u8| {
         let mut command = takt.command(["serve", "--config", "takt.toml"]);

@@ -1,5 +1,5 @@
-//! Whole-program tests: the real `takt` and `takt-exporter` against a real Slurm, Prometheus, Alertmanager, mail server and
-//! a stand-in NVML. One program, so that it is linked once.
+//! Whole-program tests: the real `takt` and `takt-exporter` against a real Slurm, Prometheus,
+//! Alertmanager, mail server and a stand-in NVML. One program, so that it is linked once.
 
 #![allow(
     clippy::unwrap_used,

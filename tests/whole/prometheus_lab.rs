@@ -1,4 +1,4 @@
-//! The Prometheus that dashboards are tested with: it scrapes, it answers, it ends.
+//! The Prometheus lab itself: it scrapes targets, answers queries and ends.
 
 use std::process::Command;
 use std::time::Duration;
@@ -72,7 +72,7 @@ fn targets_are_scraped_and_questions_answered() {
     let targets = prometheus.get("/api/v1/targets", &[("state", "active")]);
     assert!(targets.body.contains(&address), "{}", targets.body);
 
-    // A target that goes away is seen by the next scrapes.
+    // The next scrapes notice that a target is gone.
     exporter.kill();
     crate::support::process::wait_for("up to be 0", Duration::from_secs(10), || {
         prometheus

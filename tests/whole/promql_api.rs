@@ -1,4 +1,5 @@
-//! Prometheus' HTTP API, ours beside Debian's Prometheus: both scrape the same exporter and are asked the same.
+//! Prometheus' HTTP API, ours beside Debian's Prometheus. Both scrape the same exporter and get the
+//! same requests.
 
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,7 +9,7 @@ use crate::support::process::{Daemon, free_port, http_get, http_get_with, wait_f
 use crate::support::prometheus::{Prometheus, Target, instant_query};
 use crate::support::takt::Takt;
 
-/// Our server and Prometheus, after some scrapes of the same exporter.
+/// Takt's server and Prometheus, after some scrapes of the same exporter.
 struct Both {
     prometheus: Prometheus,
     url: String,
@@ -37,7 +38,8 @@ impl Both {
         takt.file(
             "takt.toml",
             format!(
-                "cluster = \"lab\"\n[server]\nlisten_address = \"{address}\"\n[jobs]\npoll = false\n[alerts]\nenabled = false\n[scrape]\n\
+                "cluster = \"lab\"\n[server]\nlisten_address = \"{address}\"\n[jobs]\npoll = \
+                 false\n[alerts]\nenabled = false\n[scrape]\n\
                  interval_seconds = 1\ntimeout_seconds = 1\n\
                  [[scrape.targets]]\naddress = \"{exporter_address}\"\nnode = \"n1\"\n"
             ),
@@ -61,7 +63,7 @@ impl Both {
         })
     }
 
-    /// What ours and theirs answer: status and body.
+    /// Returns status and body of Takt's and of Prometheus' answer.
     fn ask(&self, path: &str, query: &[(&str, &str)]) -> [(u16, Value); 2] {
         let json = |page: crate::support::process::Page| {
             let body = serde_json::from_str(&page.body)
@@ -72,7 +74,7 @@ impl Both {
         [json(ours), json(self.prometheus.get(path, query))]
     }
 
-    /// Both answer the same, apart from the order of series.
+    /// Fails unless both answers are equal, apart from the order of series.
     #[track_caller]
     fn assert_same(&self, path: &str, query: &[(&str, &str)]) -> Value {
         let [mut ours, mut theirs] = self.ask(path, query);
@@ -110,9 +112,10 @@ fn answers_as_prometheus_does() {
     wait_for("two seconds of samples", Duration::from_secs(10), || {
         (now() >= begin + 3).then_some(())
     });
-    let (start, end) = (begin.to_string(), format!("{}.500", begin + 2));
+    let start = begin.to_string();
+    let end = format!("{}.500", begin + 2);
 
-    // What Grafana asks to see whether a data source works.
+    // Grafana's test of a data source.
     let health = both.assert_same("/api/v1/query", &[("query", "1+1"), ("time", &start)]);
     assert_eq!(
         health,
@@ -125,7 +128,8 @@ fn answers_as_prometheus_does() {
         "count by (cpu) (node_cpu_seconds_total)",
         "count(node_cpu_seconds_total{mode=~\"idle|user\"})",
         "node_boot_time_seconds * 2 > 0",
-        "max by (node) (node_memory_MemTotal_bytes) / on (node) group_left (release) node_uname_info",
+        "max by (node) (node_memory_MemTotal_bytes) / on (node) group_left (release) \
+         node_uname_info",
         "label_replace(up{job=\"node\"}, \"short\", \"$1\", \"instance\", \"(.*):.*\")",
         "sort_desc(count by (mode) (node_cpu_seconds_total))",
         "absent(nothing_of_this_name{a=\"b\"})",
@@ -176,7 +180,7 @@ fn answers_as_prometheus_does() {
     both.assert_same("/api/v1/alertmanagers", &[]);
     both.assert_same("/api/v1/format_query", &[("query", "sum  by(a)( up )")]);
 
-    // The same keys where the values are each server's own.
+    // Where values differ by server, the keys are equal.
     let [(_, ours), (_, theirs)] = both.ask("/api/v1/targets", &[("state", "active")]);
     let target = |answer: &Value| answer["data"]["activeTargets"][0].clone();
     for key in [
@@ -205,7 +209,7 @@ fn answers_as_prometheus_does() {
         assert!(ours["data"].is_object(), "{path}: {ours}");
     }
 
-    // What the target says of a metric, with the target; the limit stops before the next target.
+    // Metadata of a metric by target; the limit stops before the next target.
     let of_target = [("metric", "node_load1"), ("match_target", "{job=\"node\"}")];
     let [(_, ours), (_, theirs)] = both.ask("/api/v1/targets/metadata", &of_target);
     assert_eq!(ours["data"], theirs["data"]);
@@ -236,14 +240,14 @@ fn answers_as_prometheus_does() {
     );
     both.assert_same("/api/v1/status/walreplay", &[]);
 
-    // A form is the same as an address, and needs no token on this machine.
+    // POST with a form equals GET and needs no token on this machine.
     let form = ureq::post(format!("{}/api/v1/query", both.url))
         .send_form([("query", "1+1"), ("time", "5")])
         .unwrap();
     let answer: Value = serde_json::from_str(&form.into_body().read_to_string().unwrap()).unwrap();
     assert_eq!(answer["data"]["result"], json!([5, "2"]));
 
-    // A command asks the server while it runs, and the files after.
+    // The command asks the server while it runs and reads the files afterwards.
     let asked = [
         "query",
         "node_memory_MemTotal_bytes",
@@ -265,7 +269,7 @@ fn answers_as_prometheus_does() {
 }
 
 #[test]
-fn errors_are_prometheus_errors() {
+fn errors_equal_prometheus_errors() {
     let Some(both) = Both::start() else { return };
     let mut different = Vec::new();
     let query = |query| vec![("query", query)];
@@ -332,7 +336,8 @@ fn errors_are_prometheus_errors() {
                 .map(str::to_owned)
                 .unwrap_or(text)
         };
-        // The parser's words are its own, and we name a series as `up{…}`; all other words are Prometheus'.
+        // Messages of the parser are Takt's own, and series are written as `up{…}`; all others
+        // equal Prometheus'.
         let our_words = ["parse error", "found duplicate series"]
             .iter()
             .any(|words| text(&ours).contains(words));
@@ -344,10 +349,10 @@ fn errors_are_prometheus_errors() {
         }
     }
     assert!(different.is_empty(), "{}", different.join("\n"));
-    // The last that is allowed.
+    // The largest allowed number of points.
     let [(ours, _), (theirs, _)] = both.ask("/api/v1/query_range", &range("0", "11000", "1"));
     assert_eq!((ours, theirs), (200, 200));
-    // Given up before it began.
+    // Times out before it starts.
     let [(ours, body), (theirs, _)] =
         both.ask("/api/v1/query", &[("query", "up"), ("timeout", "0.000001")]);
     assert_eq!(
@@ -356,19 +361,22 @@ fn errors_are_prometheus_errors() {
     );
 }
 
-/// What Grafana's data source "Prometheus" sends: to test it, for variables, the query builder, panels and alert rules.
+/// Requests of Grafana's data source "Prometheus": its test, variables, the query builder, panels
+/// and alert rules.
 #[test]
 fn grafana_is_answered() {
     let Some(both) = Both::start() else { return };
     let end = now();
-    let (start, end) = ((end - 3600).to_string(), end.to_string());
+    let start = (end - 3600).to_string();
+    let end = end.to_string();
     let post = |path: &str, form: &[(&str, &str)]| -> Value {
         let answer = ureq::post(format!("{}/api/v1/{path}", both.url))
             .send_form(form.iter().copied())
             .unwrap();
         serde_json::from_str(&answer.into_body().read_to_string().unwrap()).unwrap()
     };
-    // Save & test, and what it concludes from the version; with `features` this would be Mimir to it.
+    // "Save & test", and the version check; with the field `features` Grafana would take the server
+    // for Mimir.
     let health = post("query", &[("query", "1+1"), ("time", &end)]);
     assert_eq!(health["data"]["result"][1], "2");
     let [(_, ours), (_, theirs)] = both.ask("/api/v1/status/buildinfo", &[]);
@@ -390,12 +398,10 @@ fn grafana_is_answered() {
         json!([])
     );
 
-    // Variables and the builder; a name that does not fit into an address comes escaped.
-    let (from, to, limit) = (
-        ("start", start.as_str()),
-        ("end", end.as_str()),
-        ("limit", "40000"),
-    );
+    // Variables and the builder; a name that a URL cannot hold comes escaped.
+    let from = ("start", start.as_str());
+    let to = ("end", end.as_str());
+    let limit = ("limit", "40000");
     for (path, matching) in [
         ("labels", None),
         ("labels", Some("node_uname_info")),
@@ -414,9 +420,9 @@ fn grafana_is_answered() {
         let matching = matching.map(|matching| ("match[]", matching));
         let query: Vec<_> = [from, to, limit].into_iter().chain(matching).collect();
         let answer = match matching {
-            // Prometheus scrapes itself in other words than we do.
+            // Prometheus describes its metrics in other words than the exporter.
             None => both.ask(&format!("/api/v1/{path}"), &query)[0].1["data"].clone(),
-            // Debian's Prometheus knows no escaped names.
+            // Debian's Prometheus does not support escaped names.
             Some(_) if path.contains("U__") => {
                 both.ask(&format!("/api/v1/{path}"), &query)[0].1["data"].clone()
             }
@@ -427,7 +433,7 @@ fn grafana_is_answered() {
             "{path} {query:?}: {answer}"
         );
     }
-    // Before anything was scraped there was nothing.
+    // Before the first scrape the answer is empty.
     let long_ago = [
         ("start", "1000000"),
         ("end", "1003600"),
@@ -446,9 +452,10 @@ fn grafana_is_answered() {
         "{metadata}"
     );
 
-    // A panel and an alert rule: forms, times as floats, a step with its unit or without.
+    // A panel and an alert rule: POST with a form, times as floats, a step with or without unit.
     let query = "sum by (mode) (rate(node_cpu_seconds_total{node=~\"(n1|n2)\"}[1m0s]))";
-    let (start, end) = (format!("{start}.781"), format!("{end}.781"));
+    let start = format!("{start}.781");
+    let end = format!("{end}.781");
     let range = [
         ("query", query),
         ("start", &start),
@@ -491,7 +498,7 @@ fn scripts_of_promql_are_run() {
 }
 
 #[test]
-fn federation_is_the_same_page() {
+fn federation_equals_prometheus() {
     let Some(both) = Both::start() else { return };
     let query = [
         ("match[]", "node_uname_info"),
@@ -500,7 +507,7 @@ fn federation_is_the_same_page() {
             "{__name__=~\"node_uname_info|node_memory_MemTotal_bytes\"}",
         ),
     ];
-    // The instants of two scrapes differ, and 2.5e+10 is 25000000000.
+    // The timestamps of two scrapes differ, and 2.5e+10 equals 25000000000.
     let lines = |page: crate::support::process::Page| -> Vec<String> {
         assert_eq!(page.status, 200, "{}", page.body);
         let same = |line: &str| match line.rsplitn(3, ' ').collect::<Vec<_>>()[..] {
@@ -523,7 +530,7 @@ fn federation_is_the_same_page() {
 }
 
 #[test]
-fn an_answer_says_what_it_cost() {
+fn an_answer_has_query_statistics() {
     let Some(both) = Both::start() else { return };
     let query = [("query", "count(node_cpu_seconds_total)"), ("stats", "all")];
     let [ours, theirs] = both
@@ -541,12 +548,12 @@ fn an_answer_says_what_it_cost() {
     assert_eq!(keys(&ours["timings"]), keys(&theirs["timings"]));
     let read = &ours["samples"]["totalQueryableSamples"];
     assert_eq!(read, &theirs["samples"]["totalQueryableSamples"]);
-    // There it takes a feature flag to have what each step has read.
+    // Prometheus needs a feature flag for the samples that each step has read.
     assert_eq!(&ours["samples"]["totalQueryableSamplesPerStep"][0][1], read);
 }
 
 #[test]
-fn answers_are_compressed_for_who_asks() {
+fn answers_are_compressed_on_request() {
     let Some(both) = Both::start() else { return };
     let ask = |query: &str, encoding: &str| {
         let request = ureq::get(format!("{}/api/v1/query", both.url)).query("query", query);
@@ -571,7 +578,7 @@ fn answers_are_compressed_for_who_asks() {
     assert!(!ask("1", "gzip").0, "too small to be worth it");
 }
 
-/// Work for minutes, over one series, which nobody scrapes.
+/// A query that takes minutes, over one series that no target exposes.
 const LONG: &str = "sum_over_time(sum_over_time(vector(1)[40m:10ms])[2h:50ms])";
 
 #[test]

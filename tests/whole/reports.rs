@@ -1,4 +1,4 @@
-//! Reports as their readers get them: from a file of `sacct`, in every format, and as mails.
+//! Reports from a file of `sacct`, in every format and as mails.
 
 use crate::support::takt::Takt;
 use std::fs;
@@ -86,7 +86,7 @@ fn a_month_of_a_user_an_account_and_the_cluster() {
     let cluster: serde_json::Value =
         serde_json::from_str(&report(&takt, "cluster", &["--format", "json"]).ok()).unwrap();
     assert_eq!(cluster["figures"]["gpu_hours"], 162.0);
-    // The night that began in September ends on October 1 at 6, as does the run.
+    // The run that began in September ends on October 1 at 06:00.
     assert_eq!(cluster["breaches"][0]["seconds"], 21_600);
     let days: Vec<f64> = cluster["days"]
         .as_array()
@@ -152,7 +152,8 @@ fn letters_of_a_month_and_a_credit() {
         "mails",
     ];
     let told = takt.run(sent).ok();
-    // Alice, who has an address; the account's owner; the operator. Bob wants none, and nobody can write to <b>=eve.
+    // Recipients are alice, who has an address, the account's owner and the operator. Bob has opted
+    // out, and <b>=eve has no address.
     assert_eq!(told.lines().count(), 3, "{told}");
     let mail = fs::read_to_string(
         takt.directory()
@@ -206,7 +207,7 @@ fn states_are_known_by_name_and_by_slurms_letters() {
 }
 
 #[test]
-fn a_month_in_which_nothing_ran_says_from_when_to_when_there_are_records() {
+fn an_empty_month_names_the_period_of_the_records() {
     let takt = takt();
     let text = takt.run(["report", "cluster", "--month", "2020-02"]).ok();
     assert!(
@@ -222,13 +223,13 @@ fn a_month_in_which_nothing_ran_says_from_when_to_when_there_are_records() {
 }
 
 #[test]
-fn questions_that_make_no_sense() {
+fn invalid_questions() {
     let takt = takt();
     for (arguments, code, message) in [
         (
             &["report", "account"][..],
             2,
-            "whose sheet? (--account NAME",
+            "name the account with --account NAME",
         ),
         (
             &["report", "user", "--user", "nobody"],

@@ -1,4 +1,5 @@
-//! One scrape configuration, two servers: Debian's Prometheus and ours find the same targets and store the same series.
+//! With the same scrape configuration, Debian's Prometheus and Takt find the same targets and store
+//! the same series.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,10 +14,11 @@ use crate::support::takt::Takt;
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// What ours adds to every series.
+/// Labels that Takt adds to every series.
 const OURS: [&str; 2] = ["cluster", "node"];
 
-/// A target whose page names the path it was asked for, among labels that the rules below move about.
+/// Starts a target whose page has a label with the requested path and labels that the rules below
+/// relabel.
 fn target() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -42,8 +44,10 @@ fn answer(mut stream: TcpStream) {
         {}
         let page = format!(
             "asked{{path=\"{path}\"}} 1\n\
-             load{{cpu=\"0\",Mode=\"User Time\",job=\"mine\",instance=\"\",exported_job=\"older\"}} 0.5\n\
-             load{{cpu=\"1\",Mode=\"User Time\",job=\"mine\",instance=\"\",exported_job=\"older\"}} 0.5\n\
+             load{{cpu=\"0\",Mode=\"User \
+             Time\",job=\"mine\",instance=\"\",exported_job=\"older\"}} 0.5\n\
+             load{{cpu=\"1\",Mode=\"User \
+             Time\",job=\"mine\",instance=\"\",exported_job=\"older\"}} 0.5\n\
              go_gc{{quantile=\"0.5\"}} 1\n\
              eq{{a=\"x\",b=\"x\"}} 1\neq{{a=\"x\",b=\"y\"}} 1\n\
              long{{le=\"+Inf\",text=\"two\\nlines, a \\\\ and a \\\"\"}} 1\n"
@@ -55,21 +59,26 @@ fn answer(mut stream: TcpStream) {
     }
 }
 
-/// Every action, the defaults, the labels that say how to scrape, and what is named alike.
+/// A configuration with every relabel action, defaults, the labels that control a scrape, and names
+/// that collide.
 fn configuration(address: SocketAddr) -> String {
     let port = address.port();
     let header = "global:\n  scrape_interval: 1s\n  scrape_timeout: 900ms\nscrape_configs:\n";
     let jobs = [
         "job_name: plain",
         "job_name: honoured\n  honor_labels: true",
-        "job_name: asked\n  metrics_path: /probe\n  params: {module: [icmp, tcp], 'a b': ['ä&=']}\n  relabel_configs:\n\
+        "job_name: asked\n  metrics_path: /probe\n  params: {module: [icmp, tcp], 'a b': \
+         ['ä&=']}\n  relabel_configs:\n\
          \x20 - {source_labels: [__address__], target_label: __param_target}\n\
-         \x20 - {source_labels: [__param_target], target_label: instance, replacement: 'probe of ${1}'}\n\
+         \x20 - {source_labels: [__param_target], target_label: instance, replacement: 'probe of \
+         ${1}'}\n\
          \x20 - {target_label: __metrics_path__, replacement: /probe/x y}\n\
-         \x20 - {source_labels: [__scrape_interval__, __scrape_timeout__, __scheme__, job], separator: '|', target_label: how}",
+         \x20 - {source_labels: [__scrape_interval__, __scrape_timeout__, __scheme__, job], \
+         separator: '|', target_label: how}",
         "job_name: targets\n  relabel_configs:\n\
          \x20 - {source_labels: [rack, row], target_label: place}\n\
-         \x20 - {source_labels: [rack, row], separator: '', regex: '(.)(.).*', target_label: 'x_${2}', replacement: '$1-${2}$$'}\n\
+         \x20 - {source_labels: [rack, row], separator: '', regex: '(.)(.).*', target_label: \
+         'x_${2}', replacement: '$1-${2}$$'}\n\
          \x20 - {source_labels: [__address__], target_label: shard, modulus: 7, action: hashmod}\n\
          \x20 - {source_labels: [row], target_label: low, action: lowercase}\n\
          \x20 - {source_labels: [row], target_label: up, action: uppercase}\n\
@@ -82,21 +91,26 @@ fn configuration(address: SocketAddr) -> String {
          \x20 - {source_labels: [rack], target_label: rack, replacement: ''}\n\
          \x20 - {source_labels: [rack], regex: 'nothing', target_label: never}\n\
          \x20 - {target_label: always, replacement: here}",
-        "job_name: dropped\n  relabel_configs:\n  - {source_labels: [job], regex: 'dropped', action: drop}",
-        "job_name: kept out\n  relabel_configs:\n  - {source_labels: [job], regex: 'kept', action: keep}",
+        "job_name: dropped\n  relabel_configs:\n  - {source_labels: [job], regex: 'dropped', \
+         action: drop}",
+        "job_name: kept out\n  relabel_configs:\n  - {source_labels: [job], regex: 'kept', action: \
+         keep}",
         "job_name: series\n  metric_relabel_configs:\n\
          \x20 - {source_labels: [__name__], regex: 'go_.*', action: drop}\n\
          \x20 - {source_labels: [a], target_label: b, action: dropequal}\n\
          \x20 - {source_labels: [Mode], target_label: Mode, action: lowercase}\n\
-         \x20 - {source_labels: [__name__, cpu], regex: 'load;(.+)', target_label: __name__, replacement: 'load_$1'}\n\
+         \x20 - {source_labels: [__name__, cpu], regex: 'load;(.+)', target_label: __name__, \
+         replacement: 'load_$1'}\n\
          \x20 - {regex: 'exported_.*|cpu', action: labeldrop}\n\
-         \x20 - {source_labels: [text], regex: 'two.lines.*', target_label: matched, replacement: 'dot takes it'}",
+         \x20 - {source_labels: [text], regex: 'two.lines.*', target_label: matched, replacement: \
+         'dot takes it'}",
         "job_name: narrow\n  metric_relabel_configs:\n\
          \x20 - {regex: '__name__|job|instance|path', action: labelkeep}\n\
          \x20 - {source_labels: [__name__], regex: 'asked|up', action: keep}",
     ];
     let targets = format!(
-        "\n  static_configs:\n  - targets: ['127.0.0.1:{port}', 'localhost:{port}']\n    labels: {{rack: a, row: 'Bc', rest: ß}}\n"
+        "\n  static_configs:\n  - targets: ['127.0.0.1:{port}', 'localhost:{port}']\n    labels: \
+         {{rack: a, row: 'Bc', rest: ß}}\n"
     );
     jobs.iter()
         .fold(header.to_owned(), |text, job| text + "- " + job + &targets)
@@ -116,7 +130,7 @@ fn without_ours(mut labels: LabelSet) -> LabelSet {
     labels
 }
 
-/// The series of targets; our alert rules and the server write some of their own.
+/// Returns the series of targets, without those of alert rules and of the server itself.
 fn series(url: &str) -> BTreeSet<LabelSet> {
     let of_targets = [("match[]", "{job!~\"|takt-server\",__name__!~\"ALERTS.*\"}")];
     let page = http_get_with(&format!("{url}/api/v1/series"), &of_targets, &[]);
@@ -130,7 +144,7 @@ fn series(url: &str) -> BTreeSet<LabelSet> {
         .collect()
 }
 
-/// Each target's address, labels, interval and health.
+/// Returns address, labels, interval and health of each target.
 fn targets(url: &str) -> BTreeSet<(String, LabelSet, String, String)> {
     let answer: Value =
         serde_json::from_str(&http_get(&format!("{url}/api/v1/targets")).unwrap().body).unwrap();
@@ -177,17 +191,15 @@ fn the_same_configuration_gives_the_same_targets_and_series() {
         });
     }
     assert_eq!(targets(&ours), targets(theirs.url()));
-    // The last target's first page may not be in the index yet.
+    // The first page of the last target may not be stored yet.
     let expected = wait_for("their series", SOON, || {
         Some(series(theirs.url())).filter(|found| found.len() >= 12 * 6)
     });
     let found = wait_for("our series", SOON, || {
         Some(series(&ours)).filter(|found| found.len() >= expected.len())
     });
-    let (missing, added): (Vec<_>, Vec<_>) = (
-        expected.difference(&found).collect(),
-        found.difference(&expected).collect(),
-    );
+    let missing: Vec<_> = expected.difference(&found).collect();
+    let added: Vec<_> = found.difference(&expected).collect();
     assert!(
         missing.is_empty() && added.is_empty(),
         "missing {missing:#?}\nadded {added:#?}"
@@ -203,11 +215,15 @@ fn a_reload_takes_a_token_or_a_signal() {
     takt.file("token", token);
     let configure = |job: &str| {
         let scrape = format!(
-            "[[scrape.configs]]\njob_name = \"{job}\"\nstatic_configs = [{{ targets = [\"{address}\"] }}]\n"
+            "[[scrape.configs]]\njob_name = \"{job}\"\nstatic_configs = [{{ targets = \
+             [\"{address}\"] }}]\n"
         );
         takt.file(
             "takt.toml",
-            format!("[server]\nlisten_address = \"{listen}\"\ntoken_file = \"token\"\n[jobs]\npoll = false\n{scrape}"),
+            format!(
+                "[server]\nlisten_address = \"{listen}\"\ntoken_file = \"token\"\n[jobs]\npoll \
+                 = false\n{scrape}"
+            ),
         );
     };
     configure("first");

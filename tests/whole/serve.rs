@@ -1,4 +1,5 @@
-//! The server as a whole: what it shows, what it keeps over kills, and that a command need not know whether it runs.
+//! The server as a whole: its pages, the data that survive a kill, and commands that work with and
+//! without it.
 
 use serde_json::Value;
 use std::path::Path;
@@ -9,7 +10,7 @@ use crate::support::takt::Takt;
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// An exporter of a node with eight GPUs, one of them lost.
+/// Starts an exporter with eight GPUs, one of them lost.
 fn exporter(takt: &Takt) -> (Daemon, String) {
     let library = Path::new(env!("CARGO_BIN_EXE_takt")).with_file_name("libnvml_stand_in.so");
     assert!(
@@ -39,7 +40,7 @@ fn exporter(takt: &Takt) -> (Daemon, String) {
     (exporter, address)
 }
 
-/// A server that reads the exporter under several names, every quarter of a second.
+/// Starts a server that scrapes the exporter under several node names four times a second.
 fn serve(takt: &Takt, exporter: &str, nodes: usize) -> (Daemon, String) {
     let address = format!("127.0.0.1:{}", free_port());
     let targets = (1..=nodes)
@@ -55,6 +56,34 @@ fn serve(takt: &Takt, exporter: &str, nodes: usize) -> (Daemon, String) {
         http_get(&format!("http://{address}/-/healthy")).ok()
     });
     (server, address)
+}
+
+/// 13.11: the greeting of `takt up` was buried under a line for each absent collector.
+#[test]
+fn up_greets_without_lines_about_absent_hardware() {
+    let takt = Takt::fresh();
+    let exporter = format!("127.0.0.1:{}", free_port());
+    let server = format!("127.0.0.1:{}", free_port());
+    let mut up = takt.start([
+        "up",
+        "--web.listen-address",
+        &exporter,
+        "--listen-address",
+        &server,
+    ]);
+    up.wait_until("greeting", SOON, || {
+        let log = std::fs::read_to_string(takt.directory().join("takt.log")).ok()?;
+        log.contains("Press Ctrl-C to stop").then_some(())
+    });
+    let page = http_get(&format!("http://{exporter}/metrics")).unwrap();
+    let absent = page
+        .body
+        .lines()
+        .filter(|line| line.starts_with("takt_exporter_collector_absent{") && line.ends_with(" 1"));
+    assert!(absent.count() > 0, "this machine has all kinds of hardware");
+    let log = up.log();
+    assert!(log.contains(&format!("http://{server}/")), "{log}");
+    assert!(!log.contains(" absent "), "{log}");
 }
 
 #[test]
@@ -131,8 +160,8 @@ fn a_command_gets_the_same_answer_from_the_server_and_from_the_files() {
     assert_eq!(answers(), from_server);
 }
 
-/// `kill -9`, again and again: every sample up to the last watermark that was published is there, none twice.
-/// What `takt sql` holds for a moment is no reason to end: the server waits, and goes on when the command is done.
+/// A server that starts while `takt sql` holds the data directory waits until the command has
+/// ended.
 #[test]
 fn a_server_waits_for_a_command_that_has_the_directory() {
     let takt = Takt::fresh();
@@ -170,6 +199,8 @@ fn a_server_waits_for_a_command_that_has_the_directory() {
     server.stop();
 }
 
+/// `kill -9` again and again: every sample up to the last published watermark is stored exactly
+/// once.
 #[test]
 fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
     let takt = Takt::fresh();
@@ -198,8 +229,10 @@ fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
         known.push((begun, reached));
 
         let answer = wait_for("the files", SOON, || {
-            let sql = "SELECT epoch_ms(ts) AS at, count(*) AS n, count(DISTINCT labels) AS series FROM samples \
-                       WHERE metric = 'up' AND value = 1 GROUP BY ts, json_extract_string(labels, '$.node') ORDER BY ts";
+            let sql = "SELECT epoch_ms(ts) AS at, count(*) AS n, count(DISTINCT labels) AS series \
+                 FROM samples \
+                       WHERE metric = 'up' AND value = 1 GROUP BY ts, json_extract_string(labels, \
+                       '$.node') ORDER BY ts";
             let run = takt.run(["sql", "--format", "json", sql]);
             (run.code == Some(0)).then_some(run.stdout)
         });
@@ -214,7 +247,8 @@ fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
                 .map(|row| row["at"].as_i64().unwrap())
                 .filter(|at| from <= at && at <= to)
                 .collect();
-            // Three targets, four scrapes a second each; a scrape that came late is left out by the server, not lost.
+            // Three targets with four scrapes a second each. The server skips a late scrape; this
+            // is no lost sample.
             let expected = (to - from) * 12 / 1000;
             assert!(
                 times.len() as i64 >= expected * 8 / 10,
@@ -231,7 +265,8 @@ fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
     }
 }
 
-/// The background tasks of a server that scrapes, polls and sends. `scheduler` and `reports` need a configuration.
+/// Background tasks of a server that scrapes, polls and sends messages. `scheduler` and `reports`
+/// need a configuration.
 const TASKS: [&str; 9] = [
     "http",
     "sql",

@@ -1,4 +1,4 @@
-//! The Slurm lab itself: what the other tests build on.
+//! The Slurm lab itself, on which other tests build.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::support::or_skip;
 use crate::support::slurm::{Job, Mode, Service, SlurmLab, Usage};
 
-/// Long enough for a busy machine.
+/// A limit that a busy machine does not reach.
 const SOON: Duration = Duration::from_secs(90);
 
-/// Jobs of several users really run, and the database knows them afterwards.
+/// Jobs of several users run, and the database has their records afterwards.
 #[test]
 fn jobs_run_and_are_accounted() {
     let Some(lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
@@ -96,7 +96,7 @@ fn jobs_run_and_are_accounted() {
     );
 }
 
-/// Without slurmdbd the accounting commands fail, and ended jobs are in a file.
+/// Without slurmdbd the accounting commands fail, and finished jobs are in the completion file.
 #[test]
 fn without_slurmdbd_ended_jobs_are_in_the_jobcomp_file() {
     let Some(lab) = or_skip(SlurmLab::start(Mode::WithoutDbd)) else {
@@ -125,14 +125,16 @@ fn without_slurmdbd_ended_jobs_are_in_the_jobcomp_file() {
     }
 }
 
-/// Jobs of past months are reported as if they had run here, to the second.
+/// Slurm reports injected jobs of past months to the second.
 #[test]
 fn injected_jobs_appear_in_sreport_to_the_second() {
     let Some(lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
         return;
     };
-    // September and October 2026, and hours of their neighbours.
-    let (september, october, november) = (1_788_220_800, 1_790_812_800, 1_793_491_200);
+    // September and October 2026, and some hours before and after.
+    let september = 1_788_220_800;
+    let october = 1_790_812_800;
+    let november = 1_793_491_200;
     let jobs = history(september - 3 * 86_400, november + 3 * 86_400);
     assert!(jobs.len() > 500, "{}", jobs.len());
     assert!(
@@ -172,7 +174,8 @@ fn injected_jobs_appear_in_sreport_to_the_second() {
     );
 }
 
-/// A program of the lab can be stopped and started again, and the lab is left as it was found: empty.
+/// A program of the lab can be stopped and started again. The lab leaves no job and no process
+/// behind.
 #[test]
 fn services_stop_and_return_and_nothing_is_left() {
     let Some(mut lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
@@ -209,8 +212,9 @@ fn services_stop_and_return_and_nothing_is_left() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Jobs one after the other on each of the lab's six GPUs, so that no more is used than there is; with jobs of
-/// CPUs only, on two nodes, cancelled before their start, failed, and of a user whom the lab does not know.
+/// Returns consecutive jobs on each of the lab's six GPUs, so that usage stays within capacity.
+/// Among them are jobs without GPUs, jobs on two nodes, cancelled and failed jobs, and jobs of a
+/// user that the lab does not know.
 fn history(from: i64, to: i64) -> Vec<Job> {
     let users = [
         ("alice", "lab-a"),
@@ -255,7 +259,7 @@ fn history(from: i64, to: i64) -> Vec<Job> {
     jobs
 }
 
-/// Seconds × CPUs and GPUs of each account and user between two instants.
+/// Returns CPU and GPU seconds of each account and user between two instants.
 fn expected(jobs: &[Job], from: i64, to: i64) -> BTreeMap<(String, String), Usage> {
     let mut usage = BTreeMap::<_, Usage>::new();
     for job in jobs {
@@ -272,7 +276,7 @@ fn expected(jobs: &[Job], from: i64, to: i64) -> BTreeMap<(String, String), Usag
     usage
 }
 
-/// The same numbers in every run (Knuth's MMIX generator).
+/// A generator that gives the same numbers in every run (Knuth's MMIX).
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! One workload, told by each source of job records: the same runs come out, whoever tells.
+//! The same workload read from each source of job records gives the same runs.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use crate::support::slurm::{Mode, PREEMPTION, Service, SlurmLab};
 use crate::support::takt::Takt;
 use crate::support::{Needed, need, or_skip};
 
-/// Long enough for a busy machine.
+/// A limit that a busy machine does not reach.
 const SOON: Duration = Duration::from_secs(120);
 
-/// A server with these sources. Gives its address too.
+/// Starts a server with these sources and returns its address.
 fn serve(lab: &SlurmLab, sources: &str) -> (Takt, Daemon, String) {
     let takt = Takt::fresh().with_environment(lab.environment());
     let address = format!("127.0.0.1:{}", free_port());
@@ -25,7 +25,7 @@ fn serve(lab: &SlurmLab, sources: &str) -> (Takt, Daemon, String) {
     (takt, server, address)
 }
 
-/// Waits until a statement has this answer.
+/// Waits until an SQL statement gives this answer.
 #[track_caller]
 fn wait_for_answer(takt: &Takt, statement: &str, answer: &str) {
     let mut last = String::new();
@@ -41,7 +41,7 @@ fn wait_for_answer(takt: &Takt, statement: &str, answer: &str) {
     }
 }
 
-/// Waits until the page says this of the scheduler.
+/// Waits until the page shows these words about the scheduler.
 #[track_caller]
 fn wait_for_page(address: &str, words: &str) {
     let until = Instant::now() + SOON;
@@ -57,10 +57,13 @@ fn wait_for_page(address: &str, words: &str) {
     }
 }
 
-const RUNS: &str = "SELECT job_name, state, \"user\", account, nodes, cpus, gpus, gpu_model, exit_code, timelimit_seconds, \
-                    count(*) AS runs FROM jobs WHERE job_name <> 'meanwhile' GROUP BY ALL ORDER BY job_name, state";
+const RUNS: &str = "SELECT job_name, state, \"user\", account, nodes, cpus, gpus, gpu_model, \
+     exit_code, timelimit_seconds, \
+                    count(*) AS runs FROM jobs WHERE job_name <> 'meanwhile' GROUP BY ALL ORDER BY \
+                    job_name, state";
 
-/// Jobs with and without GPUs, on one node and two, an array and a failure; long enough that slurmctld tells of each.
+/// Jobs with and without GPUs, on one node and two, an array and a failure; each long enough that
+/// slurmctld reports it.
 fn the_same_runs(lab: &SlurmLab, takt: &Takt, exit_code: &str) {
     lab.submit(
         "alice",
@@ -84,7 +87,7 @@ fn the_same_runs(lab: &SlurmLab, takt: &Takt, exit_code: &str) {
              train,COMPLETED,alice,lab-a,1,1,1,a100,0:0,300,1"
         ),
     );
-    // How long each ran is what slurmctld says, to the second.
+    // The run times equal slurmctld's to the second.
     let rows = takt
         .run([
             "sql",
@@ -105,13 +108,13 @@ fn the_same_runs(lab: &SlurmLab, takt: &Takt, exit_code: &str) {
     }
     wait_for_answer(
         takt,
-        "SELECT job_name, count(DISTINCT (node, gpu_index)) AS gpus FROM job_gpus JOIN jobs USING (job_id) \
-         GROUP BY job_name ORDER BY job_name",
+        "SELECT job_name, count(DISTINCT (node, gpu_index)) AS gpus FROM job_gpus JOIN jobs USING \
+         (job_id) GROUP BY job_name ORDER BY job_name",
         "spread,2\ntrain,1",
     );
 }
 
-/// Jobs of two parts, one whose node is taken away while it runs, jobs that give way to others, jobs that wait.
+/// Heterogeneous jobs, a job that gives a node back while it runs, preempted jobs and waiting jobs.
 fn the_hard_cases(lab: &SlurmLab, takt: &Takt) {
     let parts = [
         "-J",
@@ -146,7 +149,8 @@ fn the_hard_cases(lab: &SlurmLab, takt: &Takt) {
         "SELECT state, gpus FROM jobs WHERE job_name = 'shrinks'",
         "RUNNING,2",
     );
-    // Slurm's instants are whole seconds, so what follows a resize in the second of the submission is no run of its own.
+    // Slurm's times are whole seconds, so a resize in the second of the submission starts no second
+    // run.
     std::thread::sleep(Duration::from_millis(1100));
     lab.run(&[
         "scontrol",
@@ -216,12 +220,14 @@ fn the_hard_cases(lab: &SlurmLab, takt: &Takt) {
     nothing_is_queued(lab);
     wait_for_answer(
         takt,
-        "SELECT job_name, nodes, cpus, gpus, count(*) AS runs FROM jobs WHERE start_time IS NOT NULL AND end_time IS NOT NULL \
-         AND job_name IN ('parts', 'shrinks', 'requeued', 'cancelled', 'suspended', 'urgent') GROUP BY ALL ORDER BY ALL",
+        "SELECT job_name, nodes, cpus, gpus, count(*) AS runs FROM jobs WHERE start_time IS NOT \
+         NULL AND end_time IS NOT NULL \
+         AND job_name IN ('parts', 'shrinks', 'requeued', 'cancelled', 'suspended', 'urgent') \
+         GROUP BY ALL ORDER BY ALL",
         "cancelled,1,8,0,1\nparts,1,1,1,1\nparts,1,2,0,1\nrequeued,1,8,0,1\nshrinks,1,1,1,1\nshrinks,2,2,2,1\n\
          suspended,1,8,0,1\nurgent,1,8,0,3",
     );
-    // What was held before the resize ends where that begins which was held after it.
+    // The run before the resize ends when the run after it begins.
     wait_for_answer(
         takt,
         "SELECT count(*) AS n FROM jobs AS a JOIN jobs AS b USING (cluster, job_id)
@@ -230,12 +236,14 @@ fn the_hard_cases(lab: &SlurmLab, takt: &Takt) {
     );
     wait_for_answer(
         takt,
-        "SELECT string_agg(job_id[-1:], ' ' ORDER BY job_id) AS parts FROM jobs WHERE job_name = 'parts'",
+        "SELECT string_agg(job_id[-1:], ' ' ORDER BY job_id) AS parts FROM jobs WHERE job_name = \
+         'parts'",
         "0 1",
     );
 }
 
-/// As slurmctld sees it: sacct never tells of a job that was held until it was cancelled.
+/// Waits until slurmctld's queue is empty. sacct has no row for a job that was held until it was
+/// cancelled.
 fn nothing_is_queued(lab: &SlurmLab) {
     let queued = || {
         lab.run(&["squeue", "-h", "-o", "%A"])
@@ -245,7 +253,7 @@ fn nothing_is_queued(lab: &SlurmLab) {
     crate::support::process::wait_for("end of all jobs", SOON, queued);
 }
 
-/// Whoever asks why a job waits is told in words.
+/// `takt job` explains in words why a job waits.
 fn jobs_that_wait(takt: &Takt, held: u32, wide: u32) {
     let listed = |job: u32, reason: &str| {
         let waits = || {
@@ -275,7 +283,7 @@ fn jobs_that_wait(takt: &Takt, held: u32, wide: u32) {
 }
 
 #[test]
-fn sacct_tells() {
+fn runs_from_sacct() {
     let Some(lab) = or_skip(SlurmLab::start_with(Mode::WithDbd, "UTC", PREEMPTION)) else {
         return;
     };
@@ -286,7 +294,7 @@ fn sacct_tells() {
 }
 
 #[test]
-fn slurmrestd_tells_and_a_token_that_ran_out_leaves_no_hole() {
+fn runs_from_slurmrestd_and_an_expired_token_loses_none() {
     let Some(mut lab) = or_skip(
         need(&[Needed {
             program: "slurmrestd",
@@ -305,7 +313,7 @@ fn slurmrestd_tells_and_a_token_that_ran_out_leaves_no_hole() {
     let token = takt.file("token", lab.token("monitor", 3600));
     let sources = sources.replace("\"token\"", &format!("{token:?}"));
     let (takt, mut server, address) = serve(&lab, &sources);
-    // Slurm 22.05 says 0 over REST, which is not believed.
+    // Slurm 22.05 sends 0 over REST, which Takt ignores.
     the_same_runs(&lab, &takt, "");
     the_hard_cases(&lab, &takt);
 
@@ -328,14 +336,16 @@ fn slurmrestd_tells_and_a_token_that_ran_out_leaves_no_hole() {
     server.stop();
 }
 
-/// The accounts are takt.toml's; what ran while nobody looked is known, but not its GPUs.
+/// Accounts come from takt.toml. Runs that ended between two polls are known, but not their GPUs.
 #[test]
-fn without_slurmdbd_the_completion_file_and_slurmctld_tell() {
+fn runs_from_the_completion_file_and_slurmctld() {
     let Some(lab) = or_skip(SlurmLab::start_with(Mode::WithoutDbd, "UTC", PREEMPTION)) else {
         return;
     };
-    let accounts = "[[fairshare.accounts]]\naccount = \"lab-a\"\nshares = 60\nusers = { alice = 10, bob = 10 }\n\
-                    [[fairshare.accounts]]\naccount = \"lab-b\"\nshares = 40\nusers = { carol = 10, dave = 10 }\n";
+    let accounts = "[[fairshare.accounts]]\naccount = \"lab-a\"\nshares = 60\nusers = { alice = \
+         10, bob = 10 }\n\
+                    [[fairshare.accounts]]\naccount = \"lab-b\"\nshares = 40\nusers = { carol = \
+                    10, dave = 10 }\n";
     let (takt, mut server, address) = serve(&lab, accounts);
     the_same_runs(&lab, &takt, "3:0");
     the_hard_cases(&lab, &takt);
@@ -348,16 +358,17 @@ fn without_slurmdbd_the_completion_file_and_slurmctld_tell() {
         "sleep 1",
     );
     lab.wait_until_idle(SOON);
-    // After that slurmctld no longer knows what the job held, and its file never did.
+    // slurmctld has then forgotten the job's resources, and the completion file never has GPUs.
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
     wait_for_answer(
         &takt,
-        "SELECT state, account, cpus, gpus IS NULL AS unknown FROM jobs WHERE job_name = 'meanwhile'",
+        "SELECT state, account, cpus, gpus IS NULL AS unknown FROM jobs WHERE job_name = \
+         'meanwhile'",
         "COMPLETED,lab-b,1,true",
     );
     server.stop();
 
-    // The same file by hand changes nothing.
+    // Importing the same file by hand changes nothing.
     let path = lab.jobcomp().display().to_string();
     let imported = takt
         .run([
@@ -393,9 +404,9 @@ fn without_slurmdbd_the_completion_file_and_slurmctld_tell() {
     );
 }
 
-/// slurmrestd on its unix socket, as it comes without a port, with a user's token.
+/// slurmrestd on its Unix socket, its default without a port, with a user's token.
 #[test]
-fn slurmrestd_tells_over_its_socket() {
+fn runs_from_slurmrestd_over_its_socket() {
     let Some(mut lab) = or_skip(
         need(&[Needed {
             program: "slurmrestd",
@@ -451,9 +462,10 @@ fn slurmrestd_tells_over_its_socket() {
     server.stop();
 }
 
-/// Nobody asked slurmdbd to keep GPUs: they are counted while jobs hold them, unknown of others, and never 0.
+/// slurmdbd does not record GPUs: they are counted for jobs that were polled while running, unknown
+/// for others, and never 0.
 #[test]
-fn gpus_that_slurmdbd_does_not_keep_are_seen_with_slurmctld() {
+fn gpus_that_slurmdbd_does_not_record_come_from_slurmctld() {
     let Some(lab) = or_skip(SlurmLab::start(Mode::WithoutGpuTres)) else {
         return;
     };
@@ -463,7 +475,7 @@ fn gpus_that_slurmdbd_does_not_keep_are_seen_with_slurmctld() {
         "sleep 1",
     );
     lab.wait_until_idle(SOON);
-    // After that slurmctld no longer knows what the job held.
+    // slurmctld has then forgotten the job's resources.
     let (takt, mut server, address) = serve(&lab, "");
     lab.submit(
         "alice",
@@ -483,9 +495,10 @@ fn gpus_that_slurmdbd_does_not_keep_are_seen_with_slurmctld() {
     server.stop();
 }
 
-/// What rules and dashboards see of Slurm: its daemons, its nodes, who waits, and when something started last.
+/// The series about Slurm for rules and dashboards: daemons, nodes, waiting jobs and the last job
+/// start.
 #[test]
-fn the_servers_own_series_say_how_slurm_is() {
+fn the_servers_own_series_show_the_state_of_slurm() {
     let Some(mut lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
         return;
     };
@@ -534,7 +547,7 @@ fn the_servers_own_series_say_how_slurm_is() {
     wait("takt_slurm_up{daemon=\"slurmctld\"}", "1");
     lab.start_service(Service::Slurmdbd);
     wait("count(takt_slurm_up == 1)", "2");
-    // Without a controller nobody knows of nodes and queue, which is not the same as none.
+    // Without slurmctld nodes and queue are unknown, not 0.
     lab.stop(Service::Slurmctld);
     wait("takt_slurm_up{daemon=\"slurmctld\"}", "0");
     wait("absent(takt_slurm_nodes)", "1");

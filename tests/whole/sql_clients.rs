@@ -1,4 +1,4 @@
-//! SQL over PostgreSQL's protocol, asked by the real psql and the real drivers.
+//! SQL over PostgreSQL's protocol, from the real psql and the real drivers.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ const JOBS: &str = "JobID|User|Account|Partition|Submit|Eligible|Start|End|State
     2|alice|a|gpu|2026-10-02T10:00:00|2026-10-02T10:00:00|2026-10-02T11:00:00|2026-10-02T12:00:00|FAILED|cpu=8,gres/gpu=1,mem=64G,node=1|1|8|n1|3600\n\
     3|bob|b|cpu|2026-10-03T10:00:00|2026-10-03T10:00:00|2026-10-03T10:00:10|2026-10-03T10:10:10|COMPLETED|cpu=4,mem=8G,node=1|1|4|n2|600\n";
 
-/// A server with some jobs, and with a node that it scrapes.
+/// A server with some jobs that scrapes one node.
 struct Server {
     takt: Takt,
     daemon: Daemon,
@@ -26,7 +26,7 @@ struct Server {
 }
 
 impl Server {
-    /// With `extra` in the section `[sql]`.
+    /// Starts it with the lines `extra` in the section `[sql]`.
     fn start(extra: &str) -> Self {
         let takt = Takt::fresh();
         takt.file("jobs.txt", JOBS);
@@ -42,7 +42,8 @@ impl Server {
         .ok();
         let exporter_address = format!("127.0.0.1:{}", free_port());
         let exporter = takt.start(["exporter", "--web.listen-address", &exporter_address]);
-        let (page, port) = (format!("127.0.0.1:{}", free_port()), free_port());
+        let page = format!("127.0.0.1:{}", free_port());
+        let port = free_port();
         takt.file(
             "takt.toml",
             format!(
@@ -63,7 +64,7 @@ impl Server {
             port,
             _exporter: exporter,
         };
-        // What PromQL sees at once, SQL sees with the next commit.
+        // PromQL sees a sample at once, SQL with the next commit.
         let ask = ["sql", "SELECT 1 FROM node_load1 LIMIT 1", "--format", "csv"];
         wait_for("samples in SQL", SOON, || {
             server.takt.run(ask).stdout.contains("\n1").then_some(())
@@ -75,7 +76,7 @@ impl Server {
         self.psql_as("user=alice", None, commands)
     }
 
-    /// `psql -c` for each command; `connection` in libpq's words.
+    /// `psql -c` for each command; `connection` is a libpq connection string.
     fn psql_as(&self, connection: &str, password: Option<&str>, commands: &[&str]) -> Answer {
         let mut command = Command::new("psql");
         command.args([
@@ -155,13 +156,13 @@ fn python(module: &'static str, package: &'static str) -> Result<(), Skip> {
     let known = Command::new("/usr/bin/python3")
         .args(["-c", &format!("import {module}")])
         .output();
-    match known.is_ok_and(|output| output.status.success()) {
-        true => Ok(()),
-        false => need(&[Needed {
-            program: "no-such-python-module",
-            package,
-        }]),
+    if known.is_ok_and(|output| output.status.success()) {
+        return Ok(());
     }
+    need(&[Needed {
+        program: "no-such-python-module",
+        package,
+    }])
 }
 
 #[test]
@@ -251,9 +252,9 @@ fn drivers_and_tools_work() {
     server.python("statements.py", &["grafana.sql", "catalog.sql"]);
 }
 
-/// Ways out of the sandbox, each with what it is told.
+/// Statements that try to leave the sandbox, each with its error.
 #[test]
-fn nobody_breaks_out() {
+fn statements_cannot_leave_the_sandbox() {
     if or_skip(psql()).is_none() {
         return;
     }
@@ -263,7 +264,7 @@ fn nobody_breaks_out() {
     let folder = server.takt.data_directory();
     let folder = folder.to_str().unwrap();
     for attempt in [
-        // Files.
+        // Access to files.
         "SELECT * FROM read_text('/etc/passwd')",
         "SELECT * FROM read_csv('/etc/passwd')",
         &format!("SELECT * FROM read_csv('{folder}/secret.csv')"),
@@ -294,7 +295,7 @@ fn nobody_breaks_out() {
         "SELECT * FROM 's3://bucket/x.parquet'",
         "INSTALL httpfs",
         "LOAD httpfs",
-        // The server's own settings and secrets.
+        // Settings and secrets of the server.
         "SELECT * FROM duckdb_secrets()",
         "SELECT * FROM duckdb_settings()",
         "SELECT * FROM duckdb_databases()",
@@ -307,7 +308,7 @@ fn nobody_breaks_out() {
         "SELECT * FROM pragma_database_list()",
         "CALL pragma_version()",
         "CREATE SECRET (TYPE s3)",
-        // Writing.
+        // Writes.
         "INSERT INTO records.jobs SELECT * FROM jobs",
         "DELETE FROM records.jobs",
         "UPDATE records.jobs SET \"user\" = 'x'",
@@ -318,7 +319,7 @@ fn nobody_breaks_out() {
         "VACUUM",
         "CHECKPOINT",
         "FORCE CHECKPOINT",
-        // Statements in statements.
+        // Statements inside of statements.
         "SELECT * FROM query('DROP VIEW jobs')",
         "SELECT * FROM query_table('jobs')",
         "SELECT * FROM json_execute_serialized_sql('{}')",
@@ -327,7 +328,7 @@ fn nobody_breaks_out() {
         "EXECUTE p",
         "DO $$ BEGIN END $$",
         "LISTEN x",
-        // Time, memory, rows.
+        // Limits of time, memory and rows.
         "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE (a.range * b.range) % 7 = 3",
         "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t",
         "SELECT * FROM range(1001)",
@@ -338,7 +339,8 @@ fn nobody_breaks_out() {
         "SELECT printf('%1000000000d', 1)",
         "SELECT format('{:1000000000}', 1)",
         "SELECT list_resize([1], 1000000000)",
-        "WITH RECURSIVE t AS (SELECT repeat('x', 1000000) AS s UNION ALL SELECT s || s FROM t) SELECT max(len(s)) FROM t",
+        "WITH RECURSIVE t AS (SELECT repeat('x', 1000000) AS s UNION ALL SELECT s || s FROM t) \
+         SELECT max(len(s)) FROM t",
         "SELECT len(list(a.range)) FROM range(100000) a, range(100000) b",
     ] {
         let began = Instant::now();
@@ -360,9 +362,10 @@ fn nobody_breaks_out() {
     assert!(!Path::new("/tmp/takt-escape.csv").exists());
 }
 
-/// A certificate for localhost that vouches for itself.
+/// Creates a self-signed certificate for localhost and returns the paths of certificate and key.
 fn certificate(folder: &Path) -> (PathBuf, PathBuf) {
-    let (cert, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+    let cert = folder.join("cert.pem");
+    let key = folder.join("key.pem");
     let mut command = Command::new("openssl");
     command.args([
         "req",
@@ -437,7 +440,7 @@ fn passwords_and_tls() {
         .ok();
     assert!(in_sight.contains("TLSv1.3"), "{in_sight}");
 
-    // What is replaced counts for the next client, without a restart.
+    // Replaced files take effect for the next client without a restart.
     let renewed = tempfile::tempdir().unwrap();
     let (new_cert, new_key) = certificate(renewed.path());
     let verified = |cert: &Path| {
@@ -450,7 +453,7 @@ fn passwords_and_tls() {
     let old_cert = renewed.path().join("old.pem");
     std::fs::copy(&cert, &old_cert).unwrap();
     std::fs::copy(&new_cert, &cert).unwrap();
-    // The key is still the former's, so is what is served.
+    // The new certificate does not fit the old key, so the previous pair stays in use.
     assert_eq!(verified(&old_cert).ok(), "grafana\n");
     std::fs::copy(&new_key, &key).unwrap();
     assert_eq!(verified(&new_cert).ok(), "grafana\n");
@@ -476,14 +479,15 @@ const ENDLESS: &str =
     "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE (a.range * b.range) % 7 = 3";
 
 #[test]
-fn a_statement_ends_when_it_is_cancelled_or_nobody_waits() {
+fn a_statement_ends_when_cancelled_or_when_its_client_is_gone() {
     if or_skip(python("psycopg", "python3-psycopg")).is_none() {
         return;
     }
     let server = Server::start("timeout_seconds = 600\n");
     let script = format!(
         "import psycopg, threading, sys\n\
-         for sql, given in [({ENDLESS:?}, None), ({ENDLESS:?}.replace('%', '%%') + ' + %s', (1,))]:\n\
+         for sql, given in [({ENDLESS:?}, None), ({ENDLESS:?}.replace('%', '%%') + ' + %s', \
+         (1,))]:\n\
          \x20   c = psycopg.connect('host=127.0.0.1 port={port} user=alice dbname=takt')\n\
          \x20   t = threading.Timer(1, c.cancel); t.start()\n\
          \x20   try: c.execute(sql, given); sys.exit('answered')\n\
@@ -505,7 +509,7 @@ fn a_statement_ends_when_it_is_cancelled_or_nobody_waits() {
         String::from_utf8_lossy(&output.stderr)
     );
 
-    // A client that is gone without a word.
+    // A client that disconnects without ending its session.
     let mut client = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     let startup = b"\0\x03\0\0user\0alice\0\0";
     client
@@ -533,12 +537,12 @@ fn a_statement_ends_when_it_is_cancelled_or_nobody_waits() {
 }
 
 #[test]
-fn there_are_as_many_clients_as_may_be() {
+fn clients_are_limited() {
     if or_skip(psql()).is_none() {
         return;
     }
     let server = Server::start("max_connections = 1\n");
-    // Whoever comes before the server has noticed the end of the connection before is one too many.
+    // Until the server has noticed the end of the connection before, a new client is refused.
     let held = wait_for("a refusal", SOON, || {
         let held = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
         server

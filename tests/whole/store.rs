@@ -1,4 +1,4 @@
-//! `takt store`, and what a server's samples survive, with the real program.
+//! `takt store`, and the faults that stored samples survive, with the real program.
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::Value;
@@ -12,12 +12,12 @@ use crate::support::{need_file, need_program, need_root, or_skip};
 
 const SOON: Duration = Duration::from_secs(60);
 
-/// A server that reads an exporter twice a second; returns once some samples are durable.
+/// Starts a server that scrapes an exporter twice a second. Returns when some samples are durable.
 fn serve(takt: &Takt) -> (Daemon, Daemon, String) {
     serve_with(takt, "")
 }
 
-/// The same with lines for `[store]`.
+/// As [`serve`], with lines for `[store]`.
 fn serve_with(takt: &Takt, store: &str) -> (Daemon, Daemon, String) {
     let node = format!("127.0.0.1:{}", free_port());
     let command = takt.command(["exporter", "--web.listen-address", &node]);
@@ -26,9 +26,11 @@ fn serve_with(takt: &Takt, store: &str) -> (Daemon, Daemon, String) {
     takt.file(
         "takt.toml",
         format!(
-            "cluster = \"lab\"\n[server]\nlisten_address = \"{address}\"\n[jobs]\npoll = false\n[store]\n{store}\n\
+            "cluster = \"lab\"\n[server]\nlisten_address = \"{address}\"\n[jobs]\npoll = \
+             false\n[store]\n{store}\n\
              [scrape]\ninterval_seconds = 0.5\ntimeout_seconds = 0.5\n\
-             [[scrape.targets]]\naddress = \"{node}\"\nnode = \"g01\"\n[[scrape.targets]]\naddress = \"{node}\"\nnode = \"g02\"\n"
+             [[scrape.targets]]\naddress = \"{node}\"\nnode = \"g01\"\n[[scrape.targets]]\naddress \
+             = \"{node}\"\nnode = \"g02\"\n"
         ),
     );
     let mut server = start(takt);
@@ -83,7 +85,7 @@ fn blocks_are_sealed_verified_and_deleted_by_the_server_and_without_one() {
     );
     let stat = json(&takt, &STAT);
     assert_eq!(stat["blocks"].as_array().unwrap().len(), 1);
-    // Asked while the server scrapes on: nothing of the other node goes.
+    // While the server keeps scraping: no sample of the other node is deleted.
     let said = takt.run(["store", "delete", "--node", "g02"]).fails(2);
     assert!(
         said.contains("this deletes every stored sample of {node=\"g02\"} for good; say --yes"),
@@ -101,10 +103,10 @@ fn blocks_are_sealed_verified_and_deleted_by_the_server_and_without_one() {
     });
     server.stop();
 
-    // The same from the files.
+    // Without a server the answer is the same.
     json(&takt, &SEAL);
     let stat = json(&takt, &STAT);
-    // One more where samples came between the first sealing and the deletion.
+    // Samples between the first sealing and the deletion make one more block.
     assert!(
         stat["blocks"].as_array().unwrap().len() >= 2 && stat["hot_samples"] == 0,
         "{stat}"
@@ -124,7 +126,7 @@ fn blocks_are_sealed_verified_and_deleted_by_the_server_and_without_one() {
     );
     takt.run(["store", "verify"]).ok();
 
-    // A damaged file is named, and the exit code says so.
+    // A damaged file is named, and the exit code is 1.
     let stat = json(&takt, &STAT);
     let name = stat["blocks"][0]["name"].as_str().unwrap();
     let file = takt
@@ -163,7 +165,7 @@ fn the_program_may_die_at_any_step_of_sealing() {
     assert_eq!(json(&takt, &STAT)["hot_samples"], 0);
 }
 
-/// What is damaged gets another name, which the log says, and is counted; the rest answers and goes on.
+/// Damaged files are renamed, logged and counted. The server starts with the rest.
 #[test]
 fn a_damaged_log_and_a_damaged_block_are_set_aside_by_name() {
     let takt = Takt::fresh();
@@ -215,7 +217,7 @@ fn a_damaged_log_and_a_damaged_block_are_set_aside_by_name() {
     assert!(!path.exists() && samples(&takt) > 0);
 }
 
-/// The disk is full while samples are sealed, and for a while after that.
+/// The disk is full while samples are sealed, and for some time afterwards.
 #[test]
 fn a_disk_that_is_full_while_samples_are_sealed_loses_none() {
     let Some(()) = or_skip(need_root()) else {
@@ -238,7 +240,7 @@ fn a_disk_that_is_full_while_samples_are_sealed_loses_none() {
     mount.fill();
     let said = server.wait_until("failing to seal", SOON, || {
         let run = takt.run(SEAL);
-        // What is left of the disk may take a small block.
+        // The rest of the disk may hold a small block.
         (run.code != Some(0)).then_some(run.stderr)
     });
     assert!(
@@ -263,8 +265,8 @@ fn server_says(takt: &Takt, words: &str) -> bool {
     std::fs::read_to_string(takt.directory().join("takt.log")).is_ok_and(|log| log.contains(words))
 }
 
-/// A disk that turns read-only under the server, as ext4 does after an error: it says so and serves on, and all that was durable
-/// is there when the disk is mended.
+/// The file system turns read-only, as ext4 does after an error. The server logs it and keeps
+/// answering. All durable samples are there after the repair.
 #[test]
 fn a_file_system_that_turns_read_only_loses_nothing_up_to_the_watermark() {
     let Some(()) = or_skip(need_root().and_then(|()| need_program("mkfs.ext4").map(drop))) else {
@@ -307,20 +309,22 @@ fn a_file_system_that_turns_read_only_loses_nothing_up_to_the_watermark() {
     server.wait_until("storing samples again", SOON, || {
         (metric(&address, "takt_store_samples_total")? > 0.0).then_some(())
     });
-    // Results of rules carry the instant of their evaluation and may come after the watermark has passed it.
+    // Results of rules have the time of their evaluation and may arrive after the watermark has
+    // passed it.
     let found = count(&takt);
     assert!(found >= expected, "{found} of {expected}");
     takt.run(["store", "verify"]).ok();
 }
 
-/// DuckDB gives a database up for good where a checkpoint fails. The server opens it anew, and goes on with what was durable.
+/// DuckDB invalidates a database when a checkpoint fails. The server opens it again and continues
+/// with the durable data.
 #[test]
-fn a_fatal_error_of_the_database_makes_the_server_open_it_anew() {
+fn a_fatal_error_of_the_database_makes_the_server_reopen_it() {
     let takt = Takt::fresh();
     let (_exporter, mut server, address) = serve(&takt);
     server.stop();
-    // A write beyond the limit of a file's size is an error, as on a full disk; the signal that comes with it is ignored
-    // from the shell on.
+    // A write beyond the file size limit fails, as on a full disk. The shell ignores the signal
+    // SIGXFSZ for the server.
     let mut command = Command::new("sh");
     command.args([
         "-c",
@@ -364,10 +368,11 @@ fn a_fatal_error_of_the_database_makes_the_server_open_it_anew() {
     assert!(server.is_running());
 }
 
-/// A clock that is set forward and back by an hour, twice: nothing stored is lost, no instant is taken twice, and what is
-/// scraped is stored again soon after each step, not only once the clock has caught up.
+/// The clock is set forward and back by an hour, twice. No stored sample is lost and no timestamp
+/// is used twice. Samples are stored again soon after each step, not only once the clock has caught
+/// up.
 #[test]
-fn a_clock_that_is_set_by_an_hour_keeps_nobody_from_storing() {
+fn samples_are_stored_after_a_clock_change() {
     let library = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1";
     let Some(()) = or_skip(need_file(library, "libfaketime")) else {
         return;
@@ -376,7 +381,7 @@ fn a_clock_that_is_set_by_an_hour_keeps_nobody_from_storing() {
     let (_exporter, mut server, address) = serve(&takt);
     server.stop();
     let set_clock = |hours: i64| {
-        // Renamed into place: it is read at each look at the clock.
+        // Renamed into place, since the server reads the file at each look at the clock.
         takt.file("clock.new", format!("{hours:+}h"));
         std::fs::rename(
             takt.directory().join("clock.new"),
@@ -432,7 +437,8 @@ fn a_clock_that_is_set_by_an_hour_keeps_nobody_from_storing() {
     json(&takt, &SEAL);
     server.stop();
     assert!(samples(&takt) >= expected);
-    let twice = "SELECT count(*) AS n FROM (SELECT 1 FROM samples GROUP BY metric, labels, ts HAVING count(*) > 1)";
+    let twice = "SELECT count(*) AS n FROM (SELECT 1 FROM samples GROUP BY metric, labels, ts \
+         HAVING count(*) > 1)";
     assert_eq!(json(&takt, &["sql", "--format", "json", twice])[0]["n"], 0);
     takt.run(["store", "verify"]).ok();
 }

@@ -1,4 +1,4 @@
-//! Usage as a user of Slurm reads it: ours is sreport's and sacct's, to the second.
+//! Usage equals sreport's and sacct's to the second.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use crate::support::process::{Daemon, free_port, http_get, wait_for};
 use crate::support::slurm::{Job, Mode, PastReservation, Service, SlurmLab, Usage};
 use crate::support::takt::Takt;
 
-/// Long enough for a busy machine.
+/// A limit that a busy machine does not reach.
 const SOON: Duration = Duration::from_secs(90);
 
-/// A server that asks the lab's Slurm every second.
+/// Starts a server that polls the lab's Slurm every second.
 fn serve(lab: &SlurmLab, timezone: &str) -> (Takt, Daemon) {
     let takt = Takt::fresh().with_environment(lab.environment());
     takt.file(
@@ -26,7 +26,7 @@ fn serve(lab: &SlurmLab, timezone: &str) -> (Takt, Daemon) {
     (takt, server)
 }
 
-/// Waits until a statement has this one answer.
+/// Waits until an SQL statement gives this answer.
 #[track_caller]
 fn wait_for_answer(takt: &Takt, statement: &str, answer: &str) {
     let mut last = String::new();
@@ -41,7 +41,7 @@ fn wait_for_answer(takt: &Takt, statement: &str, answer: &str) {
     }
 }
 
-/// What the report says that each (account, user) used.
+/// Returns the usage of each account and user by `takt report usage`.
 fn reported(takt: &Takt, period: &[&str]) -> BTreeMap<(String, String), Usage> {
     let arguments = [
         "report",
@@ -72,14 +72,16 @@ fn reported(takt: &Takt, period: &[&str]) -> BTreeMap<(String, String), Usage> {
         .collect()
 }
 
-/// Two past months, one with a day of 25 hours: every user's CPU and GPU seconds are sreport's.
+/// Two past months, one with a day of 25 hours: every user's CPU and GPU seconds equal sreport's.
 #[test]
 fn two_months_of_jobs_equal_sreport() {
     let Some(lab) = or_skip(SlurmLab::start_in(Mode::WithDbd, "Europe/Oslo")) else {
         return;
     };
     // 2026-09-01, 2026-10-01 and 2026-11-01 in Oslo.
-    let (september, october, november) = (1_788_213_600, 1_790_805_600, 1_793_487_600);
+    let september = 1_788_213_600;
+    let october = 1_790_805_600;
+    let november = 1_793_487_600;
     let jobs = jobs_between(september - 86_400, november + 86_400);
     assert!(jobs.iter().any(|job| {
         job.start
@@ -93,7 +95,7 @@ fn two_months_of_jobs_equal_sreport() {
         "SELECT count(*) AS runs FROM jobs",
         &jobs.len().to_string(),
     );
-    // What the cluster had is asked for after the jobs.
+    // The server polls the cluster's capacity after the jobs.
     wait_for_answer(
         &takt,
         "SELECT count(*) > 0 AS known FROM node_events",
@@ -111,19 +113,19 @@ fn two_months_of_jobs_equal_sreport() {
             sreport,
             "{month}"
         );
-        only_gpus_that_wait_differ(&takt, month);
+        only_planned_gpu_hours_differ(&takt, month);
     }
     server.stop();
-    // The same from the files, now that no server holds them.
+    // The files give the same answer once the server has ended.
     assert_eq!(
         reported(&takt, &["--month", "2026-10"]),
         lab.sreport("2026-10-01", "2026-11-01")
     );
 }
 
-/// `takt reconcile` compares each user's hours and the whole cluster's, and all of them are sreport's, but that Slurm does
-/// not count what waits for GPUs.
-fn only_gpus_that_wait_differ(takt: &Takt, month: &str) {
+/// Fails unless `takt reconcile` finds that all hours of users and of the cluster equal sreport's.
+/// The only difference are planned GPU-hours, which Slurm does not count.
+fn only_planned_gpu_hours_differ(takt: &Takt, month: &str) {
     let lines: serde_json::Value = serde_json::from_str(
         &takt
             .run(["reconcile", "--month", month, "--format", "json"])
@@ -131,7 +133,7 @@ fn only_gpus_that_wait_differ(takt: &Takt, month: &str) {
     )
     .unwrap();
     let lines = lines.as_array().unwrap();
-    // Four users' CPUs and GPUs, and six parts of each.
+    // CPUs and GPUs: four users and six parts of the capacity each.
     assert_eq!(lines.len(), 4 * 2 + 6 * 2, "{lines:#?}");
     for line in lines {
         let what = (
@@ -154,8 +156,8 @@ fn only_gpus_that_wait_differ(takt: &Takt, month: &str) {
     assert_eq!(idle, 0, "what is planned here is idle there");
 }
 
-/// A month with a lesson, a maintenance, and one beside which jobs went on: the CPUs' parts are sreport's, and what differs is
-/// named.
+/// A month with three reservations: a course, a maintenance, and a maintenance during which jobs
+/// kept running. CPU hours equal sreport's, and each difference is named.
 #[test]
 fn reservations_equal_sreport() {
     let Some(lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
@@ -210,7 +212,7 @@ fn reservations_equal_sreport() {
             nodes: vec!["node1"],
             ..job(3, "bob", "lab-a", day(5), 30, 0)
         },
-        // The month is over and known.
+        // The month has ended, and the server knows all its records.
         job(4, "bob", "lab-a", day(30), 1, 0),
     ]);
 
@@ -251,7 +253,8 @@ fn reservations_equal_sreport() {
         );
     }
     assert_eq!(line("", "cpu", "planned_down")["ours"], 8 * 86_400);
-    // The lesson was four and a half hours long; Slurm takes it for used in the two in which a job ran in it.
+    // The course reservation lasted four and a half hours; Slurm counts the two hours in which a
+    // job ran in it as used.
     let idle = 8 * (9 * HOUR / 2 - 2 * HOUR);
     for (user, difference) in [
         ("alice", -idle / 2),
@@ -268,7 +271,7 @@ fn reservations_equal_sreport() {
             "{reason}"
         );
     }
-    // Slurm counts no GPU in a reservation, ours are kept with their nodes.
+    // Slurm counts no GPUs in a reservation; Takt counts those of its nodes.
     let reason = line("", "gres/gpu", "allocated")["reason"]
         .as_str()
         .unwrap();
@@ -287,7 +290,8 @@ fn reservations_equal_sreport() {
     server.stop();
 }
 
-/// An account's use is its own and that of the accounts below it: CPUs, GPUs, memory and billing are sreport's.
+/// The usage of an account includes its sub-accounts. CPUs, GPUs, memory and billing equal
+/// sreport's.
 #[test]
 fn accounts_with_those_below_them_equal_sreport() {
     let Some(lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
@@ -342,7 +346,7 @@ fn accounts_with_those_below_them_equal_sreport() {
         "end=2026-10-01",
         "format=Account,Login,TresName,Used",
     ]);
-    // A row without a user is the account with all that is below it; the root's is everybody's.
+    // A row without a user is the account with its sub-accounts; root's row is the whole cluster.
     let mut expected: BTreeMap<(String, String), u64> = BTreeMap::new();
     for row in sreport.lines() {
         let [account, "", tres, used] = row.split('|').collect::<Vec<_>>()[..] else {
@@ -389,7 +393,7 @@ fn accounts_with_those_below_them_equal_sreport() {
             .any(|row| row["account_tree"] == "lab-a/optics/laser"),
         "{report:#}"
     );
-    // What every day of the month adds up to is the month.
+    // The days of the month add up to the month.
     let arguments = [
         "report", "usage", "--by", "day,user", "--month", "2026-09", "--format", "json",
     ];
@@ -413,7 +417,8 @@ fn accounts_with_those_below_them_equal_sreport() {
     server.stop();
 }
 
-/// Live jobs: an array, a failure, a requeue, with and without GPUs; a slurmdbd that was away meanwhile.
+/// Live jobs: an array, a failure, a requeue, with and without GPUs; and a slurmdbd that is down
+/// for a while.
 #[test]
 fn live_jobs_equal_sacct() {
     let Some(mut lab) = or_skip(SlurmLab::start(Mode::WithDbd)) else {
@@ -446,7 +451,7 @@ fn live_jobs_equal_sacct() {
         "sleep 600",
     );
     lab.wait_for_state(again, "RUNNING", SOON);
-    // Its run so far is known as running before it is known as requeued.
+    // The first run is recorded as running before it is recorded as requeued.
     wait_for_answer(
         &takt,
         "SELECT count(*) AS n FROM jobs WHERE \"user\" = 'dave' AND state = 'RUNNING'",
@@ -522,7 +527,7 @@ fn live_jobs_equal_sacct() {
     }
     expected.retain(|_, usage| *usage != Usage::default());
     assert_eq!(expected.len(), 4, "{rows}");
-    // Seconds may pass between two polls of a run that has just ended.
+    // Some seconds may pass until a poll sees the end of a run.
     wait_for("the last poll", SOON, || {
         (reported(&takt, &["--from", "2026-01-01", "--to", "2100-01-01"]) == expected).then_some(())
     });
@@ -537,7 +542,7 @@ fn live_jobs_equal_sacct() {
     server.stop();
 }
 
-/// Jobs one after the other on each of the lab's six GPUs, so that no more is used than there is.
+/// Returns consecutive jobs on each of the lab's six GPUs, so that usage stays within capacity.
 fn jobs_between(from: i64, to: i64) -> Vec<Job> {
     let users = [
         ("alice", "lab-a"),

@@ -274,7 +274,7 @@ mod tests {
 
     /// Answers of Alertmanager 0.25 to the same requests.
     #[test]
-    fn what_cannot_be_an_alert_is_refused_with_alertmanagers_codes() {
+    fn invalid_alerts_are_refused_with_alertmanagers_codes() {
         let read = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(

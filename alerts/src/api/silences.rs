@@ -223,7 +223,7 @@ mod tests {
 
     /// Answers of Alertmanager 0.25 to the same requests.
     #[test]
-    fn what_cannot_be_a_silence_is_refused_with_alertmanagers_codes() {
+    fn invalid_silences_are_refused_with_alertmanagers_codes() {
         let good = json!({
             "matchers": [{"name": "a", "value": "b", "isRegex": false}],
             "startsAt": "2026-01-01T00:00:00Z", "endsAt": "2026-01-02T00:00:00Z", "createdBy": "me", "comment": "c", "id": null,

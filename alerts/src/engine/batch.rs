@@ -1,4 +1,4 @@
-//! Batches of changes that are committed together, and the state as it is loaded again.
+//! Batches of changes that are committed together, and the state that a restart loads.
 
 use crate::alert::Alert;
 use crate::events::EventInstance;

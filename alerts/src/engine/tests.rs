@@ -13,7 +13,7 @@ use crate::testing::{Memory, parse_series};
 use proptest::prelude::*;
 use std::cell::RefCell;
 
-/// What a database keeps of committed batches.
+/// The tables of committed batches.
 #[derive(Default)]
 struct Disk(RefCell<Tables>);
 
@@ -201,13 +201,13 @@ fn none_down(_: Timestamp) -> IsDown {
     Box::new(|_| false)
 }
 
-/// A running Takt: an engine, its disk, its samples, and the channels behind the outbox.
+/// A running Takt: an engine, its tables, its samples, and the channels of the outbox.
 struct Takt {
     engine: Engine,
     disk: Disk,
     samples: Memory,
     now: Timestamp,
-    /// What channels took, in order: id and channel.
+    /// Delivered messages in order: id and channel.
     delivered: Vec<(u64, String)>,
 }
 
@@ -235,8 +235,8 @@ impl Takt {
         self.samples.write(&[sample]).unwrap();
     }
 
-    /// One second: evaluate, flush, send. With `lost_after` the process is lost behind that step: 0
-    /// before the first commit, 1 behind it, and so on.
+    /// Runs one second: evaluate, flush, send. With `lost_after` the process ends after that step:
+    /// 0 before the first commit, 1 after it, and so on.
     fn second(&mut self, lost_after: Option<usize>) {
         self.now = self.now.plus(Duration::from_secs(1));
         let now = self.now;
@@ -257,8 +257,8 @@ impl Takt {
                     let mut answered = Batch::default();
                     for row in rows {
                         self.delivered.push((row.id, row.channel.clone()));
-                        // Lost between the channel's answer and its commit: delivered, and nobody
-                        // knows.
+                        // The process ends between the channel's answer and the commit: delivered,
+                        // but not recorded.
                         if lost_after == Some(3) {
                             return self.restart();
                         }
@@ -284,14 +284,14 @@ impl Takt {
         (0..count).for_each(|_| self.second(None));
     }
 
-    /// The process is lost and comes back.
+    /// The process ends and starts again.
     fn restart(&mut self) {
         self.engine = engine();
         let batch = self.engine.restore(self.disk.load().unwrap(), self.now);
         self.commit(&batch);
     }
 
-    /// What the channel was told, in order: firing or over, alert name and node.
+    /// Returns the channel's messages in order: firing or resolved, alert name and node.
     fn told(&self, channel: &str) -> Vec<(Status, String)> {
         let tables = self.disk.0.borrow();
         let rows = tables
@@ -362,13 +362,13 @@ fn a_page_goes_out_in_the_second_it_is_seen() {
 }
 
 #[test]
-fn what_is_explained_is_not_told_and_a_told_end_waits() {
+fn inhibited_alerts_are_not_sent() {
     let mut takt = Takt::new();
     takt.set("hot{node=\"g01\"}", 95.0);
     takt.seconds(60);
     takt.set("up{node=\"g01\"}", 0.0);
     takt.seconds(20);
-    // The node is down, then it is no longer hot: nobody is told as long as the node is down.
+    // The node is down, then no longer hot: no message is sent while the node is down.
     takt.set("hot{node=\"g01\"}", 60.0);
     takt.seconds(100);
     assert!(
@@ -392,7 +392,7 @@ fn what_is_explained_is_not_told_and_a_told_end_waits() {
 }
 
 #[test]
-fn on_a_node_in_maintenance_nothing_is_told_until_it_should_be_well_again() {
+fn a_node_in_maintenance_sends_nothing_until_its_end() {
     let mut takt = Takt::new();
     takt.engine.set_maintenance(vec![Maintenance {
         name: "firmware".to_owned(),
@@ -404,7 +404,7 @@ fn on_a_node_in_maintenance_nothing_is_told_until_it_should_be_well_again() {
     takt.set("hot{node=\"g01\"}", 95.0);
     takt.seconds(49);
     assert_eq!(takt.told(SLACK).len(), 1, "it has not begun");
-    // The node is taken down, which is no page; another node is none of it.
+    // The node is drained, which sends no page; another node is not affected.
     takt.set("hot{node=\"g01\"}", 60.0);
     takt.set("up{node=\"g01\"}", 0.0);
     takt.set("up{node=\"g02\"}", 0.0);
@@ -432,7 +432,7 @@ fn on_a_node_in_maintenance_nothing_is_told_until_it_should_be_well_again() {
         [vec![], vec!["reservation firmware".to_owned()]].into()
     );
     drop(suppressed);
-    // One node came back within the time; the other one did not, and now somebody has to know.
+    // One node came back in time; the other one did not, so its alert is sent.
     takt.set("up{node=\"g01\"}", 1.0);
     takt.set("up{node=\"g02\"}", 0.0);
     takt.set("up{node=\"g03\"}", 0.0);
@@ -457,7 +457,7 @@ fn on_a_node_in_maintenance_nothing_is_told_until_it_should_be_well_again() {
 }
 
 #[test]
-fn a_restart_says_nothing_and_loses_nothing() {
+fn a_restart_sends_and_loses_nothing() {
     let mut takt = Takt::new();
     takt.set("hot{node=\"g01\"}", 95.0);
     takt.seconds(60);
@@ -556,7 +556,7 @@ fn xid(number: u32, job: &str, seconds: i64) -> Event {
 }
 
 #[test]
-fn an_event_is_told_at_once_and_ends_when_the_gpu_is_back() {
+fn an_event_is_sent_at_once_and_ends_when_the_gpu_is_back() {
     let mut takt = Takt::new();
     takt.set("takt_gpu_up{node=\"g01\",uuid=\"GPU-1\"}", 0.0);
     takt.set("takt_gpu_up{node=\"g01\",uuid=\"GPU-2\"}", 1.0);
@@ -577,7 +577,7 @@ fn an_event_is_told_at_once_and_ends_when_the_gpu_is_back() {
         assert_eq!(message.common_labels.get("severity"), Some("critical"));
         assert_eq!(takt.delivered.len(), 2, "both channels, in the same second");
     }
-    // The same fault again is the same episode.
+    // The same fault again belongs to the same episode.
     let batch = takt.engine.event(&xid(79, "7", 12), takt.now);
     takt.commit(&batch);
     takt.seconds(100);
@@ -629,7 +629,7 @@ fn pushed_alerts_survive_a_restart_until_they_are_pushed_again() {
     };
     push(&mut takt);
     takt.seconds(200);
-    // Away for ten minutes: longer than the alert would have lived without another push.
+    // Down for ten minutes: longer than the alert lives without another push.
     takt.now = takt.now.plus(Duration::from_secs(600));
     takt.restart();
     takt.seconds(100);
@@ -644,7 +644,7 @@ fn pushed_alerts_survive_a_restart_until_they_are_pushed_again() {
     );
 }
 
-/// One thing that happens to a running Takt.
+/// One event in a running Takt.
 #[derive(Debug, Clone)]
 enum Chaos {
     Set(usize, bool),
@@ -669,10 +669,10 @@ fn chaos() -> impl Strategy<Value = Chaos> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Whatever breaks, is silenced or is explained, and wherever the process is lost: a channel
-    /// that wants ends is told of each alert's beginning and end alternately, and when all is well
-    /// it has been told so. Every message is delivered at least once, and twice only where the
-    /// process was lost before the answer was committed.
+    /// With any sequence of faults, silences, inhibitions and crashes, a channel with
+    /// `send_resolved` gets beginnings and ends of each alert alternately, and an end once all is
+    /// well. Every message is delivered at least once, and twice only if the process ended before
+    /// the answer was committed.
     #[test]
     fn every_announced_episode_has_exactly_one_end(moves in proptest::collection::vec(chaos(), 1..40)) {
         let mut takt = Takt::new();
@@ -715,7 +715,7 @@ proptest! {
                 }
             }
         }
-        // All is well from here on; wait until silences, flapping and group intervals are over.
+        // All is well from here on; wait until silences, flapping and group intervals have ended.
         values.values_mut().for_each(|value| *value = 60.0);
         let series: Vec<_> = values.keys().cloned().collect();
         for second in 0..4200 {
@@ -728,8 +728,8 @@ proptest! {
         let mut last: BTreeMap<String, Status> = BTreeMap::new();
         for (status, labels) in takt.told(SLACK) {
             let before = last.insert(labels.clone(), status);
-            // A group that tells of another alert, or repeats itself, names what fires again; an
-            // end comes once.
+            // A message about another alert of the group, or a repetition, lists the firing alerts
+            // again; an end comes once.
             prop_assert!(status == Status::Firing || before == Some(Status::Firing), "an end without a beginning: {}", labels);
         }
         for (labels, status) in &last {
@@ -744,7 +744,8 @@ proptest! {
     }
 }
 
-/// Gives every expression that begins with `hot` ten thousand series, and all others none.
+/// Returns ten thousand series for each expression that begins with `hot`, and no series for
+/// others.
 struct TenThousand(Vec<(Labels, f64)>);
 
 impl Query for TenThousand {
@@ -834,7 +835,7 @@ impl Takt {
 }
 
 #[test]
-fn an_event_that_never_ends_is_closed_by_hand_with_who_and_why() {
+fn an_event_without_an_end_is_closed_by_hand() {
     use Status::{Firing, Resolved};
     let mut takt = Takt::new();
     takt.fall_off_the_bus();

@@ -64,7 +64,7 @@ pub struct EventPattern {
     /// Conditions on the event's labels.
     pub matchers: Matchers,
     /// The length of a burst of these events, if it differs from that of the rule's `repeat`: some
-    /// events repeat until somebody acts.
+    /// events repeat until the fault is repaired.
     pub burst: Option<Duration>,
 }
 

@@ -65,7 +65,7 @@ impl EventFile {
     }
 }
 
-/// Templates that also work without labels: an event need not have all of them, and there is no
+/// Templates that also work without labels: an event may lack some of them, and event rules have no
 /// database.
 fn rehearsed(node: &Node, are_labels: bool) -> Result<Vec<(String, Template)>, Mistake> {
     let all = templates(node, are_labels)?;

@@ -449,7 +449,8 @@ mod tests {
 
     #[test]
     fn a_sample_from_before_the_event_does_not_end_its_alert() {
-        let text = "groups: [{name: g, rules: [{alert: A, when: [{kind: gpu_lost}], by: [node], until: up == 1}]}]";
+        let text = "groups: [{name: g, rules: [{alert: A, when: [{kind: gpu_lost}], by: [node], \
+             until: up == 1}]}]";
         let file = EventFile::read("a.events.yml", text, XidTable::shipped()).unwrap();
         let mut run = EventRun::new(&[file], XidTable::shipped().clone());
         let samples = Memory::default();

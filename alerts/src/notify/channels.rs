@@ -98,7 +98,7 @@ impl<'a> ChannelParts<'a> {
     }
 }
 
-/// What notifiers need besides their own settings.
+/// Shared context of all notifiers.
 pub struct ChannelContext<'a> {
     global: &'a Node,
     email: &'a EmailConfig,
@@ -325,7 +325,8 @@ mod tests {
                 "from: expected an address",
             ),
             (
-                "email_configs: [{to: a@b.c, smarthost: 'm:25', tls_config: {insecure_skip_verify: true}}]",
+                "email_configs: [{to: a@b.c, smarthost: 'm:25', tls_config: {insecure_skip_verify: \
+                 true}}]",
                 "always checks",
             ),
             (
@@ -349,11 +350,13 @@ mod tests {
                 "`thread_by_date: daily` is not supported",
             ),
             (
-                "email_configs: [{to: a@b.c, headers: {references: x}, threading: {enabled: true, thread_by_date: none}}]",
+                "email_configs: [{to: a@b.c, headers: {references: x}, threading: {enabled: true, \
+                 thread_by_date: none}}]",
                 "conflicts with the header `References`",
             ),
             (
-                "email_configs: [{to: a@b.c, from: x@b.c, smarthost: 'm:25', tls_config: {cert_file: x}}]",
+                "email_configs: [{to: a@b.c, from: x@b.c, smarthost: 'm:25', tls_config: \
+                 {cert_file: x}}]",
                 "`cert_file` is not supported for mail servers",
             ),
             (
@@ -377,7 +380,8 @@ mod tests {
                 "no duration",
             ),
             (
-                "webhook_configs: [{url: 'http://x', http_config: {http_headers: {'a b': {values: [c]}}}}]",
+                "webhook_configs: [{url: 'http://x', http_config: {http_headers: {'a b': {values: \
+                 [c]}}}}]",
                 "the header `a b` is invalid",
             ),
             ("webhook_configs: [{max_alerts: 3}]", "needs `url`"),

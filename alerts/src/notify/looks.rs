@@ -70,14 +70,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_wrong_though_it_is_read_over() {
+    fn ignored_settings_are_still_checked() {
         for (text, said) in [
             (
-                "{fields: [{title: a, value: b, short: true}], actions: [{type: button, text: x, url: y}]}",
+                "{fields: [{title: a, value: b, short: true}], actions: [{type: button, text: x, \
+                 url: y}]}",
                 "",
             ),
             (
-                "{actions: [{type: button, text: x, name: y, confirm: {text: sure?}}], mrkdwn_in: [text], color: }",
+                "{actions: [{type: button, text: x, name: y, confirm: {text: sure?}}], mrkdwn_in: \
+                 [text], color: }",
                 "",
             ),
             ("{fields: [{title: a}]}", "`fields`: `value` is missing"),

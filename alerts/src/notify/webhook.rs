@@ -172,8 +172,8 @@ mod tests {
 
     #[test]
     fn a_payload_is_json_whose_texts_are_templates() {
-        let payload = "{summary: '{{ .Status }} {{ .GroupLabels.alertname }}', count: '{{ len .Alerts }}', \
-                       tags: [a, '{{ .Receiver }}'], deep: {on: true}, text: 'a: b: c'}";
+        let payload = "{summary: '{{ .Status }} {{ .GroupLabels.alertname }}', count: '{{ len \
+             .Alerts }}', tags: [a, '{{ .Receiver }}'], deep: {on: true}, text: 'a: b: c'}";
         let expected = r#"{"count":1,"deep":{"on":true},"summary":"firing GpuHot","tags":["a","ops"],"text":"a: b: c"}"#;
         let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
         assert_eq!(value(&body(payload)), value(expected));

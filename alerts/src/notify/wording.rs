@@ -31,7 +31,8 @@ pub fn shared(patterns: &[String], base: &Path) -> Arc<MessageTemplates> {
                 Err(error) => Err(error.to_string()),
             };
             if let Err(error) = added {
-                tracing::warn!(file = %path.display(), error, "invalid template file; using Takt's own text");
+                tracing::warn!(file = %path.display(), error, "invalid template file; using Takt's \
+                     own text");
             }
         }
     }
@@ -174,9 +175,9 @@ mod tests {
         }
     }
 
-    /// Whatever is wrong with the wording: what broke is told.
+    /// A broken template still gives a message about the fault.
     #[test]
-    fn what_cannot_be_said_is_said_in_our_words() {
+    fn broken_templates_give_takts_own_text() {
         for settings in [
             "{text: '{{ .Broken'}",
             "{text: '{{ nofunction . }}'}",

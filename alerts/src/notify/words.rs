@@ -294,12 +294,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_what_where_who_and_what_to_do() {
+    fn says_fault_place_person_and_action() {
         let row = row(2, "too hot");
         assert_eq!(subject(&row.message), "[FIRING 2] GpuHot g0 g1");
         assert_eq!(
             text(&row.message).split("\n\n").next().unwrap(),
-            "GpuHot: too hot on g0\ncritical, since 1970-01-01 00:16:40 UTC\njob: 0 of ada\nwhat to do: drain"
+            "GpuHot: too hot on g0\ncritical, since 1970-01-01 00:16:40 UTC\njob: 0 of ada\nwhat \
+             to do: drain"
         );
     }
 
@@ -322,13 +323,14 @@ mod tests {
         assert_eq!(subject(&row.message), "[FIRING 100] GpuHot g[0-9] g[10-99]");
         assert_eq!(
             text(&row.message),
-            "GpuHot ×100: 100 alerts, such as: too hot on g0\ncritical, since 1970-01-01 00:16:40 UTC\n\
+            "GpuHot ×100: 100 alerts, such as: too hot on g0\ncritical, since 1970-01-01 00:16:40 \
+             UTC\n\
              where: g[0-9], g[10-99]\nwhat to do: drain"
         );
     }
 
     #[test]
-    fn an_end_says_how_long_it_lasted_and_asks_for_nothing() {
+    fn an_end_has_its_duration_and_no_action() {
         let mut row = row(1, "too hot");
         let alert = &mut row.message.alerts[0];
         (alert.status, alert.ends_at) = (Status::Resolved, Some(Timestamp::from_seconds(1_750)));

@@ -213,7 +213,8 @@ fn labels(node: &Node) -> Result<Labels, Mistake> {
 /// Labels in braces, each name once; a text without a name is the metric's.
 fn pairs(braces: &str) -> Option<Labels> {
     let mut rest = braces.strip_prefix('{')?.strip_suffix('}')?.trim_start();
-    let (mut labels, mut seen) = (Labels::new(), BTreeSet::new());
+    let mut labels = Labels::new();
+    let mut seen = BTreeSet::new();
     while !rest.is_empty() {
         let (name, behind) = match quoted(rest) {
             Some((name, behind)) => (name, behind),
@@ -262,7 +263,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     let raw = &inside[..end];
     let value = match quote {
         '`' => raw.to_owned(),
-        // What is escaped in one kind of quotes is not in the other.
+        // The two kinds of quotes have different escapes.
         '\'' => unquote(&raw.replace("\\'", "'").replace('"', "\\\""))?,
         _ => unquote(raw)?,
     };

@@ -269,7 +269,8 @@ fn are_same(got: &[(Labels, f64)], expected: &[(Labels, f64)], fuzzy: bool) -> b
         all
     };
     let is_close = |a: f64, b: f64| fuzzy && (a - b).abs() <= f64::EPSILON * a.abs().max(b.abs());
-    let (got, expected) = (sorted(got), sorted(expected));
+    let got = sorted(got);
+    let expected = sorted(expected);
     got.len() == expected.len()
         && got
             .iter()
@@ -316,7 +317,7 @@ mod tests {
 
     /// Each change of the expectations is found, and named.
     #[test]
-    fn finds_what_is_not_so() {
+    fn finds_failures() {
         for (from, to, says) in [
             (
                 "summary: \"g01 is at 95\"",
@@ -345,8 +346,10 @@ mod tests {
     fn the_last_bit_and_the_beginning() {
         let with = |more: &str, test: &str, value: &str| {
             failures(&format!(
-                "{more}\ntests: [{{interval: 1m, {test}input_series: [{{series: '{{\"m.x\", a=\"b\"}}', values: '0.3'}}], promql_expr_test: \
-                 [{{expr: '{{__name__=\"m.x\"}}', eval_time: 0s, exp_samples: [{{labels: '{{\"m.x\",a=\"b\"}}', value: {value}}}]}}]}}]\n"
+                "{more}\ntests: [{{interval: 1m, {test}input_series: [{{series: '{{\"m.x\", \
+                 a=\"b\"}}', values: '0.3'}}], promql_expr_test: \
+                 [{{expr: '{{__name__=\"m.x\"}}', eval_time: 0s, exp_samples: [{{labels: \
+                 '{{\"m.x\",a=\"b\"}}', value: {value}}}]}}]}}]\n"
             ))
         };
         let almost = "0.30000000000000004";

@@ -34,21 +34,21 @@ pub struct Config {
     pub time_intervals: BTreeMap<String, Vec<TimeInterval>>,
 }
 
-/// A name and the ways to reach it.
+/// A receiver: its name and its channels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Receiver {
     /// The name that routes use.
     pub name: String,
-    /// The ways, in the order written.
+    /// Its integrations, in the order of the file.
     pub integrations: Vec<Integration>,
 }
 
-/// One way to reach a receiver.
+/// One integration of a receiver.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Integration {
     /// `email`, `slack`, `webhook`, `ntfy` or `owner`.
     pub kind: &'static str,
-    /// Its number among those of its kind in this receiver.
+    /// Its number among the integrations of its kind in this receiver.
     pub index: usize,
     /// Whether it gets messages about resolved alerts.
     pub send_resolved: bool,
@@ -57,7 +57,8 @@ pub struct Integration {
 }
 
 impl Receiver {
-    /// The name of one way, as the notification log and the outbox use it: `ops/slack/0`.
+    /// Returns the channel name of an integration, as used by the notification log and the outbox:
+    /// `ops/slack/0`.
     pub fn channel(&self, integration: &Integration) -> String {
         format!("{}/{}/{}", self.name, integration.kind, integration.index)
     }
@@ -125,7 +126,7 @@ const SECRETS: &[&str] = &[
     "url",
 ];
 
-/// Which labels an alert's group has.
+/// Labels by which a route groups alerts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupBy {
     /// `...`: each alert is a group of its own.
@@ -134,7 +135,7 @@ pub enum GroupBy {
     Labels(BTreeSet<String>),
 }
 
-/// One route, with all it inherits.
+/// One route with its inherited settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Route {
     /// The key: the matchers of all routes down to this one, as in group keys.
@@ -476,7 +477,7 @@ fn label_name(node: &Node) -> Result<String, Mistake> {
     }
 }
 
-/// What routes may name.
+/// Names that routes may refer to.
 struct Names<'a> {
     receivers: BTreeSet<&'a str>,
     intervals: BTreeSet<&'a str>,
@@ -735,12 +736,14 @@ time_intervals:
         }
     }
 
-    /// What says nothing is no mistake, and words for true and false are YAML 1.1's.
+    /// Empty settings are no mistake. Booleans follow YAML 1.1.
     #[test]
     fn settings_that_say_nothing_are_read() {
-        let route = "{receiver: a, routes: [{receiver: ''}], group_by: ['...', '...'], continue: off, matchers: [], match: {}, mute_time_intervals: []}";
+        let route = "{receiver: a, routes: [{receiver: ''}], group_by: ['...', '...'], continue: \
+             off, matchers: [], match: {}, mute_time_intervals: []}";
         let text = format!(
-            "global: {{resolve_timeout: , opsgenie_api_key: x}}\nroute: {route}\nreceivers: [{{name: a, webhook_configs: \
+            "global: {{resolve_timeout: , opsgenie_api_key: x}}\nroute: {route}\nreceivers: \
+             [{{name: a, webhook_configs: \
              [{{url: 'http://x', send_resolved: }}, {{url: 'http://x', send_resolved: no}}]}}]\n"
         );
         let config = Config::read("am.yml", &text).unwrap();
@@ -756,37 +759,99 @@ time_intervals:
         );
     }
 
-    /// One mistake each, and what has to be said about it.
+    /// One mistake each, and its message.
     #[test]
     fn mistakes_are_named() {
         let with = |route: &str| format!("route: {route}\nreceivers: [{{name: a}}]\n");
         for (text, says) in [
             ("receivers: [{name: a}]".to_owned(), "`route` is missing"),
             (with("{}"), "the root route: `receiver` is missing"),
-            (with("{receiver: b}"), "`receiver`: there is no receiver `b`"),
-            (with("{receiver: a, matchers: [x=y]}"), "`matchers` has no place here"),
-            (with("{receiver: a, mute_time_intervals: [n]}"), "`mute_time_intervals` has no place here"),
-            (with("{receiver: a, routes: [{mute_time_intervals: [n]}]}"), "there is no time interval `n`"),
-            (with("{receiver: a, routes: [{matchers: ['x']}]}"), "`x` is no matcher"),
-            (with("{receiver: a, routes: [{match_re: {x: '('}}]}"), "`(` is not a regular expression"),
+            (
+                with("{receiver: b}"),
+                "`receiver`: there is no receiver `b`",
+            ),
+            (
+                with("{receiver: a, matchers: [x=y]}"),
+                "`matchers` has no place here",
+            ),
+            (
+                with("{receiver: a, mute_time_intervals: [n]}"),
+                "`mute_time_intervals` has no place here",
+            ),
+            (
+                with("{receiver: a, routes: [{mute_time_intervals: [n]}]}"),
+                "there is no time interval `n`",
+            ),
+            (
+                with("{receiver: a, routes: [{matchers: ['x']}]}"),
+                "`x` is no matcher",
+            ),
+            (
+                with("{receiver: a, routes: [{match_re: {x: '('}}]}"),
+                "`(` is not a regular expression",
+            ),
             (with("{receiver: a, group_by: [x, '...']}"), "stands alone"),
             (with("{receiver: a, group_by: [x, x]}"), "named twice"),
             (with("{receiver: a, group_by: ['']}"), "needs a name"),
             (with("{receiver: a, group_wait: 293y}"), "no duration"),
-            (with("{receiver: a, continue: true}"), "`continue` has no place here"),
-            (with("{receiver: a, routes: [{match: {a-b: c}}]}"), "`a-b` is no name of a label here"),
-            (with("{receiver: a, routes: [{match_re: {a: }}]}"), "`a` needs a regular expression"),
-            (with("{receiver: a, routes: [{matchers: [a=~x**]}]}"), "not a regular expression"),
-            (format!("inhibit_rules: [{{equal: ['']}}]\n{}", with("{receiver: a}")), "needs a name"),
-            (format!("global: {{smtp_fro: x}}\n{}", with("{receiver: a}")), "did you mean `smtp_from`?"),
-            (format!("time_intervals: [{{name: ''}}]\n{}", with("{receiver: a}")), "needs a name"),
+            (
+                with("{receiver: a, continue: true}"),
+                "`continue` has no place here",
+            ),
+            (
+                with("{receiver: a, routes: [{match: {a-b: c}}]}"),
+                "`a-b` is no name of a label here",
+            ),
+            (
+                with("{receiver: a, routes: [{match_re: {a: }}]}"),
+                "`a` needs a regular expression",
+            ),
+            (
+                with("{receiver: a, routes: [{matchers: [a=~x**]}]}"),
+                "not a regular expression",
+            ),
+            (
+                format!(
+                    "inhibit_rules: [{{equal: ['']}}]\n{}",
+                    with("{receiver: a}")
+                ),
+                "needs a name",
+            ),
+            (
+                format!("global: {{smtp_fro: x}}\n{}", with("{receiver: a}")),
+                "did you mean `smtp_from`?",
+            ),
+            (
+                format!("time_intervals: [{{name: ''}}]\n{}", with("{receiver: a}")),
+                "needs a name",
+            ),
             (with("{receiver: a, group_interval: 0s}"), "more than zero"),
-            (with("{receiver: a, goup_by: [x]}"), "did you mean `group_by`?"),
-            ("route: {receiver: a}\nreceivers: [{name: a}, {name: a}]".to_owned(), "two receivers called `a`"),
-            ("route: {receiver: a}\nreceivers: [{name: a, pagerduty_configs: []}]".to_owned(), "takt does not deliver to `pagerduty_configs`"),
-            ("route: {receiver: a}\nreceivers: [{name: a, slack_config: []}]".to_owned(), "did you mean `slack_configs`?"),
-            ("route: {receiver: a}\nreceivers: [{slack_configs: []}]".to_owned(), "a receiver needs a name"),
-            ("route: {receiver: a}\nreceivers: [{name: a}]\ntime_intervals: [{name: n, time_intervals: [{weekdays: [x]}]}]".to_owned(), "time interval `n`, `weekdays`: `x` is no range here"),
+            (
+                with("{receiver: a, goup_by: [x]}"),
+                "did you mean `group_by`?",
+            ),
+            (
+                "route: {receiver: a}\nreceivers: [{name: a}, {name: a}]".to_owned(),
+                "two receivers called `a`",
+            ),
+            (
+                "route: {receiver: a}\nreceivers: [{name: a, pagerduty_configs: []}]".to_owned(),
+                "takt does not deliver to `pagerduty_configs`",
+            ),
+            (
+                "route: {receiver: a}\nreceivers: [{name: a, slack_config: []}]".to_owned(),
+                "did you mean `slack_configs`?",
+            ),
+            (
+                "route: {receiver: a}\nreceivers: [{slack_configs: []}]".to_owned(),
+                "a receiver needs a name",
+            ),
+            (
+                "route: {receiver: a}\nreceivers: [{name: a}]\ntime_intervals: [{name: n, \
+                 time_intervals: [{weekdays: [x]}]}]"
+                    .to_owned(),
+                "time interval `n`, `weekdays`: `x` is no range here",
+            ),
         ] {
             let message = Config::read("am.yml", &text).unwrap_err().to_string();
             assert!(message.contains(says), "{text}\n  gave {message}");

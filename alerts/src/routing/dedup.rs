@@ -181,10 +181,11 @@ mod tests {
     proptest! {
         /// A message is not repeated at once, and no end is sent of an alert that was never sent.
         #[test]
-        fn nothing_is_told_twice(firing in "[a-e]{0,4}", resolved in "[f-j]{0,4}", send_resolved: bool) {
+        fn nothing_is_sent_twice(firing in "[a-e]{0,4}", resolved in "[f-j]{0,4}", send_resolved: bool) {
             let now = Timestamp::from_seconds(100_000);
             let told = entry(&firing, &resolved, 0);
-            let (firing, resolved) = (prints(&firing), prints(&resolved));
+            let firing = prints(&firing);
+            let resolved = prints(&resolved);
             let reason = decide(Some(&told), &firing, &resolved, send_resolved, REPEAT, now);
             if !firing.is_empty() {
                 prop_assert_eq!(reason, Reason::Nothing);

@@ -217,7 +217,8 @@ mod tests {
     use crate::testing::parse_series;
 
     fn routes() -> RouteTree {
-        let text = "route: {receiver: a, group_by: [alertname], group_wait: 30s, group_interval: 5m}\nreceivers: [{name: a}]";
+        let text = "route: {receiver: a, group_by: [alertname], group_wait: 30s, group_interval: \
+             5m}\nreceivers: [{name: a}]";
         Config::read("am.yml", text).unwrap().routes
     }
 
@@ -236,7 +237,9 @@ mod tests {
 
     /// Lets alerts arrive and returns the seconds at which a group was flushed, up to `end`.
     fn looks(arrivals: &[(i64, &str, bool)], end: i64) -> Vec<i64> {
-        let (routes, mut groups, mut looks) = (routes(), Groups::default(), Vec::new());
+        let routes = routes();
+        let mut groups = Groups::default();
+        let mut looks = Vec::new();
         for second in 0..=end {
             let now = Timestamp::from_seconds(second);
             for (_, labels, is_page) in arrivals.iter().filter(|(at, ..)| *at == second) {
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_waits_for_nobody_and_the_rest_of_the_burst_follows_soon() {
+    fn a_page_is_sent_at_once_and_the_rest_of_the_burst_soon() {
         assert_eq!(looks(&[(0, "{alertname=A,n=1}", true)], 400), [0, 30, 330]);
         assert_eq!(
             looks(
@@ -297,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alert_that_has_waited_elsewhere_is_told_at_once_unless_it_is_restored() {
+    fn a_moved_alert_is_sent_at_once_unless_it_is_restored() {
         let routes = routes();
         let old = alert("{alertname=A}", 0);
         let now = Timestamp::from_seconds(1000);

@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::time::Duration;
 use takt_model::{Labels, Timestamp};
 
-/// How long a source goes on to inhibit, after its end, the alerts that fired before its end. Rules
-/// are evaluated group by group: without this, a consequence that ends a few seconds after its
-/// cause would be sent in between.
+/// Time after its end for which a source still inhibits alerts that fired before its end. Rules are
+/// evaluated group by group: without this, a consequence that ends a few seconds after its cause
+/// would be sent in between.
 pub const LINGER: Duration = Duration::from_secs(60);
 
 /// While an alert fires that `source` accepts, no message is sent about alerts that `target`

@@ -151,7 +151,7 @@ fn zone(node: &Node) -> Result<TimeZone, Mistake> {
         "" => return Ok(TimeZone::UTC),
         _ => {}
     }
-    // Names are files to Go, so `utc` is none.
+    // Go reads time zones from files, whose names are case-sensitive, so `utc` is unknown.
     let zone = TimeZone::get(name)
         .ok()
         .filter(|zone| zone.iana_name() == Some(name));
@@ -185,7 +185,8 @@ fn minute_of_day(text: &str) -> Option<i64> {
     if !text.bytes().all(|c| c.is_ascii_digit() || c == b':') {
         return None;
     }
-    let (hour, minute): (i64, i64) = (hour.parse().ok()?, minute.parse().ok()?);
+    let hour: i64 = hour.parse().ok()?;
+    let minute: i64 = minute.parse().ok()?;
     let at = hour * 60 + minute;
     ((0..60).contains(&minute) && (0..=DAY_MINUTES).contains(&at)).then_some(at)
 }
@@ -204,7 +205,7 @@ fn range(node: &Node, read: &dyn Fn(&str) -> Option<i64>) -> Result<Range, Mista
 fn days(node: &Node, read: &dyn Fn(&str) -> Option<i64>) -> Result<Range, Mistake> {
     let text = node.text()?;
     let (first, last) = text.split_once(':').unwrap_or((text, text));
-    // What the shortest month has to say about the order of days that count from its end.
+    // Days that count from the end of the month are compared in the shortest month.
     let least = |day: i64| if day < 0 { 28 + day } else { day };
     match (read(first), read(last)) {
         (Some(first), Some(last)) if first < 0 && last > 0 => Err(node.mistake(format!(

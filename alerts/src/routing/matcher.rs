@@ -56,7 +56,7 @@ impl Matcher {
     /// A condition on the label `name`.
     ///
     /// # Errors
-    /// Where `value` should be a regular expression and is none.
+    /// If `value` must be a regular expression and is invalid.
     pub fn new(name: &str, op: MatchOp, value: &str) -> Result<Self, MatcherError> {
         let regex = if op.is_regex() {
             Some(whole(value)?)
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_empty() {
+    fn missing_values_are_empty() {
         let labels: Labels = [("a", "1")].into_iter().collect();
         for (text, holds) in [
             ("a=1", true),

@@ -97,7 +97,7 @@ fn older(text: &str) -> Option<Vec<Part>> {
 }
 
 fn older_part(part: &str) -> Option<Part> {
-    // What Go's `\s` means.
+    // Go's `\s`.
     let part = part.trim_matches(['\t', '\n', '\x0c', '\r', ' ']);
     let end = part.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | ':')))?;
     let (name, behind) = part.split_at(end);
@@ -108,7 +108,7 @@ fn older_part(part: &str) -> Option<Part> {
     Some((name.to_owned(), op, older_value(value.trim_ascii_start())?))
 }
 
-/// A quote that begins a value has to end it, and there is no other without a backslash before it.
+/// A quote at the beginning of a value must also end it. Quotes between them need a backslash.
 /// Escapes that are not known stay as they are, for the sake of regular expressions.
 fn older_value(text: &str) -> Option<String> {
     let (text, mut is_open) = text
@@ -133,7 +133,10 @@ fn older_value(text: &str) -> Option<String> {
 }
 
 fn split_at_commas(text: &str) -> Vec<&str> {
-    let (mut parts, mut start, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
+    let mut parts = Vec::new();
+    let mut start = 0;
+    let mut quoted = false;
+    let mut escaped = false;
     for (at, c) in text.char_indices() {
         match c {
             ',' if !quoted => {

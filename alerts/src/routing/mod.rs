@@ -1,5 +1,5 @@
-//! From alerts to messages, as Alertmanager does it: routes, groups, silences, inhibition, and what
-//! was told already.
+//! From alerts to messages, as Alertmanager does it: routes, groups, silences, inhibition, and the
+//! log of sent notifications.
 
 pub mod config;
 pub mod dedup;

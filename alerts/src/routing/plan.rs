@@ -15,7 +15,7 @@ use takt_model::Timestamp;
 pub struct GroupMember<'a> {
     /// Its identity.
     pub fingerprint: Fingerprint,
-    /// The alert as it is known.
+    /// The current alert.
     pub alert: &'a Alert,
     /// Whether a silence, an inhibition, maintenance or a time interval mutes it.
     pub is_muted: bool,
@@ -28,7 +28,7 @@ pub struct MessagePlan {
     pub reason: Reason,
     /// The alerts of the message; empty where no message is sent.
     pub tell: Vec<Fingerprint>,
-    /// The new log entry; `None` where the entry stays as it is.
+    /// The new log entry; `None` if the entry does not change.
     pub entry: Option<LogEntry>,
 }
 
@@ -141,12 +141,13 @@ mod tests {
         /// then. At the end all have resolved and none is muted: each alert was sent as firing and
         /// as resolved in turn, ending with resolved.
         #[test]
-        fn every_told_episode_is_closed_exactly_once(
+        fn every_sent_episode_is_closed_exactly_once(
             moves in proptest::collection::vec((0usize..4, prop_oneof![
                 Just(Move::Fire), Just(Move::Resolve), Just(Move::Mute), Just(Move::Unmute)
             ], any::<bool>()), 0..60),
         ) {
-            let (mut firing, mut muted) = ([false; 4], [false; 4]);
+            let mut firing = [false; 4];
+            let mut muted = [false; 4];
             let mut entry: Option<LogEntry> = None;
             let mut log: [Vec<bool>; 4] = Default::default();
             let count = moves.len();
@@ -188,8 +189,9 @@ mod tests {
     }
 
     #[test]
-    fn an_end_under_a_mute_is_told_when_the_mute_ends() {
-        let (fires, over) = (alert(1, None), alert(1, Some(Timestamp(0))));
+    fn an_end_under_a_mute_is_sent_when_the_mute_ends() {
+        let fires = alert(1, None);
+        let over = alert(1, Some(Timestamp(0)));
         let now = Timestamp::from_seconds(60);
         let member = |alert, is_muted| {
             [GroupMember {
@@ -228,7 +230,8 @@ mod tests {
 
     #[test]
     fn a_channel_that_wants_no_ends_gets_no_message_and_a_cleared_log() {
-        let (fires, over) = (alert(1, None), alert(1, Some(Timestamp(0))));
+        let fires = alert(1, None);
+        let over = alert(1, Some(Timestamp(0)));
         let member = |alert| {
             [GroupMember {
                 fingerprint: Alert::fingerprint(alert),

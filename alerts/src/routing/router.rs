@@ -53,7 +53,7 @@ pub struct Settings {
     pub pages: Option<Matchers>,
 }
 
-/// Why no message is sent about an alert.
+/// Reasons why no message is sent about an alert.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Suppressed {
     /// Silences that cover it.
@@ -76,8 +76,8 @@ pub struct Router {
     /// Present and future maintenance of nodes.
     pub maintenance: Vec<Maintenance>,
     log: BTreeMap<LogKey, LogEntry>,
-    /// When resolved alerts that may still inhibit others can be forgotten; `None` where there are
-    /// none.
+    /// When resolved alerts that may still inhibit others can be forgotten; `None` without such
+    /// alerts.
     forget_at: Option<Timestamp>,
 }
 
@@ -134,7 +134,7 @@ impl Router {
         changes
     }
 
-    /// Takes an alert in its present state, and returns it as it is known then, for the store.
+    /// Takes an alert in its present state and returns the merged alert for the store.
     pub fn take(&mut self, alert: Alert, now: Timestamp) -> &Alert {
         let fingerprint = alert.fingerprint();
         let was_firing = self
@@ -142,7 +142,7 @@ impl Router {
             .get(fingerprint)
             .is_some_and(|known| !known.is_resolved(now));
         let alert = self.alerts.take(alert);
-        // The end of a page is as urgent as its beginning: somebody may be on the way.
+        // The end of a page is as urgent as its beginning: an operator may be on the way.
         let is_turn = was_firing == alert.is_resolved(now);
         let pages = self.settings.pages.as_ref();
         let is_page = is_turn && pages.is_some_and(|pages| pages.accept(&alert.labels));
@@ -242,7 +242,8 @@ impl Router {
         })
     }
 
-    /// Why no messages are sent about alerts; one call serves many alerts.
+    /// Returns a function that gives the reasons why no message is sent about an alert; one call
+    /// serves many alerts.
     pub fn suppressed<'a>(&'a self, now: Timestamp) -> impl Fn(&Alert) -> Suppressed + use<'a> {
         let inhibitor = self.inhibitor(now);
         move |alert| {
@@ -450,7 +451,7 @@ impl Router {
         }
     }
 
-    /// Groups all alerts anew and adapts the log to the new groups.
+    /// Groups all alerts again and adapts the log to the new groups.
     fn regroup(&mut self, now: Timestamp) -> Changes {
         let lost = self
             .log
@@ -550,8 +551,7 @@ impl Router {
 struct Decided {
     messages: Vec<Message>,
     log: Vec<Logged>,
-    /// When the inhibition by an alert that has resolved ends, and the group has to be looked at
-    /// again.
+    /// When the inhibition by a resolved alert ends, and the group must be flushed again.
     look_again: Option<Timestamp>,
 }
 
@@ -560,7 +560,7 @@ fn fires_since(alert: &Alert, now: Timestamp) -> Option<Timestamp> {
     (!alert.is_resolved(now)).then_some(alert.starts_at)
 }
 
-/// An alert of which only the log entry is known, as resolved.
+/// Returns a resolved alert from its log entry alone.
 fn over(told: &NotifiedAlert, now: Timestamp) -> Alert {
     Alert {
         labels: told.labels.clone(),

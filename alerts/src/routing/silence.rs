@@ -137,7 +137,7 @@ impl Silences {
     }
 
     /// Makes a silence (without `id`) or changes one. What cannot be changed without rewriting the
-    /// past is expired and made anew under `new_id`.
+    /// past is expired and replaced by a new one with `new_id`.
     ///
     /// # Errors
     /// Where the id is not known or the silence could not be; nothing has changed then.
@@ -175,7 +175,7 @@ impl Silences {
         Ok(Set { id, changed })
     }
 
-    /// Ends a silence; one that has ended stays as it is. Returns the silence to store.
+    /// Expires a silence; an expired one does not change. Returns the silence to store.
     ///
     /// # Errors
     /// Where the id is not known.
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_could_not_be() {
+    fn refuses_impossible_values() {
         let mut silences = Silences::default();
         let mut set = |wanted: Silence| silences.set(wanted, "new", at(100)).unwrap_err();
         assert_eq!(

@@ -266,7 +266,8 @@ groups:
 
     #[test]
     fn what_says_nothing_is_no_mistake() {
-        let text = "groups: [{name: g, limit: -1, rules: [{record: a, expr: up, for: 0s, annotations: {}}]}]";
+        let text = "groups: [{name: g, limit: -1, rules: [{record: a, expr: up, for: 0s, \
+             annotations: {}}]}]";
         assert_eq!(RuleFile::read("a.yml", text).unwrap().groups[0].limit, 0);
     }
 
@@ -332,7 +333,8 @@ groups:
             ),
             (
                 "groups:\n- name: g\n  rules:\n  - alert: A\n    expr: up\n    for: 5 minutes\n",
-                "r.yml, line 6: group `g`, rule `A`, `for`: `5 minutes` is no duration such as `90s` or `1h30m`",
+                "r.yml, line 6: group `g`, rule `A`, `for`: `5 minutes` is no duration such as \
+                 `90s` or `1h30m`",
             ),
             ("groups: [{rules: []}]", "a group needs a name"),
             (
@@ -376,11 +378,13 @@ groups:
                 "`` cannot be set here",
             ),
             (
-                "groups: [{name: g, rules: [{alert: A, expr: up, annotations: {s: '{{ qery \"up\" }}'}}]}]",
+                "groups: [{name: g, rules: [{alert: A, expr: up, annotations: {s: '{{ qery \"up\" \
+                 }}'}}]}]",
                 "rule `A`, `annotations`, `s`: template: no function `qery`; did you mean `query`?",
             ),
             (
-                "groups: [{name: g, rules: [{alert: A, expr: up, annotations: {takt_on_exporter_down: x}}]}]",
+                "groups: [{name: g, rules: [{alert: A, expr: up, annotations: \
+                 {takt_on_exporter_down: x}}]}]",
                 "is `hold` or `resolve`, not `x`",
             ),
             ("groups: {}", "expected a list, found a mapping"),

@@ -223,7 +223,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const TEXT: &str = ": hello\n\nid: 7\ndata: {\"a\":1}\n\nevent: gap\r\ndata: {\"after\":3}\r\n\r\ndata: one\ndata: two\n\n";
+    const TEXT: &str = ": hello\n\nid: 7\ndata: {\"a\":1}\n\nevent: gap\r\ndata: \
+         {\"after\":3}\r\n\r\ndata: one\ndata: two\n\n";
 
     fn messages(pieces: &[&[u8]]) -> Vec<(String, String)> {
         let mut lines = EventParser::default();

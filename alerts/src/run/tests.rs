@@ -172,8 +172,8 @@ async fn messages_are_sent_while_the_store_is_full() {
         .unwrap();
 }
 
-/// `group_wait` 1 s, `group_interval` 6 s, reload at 3 s, a new alert at 4 s: sent at 7 s, as without
-/// the reload.
+/// `group_wait` 1 s, `group_interval` 6 s, reload at 3 s, a new alert at 4 s: sent at 7 s, as
+/// without the reload.
 #[test]
 fn a_reload_keeps_the_timers_of_groups() {
     let at = |seconds: i64| Timestamp::from_seconds(1_000_000 + seconds);

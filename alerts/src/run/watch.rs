@@ -345,7 +345,7 @@ receivers:
         }
     }
 
-    /// What the channels are told at `now`; `slack` takes nothing.
+    /// Returns the messages to channels at `now`; `slack` accepts no message.
     fn told(engine: &mut Engine, now: Timestamp) -> Vec<(String, String)> {
         let _: Batch = engine.flush(&Memory::default(), now);
         let mut told = Vec::new();
@@ -355,20 +355,19 @@ receivers:
                 return told;
             }
             for row in rows {
-                let outcome = match row.channel.contains("slack") {
-                    true => Outcome::TryAgain {
+                let outcome = if row.channel.contains("slack") {
+                    Outcome::TryAgain {
                         after: Some(Duration::from_secs(10)),
                         error: "503".to_owned(),
-                    },
-                    false => {
-                        let names = row
-                            .message
-                            .alerts
-                            .iter()
-                            .filter_map(|alert| alert.labels.get("alertname"));
-                        told.push((row.channel.clone(), names.collect::<Vec<_>>().join(" ")));
-                        Outcome::Sent(None)
                     }
+                } else {
+                    let names = row
+                        .message
+                        .alerts
+                        .iter()
+                        .filter_map(|alert| alert.labels.get("alertname"));
+                    told.push((row.channel.clone(), names.collect::<Vec<_>>().join(" ")));
+                    Outcome::Sent(None)
                 };
                 engine.answered(row.id, &outcome, &|_| None, now);
             }
@@ -425,7 +424,7 @@ receivers:
     }
 
     #[test]
-    fn a_silence_that_covers_most_of_what_fires_is_told_of() {
+    fn a_silence_over_most_alerts_is_reported() {
         let mut engine = engine();
         let mut watch = Watch::new(CONFIG);
         let node = |n: usize| Posted {

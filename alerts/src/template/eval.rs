@@ -218,7 +218,7 @@ impl<'a> Machine<'_, 'a> {
                 let value = self.function(function, rest, piped, dot)?;
                 members::walk(value, &first.fields)
             }
-            // What stands behind `.Labels.Remove` are the arguments of the last name.
+            // The arguments after `.Labels.Remove` belong to the last name.
             (_, Some((method, fields))) if !is_alone => {
                 let value = members::walk(self.base(first, dot)?, fields)?;
                 let arguments = self.arguments(rest, piped, dot)?;

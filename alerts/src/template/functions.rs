@@ -152,7 +152,7 @@ const RULES: &[Function] = &[
             .map(|(at, value)| (format!("arg{at}"), value.clone()));
         Ok(Value::Map(Rc::new(named.collect())))
     }),
-    // Who runs templates calls it itself.
+    // The caller of templates runs it.
     function(TMPL, 2, 2, |_, _| fail("`tmpl` needs a template's name")),
     function("now", 0, 0, |_, world| {
         Ok(Value::Float(world.at.0 as f64 / 1000.0))

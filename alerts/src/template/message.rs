@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ready_can_be_read() {
+    fn ready_values_can_be_read() {
         let defines = parse(READY, Dialect::Messages).unwrap().1;
         assert!(
             defines.contains_key("slack.default.title") && READY_DEFINES.len() == defines.len()

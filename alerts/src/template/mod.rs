@@ -1,10 +1,11 @@
 //! Go's text templates, as far as alert rules and messages use them. Existing files work as in
 //! Prometheus and Alertmanager: `{{ $labels.node }}: {{ $value | humanizePercentage }}`.
 //!
-//! Covered: text, `{{-` and `-}}`, comments, pipelines, parentheses, variables, `if`, `with`, `range`, `break`, `continue`,
-//! `define`, `template`, `block`, methods, Go's built-in functions but `call` and `js`, and those of Prometheus and of
-//! Alertmanager. Unknown functions and variables are errors when the template is read; other mistakes
-//! are errors when it runs, as in Go.
+//! Covered: text, `{{-` and `-}}`, comments, pipelines, parentheses, variables, `if`, `with`,
+//! `range`, `break`, `continue`, `define`, `template`, `block`, methods, Go's built-in functions
+//! but `call` and `js`, and those of Prometheus and of Alertmanager. Unknown functions and
+//! variables are errors when the template is read; other mistakes are errors when it runs, as in
+//! Go.
 
 mod eval;
 mod functions;
@@ -86,8 +87,8 @@ impl Template {
         })
     }
 
-    /// Runs the template for an alert without labels. Finds unknown fields and wrong types, but also
-    /// fails for templates that need labels.
+    /// Runs the template for an alert without labels. Finds unknown fields and wrong types, but
+    /// also fails for templates that need labels.
     ///
     /// # Errors
     /// If the template fails.
@@ -154,8 +155,8 @@ impl Template {
         eval::run(body, &[&self.defines], &world, &dot, known)
     }
 
-    /// The text for one alert, or the error if the template fails: an alert with a broken template must
-    /// still be sent.
+    /// The text for one alert, or the error if the template fails: an alert with a broken template
+    /// must still be sent.
     pub fn expand_or_explain<'s>(&'s self, context: &Context<'s>) -> Cow<'s, str> {
         self.expand(context)
             .unwrap_or_else(|error| Cow::Owned(format!("<error expanding template: {error}>")))
@@ -194,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_prometheus_says() {
+    fn gives_prometheus_results() {
         for (source, value, expected) in [
             ("plain", 0.0, "plain"),
             (
@@ -237,7 +238,8 @@ mod tests {
                 "2",
             ),
             (
-                "{{ printf \"%.2f %d %s %q %5.1f|%-4s|%04d %v %t%%\" $value 3 \"s\" \"q\" 2.25 \"ab\" 7 $value true }}",
+                "{{ printf \"%.2f %d %s %q %5.1f|%-4s|%04d %v %t%%\" $value 3 \"s\" \"q\" 2.25 \
+                 \"ab\" 7 $value true }}",
                 1.5,
                 "1.50 3 s \"q\"   2.2|ab  |0007 1.5 true%",
             ),
@@ -256,7 +258,8 @@ mod tests {
             ("{{ printf \"a\" 1 }}", 0.0, "a%!(EXTRA int=1)"),
             ("{{ title \"GPU-lost x_y\" }}", 0.0, "GPU-Lost X_y"),
             (
-                "{{ humanize 999.99 }} {{ humanize 0.0 }} {{ humanize1024 1.0 }} {{ humanizeDuration 59.9999 }}",
+                "{{ humanize 999.99 }} {{ humanize 0.0 }} {{ humanize1024 1.0 }} {{ \
+                 humanizeDuration 59.9999 }}",
                 0.0,
                 "1000 0 1 60s",
             ),
@@ -319,7 +322,8 @@ mod tests {
             ("{{ ($value | printf \"%.0f\") }}", 3.2, "3"),
             ("{{ query \"up\" | first | value }}", 0.0, "0"),
             (
-                "{{ range query \"up\" | sortByLabel \"node\" }}{{ .Labels.node }}={{ .Value }} {{ end }}",
+                "{{ range query \"up\" | sortByLabel \"node\" }}{{ .Labels.node }}={{ .Value }} {{ \
+                 end }}",
                 0.0,
                 "g01=0 g02=1 ",
             ),
@@ -339,7 +343,8 @@ mod tests {
                 "21",
             ),
             (
-                "{{ define \"n\" }}<{{ .arg0 }}{{ .arg1 }}>{{ end }}{{ template \"n\" (args 1 \"b\") }}",
+                "{{ define \"n\" }}<{{ .arg0 }}{{ .arg1 }}>{{ end }}{{ template \"n\" (args 1 \
+                 \"b\") }}",
                 0.0,
                 "<1b>",
             ),
@@ -350,12 +355,14 @@ mod tests {
             ),
             ("{{ block \"n\" $value }}[{{ . }}]{{ end }}", 2.0, "[2]"),
             (
-                "{{ range $i, $s := query \"up\" }}{{ if eq $i 1 }}{{ break }}{{ end }}{{ $i }}{{ end }}",
+                "{{ range $i, $s := query \"up\" }}{{ if eq $i 1 }}{{ break }}{{ end }}{{ $i }}{{ \
+                 end }}",
                 0.0,
                 "0",
             ),
             (
-                "{{ range query \"up\" }}{{ if eq .Value 0.0 }}{{ continue }}{{ end }}{{ .Labels.node }}{{ end }}",
+                "{{ range query \"up\" }}{{ if eq .Value 0.0 }}{{ continue }}{{ end }}{{ \
+                 .Labels.node }}{{ end }}",
                 0.0,
                 "g02",
             ),
@@ -370,7 +377,8 @@ mod tests {
                 "1970-01-01 00:01:30 +0000 UTC Jan 1 00:01",
             ),
             (
-                "{{ (toTime now).Year }} {{ now }} {{ toDuration $value }} {{ (toDuration $value).Minutes }}",
+                "{{ (toTime now).Year }} {{ now }} {{ toDuration $value }} {{ (toDuration \
+                 $value).Minutes }}",
                 90.0,
                 "1970 60 1m30s 1.5",
             ),
@@ -396,7 +404,7 @@ mod tests {
 
     /// As in Go: what there is not is found when the template is read.
     #[test]
-    fn refuses_what_there_is_not_by_name() {
+    fn refuses_unknown_names() {
         for (source, says) in [
             (
                 "{{ humanise $value }}",
@@ -425,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_wrong_on_the_way_is_told() {
+    fn failures_of_delivery_are_reported() {
         for (source, says) in [
             ("{{ .Lables.x }}", "no field `Lables` in the alert"),
             ("{{ $value.x }}", "no field `x` in a number"),

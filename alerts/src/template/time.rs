@@ -5,8 +5,8 @@ use jiff::{SignedDuration, Zoned};
 /// Go's default layout of a time.
 pub(super) const PRINTED: &str = "2006-01-02 15:04:05.999999999 -0700 MST";
 
-/// Parts of Go's layouts, which are an example of a time, with jiff's signs. Longer parts come before
-/// their prefixes.
+/// Parts of Go's layouts, which are an example of a time, with jiff's signs. Longer parts come
+/// before their prefixes.
 const PARTS: &[(&str, &str)] = &[
     ("January", "%B"),
     ("Jan", "%b"),

@@ -32,26 +32,43 @@ const CACHE: &[&str] = &["uuid", "cache_device"];
 
 #[rustfmt::skip]
 const OF_SET: &[Row] = &[
-    Row::gauge("average_key_size", "node_bcache_average_key_size_sectors", "Average data per key in the btree (sectors).", SET),
-    Row::gauge("btree_cache_size", "node_bcache_btree_cache_size_bytes", "Amount of memory currently used by the btree cache.", SET),
-    Row::gauge("cache_available_percent", "node_bcache_cache_available_percent", "Percentage of cache device without dirty data, usable for writeback (may contain clean cached data).", SET),
+    Row::gauge("average_key_size", "node_bcache_average_key_size_sectors",
+        "Average data per key in the btree (sectors).", SET),
+    Row::gauge("btree_cache_size", "node_bcache_btree_cache_size_bytes",
+        "Amount of memory currently used by the btree cache.", SET),
+    Row::gauge("cache_available_percent", "node_bcache_cache_available_percent",
+        "Percentage of cache device without dirty data, usable for writeback (may contain clean \
+         cached data).", SET),
     Row::gauge("congested", "node_bcache_congested", "Congestion.", SET),
-    Row::gauge("root_usage_percent", "node_bcache_root_usage_percent", "Percentage of the root btree node in use (tree depth increases if too high).", SET),
+    Row::gauge("root_usage_percent", "node_bcache_root_usage_percent",
+        "Percentage of the root btree node in use (tree depth increases if too high).", SET),
     Row::gauge("tree_depth", "node_bcache_tree_depth", "Depth of the btree.", SET),
-    Row::gauge("internal/active_journal_entries", "node_bcache_active_journal_entries", "Number of journal entries that are newer than the index.", SET),
+    Row::gauge("internal/active_journal_entries", "node_bcache_active_journal_entries",
+        "Number of journal entries that are newer than the index.", SET),
     Row::gauge("internal/btree_nodes", "node_bcache_btree_nodes", "Total nodes in the btree.", SET),
-    Row::gauge("internal/btree_read_average_duration_us", "node_bcache_btree_read_average_duration_seconds", "Average btree read duration.", SET).of(1e-9),
-    Row::counter("internal/cache_read_races", "node_bcache_cache_read_races_total", "Counts instances where while data was being read from the cache, the bucket was reused and invalidated - i.e. where the pointer was stale after the read completed.", SET),
+    Row::gauge("internal/btree_read_average_duration_us", "node_bcache_btree_read_average_duration_seconds",
+        "Average btree read duration.", SET).of(1e-9),
+    Row::counter("internal/cache_read_races", "node_bcache_cache_read_races_total",
+        "Counts instances where while data was being read from the cache, the bucket was reused \
+         and invalidated - i.e. where the pointer was stale after the read completed.", SET),
 ];
 #[rustfmt::skip]
 const OF_BACKING: &[Row] = &[
-    Row::gauge("dirty_data", "node_bcache_dirty_data_bytes", "Amount of dirty data for this backing device in the cache.", BACKING),
-    Row::counter("stats_total/bypassed", "node_bcache_bypassed_bytes_total", "Amount of IO (both reads and writes) that has bypassed the cache.", BACKING),
-    Row::counter("stats_total/cache_hits", "node_bcache_cache_hits_total", "Hits counted per individual IO as bcache sees them.", BACKING),
-    Row::counter("stats_total/cache_misses", "node_bcache_cache_misses_total", "Misses counted per individual IO as bcache sees them.", BACKING),
-    Row::counter("stats_total/cache_bypass_hits", "node_bcache_cache_bypass_hits_total", "Hits for IO intended to skip the cache.", BACKING),
-    Row::counter("stats_total/cache_bypass_misses", "node_bcache_cache_bypass_misses_total", "Misses for IO intended to skip the cache.", BACKING),
-    Row::counter("stats_total/cache_miss_collisions", "node_bcache_cache_miss_collisions_total", "Instances where data insertion from cache miss raced with write (data already present).", BACKING),
+    Row::gauge("dirty_data", "node_bcache_dirty_data_bytes",
+        "Amount of dirty data for this backing device in the cache.", BACKING),
+    Row::counter("stats_total/bypassed", "node_bcache_bypassed_bytes_total",
+        "Amount of IO (both reads and writes) that has bypassed the cache.", BACKING),
+    Row::counter("stats_total/cache_hits", "node_bcache_cache_hits_total",
+        "Hits counted per individual IO as bcache sees them.", BACKING),
+    Row::counter("stats_total/cache_misses", "node_bcache_cache_misses_total",
+        "Misses counted per individual IO as bcache sees them.", BACKING),
+    Row::counter("stats_total/cache_bypass_hits", "node_bcache_cache_bypass_hits_total",
+        "Hits for IO intended to skip the cache.", BACKING),
+    Row::counter("stats_total/cache_bypass_misses", "node_bcache_cache_bypass_misses_total",
+        "Misses for IO intended to skip the cache.", BACKING),
+    Row::counter("stats_total/cache_miss_collisions", "node_bcache_cache_miss_collisions_total",
+        "Instances where data insertion from cache miss raced with write (data already \
+         present).", BACKING),
 ];
 const READAHEADS: Metric = Metric::counter(
     "node_bcache_cache_readaheads_total",
@@ -61,23 +78,33 @@ const READAHEADS: Metric = Metric::counter(
 /// Lines of `writeback_rate_debug`.
 #[rustfmt::skip]
 const WRITEBACK: &[Row] = &[
-    Row::gauge("target", "node_bcache_dirty_target_bytes", "Current dirty data target threshold for this backing device in bytes.", BACKING),
-    Row::gauge("rate", "node_bcache_writeback_rate", "Current writeback rate for this backing device in bytes.", BACKING),
-    Row::gauge("proportional", "node_bcache_writeback_rate_proportional_term", "Current result of proportional controller, part of writeback rate", BACKING),
-    Row::gauge("integral", "node_bcache_writeback_rate_integral_term", "Current result of integral controller, part of writeback rate", BACKING),
-    Row::gauge("change", "node_bcache_writeback_change", "Last writeback rate change step for this backing device.", BACKING),
+    Row::gauge("target", "node_bcache_dirty_target_bytes",
+        "Current dirty data target threshold for this backing device in bytes.", BACKING),
+    Row::gauge("rate", "node_bcache_writeback_rate",
+        "Current writeback rate for this backing device in bytes.", BACKING),
+    Row::gauge("proportional", "node_bcache_writeback_rate_proportional_term",
+        "Current result of proportional controller, part of writeback rate", BACKING),
+    Row::gauge("integral", "node_bcache_writeback_rate_integral_term",
+        "Current result of integral controller, part of writeback rate", BACKING),
+    Row::gauge("change", "node_bcache_writeback_change",
+        "Last writeback rate change step for this backing device.", BACKING),
 ];
 #[rustfmt::skip]
 const OF_CACHE: &[Row] = &[
-    Row::gauge("io_errors", "node_bcache_io_errors", "Number of errors that have occurred, decayed by io_error_halflife.", CACHE),
-    Row::counter("metadata_written", "node_bcache_metadata_written_bytes_total", "Sum of all non data writes (btree writes and all other metadata).", CACHE),
-    Row::counter("written", "node_bcache_written_bytes_total", "Sum of all data that has been written to the cache.", CACHE),
+    Row::gauge("io_errors", "node_bcache_io_errors",
+        "Number of errors that have occurred, decayed by io_error_halflife.", CACHE),
+    Row::counter("metadata_written", "node_bcache_metadata_written_bytes_total",
+        "Sum of all non data writes (btree writes and all other metadata).", CACHE),
+    Row::counter("written", "node_bcache_written_bytes_total",
+        "Sum of all data that has been written to the cache.", CACHE),
 ];
 /// Lines of `priority_stats`.
 #[rustfmt::skip]
 const PRIORITY: &[Row] = &[
-    Row::gauge("Unused", "node_bcache_priority_stats_unused_percent", "The percentage of the cache that doesn't contain any data.", CACHE),
-    Row::gauge("Metadata", "node_bcache_priority_stats_metadata_percent", "Bcache's metadata overhead.", CACHE),
+    Row::gauge("Unused", "node_bcache_priority_stats_unused_percent",
+        "The percentage of the cache that doesn't contain any data.", CACHE),
+    Row::gauge("Metadata", "node_bcache_priority_stats_metadata_percent",
+        "Bcache's metadata overhead.", CACHE),
 ];
 const METRICS: &[Metric] = metrics_of!(
     [READAHEADS],

@@ -47,7 +47,7 @@ impl Collector for Bonding {
         let masters = masters.ok_or(CollectError::Absent("no bonded links"))?;
         for master in masters.split_ascii_whitespace() {
             let directory = self.class_net.join(master);
-            // A bond that vanishes meanwhile is none any more.
+            // A bond that vanishes meanwhile is left out.
             let Some(slaves) = sysfs::text(&directory.join("bonding/slaves")) else {
                 continue;
             };

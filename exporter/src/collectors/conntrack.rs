@@ -41,8 +41,11 @@ stats! {
     "insert" "Number of entries inserted into the list.",
     "insert_failed" "Number of entries for which list insertion was attempted but failed.",
     "drop" "Number of packets dropped due to conntrack failure.",
-    "early_drop" "Number of dropped conntrack entries to make room for new ones, if maximum table size was reached.",
-    "search_restart" "Number of conntrack table lookups which had to be restarted due to hashtable resizes.",
+    "early_drop"
+        "Number of dropped conntrack entries to make room for new ones, if maximum table size was \
+         reached.",
+    "search_restart"
+        "Number of conntrack table lookups which had to be restarted due to hashtable resizes.",
 }
 /// The metrics of [`COLUMNS`].
 const STATS: &[Metric] = METRICS.split_at(2).1;
@@ -137,7 +140,8 @@ mod tests {
 
     #[test]
     fn sums_over_cpus() {
-        let text = "entries  found invalid insert drop\n0000000a 00000001 000000ff 0 ffffffff\n0000000a 1 1 0 1\n";
+        let text = "entries  found invalid insert drop\n0000000a 00000001 000000ff 0 \
+             ffffffff\n0000000a 1 1 0 1\n";
         let none = None;
         assert_eq!(
             parse_stat(text),

@@ -195,8 +195,9 @@ impl Collector for Cpu {
     }
 }
 
-/// What is shown after `now` has been read. The kernel lets `idle` and `iowait` step back a little,
-/// as no counter may; a long step back means that the CPU was taken offline and begins anew.
+/// Returns the published counters after the reading `now`. The kernel lets `idle` and `iowait` step
+/// back a little, which a counter must not do; a long step back means that the CPU was offline and
+/// counts from 0 again.
 fn steady(shown: &Ticks, now: Ticks) -> Ticks {
     const REPLUGGED: u64 = 3 * TICKS_A_SECOND as u64;
     if shown[IDLE].saturating_sub(now[IDLE]) >= REPLUGGED {

@@ -14,7 +14,8 @@ struct CpuVulnerabilities {
 
 const INFO: Metric = Metric::gauge(
     "node_cpu_vulnerabilities_info",
-    "Details of each CPU vulnerability reported by sysfs. The value of the series is an int encoded state of the vulnerability. The same state is stored as a string in the label",
+    "Details of each CPU vulnerability reported by sysfs. The value of the series is an int \
+     encoded state of the vulnerability. The same state is stored as a string in the label",
     &["codename", "state", "mitigation"],
 );
 

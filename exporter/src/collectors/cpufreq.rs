@@ -36,9 +36,12 @@ clocks! {
     "cpuinfo_avg_freq" "node_cpu_frequency_avg_hertz" "Average CPU thread frequency in hertz.",
     "cpuinfo_min_freq" "node_cpu_frequency_min_hertz" "Minimum CPU thread frequency in hertz.",
     "cpuinfo_max_freq" "node_cpu_frequency_max_hertz" "Maximum CPU thread frequency in hertz.",
-    "scaling_cur_freq" "node_cpu_scaling_frequency_hertz" "Current scaled CPU thread frequency in hertz.",
-    "scaling_min_freq" "node_cpu_scaling_frequency_min_hertz" "Minimum scaled CPU thread frequency in hertz.",
-    "scaling_max_freq" "node_cpu_scaling_frequency_max_hertz" "Maximum scaled CPU thread frequency in hertz.",
+    "scaling_cur_freq" "node_cpu_scaling_frequency_hertz"
+        "Current scaled CPU thread frequency in hertz.",
+    "scaling_min_freq" "node_cpu_scaling_frequency_min_hertz"
+        "Minimum scaled CPU thread frequency in hertz.",
+    "scaling_max_freq" "node_cpu_scaling_frequency_max_hertz"
+        "Maximum scaled CPU thread frequency in hertz.",
 }
 
 /// No node has more hardware threads.

@@ -321,7 +321,7 @@ fn parse(text: &str) -> impl Iterator<Item = Result<Disk<'_>, ParseError>> {
     })
 }
 
-/// What udev found out about the disks. It writes a file anew when a disk changes.
+/// Properties of the disks from udev, which rewrites a file when a disk changes.
 struct Udev {
     data: PathBuf,
     block: PathBuf,
@@ -454,7 +454,8 @@ mod tests {
 
     #[test]
     fn disks_of_old_and_new_kernels() {
-        let text = " 254  0 vda 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\n   8  0 sda 1 2 3 4 5 6 7 8 9 10 11\n 8 1 sdb 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19\n";
+        let text = " 254  0 vda 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17\n   8  0 sda 1 2 3 4 5 6 \
+             7 8 9 10 11\n 8 1 sdb 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19\n";
         let disks: Vec<_> = parse(text).collect::<Result<_, _>>().unwrap();
         assert_eq!(
             (disks[0].major, disks[0].minor, disks[0].device),
@@ -503,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn udev_says_which_disk_it_is() {
+    fn udev_identifies_the_disk() {
         let data = tempfile::tempdir().unwrap();
         let text = "S:disk/by-id/x\nE:ID_MODEL=Samsung_SSD\nE:ID_SERIAL_SHORT=S1\nE:SCSI_IDENT_SERIAL=S2\nE:ID_FS_TYPE=ext4\nE:ID_ATA=1\nE:ID_ATA_ROTATION_RATE_RPM=0\n";
         std::fs::write(data.path().join("b8:0"), text).unwrap();

@@ -1,4 +1,4 @@
-//! What the firmware says about the machine: vendor, model, BIOS.
+//! Description of the machine by its firmware: vendor, model, BIOS.
 //!
 //! Source: `/sys/class/dmi/id`. Serial numbers can be read by root only; what cannot be read has no
 //! label.

@@ -45,7 +45,8 @@ const PATHS_FAILED: Metric = Metric::gauge(
 );
 const PATH_STATE: Metric = Metric::gauge(
     "node_dmmultipath_path_state",
-    "Reports the underlying device state for a multipath path, as read from /sys/block/<dev>/device/state.",
+    "Reports the underlying device state for a multipath path, as read from \
+     /sys/block/<dev>/device/state.",
     &["device", "path", "state"],
 );
 const METRICS: &[Metric] = &[

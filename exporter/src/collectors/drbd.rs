@@ -29,15 +29,20 @@ macro_rules! numbers {
 
 numbers! {
     "ns" Counter "network_sent_bytes_total" 1024.0 "Total number of bytes sent via the network.";
-    "nr" Counter "network_received_bytes_total" 1024.0 "Total number of bytes received via the network.";
+    "nr" Counter "network_received_bytes_total" 1024.0 "Total number of bytes received via the \
+         network.";
     "dw" Counter "disk_written_bytes_total" 1024.0 "Net data written on local hard disk; in bytes.";
     "dr" Counter "disk_read_bytes_total" 1024.0 "Net data read from local hard disk; in bytes.";
-    "al" Counter "activitylog_writes_total" 1.0 "Number of updates of the activity log area of the meta data.";
+    "al" Counter "activitylog_writes_total" 1.0 "Number of updates of the activity log area of the \
+         meta data.";
     "bm" Counter "bitmap_writes_total" 1.0 "Number of updates of the bitmap area of the meta data.";
     "lo" Gauge "local_pending" 1.0 "Number of open requests to the local I/O sub-system.";
-    "pe" Gauge "remote_pending" 1.0 "Number of requests sent to the peer, but that have not yet been answered by the latter.";
-    "ua" Gauge "remote_unacknowledged" 1.0 "Number of requests received by the peer via the network connection, but that have not yet been answered.";
-    "ap" Gauge "application_pending" 1.0 "Number of block I/O requests forwarded to DRBD, but not yet answered by DRBD.";
+    "pe" Gauge "remote_pending" 1.0 "Number of requests sent to the peer, but that have not yet \
+         been answered by the latter.";
+    "ua" Gauge "remote_unacknowledged" 1.0 "Number of requests received by the peer via the \
+         network connection, but that have not yet been answered.";
+    "ap" Gauge "application_pending" 1.0 "Number of block I/O requests forwarded to DRBD, but not \
+         yet answered by DRBD.";
     "ep" Gauge "epochs" 1.0 "Number of Epochs currently on the fly.";
     "oos" Gauge "out_of_sync_bytes" 1024.0 "Amount of data known to be out of sync; in bytes.";
 }
@@ -133,7 +138,8 @@ mod tests {
 
     #[test]
     fn two_devices() {
-        let text = "version: 8.4.11 (api:1/proto:86-101)\nsrcversion: 1:2\n\n 0: cs:Connected ro:Primary/Secondary ds:UpToDate/Inconsistent C r-----\n    \
+        let text = "version: 8.4.11 (api:1/proto:86-101)\nsrcversion: 1:2\n\n 0: cs:Connected \
+             ro:Primary/Secondary ds:UpToDate/Inconsistent C r-----\n    \
                     ns:17 nr:0 dw:x oos:3\n 12: cs:WFConnection ro:Secondary/Unknown\n";
         let mut samples = Samples::new();
         let mut page = String::new();

@@ -27,7 +27,8 @@ const INFO: Metric = Metric::gauge(
 
 const MEMORY_BUSY: Metric = Metric::gauge(
     "takt_drm_memory_busy_ratio",
-    "Share of the last sampling period in which the card's memory was read or written; not how full it is.",
+    "Share of the last sampling period in which the card's memory was read or written; not how \
+     full it is.",
     &["card"],
 );
 const PCIE_REPLAYS: Metric = Metric::counter(
@@ -37,11 +38,11 @@ const PCIE_REPLAYS: Metric = Metric::counter(
 );
 const ECC_ERRORS: Metric = Metric::counter(
     "takt_drm_ecc_errors_total",
-    "Errors in the memories of a part of the card (umc is that of its own memory): corrected, uncorrected, or deferred until \
-     the data is used.",
+    "Errors in the memories of a part of the card (umc is that of its own memory): corrected, \
+     uncorrected, or deferred until the data is used.",
     &["card", "block", "type"],
 );
-/// What there is before the metrics of `FILES`.
+/// Metrics before those of `FILES`.
 const OTHERS: usize = 4;
 /// The parts of a card that may count errors, times their types.
 const MAX_ERRORS: usize = 3 * 32;
@@ -55,10 +56,13 @@ macro_rules! numbers {
 
 numbers! {
     "gpu_busy_percent" "gpu_busy_percent" "How busy the GPU is as a percentage.",
-    "mem_info_gtt_total" "memory_gtt_size_bytes" "The size of the graphics translation table (GTT) block in bytes.",
-    "mem_info_gtt_used" "memory_gtt_used_bytes" "The used amount of the graphics translation table (GTT) block in bytes.",
+    "mem_info_gtt_total" "memory_gtt_size_bytes"
+        "The size of the graphics translation table (GTT) block in bytes.",
+    "mem_info_gtt_used" "memory_gtt_used_bytes"
+        "The used amount of the graphics translation table (GTT) block in bytes.",
     "mem_info_vis_vram_total" "memory_vis_vram_size_bytes" "The size of visible VRAM in bytes.",
-    "mem_info_vis_vram_used" "memory_vis_vram_used_bytes" "The used amount of visible VRAM in bytes.",
+    "mem_info_vis_vram_used" "memory_vis_vram_used_bytes"
+        "The used amount of visible VRAM in bytes.",
     "mem_info_vram_total" "memory_vram_size_bytes" "The size of VRAM in bytes.",
     "mem_info_vram_used" "memory_vram_used_bytes" "The used amount of VRAM in bytes.",
 }

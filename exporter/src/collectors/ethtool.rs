@@ -56,7 +56,8 @@ const DEVICE: &[&str] = &["device"];
 const SPEED: &[&str] = &["device", "duplex", "mode"];
 const INFO: Metric = Metric::gauge(
     "node_ethtool_info",
-    "A metric with a constant '1' value labeled by bus_info, device, driver, expansion_rom_version, firmware_version, version.",
+    "A metric with a constant '1' value labeled by bus_info, device, driver, \
+     expansion_rom_version, firmware_version, version.",
     &[
         "bus_info",
         "device",

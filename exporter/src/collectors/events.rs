@@ -1,7 +1,7 @@
 //! Counts of events on the node. The events themselves go out at once through `/events`.
 //!
-//! Source: [`Events`], which follows the kernel log. What matters most is there before it has happened, at 0: else the
-//! first time would be no increase.
+//! Source: [`Events`], which follows the kernel log. What matters most is there before it has
+//! happened, at 0: else the first time would be no increase.
 
 use crate::collector::{CollectError, Collector};
 use crate::events::{Events, MAX_SERVERS, MAX_XIDS};
@@ -32,7 +32,8 @@ const LAST_SEEN: Metric = Metric::gauge(
 );
 const XIDS: Metric = Metric::counter(
     "takt_gpu_xid_errors_total",
-    "XIDs of the GPU since the exporter started, each counted once. uuid is the PCI bus id if the UUID is unknown.",
+    "XIDs of the GPU since the exporter started, each counted once. uuid is the PCI bus id if the \
+     UUID is unknown.",
     &["uuid", "xid"],
 );
 const XID_LAST_SEEN: Metric = Metric::gauge(
@@ -42,7 +43,8 @@ const XID_LAST_SEEN: Metric = Metric::gauge(
 );
 const RESPONDING: Metric = Metric::gauge(
     "takt_nfs_server_responding",
-    "Whether the NFS server responded at the kernel's last message about it. Servers that never failed have no series.",
+    "Whether the NFS server responded at the kernel's last message about it. Servers that never \
+     failed have no series.",
     &["server"],
 );
 const FOLLOWED: Metric = Metric::gauge(
@@ -72,8 +74,8 @@ const METRICS: &[Metric] = &[
     LISTENERS,
 ];
 
-/// XIDs of a failure of the GPU, the link or the driver, or of a frequent fault of programs: each GPU has them at
-/// 0 before they happen.
+/// XIDs of a failure of the GPU, the link or the driver, or of a frequent fault of programs: each
+/// GPU has them at 0 before they happen.
 const FOREKNOWN: [u32; 22] = [
     13, 31, 43, 45, 46, 48, 61, 62, 63, 64, 69, 74, 79, 92, 94, 95, 109, 119, 120, 140, 143, 154,
 ];
@@ -104,7 +106,8 @@ impl Collector for EventCounts {
     }
 
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
-        let (listeners, uuids) = (self.events.listeners().count(), self.events.uuids());
+        let listeners = self.events.listeners().count();
+        let uuids = self.events.uuids();
         let shown = self.events.shown();
         for kind in EventKind::ALL {
             let count = shown.counts.get(kind).copied().unwrap_or_default();

@@ -30,7 +30,7 @@ const INFO: Metric = Metric::gauge(
         "dev_loss_tmo",
     ],
 );
-/// Of these, which are hexadecimal, the `0x` is left out.
+/// Hexadecimal values, which are published without `0x`.
 const NUMBERS: [&str; 3] = ["port_id", "port_name", "fabric_name"];
 
 macro_rules! counters {
@@ -49,10 +49,12 @@ counters! {
     "rx_words" "rx_words" "Number of words received by host port",
     "tx_frames" "tx_frames" "Number of frames transmitted by host port",
     "tx_words" "tx_words" "Number of words transmitted by host port",
-    "seconds_since_last_reset" "seconds_since_last_reset" "Number of seconds since last host port reset",
+    "seconds_since_last_reset" "seconds_since_last_reset"
+        "Number of seconds since last host port reset",
     "invalid_tx_word_count" "invalid_tx_words" "Number of invalid words transmitted by host port",
     "link_failure_count" "link_failure" "Number of times the host port link has failed",
-    "loss_of_sync_count" "loss_of_sync" "Number of failures on either bit or transmission word boundaries",
+    "loss_of_sync_count" "loss_of_sync"
+        "Number of failures on either bit or transmission word boundaries",
     "loss_of_signal_count" "loss_of_signal" "Number of times signal has been lost",
     "nos_count" "nos" "Number Not_Operational Primitive Sequence received by host port",
     "fcp_packet_aborts" "fcp_packet_aborts" "Number of aborted packets",
@@ -117,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_adapter_does_not_count_is_left_out() {
+    fn missing_counters_of_an_adapter_are_left_out() {
         assert_eq!(
             (parse("0x1f"), parse("31"), parse("0xffffffffffffffff")),
             (Some(31), Some(31), None)

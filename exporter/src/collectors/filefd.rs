@@ -61,7 +61,9 @@ fn parse(text: &str) -> Result<[f64; 2], ParseError> {
             expected: "three counts",
         })
     };
-    let (allocated, _, maximum) = (next()?, next()?, next()?);
+    let allocated = next()?;
+    let _ = next()?;
+    let maximum = next()?;
     Ok([allocated as f64, maximum as f64])
 }
 

@@ -105,9 +105,9 @@ mod tests {
             .and_then(|matches| Options::from_arg_matches(&matches))
     }
 
-    /// What clap itself checks only where debug assertions are compiled.
+    /// The checks that clap makes only with debug assertions.
     #[test]
-    fn no_two_flags_are_taken_for_one_another() {
+    fn flag_names_and_ids_are_unique() {
         let mut command =
             LogOptions::augment_args(Options::augment_args(Command::new("takt-exporter")));
         command.clone().debug_assert();

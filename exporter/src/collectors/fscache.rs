@@ -25,7 +25,8 @@ const ACQUIRED: Metric = Metric::counter(
 );
 const REQUESTS: Metric = Metric::counter(
     "takt_fscache_requests_total",
-    "Requests to the cache: read, write; before Linux 5.17 of pages. Requests that the cache could not serve went to the server.",
+    "Requests to the cache: read, write; before Linux 5.17 of pages. Requests that the cache could \
+     not serve went to the server.",
     &["operation"],
 );
 const MISSES: Metric = Metric::counter(
@@ -35,7 +36,8 @@ const MISSES: Metric = Metric::counter(
 );
 const NO_SPACE: Metric = Metric::counter(
     "takt_fscache_no_space_total",
-    "Requests dropped because the cache's disk is full: write, create; and files removed to make room: cull.",
+    "Requests dropped because the cache's disk is full: write, create; and files removed to make \
+     room: cull.",
     &["operation"],
 );
 const RETIRED: Metric = Metric::counter(
@@ -186,13 +188,17 @@ mod tests {
     }
 
     /// As `fs/fscache/stats.c` of Linux 6.1 prints it.
-    const NEWER: &str = "FS-Cache statistics\nCookies: n=12 v=1 vcol=0 voom=0\nAcquire: n=12 ok=11 oom=1\n\
-        LRU    : n=0 exp=0 rmv=0 drp=0 at=0\nInvals : n=3\nUpdates: n=0 rsz=0 rsn=0\nRelinqs: n=0 rtr=0 drop=0\n\
+    const NEWER: &str = "FS-Cache statistics\nCookies: n=12 v=1 vcol=0 voom=0\nAcquire: n=12 ok=11 \
+         oom=1\n\
+        LRU    : n=0 exp=0 rmv=0 drp=0 at=0\nInvals : n=3\nUpdates: n=0 rsz=0 rsn=0\nRelinqs: n=0 \
+        rtr=0 drop=0\n\
         NoSpace: nwr=4 ncr=5 cull=6\nIO     : rd=700 wr=80 mis=9\n";
 
     /// Some lines of Linux 5.10's.
-    const OLDER: &str = "FS-Cache statistics\nCookies: idx=3 dat=20 spc=0\nAcquire: n=23 nul=0 noc=2 ok=21 nbf=0 oom=0\n\
-        Invals : n=1 run=1\nRetrvls: n=50 ok=40 wt=0 nod=10 nbf=0 int=0 oom=0\nRetrvls: ops=50 owt=0 abt=0\n\
+    const OLDER: &str = "FS-Cache statistics\nCookies: idx=3 dat=20 spc=0\nAcquire: n=23 nul=0 \
+         noc=2 ok=21 nbf=0 oom=0\n\
+        Invals : n=1 run=1\nRetrvls: n=50 ok=40 wt=0 nod=10 nbf=0 int=0 oom=0\nRetrvls: ops=50 \
+        owt=0 abt=0\n\
         Stores : n=10 ok=10 agn=0 nbf=0 oom=0\nCacheEv: nsp=1 stl=0 rtr=0 cul=2\n";
 
     #[test]
@@ -228,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_library_below_tells_where_reads_came_from() {
+    fn the_stand_in_records_the_source_of_reads() {
         let expected = [
             ("cache", 5.0),
             ("server", 7.0),
@@ -252,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn no_series_comes_twice_though_both_files_tell_it() {
+    fn a_series_of_both_files_is_exported_once() {
         let mut found = [None; KNOWN.len()];
         parse(NEWER, &mut found);
         parse(&NEWER.replace("rd=700", "rd=701"), &mut found);

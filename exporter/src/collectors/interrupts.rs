@@ -169,7 +169,8 @@ mod tests {
 
     #[test]
     fn interrupts_have_a_controller_or_a_name() {
-        let text = "           CPU0       CPU1\n  0:         18          0   IO-APIC   2-edge      timer\nNMI:          0          2   Non-maskable interrupts\nERR:          0\n";
+        let text = "           CPU0       CPU1\n  0:         18          0   IO-APIC   2-edge      \
+             timer\nNMI:          0          2   Non-maskable interrupts\nERR:          0\n";
         let [timer, nmi] = &parse(text).unwrap()[..] else {
             panic!("two")
         };

@@ -268,7 +268,9 @@ mod tests {
 
     #[test]
     fn traffic() {
-        let text = "   Total Incoming Outgoing         Incoming         Outgoing\n   Conns  Packets  Packets            Bytes            Bytes\n  2F41C9 8A03B1D2       11     1C7E99A04F21      1A7\n";
+        let text = "   Total Incoming Outgoing         Incoming         Outgoing\n   Conns  \
+             Packets  Packets            Bytes            Bytes\n  2F41C9 8A03B1D2       11     \
+             1C7E99A04F21      1A7\n";
         assert_eq!(
             parse_traffic(text),
             Ok([3_097_033, 2_315_497_938, 17, 31_330_068_877_089, 423])
@@ -278,7 +280,11 @@ mod tests {
 
     #[test]
     fn servers_have_the_labels_of_their_service() {
-        let text = "IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port Scheduler Flags\n  -> RemoteAddress:Port Forward Weight ActiveConn InActConn\nTCP  0A140001:1538 wlc  \n  -> 0A140115:1538      Tunnel  50     131        6         \nFWM  00000A01 wlc \n  -> [2001:0DB8:0000:0000:0000:0000:0000:0001]:0050      Route   0      0          1\n";
+        let text = "IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port Scheduler \
+             Flags\n  -> RemoteAddress:Port Forward Weight ActiveConn InActConn\nTCP  \
+             0A140001:1538 wlc  \n  -> 0A140115:1538      Tunnel  50     131        6         \
+             \nFWM  00000A01 wlc \n  -> [2001:0DB8:0000:0000:0000:0000:0000:0001]:0050      \
+             Route   0      0          1\n";
         let backends: Vec<_> = backends(text).map(Result::unwrap).collect();
         assert_eq!(
             backends[0].labels,

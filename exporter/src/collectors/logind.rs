@@ -74,8 +74,8 @@ impl Collector for Logind {
 
 type Session = (String, &'static str, &'static str, &'static str);
 
-/// The seats, of which the last is that of remote sessions, and each session's seat, whether it is
-/// remote, type and class.
+/// The seats (the last is that of remote sessions), and each session's seat, whether it is remote,
+/// type and class.
 fn ask() -> Result<(Vec<String>, Vec<Session>), DbusError> {
     let mut connection = Connection::system()?;
     let mut list = |name| {

@@ -39,8 +39,10 @@ const AGE: Metric = Metric::counter(
 const BYTES: &[Metric] = metrics! { LABELS "node_mountstats_nfs_"
     counter "read_bytes_total" "Number of bytes read using the read() syscall.",
     counter "write_bytes_total" "Number of bytes written using the write() syscall.",
-    counter "direct_read_bytes_total" "Number of bytes read using the read() syscall in O_DIRECT mode.",
-    counter "direct_write_bytes_total" "Number of bytes written using the write() syscall in O_DIRECT mode.",
+    counter "direct_read_bytes_total"
+        "Number of bytes read using the read() syscall in O_DIRECT mode.",
+    counter "direct_write_bytes_total"
+        "Number of bytes written using the write() syscall in O_DIRECT mode.",
     counter "total_read_bytes_total" "Number of bytes read from the NFS server, in total.",
     counter "total_write_bytes_total" "Number of bytes written to the NFS server, in total.",
     counter "read_pages_total" "Number of pages read directly via mmap()'d files.",
@@ -48,27 +50,44 @@ const BYTES: &[Metric] = metrics! { LABELS "node_mountstats_nfs_"
 };
 /// In the order of [`Transport`].
 const TRANSPORT: &[Metric] = metrics! { LABELS "node_mountstats_nfs_transport_"
-    counter "bind_total" "Number of times the client has had to establish a connection from scratch to the NFS server.",
-    counter "connect_total" "Number of times the client has made a TCP connection to the NFS server.",
+    counter "bind_total"
+        "Number of times the client has had to establish a connection from scratch to the NFS \
+         server.",
+    counter "connect_total"
+        "Number of times the client has made a TCP connection to the NFS server.",
     gauge "idle_time_seconds" "Duration since the NFS mount last saw any RPC traffic, in seconds.",
     counter "sends_total" "Number of RPC requests for this mount sent to the NFS server.",
     counter "receives_total" "Number of RPC responses for this mount received from the NFS server.",
-    counter "bad_transaction_ids_total" "Number of times the NFS server sent a response with a transaction ID unknown to this client.",
+    counter "bad_transaction_ids_total"
+        "Number of times the NFS server sent a response with a transaction ID unknown to this \
+         client.",
     counter "backlog_queue_total" "Total number of items added to the RPC backlog queue.",
     gauge "maximum_rpc_slots" "Maximum number of simultaneously active RPC requests ever used.",
-    counter "sending_queue_total" "Total number of items added to the RPC transmission sending queue.",
-    counter "pending_queue_total" "Total number of items added to the RPC transmission pending queue.",
+    counter "sending_queue_total"
+        "Total number of items added to the RPC transmission sending queue.",
+    counter "pending_queue_total"
+        "Total number of items added to the RPC transmission pending queue.",
 };
 /// In the order of the columns of `per-op statistics`.
 const OPERATIONS: &[Metric] = metrics! { OPERATION_LABELS "node_mountstats_nfs_operations_"
     counter "requests_total" "Number of requests performed for a given operation.",
-    counter "transmissions_total" "Number of times an actual RPC request has been transmitted for a given operation.",
-    counter "major_timeouts_total" "Number of times a request has had a major timeout for a given operation.",
-    counter "sent_bytes_total" "Number of bytes sent for a given operation, including RPC headers and payload.",
-    counter "received_bytes_total" "Number of bytes received for a given operation, including RPC headers and payload.",
-    counter "queue_time_seconds_total" "Duration all requests spent queued for transmission for a given operation before they were sent, in seconds.",
-    counter "response_time_seconds_total" "Duration all requests took to get a reply back after a request for a given operation was transmitted, in seconds.",
-    counter "request_time_seconds_total" "Duration all requests took from when a request was enqueued to when it was completely handled for a given operation, in seconds.",
+    counter "transmissions_total"
+        "Number of times an actual RPC request has been transmitted for a given operation.",
+    counter "major_timeouts_total"
+        "Number of times a request has had a major timeout for a given operation.",
+    counter "sent_bytes_total"
+        "Number of bytes sent for a given operation, including RPC headers and payload.",
+    counter "received_bytes_total"
+        "Number of bytes received for a given operation, including RPC headers and payload.",
+    counter "queue_time_seconds_total"
+        "Duration all requests spent queued for transmission for a given operation before they \
+         were sent, in seconds.",
+    counter "response_time_seconds_total"
+        "Duration all requests took to get a reply back after a request for a given operation was \
+         transmitted, in seconds.",
+    counter "request_time_seconds_total"
+        "Duration all requests took from when a request was enqueued to when it was completely \
+         handled for a given operation, in seconds.",
 };
 const MOUNTPOINT: Metric = Metric::gauge(
     "node_mountstats_nfs_mountpoint_info",
@@ -77,12 +96,14 @@ const MOUNTPOINT: Metric = Metric::gauge(
 );
 const ERRORS: Metric = Metric::counter(
     "takt_nfs_operation_errors_total",
-    "Requests that the server answered with an error, or that failed without an answer (since Linux 5.3).",
+    "Requests that the server answered with an error, or that failed without an answer (since \
+     Linux 5.3).",
     OPERATION_LABELS,
 );
 const HUNG: Metric = Metric::gauge(
     "takt_nfs_mount_hung_seconds",
-    "Time that the server has answered nothing although requests were sent; 0 while it answers, however slowly, or nothing is sent.",
+    "Time that the server has answered nothing although requests were sent; 0 while it answers, \
+     however slowly, or nothing is sent.",
     &["mountpoint", "server"],
 );
 const METRICS: [Metric; METRIC_COUNT] = {
@@ -271,7 +292,8 @@ impl Mount<'_> {
         }
     }
 
-    /// A line of the mount's own. What it lacks or what is not a number stays as it was.
+    /// Reads a line of the mount. Missing fields and fields that are no numbers leave the value
+    /// unchanged.
     fn read(&mut self, line: &str) {
         let Some((key, rest)) = line.trim_ascii().split_once(':') else {
             return;
@@ -298,9 +320,8 @@ impl Mount<'_> {
         let Some((protocol, rest)) = line.trim_ascii_start().split_once(' ') else {
             return;
         };
-        // What is published of the protocols that the statistics know, and where it stands; udp has
-        // no connections, and rdma counts its own things behind the backlog. node_exporter has 0
-        // for what a protocol lacks.
+        // Published fields of the transports, and their positions; udp has no connections, and rdma
+        // counts its own things behind the backlog. node_exporter has 0 for what a protocol lacks.
         let places: [Option<usize>; TRANSPORT.len()] = match protocol {
             "tcp" => [1, 2, 4, 5, 6, 7, 9, 10, 11, 12].map(Some),
             "rdma" => [
@@ -446,7 +467,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const MOUNT: &str = "device 192.0.2.1:/srv/home mounted on /home with fstype nfs4 statvers=1.1\n\tage:\t13968\n";
+    const MOUNT: &str = "device 192.0.2.1:/srv/home mounted on /home with fstype nfs4 \
+         statvers=1.1\n\tage:\t13968\n";
 
     fn mount(lines: &str) -> String {
         format!("device rootfs mounted on / with fstype rootfs\n{MOUNT}{lines}")
@@ -468,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn rdma_and_udp_and_what_nobody_knows() {
+    fn rdma_and_udp_and_unknown_protocols() {
         let rdma =
             mount("\txprt:\trdma 0 1 2 3 4 500 499 0 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20\n");
         assert_eq!(
@@ -489,9 +511,11 @@ mod tests {
     #[test]
     fn operations_with_and_without_errors_and_a_queue_time_below_zero() {
         let text = mount(
-            "\timpl_id:\tname='x\ny',domain='',date='0,0'\n\tper-op statistics\n\t        NULL: 1 1 0 44 24 0 0 0 0\n\
+            "\timpl_id:\tname='x\ny',domain='',date='0,0'\n\tper-op statistics\n\t        NULL: 1 \
+             1 0 44 24 0 0 0 0\n\
              \t        READ: 1298 1299 1 207680 1210292152 6 79386 79407 2\n\
-             \t      ACCESS: 2 2 0 4 5 18446743919241604546 7 8\n\t      RENAME: 1 2 3 4 5 6 7 8 9\n\t  WRITE: 1 2\n",
+             \t      ACCESS: 2 2 0 4 5 18446743919241604546 7 8\n\t      RENAME: 1 2 3 4 5 6 7 8 \
+             9\n\t  WRITE: 1 2\n",
         );
         let mount = &parse(&text)[0];
         let read = [
@@ -519,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn hung_is_told_from_idle_and_slow() {
+    fn a_hung_mount_differs_from_an_idle_or_slow_one() {
         let start = Instant::now();
         let mut progress = None;
         let mut hung = |second: u64, sends: u32, receives: u32, requests: u32| {
@@ -542,7 +566,8 @@ mod tests {
 
     #[test]
     fn addresses() {
-        let text = "30 1 0:40 / /home rw shared:1 - nfs4 192.0.2.1:/srv/home rw,vers=4.0,mountaddr=x,addr=192.0.2.1\nodd\n";
+        let text = "30 1 0:40 / /home rw shared:1 - nfs4 192.0.2.1:/srv/home \
+             rw,vers=4.0,mountaddr=x,addr=192.0.2.1\nodd\n";
         assert_eq!(
             parse_addresses(text),
             HashMap::from([("/home", "192.0.2.1")])
@@ -559,7 +584,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn garbage_is_no_harm(lines in prop::collection::vec("\t(age|bytes|xprt|READ|opts): ?(tcp |udp |rdma )?[-0-9a ]{0,60}", 0..8)) {
+        fn garbage_is_ignored(lines in prop::collection::vec("\t(age|bytes|xprt|READ|opts): ?(tcp |udp |rdma )?[-0-9a ]{0,60}", 0..8)) {
             let text = mount(&lines.join("\n"));
             parse(&text)[0].push("", &mut Samples::new());
         }

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_comes_back_is_read_anew() {
+    fn a_returning_link_is_read_again() {
         let class_net = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {
             let path = class_net.path().join("eth0").join(name);

@@ -324,7 +324,8 @@ mod tests {
     #[test]
     fn devices() {
         let text = format!(
-            "{HEAD}    lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\neth0:100 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n eth0:1: 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+            "{HEAD}    lo: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\neth0:100 2 3 4 5 6 7 8 9 10 11 \
+             12 13 14 15 16\n eth0:1: 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
         );
         let lines: Vec<_> = parse(&text).collect::<Result<_, _>>().unwrap();
         assert_eq!(

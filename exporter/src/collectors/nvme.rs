@@ -33,7 +33,8 @@ const NAMESPACE_INFO: Metric = Metric::gauge(
 );
 const CAPACITY: Metric = Metric::gauge(
     "node_nvme_namespace_capacity_bytes",
-    "Capacity of the NVMe namespace in bytes. Computed as namespace_size * namespace_logical_block_size",
+    "Capacity of the NVMe namespace in bytes. Computed as namespace_size * \
+     namespace_logical_block_size",
     NAMESPACE,
 );
 const SIZE: Metric = Metric::gauge(
@@ -43,7 +44,8 @@ const SIZE: Metric = Metric::gauge(
 );
 const USED: Metric = Metric::gauge(
     "node_nvme_namespace_used_bytes",
-    "Used space of the NVMe namespace in bytes. Available in /sys/class/nvme/<device>/<namespace>/nuse",
+    "Used space of the NVMe namespace in bytes. Available in \
+     /sys/class/nvme/<device>/<namespace>/nuse",
     NAMESPACE,
 );
 const BLOCK: Metric = Metric::gauge(
@@ -125,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn namespaces_are_told_from_paths_to_them() {
+    fn namespaces_differ_from_paths_to_them() {
         assert_eq!(namespace_id("nvme0n1"), Some("1"));
         assert_eq!(namespace_id("nvme12n34"), Some("34"));
         for name in ["nvme0", "nvme0c0n1", "nvme0n", "nvme0n1p1", "ng0n1"] {

@@ -28,7 +28,8 @@ const DEVICE: &[&str] = &["device"];
 const METRICS: &[Metric] = &[
     Metric::gauge(
         "takt_nvme_critical_warning",
-        "Bits: 1 little spare, 2 temperature, 4 unreliable, 8 read-only, 16 backup of volatile memory failed. 0 is healthy.",
+        "Bits: 1 little spare, 2 temperature, 4 unreliable, 8 read-only, 16 backup of volatile \
+         memory failed. 0 is healthy.",
         DEVICE,
     ),
     Metric::gauge(
@@ -137,7 +138,9 @@ impl NvmeHealth {
             match File::open(&path).and_then(|disk| read_log(&disk)) {
                 Ok(log) => found.push((device, parse(&log))),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                    failure = CollectError::Absent("reading the disks' health needs CAP_SYS_ADMIN");
+                    failure = CollectError::Denied(
+                        "reading the health of NVMe disks needs CAP_SYS_ADMIN",
+                    );
                 }
                 Err(source) => {
                     failure =

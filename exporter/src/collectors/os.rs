@@ -1,6 +1,6 @@
 //! Distribution of the node, and the end of its support.
 //!
-//! Sources: `/etc/os-release`, or `/usr/lib/os-release` where there is none.
+//! Sources: `/etc/os-release`, or else `/usr/lib/os-release`.
 
 use crate::collector::{CollectError, Collector};
 use crate::file::File;
@@ -16,7 +16,8 @@ struct Os {
 
 const INFO: Metric = Metric::gauge(
     "node_os_info",
-    "A metric with a constant '1' value labeled by build_id, id, id_like, image_id, image_version, name, pretty_name, variant, variant_id, version, version_codename, version_id.",
+    "A metric with a constant '1' value labeled by build_id, id, id_like, image_id, image_version, \
+     name, pretty_name, variant, variant_id, version, version_codename, version_id.",
     &[
         "build_id",
         "id",
@@ -141,7 +142,7 @@ fn version(id: &str) -> Option<f64> {
     version.ok().filter(|version| *version > 0.0)
 }
 
-/// The beginning of the day, UTC, after which there are no updates.
+/// The beginning of the day (UTC) on which support ends.
 fn support_end(day: &str) -> Option<f64> {
     let midnight = day.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok()?;
     Some(midnight.timestamp().as_second() as f64)
@@ -154,7 +155,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn garbage_is_no_harm(text in "[A-Z_=\"'\\\\\n.0-9\u{fffd}-]{0,60}") {
+        fn garbage_is_ignored(text in "[A-Z_=\"'\\\\\n.0-9\u{fffd}-]{0,60}") {
             for value in parse(&text).values() {
                 let _ = (version(value), support_end(value));
             }

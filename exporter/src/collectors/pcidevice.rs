@@ -90,15 +90,23 @@ macro_rules! numbers {
 }
 
 numbers! {
-    "max_link_speed" -1.0 "max_link_transfers_per_second" "Value of maximum link's transfers per second (T/s)",
+    "max_link_speed" -1.0 "max_link_transfers_per_second"
+        "Value of maximum link's transfers per second (T/s)",
     "max_link_width" -1.0 "max_link_width" "Value of maximum link's width (number of lanes)",
-    "current_link_speed" -1.0 "current_link_transfers_per_second" "Value of current link's transfers per second (T/s)",
-    "current_link_width" -1.0 "current_link_width" "Value of current link's width (number of lanes)",
-    "d3cold_allowed" 0.0 "d3cold_allowed" "Whether the PCIe device supports D3cold power state (0/1).",
-    "sriov_drivers_autoprobe" 0.0 "sriov_drivers_autoprobe" "Whether SR-IOV drivers autoprobe is enabled for the device (0/1).",
-    "sriov_numvfs" 0.0 "sriov_numvfs" "Number of Virtual Functions (VFs) currently enabled for SR-IOV.",
-    "sriov_totalvfs" 0.0 "sriov_totalvfs" "Total number of Virtual Functions (VFs) supported by the device.",
-    "sriov_vf_total_msix" 0.0 "sriov_vf_total_msix" "Total number of MSI-X vectors for Virtual Functions.",
+    "current_link_speed" -1.0 "current_link_transfers_per_second"
+        "Value of current link's transfers per second (T/s)",
+    "current_link_width" -1.0 "current_link_width"
+        "Value of current link's width (number of lanes)",
+    "d3cold_allowed" 0.0 "d3cold_allowed"
+        "Whether the PCIe device supports D3cold power state (0/1).",
+    "sriov_drivers_autoprobe" 0.0 "sriov_drivers_autoprobe"
+        "Whether SR-IOV drivers autoprobe is enabled for the device (0/1).",
+    "sriov_numvfs" 0.0 "sriov_numvfs"
+        "Number of Virtual Functions (VFs) currently enabled for SR-IOV.",
+    "sriov_totalvfs" 0.0 "sriov_totalvfs"
+        "Total number of Virtual Functions (VFs) supported by the device.",
+    "sriov_vf_total_msix" 0.0 "sriov_vf_total_msix"
+        "Total number of MSI-X vectors for Virtual Functions.",
 }
 
 pub(crate) fn new(paths: &Paths, options: &PcideviceOptions) -> Box<dyn Collector> {

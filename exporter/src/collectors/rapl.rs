@@ -101,7 +101,9 @@ impl Collector for Rapl {
         match denied {
             // node_exporter, too, takes this for "nothing to collect".
             Some((_, error)) if read == 0 && error.kind() == io::ErrorKind::PermissionDenied => {
-                Err(CollectError::Absent("energy may be read by root only"))
+                Err(CollectError::Denied(
+                    "reading RAPL energy needs CAP_DAC_READ_SEARCH",
+                ))
             }
             Some((file, source)) if read == 0 => Err(CollectError::Read { path: file, source }),
             _ => Ok(()),

@@ -60,8 +60,7 @@ impl Collector for Schedstat {
     }
 }
 
-/// `cpu0` and nine numbers, of which the last three are published. Lines of scheduling domains come
-/// between.
+/// `cpu0` and nine numbers; the last three are published. Lines of scheduling domains come between.
 fn parse(text: &str) -> impl Iterator<Item = Result<(&str, [u64; 3]), ParseError>> {
     let cpus = text
         .lines()
@@ -89,7 +88,8 @@ mod tests {
 
     #[test]
     fn lines() {
-        let text = "version 17\ntimestamp 1\ncpu0 0 0 0 0 0 0 7 8 9\ndomain0 MC 3 0 0\ncpu1 1 2 3 4 5 6 70 80 90 5\n";
+        let text = "version 17\ntimestamp 1\ncpu0 0 0 0 0 0 0 7 8 9\ndomain0 MC 3 0 0\ncpu1 1 2 3 \
+             4 5 6 70 80 90 5\n";
         let parsed: Result<Vec<_>, _> = parse(text).collect();
         assert_eq!(parsed, Ok(vec![("0", [7, 8, 9]), ("1", [70, 80, 90])]));
         for line in [

@@ -44,7 +44,8 @@ const METRICS: &[Metric] = &[
     ),
     Metric::gauge(
         "node_slabinfo_objects",
-        "The total number of allocated objects (i.e., objects that are both in use and not in use).",
+        "The total number of allocated objects (i.e., objects that are both in use and not in \
+         use).",
         SLAB,
     ),
     Metric::gauge(
@@ -126,7 +127,8 @@ mod tests {
 
     #[test]
     fn slabs() {
-        let line = "tcp_bind_bucket     32     64    128   31    2 : tunables    0    0    0 : slabdata  1 1 0";
+        let line = "tcp_bind_bucket     32     64    128   31    2 : tunables    0    0    0 : \
+             slabdata  1 1 0";
         assert_eq!(
             parse(line),
             Some(("tcp_bind_bucket", [32.0, 64.0, 128.0, 31.0, 2.0]))

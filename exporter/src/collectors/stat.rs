@@ -1,5 +1,5 @@
-//! What the kernel has done since it started: interrupts, context switches, forks; and how many
-//! tasks run or wait.
+//! Counters of the kernel since boot: interrupts, context switches, forks; and how many tasks run
+//! or wait.
 //!
 //! Source: `/proc/stat`. Its CPU lines are the collector `cpu`'s.
 
@@ -130,7 +130,7 @@ fn parse(text: &str) -> impl Iterator<Item = Result<Line, ParseError>> {
             }
             _ => return None,
         };
-        // Of `intr`, which goes on with a number for each interrupt, the first is the sum.
+        // The first number of `intr` is the sum; one for each interrupt follows.
         let value = rest
             .split_ascii_whitespace()
             .next()
@@ -162,7 +162,8 @@ mod tests {
 
     #[test]
     fn values_and_vectors() {
-        let text = "cpu 1 2 3\nintr 681573 0 0 5\nctxt 862882\nsoftirq 55 1 2 3 4 5 6 7 8 9 10\nfuture 1\n";
+        let text = "cpu 1 2 3\nintr 681573 0 0 5\nctxt 862882\nsoftirq 55 1 2 3 4 5 6 7 8 9 \
+             10\nfuture 1\n";
         let lines: Vec<_> = parse(text).collect::<Result<_, _>>().unwrap();
         assert_eq!(
             lines[..2],

@@ -27,8 +27,8 @@ const DRIVER: &str = "nvidia";
 
 const TASK: Metric = Metric::gauge(
     "takt_stuck_task_seconds",
-    "Longest time that a process has hung in the kernel without running once; 0 if no process hangs. Kernel threads are \
-        left out.",
+    "Longest time that a process has hung in the kernel without running once; 0 if no process \
+     hangs. Kernel threads are left out.",
     &[],
 );
 const DRIVER_TASK: Metric = Metric::gauge(
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_hangs_is_told_from_one_that_waits_often() {
+    fn a_hung_task_differs_from_one_that_waits_often() {
         let procfs = tempfile::tempdir().unwrap();
         let path = procfs.path();
         let mut stuck = Stuck::new(path.to_owned());
@@ -278,7 +278,7 @@ mod tests {
         }
         assert_eq!(seen, [(0.0, 0.0), (15.0, 0.0), (30.0, 0.0), (45.0, 15.0)]);
         assert_eq!(stuck.zombies, 1);
-        // It goes on after all; another process gets its number.
+        // The task continues after all; another process gets its id.
         std::fs::remove_dir_all(path.join("9")).unwrap();
         process(path, 7, "cp", "D", 0, 51);
         process(path, 8, "dd", "D", 0, 400);

@@ -39,8 +39,8 @@ const RECEIVED: usize = 11;
 const TO_SEND: usize = 12;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-/// Of `struct inet_diag_req_v2`: family, protocol, …, the wanted states, and the socket, which is
-/// left open.
+/// `struct inet_diag_req_v2`: family, protocol, …, the wanted states, and the socket, which is left
+/// open.
 const REQUEST_BYTES: usize = 56;
 const ALL_STATES: u32 = 0xfff;
 const TCP: u8 = 6;

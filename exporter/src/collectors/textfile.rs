@@ -385,7 +385,8 @@ mod tests {
             names,
             errors: HashMap::new(),
         };
-        let (mut samples, mut page) = (Samples::new(), String::new());
+        let mut samples = Samples::new();
+        let mut page = String::new();
         textfile.collect(&mut samples).unwrap();
         write_page(Format::Text, [&samples], &mut page);
         let is_told = |line: &&str| {
@@ -478,7 +479,7 @@ mod tests {
         );
     }
 
-    /// What the collector logs about a file, and how long its reading took.
+    /// Returns the log lines about a file, and the duration of its reading.
     fn error_of(path: &Path) -> String {
         let names = Names::default();
         let result = read(path)
@@ -487,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_does_not_block() {
+    fn special_files_do_not_block() {
         let directory = tempfile::tempdir().unwrap();
         let fifo = directory.path().join("fifo.prom");
         rustix::fs::mknodat(

@@ -77,7 +77,7 @@ impl Collector for Timex {
     fn collect(&mut self, out: &mut Samples) -> Result<(), CollectError> {
         let (state, timex) = adjtimex().map_err(|source| match source.kind() {
             io::ErrorKind::PermissionDenied => {
-                CollectError::Absent("the clock may not be looked at")
+                CollectError::Denied("reading the state of the clock")
             }
             _ => CollectError::Read {
                 path: "adjtimex".into(),

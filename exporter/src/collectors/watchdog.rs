@@ -16,13 +16,20 @@ struct Watchdog {
 const NAME: &[&str] = &["name"];
 #[rustfmt::skip]
 const FILES: &[Row] = &[
-    Row::gauge("bootstatus", "node_watchdog_bootstatus", "Value of /sys/class/watchdog/<watchdog>/bootstatus", NAME),
-    Row::gauge("fw_version", "node_watchdog_fw_version", "Value of /sys/class/watchdog/<watchdog>/fw_version", NAME),
-    Row::gauge("nowayout", "node_watchdog_nowayout", "Value of /sys/class/watchdog/<watchdog>/nowayout", NAME),
-    Row::gauge("timeleft", "node_watchdog_timeleft_seconds", "Value of /sys/class/watchdog/<watchdog>/timeleft", NAME),
-    Row::gauge("timeout", "node_watchdog_timeout_seconds", "Value of /sys/class/watchdog/<watchdog>/timeout", NAME),
-    Row::gauge("pretimeout", "node_watchdog_pretimeout_seconds", "Value of /sys/class/watchdog/<watchdog>/pretimeout", NAME),
-    Row::gauge("access_cs0", "node_watchdog_access_cs0", "Value of /sys/class/watchdog/<watchdog>/access_cs0", NAME),
+    Row::gauge("bootstatus", "node_watchdog_bootstatus",
+        "Value of /sys/class/watchdog/<watchdog>/bootstatus", NAME),
+    Row::gauge("fw_version", "node_watchdog_fw_version",
+        "Value of /sys/class/watchdog/<watchdog>/fw_version", NAME),
+    Row::gauge("nowayout", "node_watchdog_nowayout",
+        "Value of /sys/class/watchdog/<watchdog>/nowayout", NAME),
+    Row::gauge("timeleft", "node_watchdog_timeleft_seconds",
+        "Value of /sys/class/watchdog/<watchdog>/timeleft", NAME),
+    Row::gauge("timeout", "node_watchdog_timeout_seconds",
+        "Value of /sys/class/watchdog/<watchdog>/timeout", NAME),
+    Row::gauge("pretimeout", "node_watchdog_pretimeout_seconds",
+        "Value of /sys/class/watchdog/<watchdog>/pretimeout", NAME),
+    Row::gauge("access_cs0", "node_watchdog_access_cs0",
+        "Value of /sys/class/watchdog/<watchdog>/access_cs0", NAME),
 ];
 const INFO: Metric = Metric::gauge(
     "node_watchdog_info",

@@ -184,7 +184,8 @@ mod tests {
 
     #[test]
     fn numbers_of_the_known_types_are_taken() {
-        let text = "6 1 0x01 91 4368 12345 67890\nname type data\nhits 4 4811\nmeta-need 3 -12\nstate 7 ok\n\nodd 4 x\n";
+        let text = "6 1 0x01 91 4368 12345 67890\nname type data\nhits 4 4811\nmeta-need 3 \
+             -12\nstate 7 ok\n\nodd 4 x\n";
         let taken: Vec<_> = fields(text, &["3", "4"]).collect();
         assert_eq!(
             taken,
@@ -207,7 +208,8 @@ mod tests {
             .map(|(name, value)| format!("{name} {value}"))
             .collect();
         assert_eq!(columns, ["nread 409600", "nwritten 8192", "reads 17"]);
-        let text = "name type data\ndataset_name                    7    pool1/data set\nwrites                          4    4\n";
+        let text = "name type data\ndataset_name                    7    pool1/data \
+             set\nwrites                          4    4\n";
         assert_eq!(data_set(text), Some("pool1/data set"));
     }
 }

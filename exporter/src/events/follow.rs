@@ -23,7 +23,8 @@ impl Events {
     /// When the system gives no thread.
     pub(crate) fn follow(&self, path: &Path) -> io::Result<()> {
         let log = self.open_log(path, true);
-        let (events, path) = (Arc::downgrade(&self.0), path.to_owned());
+        let events = Arc::downgrade(&self.0);
+        let path = path.to_owned();
         let thread = std::thread::Builder::new()
             .name("kernel log".to_owned())
             .stack_size(256 << 10);
@@ -97,7 +98,8 @@ fn read_on(events: &Weak<Inner>, mut log: KernelLog) -> Option<io::Error> {
             Ok(Next::Nothing) => {}
             Ok(Next::Overrun) => {
                 tracing::warn!(
-                    "the kernel overwrote lines of its log before they were read: events may be missing"
+                    "the kernel overwrote lines of its log before they were read: events may be \
+                     missing"
                 );
                 events.shown().log.overruns += 1;
             }

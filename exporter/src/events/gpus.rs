@@ -55,11 +55,9 @@ impl Gpus {
         if !self.directory.is_dir() || self.is_looking.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (directory, uuids, is_looking) = (
-            self.directory.clone(),
-            Arc::clone(&self.uuids),
-            Arc::clone(&self.is_looking),
-        );
+        let directory = self.directory.clone();
+        let uuids = Arc::clone(&self.uuids);
+        let is_looking = Arc::clone(&self.is_looking);
         let (done, is_done) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("gpu names".to_owned())
@@ -142,7 +140,8 @@ mod tests {
         };
         gpu(
             "0000:06:00.0",
-            "Model: \t\t NVIDIA GeForce RTX 5090\nGPU UUID: \t GPU-2c57\nBus Location: \t 0000:06:00.0\n",
+            "Model: \t\t NVIDIA GeForce RTX 5090\nGPU UUID: \t GPU-2c57\nBus Location: \t \
+             0000:06:00.0\n",
         );
         gpu(
             "0000:07:00.0",
@@ -159,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_does_not_answer_holds_up_nobody_for_long() {
+    fn a_hung_driver_delays_nobody_for_long() {
         let procfs = tempfile::tempdir().unwrap();
         let directory = procfs.path().join("driver/nvidia/gpus/0000:06:00.0");
         std::fs::create_dir_all(&directory).unwrap();

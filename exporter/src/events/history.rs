@@ -126,7 +126,8 @@ impl History {
             Ok(()) => self.is_failing = false,
             Err(error) if !self.is_failing => {
                 self.is_failing = true;
-                tracing::warn!(file = %self.path.display(), %error, "cannot write: a restart may repeat or lose events");
+                tracing::warn!(file = %self.path.display(), %error, "cannot write: a restart may \
+                     repeat or lose events");
             }
             Err(_) => {}
         }
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_disk_did_not_take_is_written_when_it_has_room_again() {
+    fn events_missing_on_a_full_disk_are_written_later() {
         let directory = tempfile::tempdir().unwrap();
         let (mut history, _) = History::open(directory.path()).unwrap();
         history.append(Some(&mark(1)), Some(&event(1)));
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_cannot_be_used_is_told_of() {
+    fn an_unusable_directory_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         std::fs::write(&file, "").unwrap();

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn an_xid_told_by_both_counts_once_and_one_told_twice_by_one_counts_twice() {
+    fn an_xid_from_both_sources_counts_once_and_a_repeated_one_twice() {
         let judge = &mut Judge::default();
         assert_eq!(xid(judge, Kernel, "31", 100), News);
         assert_eq!(xid(judge, Kernel, "31", 101), News);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_set_silences_nothing() {
+    fn a_clock_change_suppresses_no_event() {
         let judge = &mut Judge::default();
         let mut told = |seconds| {
             judge.verdict(

@@ -136,7 +136,7 @@ fn next_record(
         match read(buffer) {
             Ok(length) => {
                 let text = String::from_utf8_lossy(&buffer[..length]);
-                // What user space wrote there is no word of the kernel's.
+                // Lines that user space wrote are not the kernel's.
                 if let Some(record) = parse_record(&text, &Clock::now()) {
                     return Ok(Next::Record(record));
                 }
@@ -146,7 +146,7 @@ fn next_record(
                     return Ok(Next::Nothing);
                 }
             }
-            // The next read goes on with the oldest record that is left.
+            // The next read continues with the oldest record that is left.
             Err(Errno::PIPE) => return Ok(Next::Overrun),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -200,7 +200,9 @@ fn parse_record(text: &str, clock: &Clock) -> Option<Record> {
     let (head, message) = text.split_once(';')?;
     let mut fields = head.split(',');
     let mut number = || fields.next()?.parse::<u64>().ok();
-    let (priority, position, micros) = (number()?, number()?, number()?);
+    let priority = number()?;
+    let position = number()?;
+    let micros = number()?;
     if priority >> 3 > FACILITY_USER.into() {
         return None;
     }
@@ -217,7 +219,8 @@ fn unescape(text: &str) -> String {
     if !text.contains("\\x") {
         return text.to_owned();
     }
-    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
     while let [first, behind @ ..] = rest {
         let hex = |at: usize| {
             behind
@@ -326,7 +329,8 @@ impl Follow {
         self.offset += end as u64;
         let line = String::from_utf8_lossy(&line);
         let line = line.trim_end_matches(['\n', '\r']);
-        let (position, clock) = (self.offset, Clock::now());
+        let position = self.offset;
+        let clock = Clock::now();
         Some(match parse_record(line, &clock) {
             Some(record) => Record { position, ..record },
             None => Record {
@@ -436,7 +440,7 @@ mod tests {
         assert_eq!(unescape("a\\x5cx\\xzz\\x4"), "a\\x\\xzz\\x4");
     }
 
-    /// What the device says when its reader is slow, interrupted, or finds what a program wrote.
+    /// Reads of the device by a slow or interrupted reader, and of lines from user space.
     #[test]
     fn a_device_that_overran_is_read_on() {
         let record = |text: &'static str| Ok(text);
@@ -480,7 +484,8 @@ mod tests {
             std::fs::write(&path, "").unwrap();
             let mut log = KernelLog::open(&path).unwrap();
             let mut file = File::options().append(true).open(&path).unwrap();
-            let (mut read, mut wrote) = (0, 0);
+            let mut read = 0;
+            let mut wrote = 0;
             for piece in &pieces {
                 file.write_all(piece).unwrap();
                 wrote += piece.iter().filter(|byte| **byte == b'\n').count();

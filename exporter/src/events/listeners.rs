@@ -1,4 +1,4 @@
-//! Connections to `/events`: how many there may be, of whom.
+//! Connections to `/events` and their limits by client.
 //!
 //! Takt's server is never refused: alerts depend on its connection. It is known by its user agent,
 //! which any client can send, so a place as a server must be worth nothing to others: where such
@@ -11,14 +11,14 @@ use tokio::sync::watch;
 
 /// Listeners other than servers.
 const MAX_LISTENERS: usize = 32;
-/// Of those, listeners of one client.
+/// Maximum number of listeners of one client.
 const MAX_PER_CLIENT: usize = 8;
 /// Servers, besides the other listeners.
 const MAX_SERVERS: usize = 8;
 /// Servers of one client: two, so that a new server can run beside the old one.
 const MAX_SERVERS_PER_CLIENT: usize = 2;
 
-/// What a listener says that it is.
+/// Kind of a listener, by its user agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListenerKind {
     /// Takt's server, by its user agent.

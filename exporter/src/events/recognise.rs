@@ -44,41 +44,66 @@ use EventKind::{
 /// All patterns; the first match counts.
 #[rustfmt::skip]
 const PATTERNS: &[Pattern] = &[
-    pattern(Xid, "NVRM: Xid", r"NVRM: Xid \((?P<pci_bus_id>[^)]+)\).*?: (?P<xid>\d+)(?:,|$|\s)(?: pid='?(?P<pid>\d+)'?, name=(?P<process>[^,<]+),)?"),
-    pattern(Sxid, "SXid", r"(?P<device>nvidia-nvswitch\d+): SXid \((?P<pci_bus_id>[^)]+)\).*?: (?P<sxid>\d+)"),
-    pattern(GpuLost, "fallen off the bus", r"NVRM: GPU (?:at )?(?P<pci_bus_id>[0-9a-fA-F:.]+):? (?:GPU )?has fallen off the bus"),
-    pattern(GpuInitFailed, "RmInitAdapter failed", r"NVRM: (?:GPU (?P<pci_bus_id>[0-9a-fA-F:.]+): )?RmInitAdapter failed"),
-    pattern(HungTask, "blocked for more than", r"INFO: task (?P<process>.+):(?P<pid>\d+) blocked for more than (?P<seconds>\d+) seconds"),
-    Pattern { kind: Lockup, needle: "soft lockup", regex: r"BUG: soft lockup - CPU#(?P<cpu>\d+) stuck for \d+s! \[(?P<process>.+):(?P<pid>\d+)\]", labels: &[("lockup", "soft")] },
-    Pattern { kind: Lockup, needle: "LOCKUP", regex: r"detected hard LOCKUP on cpu (?P<cpu>\d+)", labels: &[("lockup", "hard")] },
-    Pattern { kind: Lockup, needle: "rcu", regex: r"rcu: INFO: rcu_\w+ (?:self-)?detected (?:expedited )?stalls? on", labels: &[("lockup", "rcu")] },
+    pattern(Xid, "NVRM: Xid",
+        r"NVRM: Xid \((?P<pci_bus_id>[^)]+)\).*?: (?P<xid>\d+)(?:,|$|\s)(?: pid='?(?P<pid>\d+)'?, name=(?P<process>[^,<]+),)?"),
+    pattern(Sxid, "SXid",
+        r"(?P<device>nvidia-nvswitch\d+): SXid \((?P<pci_bus_id>[^)]+)\).*?: (?P<sxid>\d+)"),
+    pattern(GpuLost, "fallen off the bus",
+        r"NVRM: GPU (?:at )?(?P<pci_bus_id>[0-9a-fA-F:.]+):? (?:GPU )?has fallen off the bus"),
+    pattern(GpuInitFailed, "RmInitAdapter failed",
+        r"NVRM: (?:GPU (?P<pci_bus_id>[0-9a-fA-F:.]+): )?RmInitAdapter failed"),
+    pattern(HungTask, "blocked for more than",
+        r"INFO: task (?P<process>.+):(?P<pid>\d+) blocked for more than (?P<seconds>\d+) seconds"),
+    Pattern { kind: Lockup, needle: "soft lockup",
+        regex: r"BUG: soft lockup - CPU#(?P<cpu>\d+) stuck for \d+s! \[(?P<process>.+):(?P<pid>\d+)\]", labels: &[("lockup", "soft")] },
+    Pattern { kind: Lockup, needle: "LOCKUP",
+        regex: r"detected hard LOCKUP on cpu (?P<cpu>\d+)", labels: &[("lockup", "hard")] },
+    Pattern { kind: Lockup, needle: "rcu",
+        regex: r"rcu: INFO: rcu_\w+ (?:self-)?detected (?:expedited )?stalls? on", labels: &[("lockup", "rcu")] },
     pattern(KernelFault, "BUG: ", r"(?:^|\] )BUG: (?:unable to handle|kernel NULL pointer)"),
     pattern(KernelFault, "kernel BUG at", r"kernel BUG at \S+"),
     pattern(KernelFault, "Kernel panic", r"Kernel panic - not syncing"),
     pattern(NfsNotResponding, "not responding", r"nfs: server (?P<server>\S+) not responding"),
     pattern(NfsResponding, "nfs: server", r"nfs: server (?P<server>\S+) OK"),
     pattern(NfsLockLost, "Lock reclaim failed", r"nfs4_reclaim_open_state: Lock reclaim failed"),
-    pattern(LinkDownshift, "Downshift occurred", r"(?P<device>\S+): Downshift occurred from negotiated speed (?P<negotiated>\S+) to actual speed (?P<speed>[^,\s]+)"),
-    pattern(LinkDown, "link status definitely down", r"slave (?P<device>\S+?)\)?: link status definitely down"),
-    pattern(LinkDown, "ink ", r"(?P<device>[\w.@-]+)(?: \(\w+\))?: (?:NIC )?[Ll]ink (?:is )?[Dd]own"),
-    pattern(LinkUp, "ink ", r"(?P<device>[\w.@-]+)(?: \(\w+\))?: (?:NIC )?[Ll]ink (?:is )?[Uu]p(?:[ ,-]+(?:at )?(?P<speed>\d+(?:\.\d+)? ?[GM]bps))?"),
-    Pattern { kind: MemoryError, needle: "EDAC", regex: r"EDAC (?:\S+ )?(?P<controller>MC\d+): \d+ CE ", labels: CORRECTED },
-    Pattern { kind: MemoryError, needle: "EDAC", regex: r"EDAC (?:\S+ )?(?P<controller>MC\d+): \d+ UE ", labels: UNCORRECTED },
-    pattern(MachineCheck, "[Hardware Error]", r"\[Hardware Error\]: CPU (?P<cpu>\d+): Machine Check(?: Exception)?: \S+ Bank (?P<bank>\d+)"),
-    pattern(MachineCheck, "[Hardware Error]", r"mce: \[Hardware Error\]: Machine check events logged"),
+    pattern(LinkDownshift, "Downshift occurred",
+        r"(?P<device>\S+): Downshift occurred from negotiated speed (?P<negotiated>\S+) to actual speed (?P<speed>[^,\s]+)"),
+    pattern(LinkDown, "link status definitely down",
+        r"slave (?P<device>\S+?)\)?: link status definitely down"),
+    pattern(LinkDown, "ink ",
+        r"(?P<device>[\w.@-]+)(?: \(\w+\))?: (?:NIC )?[Ll]ink (?:is )?[Dd]own"),
+    pattern(LinkUp, "ink ",
+        r"(?P<device>[\w.@-]+)(?: \(\w+\))?: (?:NIC )?[Ll]ink (?:is )?[Uu]p(?:[ ,-]+(?:at )?(?P<speed>\d+(?:\.\d+)? ?[GM]bps))?"),
+    Pattern { kind: MemoryError, needle: "EDAC",
+        regex: r"EDAC (?:\S+ )?(?P<controller>MC\d+): \d+ CE ", labels: CORRECTED },
+    Pattern { kind: MemoryError, needle: "EDAC",
+        regex: r"EDAC (?:\S+ )?(?P<controller>MC\d+): \d+ UE ", labels: UNCORRECTED },
+    pattern(MachineCheck, "[Hardware Error]",
+        r"\[Hardware Error\]: CPU (?P<cpu>\d+): Machine Check(?: Exception)?: \S+ Bank (?P<bank>\d+)"),
+    pattern(MachineCheck, "[Hardware Error]",
+        r"mce: \[Hardware Error\]: Machine check events logged"),
     pattern(MachineCheck, "APEI", r"Hardware error from APEI Generic Hardware Error Source"),
-    Pattern { kind: PcieError, needle: "AER", regex: r"(?P<pci_bus_id>[0-9a-fA-F:.]+): AER: (?:Multiple )?Correct(?:ed|able) error", labels: CORRECTED },
-    Pattern { kind: PcieError, needle: "AER", regex: r"(?P<pci_bus_id>[0-9a-fA-F:.]+): AER: (?:Multiple )?Uncorrect(?:ed|able) \(Fatal\) error", labels: &[("severity", "fatal")] },
-    Pattern { kind: PcieError, needle: "AER", regex: r"(?P<pci_bus_id>[0-9a-fA-F:.]+): AER: (?:Multiple )?Uncorrect(?:ed|able) (?:\(Non-Fatal\) )?error", labels: UNCORRECTED },
-    pattern(CpuThrottled, "cpu clock", r"CPU(?P<cpu>\d+): (?:Core|Package) temperature (?:is )?above threshold, cpu clock (?:is )?throttled"),
-    pattern(FilesystemReadonly, "EXT4-fs", r"EXT4-fs \((?P<device>[^)]+)\): Remounting filesystem read-only"),
-    pattern(FilesystemReadonly, "XFS", r"XFS \((?P<device>[^)]+)\): .*(?:Filesystem has been shut down|Shutting down filesystem)"),
-    pattern(FilesystemReadonly, "BTRFS", r"BTRFS (?:\w+ )?\(device (?P<device>[^):]+)[^)]*\).*forced readonly"),
+    Pattern { kind: PcieError, needle: "AER",
+        regex: r"(?P<pci_bus_id>[0-9a-fA-F:.]+): AER: (?:Multiple )?Correct(?:ed|able) error", labels: CORRECTED },
+    Pattern { kind: PcieError, needle: "AER",
+        regex: r"(?P<pci_bus_id>[0-9a-fA-F:.]+): AER: (?:Multiple )?Uncorrect(?:ed|able) \(Fatal\) error", labels: &[("severity", "fatal")] },
+    Pattern { kind: PcieError, needle: "AER",
+        regex: r"(?P<pci_bus_id>[0-9a-fA-F:.]+): AER: (?:Multiple )?Uncorrect(?:ed|able) (?:\(Non-Fatal\) )?error", labels: UNCORRECTED },
+    pattern(CpuThrottled, "cpu clock",
+        r"CPU(?P<cpu>\d+): (?:Core|Package) temperature (?:is )?above threshold, cpu clock (?:is )?throttled"),
+    pattern(FilesystemReadonly, "EXT4-fs",
+        r"EXT4-fs \((?P<device>[^)]+)\): Remounting filesystem read-only"),
+    pattern(FilesystemReadonly, "XFS",
+        r"XFS \((?P<device>[^)]+)\): .*(?:Filesystem has been shut down|Shutting down filesystem)"),
+    pattern(FilesystemReadonly, "BTRFS",
+        r"BTRFS (?:\w+ )?\(device (?P<device>[^):]+)[^)]*\).*forced readonly"),
     pattern(FilesystemError, "EXT4-fs error", r"EXT4-fs error \(device (?P<device>[^)]+)\)"),
-    pattern(FilesystemError, "XFS", r"XFS \((?P<device>[^)]+)\): (?:Metadata corruption|Metadata CRC error|Corruption) "),
+    pattern(FilesystemError, "XFS",
+        r"XFS \((?P<device>[^)]+)\): (?:Metadata corruption|Metadata CRC error|Corruption) "),
     pattern(FilesystemError, "BTRFS", r"BTRFS (?:error|critical) \(device (?P<device>[^):]+)"),
     pattern(DiskError, "I/O error, dev", r"I/O error, (?:on )?dev (?P<device>[\w-]+)"),
-    pattern(DiskError, "nvme", r"nvme (?P<device>nvme\d+): (?:I/O (?:tag )?\d+ .*timeout|controller is down|Device not ready|Abort status)"),
+    pattern(DiskError, "nvme",
+        r"nvme (?P<device>nvme\d+): (?:I/O (?:tag )?\d+ .*timeout|controller is down|Device not ready|Abort status)"),
 ];
 
 /// Recognises events, and keeps lines that belong to one that follows.
@@ -386,7 +411,8 @@ Tasks in /foo are going to be killed due to memory.oom.group set";
                 r#"link_up {device="eth0", speed="1000 Mbps"}"#,
             ),
             (
-                "RTL8226 2.5Gbps PHY r8169-0-300:00: Downshift occurred from negotiated speed 2.5Gbps to actual speed 100Mbps, check cabling!",
+                "RTL8226 2.5Gbps PHY r8169-0-300:00: Downshift occurred from negotiated speed \
+                 2.5Gbps to actual speed 100Mbps, check cabling!",
                 r#"link_downshift {device="r8169-0-300:00", negotiated="2.5Gbps", speed="100Mbps"}"#,
             ),
             (
@@ -426,11 +452,13 @@ Tasks in /foo are going to be killed due to memory.oom.group set";
                 r#"pcie_error {pci_bus_id="0000:00:01.0", severity="fatal"}"#,
             ),
             (
-                "pcieport 0000:00:01.0: AER: Multiple Uncorrected (Non-Fatal) error received: id=0008",
+                "pcieport 0000:00:01.0: AER: Multiple Uncorrected (Non-Fatal) error received: \
+                 id=0008",
                 r#"pcie_error {pci_bus_id="0000:00:01.0", severity="uncorrected"}"#,
             ),
             (
-                "CPU12: Core temperature is above threshold, cpu clock is throttled (total events = 5)",
+                "CPU12: Core temperature is above threshold, cpu clock is throttled (total events \
+                 = 5)",
                 r#"cpu_throttled {cpu="12"}"#,
             ),
             (
@@ -443,7 +471,8 @@ Tasks in /foo are going to be killed due to memory.oom.group set";
                 r#"filesystem_readonly {device="dm-0"}"#,
             ),
             (
-                "XFS (sdb): Corruption of in-memory data (0x8) detected at foo. Shutting down filesystem.",
+                "XFS (sdb): Corruption of in-memory data (0x8) detected at foo. Shutting down \
+                 filesystem.",
                 r#"filesystem_readonly {device="sdb"}"#,
             ),
             (
@@ -459,7 +488,8 @@ Tasks in /foo are going to be killed due to memory.oom.group set";
                 r#"filesystem_readonly {device="sda2"}"#,
             ),
             (
-                "EXT4-fs error (device sda1): ext4_find_entry:1455: inode #2: comm ls: reading directory lblock 0",
+                "EXT4-fs error (device sda1): ext4_find_entry:1455: inode #2: comm ls: reading \
+                 directory lblock 0",
                 r#"filesystem_error {device="sda1"}"#,
             ),
             (
@@ -472,7 +502,8 @@ Tasks in /foo are going to be killed due to memory.oom.group set";
                 r#"disk_error {device="nvme0"}"#,
             ),
             (
-                "nvme nvme1: I/O tag 12 (000c) opcode 0x2 (I/O Cmd) QID 3 timeout, aborting req_op:READ(0) size:4096",
+                "nvme nvme1: I/O tag 12 (000c) opcode 0x2 (I/O Cmd) QID 3 timeout, aborting \
+                 req_op:READ(0) size:4096",
                 r#"disk_error {device="nvme1"}"#,
             ),
             (

@@ -64,8 +64,8 @@ pub(crate) async fn events(
         .into_response()
 }
 
-/// The answer to a listener for whom there is no place. Its `Last-Event-ID` is the newest event's,
-/// so that the listener can ask later for what happened meanwhile.
+/// Returns the answer to a listener beyond the limit. Its `Last-Event-ID` is the newest event's, so
+/// that the listener can ask later for what happened meanwhile.
 fn refusal(events: &Events) -> Response {
     let newest = *events.subscribe().borrow();
     let mut response = unavailable(RETRY_LISTEN, "too many listeners\n");

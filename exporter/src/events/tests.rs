@@ -103,7 +103,7 @@ fn a_restart_neither_repeats_nor_loses_an_event() {
 
 /// A machine that is up for long has a log full of old faults when the first exporter starts.
 #[test]
-fn what_was_before_the_first_start_is_kept_and_news_to_nobody() {
+fn events_before_the_first_start_are_kept_but_not_sent() {
     let node = Node::new(&[oom(1), oom(2)].concat());
     let events = node.start(true);
     let present = *events.subscribe().borrow();
@@ -151,7 +151,7 @@ fn wait_until_followed(events: &Events) {
 }
 
 #[test]
-fn an_xid_told_by_the_kernel_and_by_nvml_is_one_event() {
+fn an_xid_from_the_kernel_log_and_nvml_is_one_event() {
     let node = Node::new("");
     let events = node.start(true);
     events.gpus([("00000000:06:00.0".to_owned(), "GPU-a".to_owned())]);
@@ -204,7 +204,7 @@ fn a_gpu_lost_without_an_xid_is_an_event_by_either_source() {
 }
 
 #[test]
-fn a_log_that_is_replaced_is_read_from_its_beginning_also_while_nobody_looks() {
+fn a_replaced_log_is_read_from_its_beginning() {
     let node = Node::new(&oom(1).repeat(2));
     let events = node.start(true);
     wait_for(&events, 2);
@@ -234,7 +234,7 @@ fn a_log_that_comes_later_is_followed() {
 }
 
 #[test]
-fn a_reader_is_told_of_what_it_can_not_get_any_more() {
+fn a_reader_is_notified_of_lost_events() {
     let events = Events::open(Path::new("/nonexistent"), None).unwrap();
     let begin = events.oldest();
     assert_eq!(events.after(begin), After::Nothing);
@@ -275,7 +275,7 @@ fn a_disk_that_is_full_costs_no_event() {
     let node = Node::new("");
     let events = node.start(true);
     wait_until_followed(&events);
-    // The state directory goes: appending still works on the open file, writing anew does not.
+    // The state directory is removed: appending to the open file still works, rewriting does not.
     std::fs::remove_dir_all(node.directory.path().join("state")).unwrap();
     for pid in 0..5 {
         node.write(&oom(pid));

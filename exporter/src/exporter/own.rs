@@ -18,12 +18,14 @@ const SUCCESS: Metric = Metric::gauge(
 );
 const ABSENT: Metric = Metric::gauge(
     "takt_exporter_collector_absent",
-    "Whether the node has no such hardware, so that there is nothing to collect and nothing broken.",
+    "Whether the node has no such hardware, so that there is nothing to collect and nothing \
+     broken.",
     &["collector"],
 );
 const READ_AT: Metric = Metric::gauge(
     "takt_exporter_collector_read_timestamp_seconds",
-    "When the collector's values were read. Collectors without this series read when the page is asked for.",
+    "When the collector's values were read. Collectors without this series read when the page is \
+     asked for.",
     &["collector"],
 );
 const BUILD_INFO: Metric = Metric::gauge(
@@ -33,7 +35,8 @@ const BUILD_INFO: Metric = Metric::gauge(
 );
 const REFUSED: Metric = Metric::counter(
     "takt_exporter_requests_refused_total",
-    "Requests answered with 503: too many pages at the same time (metrics) or too many listeners (events).",
+    "Requests answered with 503: too many pages at the same time (metrics) or too many listeners \
+     (events).",
     &["route"],
 );
 

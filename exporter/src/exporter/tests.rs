@@ -102,7 +102,7 @@ async fn a_late_collector_is_shown_for_three_intervals() {
     })];
     let exporter = Exporter::with(&Options::default(), &entries).unwrap();
     assert_eq!(lines(&exporter).await.0, ["value 0", SUCCEEDED]);
-    // Two scrapes tell the interval, the shortest that there is: half a second. The next reading
+    // Two scrapes give the interval, here the shortest possible: half a second. The next reading
     // hangs.
     assert_eq!(lines(&exporter).await.0, ["value 0", SUCCEEDED]);
     while BEGUN.load(Ordering::Relaxed) < 2 {

@@ -203,7 +203,7 @@ impl Connection {
         self.change(|state| state.unsent = state.unsent.saturating_sub(1));
     }
 
-    /// A phase begins anew only where it changes: a head that arrives byte by byte has one time
+    /// A phase starts again only when it changes: a head that arrives byte by byte has one time
     /// limit.
     fn change(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.lock();
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_house_closes_what_waits_longest_of_the_client_with_the_most() {
+    fn the_longest_waiting_connection_of_the_busiest_client_closes() {
         let connections = Arc::new(Connections::with_files(8));
         assert_eq!(connections.max, 4);
         let server = connections.open(OTHER).unwrap();

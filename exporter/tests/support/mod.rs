@@ -1,4 +1,4 @@
-//! Exporters that run beside a test, ours and the peer's, and their pages.
+//! Takt's exporter and node_exporter as programs beside a test, and their pages.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 #![allow(clippy::print_stderr, reason = "a test that is skipped says so")]
@@ -15,7 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use takt_model::exposition::{Format, Line, Page};
 
-/// A running exporter. It is killed when this is dropped.
+/// A running exporter. It is killed on drop.
 pub struct Running {
     pub address: SocketAddr,
     pub child: Child,
@@ -34,7 +34,7 @@ impl Running {
         Self::takt_prepared(flags, variables, |_| {})
     }
 
-    /// The same, with something done to the command before it runs.
+    /// The same; `prepare` edits the command first.
     pub fn takt_prepared(
         flags: &[&str],
         variables: &[(&str, &Path)],
@@ -64,17 +64,18 @@ impl Running {
                 break rest.split(' ').next().unwrap().parse().unwrap();
             }
         };
-        // Somebody has to take what it goes on to say.
+        // The rest of the output must be read, or the pipe fills.
         std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
         Self { address, child }
     }
 
-    /// Starts the node_exporter that the variable `TAKT_NODE_EXPORTER` names, else Debian's. None where there is none.
+    /// Starts the node_exporter that `TAKT_NODE_EXPORTER` names, else Debian's. Returns `None` if
+    /// neither exists.
     pub fn node_exporter(flags: &[&str]) -> Option<Self> {
         Self::node_exporter_with(flags, &[])
     }
 
-    /// The same, with variables in its environment.
+    /// The same with environment variables.
     pub fn node_exporter_with(flags: &[&str], variables: &[(&str, &str)]) -> Option<Self> {
         let program = std::env::var("TAKT_NODE_EXPORTER");
         let program = program.as_deref().unwrap_or("prometheus-node-exporter");
@@ -104,7 +105,8 @@ impl Running {
             }
             Err(error) => {
                 eprintln!(
-                    "SKIPPED: cannot run {program} ({error}); apt-get install prometheus-node-exporter"
+                    "SKIPPED: cannot run {program} ({error}); apt-get install \
+                     prometheus-node-exporter"
                 );
                 None
             }
@@ -121,7 +123,7 @@ impl Running {
         self.child.wait().unwrap().code()
     }
 
-    /// The answer to a GET: its status line and headers, and its body.
+    /// Returns the answer to a GET: status line with headers, and body.
     pub fn get(&self, path: &str, headers: &str) -> (String, String) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream
@@ -138,16 +140,15 @@ impl Running {
         (head.to_owned(), body.to_owned())
     }
 
-    /// `/metrics`, which must be well.
+    /// Returns `/metrics`; fails unless the status is 200.
     pub fn page(&self, query: &str) -> String {
         let (head, body) = self.get(&format!("/metrics{query}"), "");
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}\n{body}");
-        match head
-            .to_ascii_lowercase()
-            .contains("transfer-encoding: chunked")
-        {
-            true => unchunk(&body),
-            false => body,
+        let head = head.to_ascii_lowercase();
+        if head.contains("transfer-encoding: chunked") {
+            unchunk(&body)
+        } else {
+            body
         }
     }
 
@@ -155,7 +156,7 @@ impl Running {
         series(Format::Text, &self.page(query))
     }
 
-    /// Asks until the page is as wanted.
+    /// Fetches the page until `is_so` holds.
     pub fn wait_for(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         let until = Instant::now() + Duration::from_secs(20);
         loop {
@@ -170,7 +171,8 @@ impl Running {
 }
 
 fn unchunk(body: &str) -> String {
-    let (mut rest, mut text) = (body, String::new());
+    let mut rest = body;
+    let mut text = String::new();
     while let Some((size, behind)) = rest.split_once("\r\n") {
         let size = usize::from_str_radix(size, 16).unwrap();
         text.push_str(&behind[..size]);
@@ -179,7 +181,7 @@ fn unchunk(body: &str) -> String {
     text
 }
 
-/// The series of a page, which must be well formed.
+/// Returns the series of a page; fails if it is malformed.
 pub fn series(format: Format, text: &str) -> BTreeMap<String, f64> {
     let mut page = Page::new(format, text.as_bytes());
     let mut series = BTreeMap::new();
@@ -200,7 +202,8 @@ pub fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
 }
 
-/// The flag that turns an exporter to the stand-in for NVIDIA's library. Cargo puts that beside the test programs.
+/// The flag that selects the stand-in for NVIDIA's library. Cargo puts the stand-in beside the test
+/// programs.
 pub fn stand_in() -> String {
     format!(
         "--nvml.library={}",
@@ -211,7 +214,7 @@ pub fn stand_in() -> String {
     )
 }
 
-/// The flags that turn an exporter to a fixture.
+/// The flags that select a fixture.
 pub fn paths(tree: &Path) -> Vec<String> {
     let path = |flag: &str, name: &str| format!("--path.{flag}={}", tree.join(name).display());
     let mut flags = vec![

@@ -7,7 +7,7 @@ use serde_json::json;
 use std::io::Write;
 use takt_server::Failure;
 
-/// Closes the alerts that all matchers accept, and prints them.
+/// Closes the alerts that match all matchers, and prints them.
 pub fn run(place: &Place, asked: &AlertsClose) -> Result<(), Failure> {
     let request = json!({
         "filter": asked.matchers,

@@ -1,4 +1,4 @@
-//! Rule files, routes and tests that a person wrote.
+//! `takt alerts check` and `takt alerts test`: rule files, routes and rule tests.
 
 use anyhow::{Context, anyhow};
 use std::cell::RefCell;
@@ -17,7 +17,7 @@ use takt_promql::Memory;
 use takt_server::alerting::{Rules, instant};
 use takt_server::{Failure, OrUsage};
 
-/// Checks files as the server would read them; fails where one has a mistake, after all were looked at.
+/// Checks files as the server reads them. Checks all files, then fails if one has a mistake.
 pub fn check(files: &[PathBuf]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let mut bad = 0;
@@ -65,21 +65,20 @@ fn check_one(path: &Path) -> anyhow::Result<String> {
     Ok(format!("{} rules found", samples + events))
 }
 
-/// Runs promtool's test files; fails where a test fails, after all were run.
+/// Runs promtool's test files. Runs all tests, then fails if one failed.
 pub fn test(files: &[PathBuf]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let mut bad = 0;
     for path in files {
         let failures = test_one(path).usage()?;
-        match failures.is_empty() {
-            true => writeln!(out, "{}: SUCCESS", path.display())?,
-            false => {
-                bad += 1;
-                writeln!(out, "{}: FAILED", path.display())?;
-                for failure in failures {
-                    writeln!(out, "  {failure}")?;
-                }
-            }
+        if failures.is_empty() {
+            writeln!(out, "{}: SUCCESS", path.display())?;
+            continue;
+        }
+        bad += 1;
+        writeln!(out, "{}: FAILED", path.display())?;
+        for failure in failures {
+            writeln!(out, "  {failure}")?;
         }
     }
     match bad {
@@ -103,7 +102,7 @@ fn test_one(path: &Path) -> anyhow::Result<Vec<promtest::Failure>> {
         {
             let text = std::fs::read_to_string(&found)
                 .with_context(|| format!("cannot read {}", found.display()))?;
-            // promtool knows one kind of rules.
+            // promtool has one kind of rule files.
             rules.add("rules.yml", &found.display().to_string(), &text)?;
         }
     }
@@ -112,7 +111,7 @@ fn test_one(path: &Path) -> anyhow::Result<Vec<promtest::Failure>> {
     }))
 }
 
-/// A database for one test.
+/// The time series of one test.
 #[derive(Default)]
 struct InMemory(RefCell<Memory>);
 

@@ -1,4 +1,4 @@
-//! `takt alerts`: what fires, what was told, rules, silences.
+//! `takt alerts`: active alerts, sent messages, rules and silences.
 
 mod close;
 mod files;
@@ -35,13 +35,13 @@ pub fn run(place: &Place, asked: &Alerts) -> Result<(), Failure> {
     }
 }
 
-/// The server of the place.
+/// Returns a client of the server at this place.
 fn server(place: &Place) -> Result<Server, Failure> {
     let (_, at) = place::find(place)?;
     source::server(at)
 }
 
-/// The alerts that fire and that all matchers choose.
+/// Returns the firing alerts that match all matchers.
 fn firing(server: &Server, matchers: &[String]) -> Result<Vec<Value>, Failure> {
     let query: Vec<(&str, &str)> = matchers
         .iter()
@@ -76,7 +76,7 @@ fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
     print(asked.format, &listing, &alerts)
 }
 
-/// Whether it is told, and if not why.
+/// Returns the state of an alert, with the reasons why no message is sent.
 fn state(status: &Value) -> String {
     let named = |by: &str| {
         status[by]
@@ -91,7 +91,7 @@ fn state(status: &Value) -> String {
     why.extend(
         named("inhibitedBy")
             .first()
-            .map(|_| "explained by another".to_owned()),
+            .map(|_| "inhibited by another".to_owned()),
     );
     let state = text(&status["state"]);
     if why.is_empty() {
@@ -105,7 +105,7 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// Asked in SQL, so it is there without a server too.
+/// Asks in SQL, so the command also works without a server.
 fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
     let quoted = |text: &String| format!("'{}'", text.replace('\'', "''"));
     let mut wanted = vec!["true".to_owned()];
@@ -122,25 +122,26 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
             .map(|name| format!("node = {}", quoted(name))),
     );
     if !asked.messages && !asked.pending {
-        // Most conditions end before their `for` has passed: such alerts were never sent to anybody.
+        // Most conditions end before their `for` has passed: such alerts were never sent.
         wanted.push(
             "NOT (state_after = 'pending' AND state_before = 'inactive') \
              AND NOT (state_before = 'pending' AND state_after = 'inactive')"
                 .to_owned(),
         );
     }
-    let (columns, table, order) = match asked.messages {
-        true => (
+    let (columns, table, order) = if asked.messages {
+        (
             "created_at, channel, reason, alerts, state, attempts, coalesce(error, '') AS error",
             "notifications",
             "id",
-        ),
-        false => (
-            "happened_at, alertname, coalesce(severity, '') AS severity, coalesce(node, '') AS node, state_before, state_after, \
-             reason, value, labels",
+        )
+    } else {
+        (
+            "happened_at, alertname, coalesce(severity, '') AS severity, coalesce(node, '') AS \
+             node, state_before, state_after, reason, value, labels",
             "alert_transitions",
             "happened_at",
-        ),
+        )
     };
     let statement = format!(
         "SELECT {columns} FROM {table} WHERE {} ORDER BY {order} DESC LIMIT {}",
@@ -176,7 +177,7 @@ fn route_test(place: &Place, asked: &AlertsRouteTest) -> Result<(), Failure> {
         });
         let channels = channels
             .filter(|all| !all.is_empty())
-            .map_or_else(|| "nobody".to_owned(), |all| all.join(" "));
+            .map_or_else(|| "no channel".to_owned(), |all| all.join(" "));
         writeln!(out, "{receiver}: {channels}  (route {route})")?;
     }
     Ok(())

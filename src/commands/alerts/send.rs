@@ -1,4 +1,4 @@
-//! One message by every channel, to see that it arrives before it matters.
+//! `takt alerts test-send`: sends a test message through every channel.
 
 use crate::cli::{AlertsTestSend, Place};
 use crate::place;
@@ -15,7 +15,7 @@ use takt_server::Config;
 use takt_server::alerting;
 use takt_server::{Failure, OrUsage};
 
-/// Runs the command. It fails where a channel did not take the message, after all were tried.
+/// Runs the command. Tries all channels, then fails if one did not accept the message.
 pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
     let config = place::load(place).usage()?;
     let channels = alerting::load(&config).usage()?.channels;
@@ -23,9 +23,13 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
     let names: Vec<&str> = channels.names().filter(wanted).collect();
     if names.is_empty() {
         let known: Vec<_> = channels.names().collect();
-        return Err(Failure::Usage(match known.is_empty() {
-            true => anyhow!("no channel is configured; see [alerts] in docs/configuration.md"),
-            false => anyhow!("no such channel; there are {}", known.join(", ")),
+        return Err(Failure::Usage(if known.is_empty() {
+            anyhow!("no channel is configured; see [alerts] in docs/configuration.md")
+        } else {
+            anyhow!(
+                "no such channel; the configured channels are {}",
+                known.join(", ")
+            )
         }));
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -34,14 +38,12 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let mut failed = 0;
     for name in &names {
-        let channel = channels
-            .get(name)
-            .context("a channel that was listed is gone")?;
+        let channel = channels.get(name).context("a listed channel is missing")?;
         let outcome = runtime.block_on(channel.send(&row(name, &config), None));
         let said = match outcome {
             Outcome::Sent(_) => "sent".to_owned(),
             Outcome::TryAgain { error, .. } | Outcome::NoAnswer { error } => {
-                format!("not now: {error}")
+                format!("failed for now: {error}")
             }
             Outcome::GiveUp { error } => format!("refused: {error}"),
             Outcome::NoRecipient { error } => format!("no recipient: {error}"),
@@ -52,7 +54,7 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
     match failed {
         0 => Ok(()),
         failed => Err(Failure::Failed(anyhow!(
-            "{failed} of {} channels did not take the message",
+            "{failed} of {} channels did not accept the message",
             names.len()
         ))),
     }
@@ -67,12 +69,9 @@ fn row(channel: &str, config: &Config) -> Row {
         annotations: [
             (
                 "summary".to_owned(),
-                "This is a test of Takt's alerts; nothing is broken".to_owned(),
+                "This is a test message of Takt; nothing is broken".to_owned(),
             ),
-            (
-                "action".to_owned(),
-                "Nothing: that you read this is all there is to it.".to_owned(),
-            ),
+            ("action".to_owned(), "None. The channel works.".to_owned()),
         ]
         .into(),
         starts_at: now,

@@ -1,4 +1,4 @@
-//! Silences, and acknowledging, which is silencing what fires now.
+//! Silences, and acknowledgements: silences of the alerts that fire now.
 
 use super::{firing, server, text};
 use crate::cli::{AlertsAck, AlertsSilence, Place};
@@ -13,7 +13,7 @@ use takt_alerts::routing::matcher::{MatchOp, parse_matchers};
 use takt_server::Failure;
 use takt_server::listing::{Column, Listing};
 
-/// Sets, ends or lists.
+/// Creates, expires or lists silences.
 pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {
     let server = server(place)?;
     if let Some(id) = &asked.expire {
@@ -42,16 +42,12 @@ pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Silences each alert that fires now and that the matchers choose, by all of its labels.
+/// Silences each firing alert that matches all matchers, by all of its labels.
 pub fn acknowledge(place: &Place, asked: &AlertsAck) -> Result<(), Failure> {
     let server = server(place)?;
     let alerts = firing(&server, &asked.matchers)?;
     if alerts.is_empty() {
-        return Err(anyhow!(
-            "no alert that fires now is chosen by {}",
-            asked.matchers.join(" ")
-        )
-        .into());
+        return Err(anyhow!("no firing alert matches {}", asked.matchers.join(" ")).into());
     }
     let mut out = std::io::stdout().lock();
     for alert in &alerts {
@@ -70,7 +66,7 @@ pub fn acknowledge(place: &Place, asked: &AlertsAck) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An instant with its offset from UTC, or the clock on this machine's wall.
+/// Parses an instant with an offset from UTC, or in this machine's local time.
 fn instant(text: &str) -> Result<jiff::Timestamp, Failure> {
     let local = || {
         text.parse::<jiff::civil::DateTime>()
@@ -119,7 +115,7 @@ fn set(
     Ok(text(&answer["silenceID"]))
 }
 
-/// The user who runs the command.
+/// Returns the user who runs the command.
 pub fn user() -> String {
     std::env::var("SUDO_USER")
         .or_else(|_| std::env::var("USER"))

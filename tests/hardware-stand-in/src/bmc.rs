@@ -1,4 +1,5 @@
-//! A BMC: what IPMI 2.0 has it answer (§22.1 chassis, §31 event log), by way of the kernel's `linux/ipmi.h`.
+//! A BMC that answers by IPMI 2.0 (§22.1 chassis, §31 event log) through the structures of
+//! `linux/ipmi.h`.
 
 use crate::interpose::{fail, script};
 use std::collections::BTreeMap;
@@ -48,7 +49,7 @@ fn answers() -> MutexGuard<'static, BTreeMap<i32, Vec<Answer>>> {
 }
 
 /// # Safety
-/// `request` points to a request whose pointers are valid for the lengths it says.
+/// `request` points to a request whose pointers are valid for its lengths.
 pub(crate) unsafe fn send(handle: i32, request: *const Request) -> i32 {
     // SAFETY: as the caller has it.
     let request = unsafe { &*request };
@@ -130,7 +131,7 @@ pub(crate) unsafe fn receive(handle: i32, received: *mut Received) -> i32 {
 const STORAGE: u8 = 0x0a;
 const CHASSIS: u8 = 0x00;
 
-/// The completion code and what follows it.
+/// Returns the completion code and the data after it.
 fn say(lines: &[Vec<String>], function: u8, command: u8, data: &[u8]) -> Vec<u8> {
     let hex = |line: &[String]| {
         line.iter()

@@ -1,4 +1,4 @@
-//! Disks: what SAT and SPC have a disk answer to the few commands that are asked here.
+//! Disks that answer the exporter's commands by SAT and SPC.
 
 use crate::interpose::{fail, script};
 
@@ -43,7 +43,7 @@ fn illegal() -> Answer {
     Answer::Sense(sense)
 }
 
-/// As libata fills it where the registers are asked for.
+/// The sense data of libata when the registers are requested.
 fn registers(count: u8, mid: u8, high: u8) -> Answer {
     let mut sense = [0; 22];
     sense[..8].copy_from_slice(&[0x72, 1, 0, 0x1d, 0, 0, 0, 14]);
@@ -52,7 +52,7 @@ fn registers(count: u8, mid: u8, high: u8) -> Answer {
 }
 
 /// # Safety
-/// `header` points to a header whose pointers are valid for the lengths it says.
+/// `header` points to a header whose pointers are valid for its lengths.
 pub(crate) unsafe fn answer(disk: &str, header: *mut Header) -> i32 {
     let lines = script(&["disk", disk]);
     if lines.iter().any(|line| line[0] == "denied") {

@@ -1,8 +1,10 @@
-//! Stand-ins for hardware that no test machine has: SATA and SAS disks behind `SG_IO`, and a BMC behind `/dev/ipmi0`.
+//! Stand-ins for hardware that no test machine has: SATA and SAS disks behind `SG_IO`, and a BMC
+//! behind `/dev/ipmi0`.
 //!
-//! A program that is started with this library in `LD_PRELOAD` opens `/dev/sd*` and `/dev/ipmi0` as the script has them, and
-//! gets the kernel's structures filled as a real device would have them filled. The file that
-//! `HARDWARE_STAND_IN_SCRIPT` names says what there is; it is read again at every command, so a test may rewrite it:
+//! A program that is started with this library in `LD_PRELOAD` opens the simulated `/dev/sd*` and
+//! `/dev/ipmi0`, and gets the kernel's structures filled as by a real device.
+//! `HARDWARE_STAND_IN_SCRIPT` names a file that describes the devices. It is read again at every
+//! command, so a test may rewrite it:
 //!
 //! ```text
 //! disk sda mode 255               # CHECK POWER MODE's answer; 0 is standby
@@ -40,7 +42,7 @@ mod interpose {
         OPENED.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the script says of a device: the words of its lines, without its name.
+    /// Returns the lines of a device in the script as words, without its name.
     pub(crate) fn script(device: &[&str]) -> Vec<Vec<String>> {
         let text = std::env::var_os("HARDWARE_STAND_IN_SCRIPT")
             .and_then(|path| std::fs::read_to_string(path).ok());
@@ -91,7 +93,7 @@ mod interpose {
             _ => return unsafe { real_open(path, flags, mode) },
         };
         let handle = match (script(device).is_empty(), name) {
-            // Nothing of this machine's.
+            // Other devices of this machine do not exist.
             (true, _) => return fail(libc::ENOENT),
             // SAFETY: it takes any numbers.
             (false, "ipmi0") => unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) },
@@ -116,7 +118,7 @@ mod interpose {
     ) -> i32 {
         let name = opened().get(&handle).cloned();
         match (name, request) {
-            // SAFETY: whoever sends these requests to a device points to the kernel's structures.
+            // SAFETY: callers of these requests pass the kernel's structures.
             (Some(name), disk::SG_IO) => unsafe { disk::answer(&name, argument.cast()) },
             // SAFETY: the same.
             (Some(_), bmc::SEND_COMMAND) => unsafe { bmc::send(handle, argument.cast()) },

@@ -25,14 +25,14 @@ pub struct Gpu {
     /// Its number in the script, which is also its default minor number.
     pub slot: usize,
     pub script: GpuScript,
-    /// The instant that is shown, in seconds since 1970.
+    /// The current instant, in seconds since 1970.
     pub now: f64,
-    /// The part (MIG) that the present call is about, by its place.
+    /// Index of the MIG device of the current call.
     pub part: Option<usize>,
     counters: Counters,
 }
 
-/// What only ever grows, and the instant up to which it was integrated.
+/// Counters, and the instant up to which they are integrated.
 #[derive(Debug, Clone)]
 pub struct Counters {
     at: f64,
@@ -47,7 +47,7 @@ pub struct Counters {
     pub busy_seconds: f64,
 }
 
-/// What a GPU shows at an instant.
+/// Readings of a GPU at an instant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
     /// Percent of time in which a kernel ran, and in which memory was read or written.
@@ -73,8 +73,9 @@ impl Gpu {
             part: None,
             counters: Counters::zero(now),
         };
-        // The counter of a real GPU goes on when its reader restarts. Ours lives in the reader, so it begins where an
-        // always loaded GPU would be: a later start then never shows less than an earlier one.
+        // The counter of a real GPU continues when its reader restarts. This one lives in the
+        // reader, so it begins at the uptime times the power limit: a later start never shows less
+        // than an earlier one.
         let watts = gpu
             .script
             .power_watts
@@ -86,7 +87,7 @@ impl Gpu {
         gpu
     }
 
-    /// Takes over a changed script at `now`; what was shown until then stays counted.
+    /// Applies a changed script at `now`; earlier readings stay in the counters.
     pub fn follow(&mut self, script: GpuScript, now: f64) {
         self.integrate(now);
         if script.energy_joules != self.script.energy_joules {
@@ -96,7 +97,7 @@ impl Gpu {
         self.script = script;
     }
 
-    /// The counters as they stand now.
+    /// Returns the counters now.
     pub fn counters(&mut self) -> &Counters {
         self.integrate(self.now);
         &self.counters
@@ -125,12 +126,12 @@ impl Gpu {
         self.script.uuid.clone().unwrap_or_else(standard)
     }
 
-    /// The part that the present call is about.
+    /// Returns the MIG device of the current call.
     pub fn part(&self) -> Option<&Part> {
         self.part.and_then(|place| self.script.parts.get(place))
     }
 
-    /// That of the GPU, or of the part that the call is about.
+    /// Returns the UUID of the GPU, or of the MIG device of the call.
     pub fn uuid_of_handle(&self) -> String {
         self.part.map_or_else(
             || self.uuid(),
@@ -222,7 +223,7 @@ impl Gpu {
         }
     }
 
-    /// Refuses what only data-centre GPUs have.
+    /// Fails on a GPU that is no data-centre GPU.
     pub fn data_centre(&self) -> Answer {
         if self.profile().data_centre {
             Ok(())
@@ -231,7 +232,8 @@ impl Gpu {
         }
     }
 
-    /// A process's share of the SMs: as scripted, else its part of the GPU's utilization.
+    /// A process's share of the SMs: as scripted, else its part of the GPU's utilization, in
+    /// percent.
     pub fn process_sm_percent(&self, process: &Process) -> u32 {
         process.sm_percent.unwrap_or_else(|| {
             let sharing = self
@@ -249,7 +251,8 @@ impl Gpu {
     }
 
     fn reading_at(&self, t: f64) -> Reading {
-        let (script, profile) = (&self.script, self.profile());
+        let script = &self.script;
+        let profile = self.profile();
         let utilization = script.utilization.unwrap_or_else(|| {
             let load = self.wave(t);
             ((load * 100.0).round() as u32, (load * 55.0).round() as u32)
@@ -337,7 +340,8 @@ impl Gpu {
         }
     }
 
-    /// The load that a GPU has by itself, 0 to 1: a swell of five minutes with a ripple on it, cut off at both ends.
+    /// Returns the load of an unscripted GPU, 0 to 1: a wave of five minutes with a ripple, cut off
+    /// at both ends.
     fn wave(&self, t: f64) -> f64 {
         let phase = 1.3 * self.slot as f64;
         let swell = 0.5
@@ -351,7 +355,8 @@ impl Gpu {
         if span <= 0.0 {
             return;
         }
-        // A quarter of a second is short against the swell; a long gap is done in a thousand steps.
+        // Steps of a quarter of a second are short against the wave; a long gap takes a thousand
+        // steps.
         let steps = (span / 0.25).ceil().min(1000.0);
         let step = span / steps;
         for i in 0..steps as u32 {
@@ -387,7 +392,7 @@ impl Counters {
 }
 
 impl Reading {
-    /// KiB a second over PCIe now: sent, received.
+    /// Returns the PCIe traffic in KiB per second: sent, received.
     pub fn pcie_kib_per_second(&self) -> [u32; 2] {
         PCIE_TRAFFIC.map(|rate| (rate * f64::from(self.utilization.0) / 100.0 / 1024.0) as u32)
     }
@@ -398,7 +403,8 @@ pub fn parse_bus_id(text: &str) -> Option<(u32, u32, u32)> {
     let hex = |word: &str| u32::from_str_radix(word, 16).ok();
     let text = text.split('.').next()?;
     let mut parts = text.rsplit(':');
-    let (device, bus) = (hex(parts.next()?)?, hex(parts.next()?)?);
+    let device = hex(parts.next()?)?;
+    let bus = hex(parts.next()?)?;
     let domain = parts.next().map_or(Some(0), hex)?;
     parts.next().is_none().then_some((domain, bus, device))
 }

@@ -1,9 +1,9 @@
-//! Missing symbols: `hide FUNCTION` in the script takes a function out of this library's symbol table, so that the
-//! loader does not find it, just as with a driver that does not have it yet.
+//! Missing symbols: `hide FUNCTION` in the script takes a function out of this library's symbol
+//! table, so that the loader does not find it, as with an older driver.
 //!
-//! A loader's constructor runs before anybody can look up a symbol. It reads the script and writes over the first
-//! letter of each hidden name in the string table of this copy of the library in memory. The hash table still leads
-//! to the entry, its name no longer matches, and the lookup fails.
+//! The loader runs constructors before any symbol is looked up. It reads the script and writes over
+//! the first letter of each hidden name in the string table of this copy of the library in memory.
+//! The hash table still leads to the entry, its name no longer matches, and the lookup fails.
 
 use std::ptr;
 
@@ -25,8 +25,8 @@ extern "C" fn hide_symbols() {
     let Some((table, length)) = (unsafe { string_table() }) else {
         return;
     };
-    // SAFETY: `table` is the library's string table of `length` bytes; making its pages writable gives us a private
-    // copy, and nobody else has used the library yet.
+    // SAFETY: `table` is the library's string table of `length` bytes; making its pages writable
+    // gives us a private copy, and no other code has used the library yet.
     let names = unsafe {
         let page = libc::sysconf(libc::_SC_PAGESIZE) as usize;
         let start = table as usize & !(page - 1);
@@ -52,7 +52,7 @@ extern "C" fn hide_symbols() {
     }
 }
 
-/// Where this library's own `.dynstr` lies, from its dynamic section.
+/// Returns the place of this library's `.dynstr` from its dynamic section.
 unsafe fn string_table() -> Option<(*const u8, usize)> {
     #[repr(C)]
     struct Dyn {
@@ -66,7 +66,8 @@ unsafe fn string_table() -> Option<(*const u8, usize)> {
         // Provided by the linker, one for each library.
         static _DYNAMIC: Dyn;
     }
-    let (mut table, mut length) = (None, None);
+    let mut table = None;
+    let mut length = None;
     let mut entry = &raw const _DYNAMIC;
     // SAFETY: the dynamic section ends with DT_NULL. glibc has turned DT_STRTAB into an address.
     unsafe {

@@ -1,30 +1,34 @@
-//! A stand-in for NVIDIA's `libnvidia-ml.so.1`: NVML's C interface over simulated GPUs, steered by a text file, so
-//! that everything which reads GPUs can be tested where there are none. For tests, demonstrations and benchmarks only.
+//! A stand-in for NVIDIA's `libnvidia-ml.so.1`: NVML's C interface over simulated GPUs that a text
+//! file controls. It makes programs that read GPUs testable without a GPU. For tests,
+//! demonstrations and benchmarks only.
 //!
-//! The library is built as `target/<profile>/libnvml_stand_in.so`. Point a program at it by path (`takt-exporter
-//! --nvml.library …`, or nvml-wrapper's `lib_path`) and name the script in `NVML_STAND_IN_SCRIPT`. Without a script
-//! there is one RTX 5090. The script is read again when it changes; changes show within 10 ms.
+//! The library is built as `target/<profile>/libnvml_stand_in.so`. Point a program at it by path
+//! (`takt-exporter --nvml.library …`, or nvml-wrapper's `lib_path`) and name the script in
+//! `NVML_STAND_IN_SCRIPT`. Without a script there is one RTX 5090. The script is read again when it
+//! changes; changes take effect within 10 ms.
 //!
-//! # What moves by itself
+//! # Values that change by themselves
 //!
-//! Each GPU carries a load that swells and ebbs between 0 and 100 % over some minutes, each in its own phase, as a
-//! function of the wall clock. Power, temperature, clocks, performance state, fan, memory, PCIe and NVLink traffic
-//! follow the load; energy, bytes and throttle times integrate what is shown. A scripted value stands still.
-//! What a model does not have is NotSupported (a GeForce: ECC, serial, remapped rows, memory temperature, MIG, NVLink …).
+//! The load of each GPU moves between 0 and 100 % over some minutes, as a function of the wall
+//! clock and with a phase of its own. Power, temperature, clocks, performance state, fan, memory,
+//! PCIe and NVLink traffic follow the load; energy, bytes and throttle times are integrals of these
+//! readings. A scripted value is constant. Values that a model lacks give NotSupported (a GeForce:
+//! ECC, serial, remapped rows, memory temperature, MIG, NVLink …).
 //!
 //! # The script
 //!
-//! One statement a line, words separated by blanks, `#` starts a comment. A script with a mistake is no script: every
-//! call answers 999 (unknown error), and the line is named on stderr. NVML's own names and codes are used throughout.
+//! One statement a line, words separated by blanks, `#` starts a comment. While the script has a
+//! mistake, every call returns 999 (unknown error), and stderr names the line. NVML's own names and
+//! codes are used throughout.
 //!
 //! | statement | meaning |
 //! |---|---|
 //! | `profile MODEL [COUNT]` | adds GPUs: `rtx5090`, `h100`, `a100` (MIG-capable), `b200` (NVLink 5). May be repeated: GPUs number on. |
-//! | `driver VERSION` | driver version, `580.95.05` unless told. Decides the numbering of field ids 251 to 273. |
+//! | `driver VERSION` | driver version, default `580.95.05`. Decides the numbering of field ids 251 to 273. |
 //! | `init CODE` | initialisation fails so: 9 no driver, 18 versions differ, … |
 //! | `hide FUNCTION` | the symbol is missing, as in an older driver. Read only when the library is loaded. |
 //! | `fail FUNCTION CODE` | the call fails; a trailing `*` matches the rest, `*` alone every call but `nvmlInit*`, `nvmlShutdown` and `nvmlErrorString`. |
-//! | `sleep FUNCTION MILLISECONDS` | the call takes so long; other calls go on meanwhile. `*` as above. |
+//! | `sleep FUNCTION MILLISECONDS` | the call takes so long; other calls are not delayed. `*` as above. |
 //! | `crash FUNCTION segv\|abort` | the call ends the process. `*` as above. |
 //! | `xid GPU CODE` | one XID event, delivered once. A line added later is a new event, also when it repeats an old one. |
 //! | `event GPU TYPE DATA` | any other event, by NVML's event type bit. |
@@ -32,7 +36,7 @@
 //!
 //! | `gpu N …` | meaning |
 //! |---|---|
-//! | `lost` | fallen off the bus: every call with its handle says GpuLost; it is still counted |
+//! | `lost` | fallen off the bus: every call with its handle returns GpuLost; the GPU still counts |
 //! | `gone` | not enumerated at all; the GPUs behind it move up |
 //! | `fail FUNCTION CODE`, `sleep FUNCTION MILLISECONDS` | as above, for calls on this GPU |
 //! | `unsupported FUNCTION` | short for `fail FUNCTION 3` |
@@ -42,7 +46,7 @@
 //! | `utilization GPU MEMORY` | percent |
 //! | `encoder PERCENT`, `decoder PERCENT`, `jpeg PERCENT`, `optical-flow PERCENT` | |
 //! | `temperature CELSIUS`, `memory-temperature CELSIUS` | |
-//! | `power WATTS`, `power-limit WATTS`, `energy JOULES` | energy is the counter's value now; it goes on from there (`energy 0`: the driver was loaded anew) |
+//! | `power WATTS`, `power-limit WATTS`, `energy JOULES` | energy is the counter's value now, and it continues from there (`energy 0`: the driver was loaded again) |
 //! | `memory-used SIZE`, `memory-total SIZE` | sizes are bytes, or with `KiB`, `MiB`, `GiB` |
 //! | `clocks GRAPHICS MEMORY` | MHz |
 //! | `pstate N`, `throttle BITS` | bits decimal or `0x…`, as in `nvmlClocksEventReason*` |
@@ -58,7 +62,7 @@
 //! | `virtualization none\|passthrough\|vgpu-guest\|vgpu-host\|vsga-host` | which side of a virtual machine this is |
 //! | `licence missing\|there` | of a vGPU's guest |
 //! | `vgpu VM USED TYPE…` | a virtual machine that has a part of the GPU (on a host) |
-//! | `fabric joining\|ready\|degraded\|failed` | the GPU's place in the fabric of NVSwitches; it has none unless told |
+//! | `fabric joining\|ready\|degraded\|failed` | state of the GPU in the fabric of NVSwitches; default: no fabric |
 //! | `part GI CI PROFILE SIZE USED` | a part (MIG device): GPU and compute instance, profile (`1g.5gb`), memory; turns MIG on |
 //! | `process PID SIZE\|unknown compute\|graphics\|both [SM]` | a process, its GPU memory (which counts as used), its share of the SMs in percent |
 //! | `instance PID GI` | the GPU instance (MIG) on which a process above runs |
@@ -75,8 +79,9 @@
 //!
 //! # Known limits
 //!
-//! Units, most of vGPU and everything that sets something are absent: such a symbol is missing. Parts (MIG) know their identity,
-//! memory and activity; other questions about them are answered for the whole GPU.
+//! Units, most of vGPU and everything that sets something are absent: such a symbol is missing.
+//! Parts (MIG) know their identity, memory and activity; other questions about them are answered
+//! for the whole GPU.
 
 mod gpu;
 mod hide;
@@ -100,5 +105,5 @@ mod code {
     };
 }
 
-/// What a call ends with: nothing, or one of NVML's return codes.
+/// Result of a call: success, or one of NVML's return codes.
 type Answer<T = ()> = Result<T, u32>;

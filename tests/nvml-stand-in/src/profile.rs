@@ -1,14 +1,14 @@
-//! The models of GPU that can be simulated, with the figures that NVML reports for them.
+//! The simulated GPU models, with the values that NVML reports for them.
 //!
-//! `rtx5090` follows published figures of the card, and a capture of an RTX 4080 SUPER for what a GeForce does and
-//! does not support; it has not been compared with a real RTX 5090.
+//! `rtx5090` follows published figures of the card; a capture of an RTX 4080 SUPER shows which
+//! calls a GeForce supports. it has not been compared with a real RTX 5090.
 
 use nvml_wrapper_sys::bindings as nvml;
 
-/// One model.
+/// One GPU model.
 #[derive(Debug, PartialEq)]
 pub struct Profile {
-    /// Its name in the script.
+    /// Name in the script.
     pub word: &'static str,
     pub name: &'static str,
     /// The first group of the UUIDs, which are otherwise zeros and the GPU's number.
@@ -33,13 +33,14 @@ pub struct Profile {
     pub clocks_idle: [u32; 3],
     pub thresholds: Thresholds,
     pub fans: u32,
-    /// ECC, row remapping, serial and part numbers, memory temperature, T.Limit: what data-centre GPUs have.
+    /// ECC, row remapping, serial and part numbers, memory temperature, T.Limit: what data-centre
+    /// GPUs have.
     pub data_centre: bool,
     pub mig: bool,
     pub gpm: bool,
     pub nvlinks: u32,
     pub nvlink_version: u32,
-    /// Whether its NVLinks have the counters of NVLink 5 in place of those before.
+    /// Whether its NVLinks have the counters of NVLink 5 instead of the older ones.
     pub nvlink5: bool,
 }
 
@@ -192,7 +193,7 @@ pub static A100: Profile = Profile {
     nvlink5: false,
 };
 
-/// Published figures; what NVML supports on it follows NVIDIA's header.
+/// Published figures; NVIDIA's header says which calls it supports.
 pub static B200: Profile = Profile {
     word: "b200",
     name: "NVIDIA B200",

@@ -1,4 +1,5 @@
-//! The script: what the simulated machine is told to be. The language is described in the crate's documentation.
+//! The script that describes the simulated machine. The crate's documentation describes its
+//! language.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use crate::profile::{self, Profile};
 pub struct Script {
     pub gpus: Vec<GpuScript>,
     pub driver: Option<String>,
-    /// What `nvmlInit` answers; 0 is success.
+    /// Return code of `nvmlInit`; 0 is success.
     pub init: u32,
     pub hidden: Vec<String>,
     pub faults: Faults,
@@ -18,7 +19,7 @@ pub struct Script {
     pub events: Vec<Event>,
 }
 
-/// What the script says about one GPU. `None` is "as the model has it".
+/// Scripted values of one GPU. `None` is the model's value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GpuScript {
     pub profile: &'static Profile,
@@ -58,16 +59,17 @@ pub struct GpuScript {
     pub nvlinks_down: Vec<u32>,
     /// Errors by link and kind of error.
     pub nvlink_errors: BTreeMap<(u32, usize), u64>,
-    /// Pages retired for single and double bit errors, and whether more will be. Only older GPUs have such.
+    /// Pages retired for single and double bit errors, and whether a retirement is pending. Only
+    /// for older GPUs.
     pub retired: Option<(u32, u32, bool)>,
     pub sram_threshold_exceeded: bool,
-    /// NVML's number of the virtualization mode.
+    /// Virtualization mode, as NVML's number.
     pub virtualization: u32,
-    /// Whether a guest has its licence.
+    /// Whether a vGPU guest has its licence.
     pub licensed: bool,
     pub vgpus: Vec<Vgpu>,
     pub fabric: Option<Fabric>,
-    /// The parts (MIG), by place.
+    /// MIG devices by index.
     pub parts: Vec<Part>,
     pub processes: Vec<Process>,
 }
@@ -86,7 +88,7 @@ pub struct Part {
     pub used: u64,
 }
 
-/// A part of the GPU that a virtual machine has.
+/// A vGPU of a virtual machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vgpu {
     pub vm: String,
@@ -95,7 +97,7 @@ pub struct Vgpu {
     pub used: u64,
 }
 
-/// The GPU's place in the fabric of NVSwitches.
+/// State of the GPU in the fabric of NVSwitches.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fabric {
     Joining,
@@ -151,9 +153,9 @@ pub struct Faults {
 /// How a call ends the process that makes it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Crash {
-    /// By touching memory that is not there.
+    /// Accesses unmapped memory (SIGSEGV).
     Segmentation,
-    /// By `abort`.
+    /// Calls `abort` (SIGABRT).
     Abort,
 }
 
@@ -163,8 +165,8 @@ impl Crash {
             Self::Abort => std::process::abort(),
             Self::Segmentation => {
                 let nowhere = std::ptr::without_provenance_mut::<u64>(4096);
-                // SAFETY: none. The first page is never mapped, so the write ends the process, which
-                // is what the script asks for.
+                // SAFETY: none. The first page is never mapped, so the write ends the process,
+                // which is what the script asks for.
                 unsafe { nowhere.write_volatile(0) };
             }
         }
@@ -175,7 +177,7 @@ impl Crash {
 struct Pattern(String);
 
 impl Faults {
-    /// The return code that the script wants of this call.
+    /// Returns the scripted return code of this call.
     pub fn failure(&self, function: &str) -> Option<u32> {
         self.fail
             .iter()
@@ -183,7 +185,8 @@ impl Faults {
             .map(|&(_, code)| code)
     }
 
-    /// How long the call shall take. Does not return where the script lets the call crash.
+    /// Returns the scripted duration of the call. Does not return if the script lets the call
+    /// crash.
     pub fn delay_ms(&self, function: &str) -> Option<u64> {
         let crash = self.crash.iter().find(|(p, _)| p.matches(function));
         if let Some((_, crash)) = crash {
@@ -199,7 +202,7 @@ impl Faults {
 impl Pattern {
     fn matches(&self, function: &str) -> bool {
         match self.0.strip_suffix('*') {
-            // A machine on which everything fails still starts and ends.
+            // `fail *` leaves out initialisation and shutdown.
             Some("") => !function.starts_with("nvmlInit"),
             Some(prefix) => function.starts_with(prefix),
             None => function == self.0,
@@ -207,7 +210,7 @@ impl Pattern {
     }
 }
 
-/// A script that cannot be understood.
+/// A mistake in a script.
 #[derive(Debug, PartialEq)]
 pub struct Mistake {
     pub line: usize,
@@ -433,12 +436,14 @@ impl GpuScript {
                 }
             }
             "nvlink-errors" => {
-                let (link, kind) = (words.number("a link")?, words.choice(&NVLINK_ERRORS)?);
+                let link = words.number("a link")?;
+                let kind = words.choice(&NVLINK_ERRORS)?;
                 self.nvlink_errors
                     .insert((link, kind), words.number("a count")?);
             }
             "retired" => {
-                let (single, double) = (words.number("pages")?, words.number("pages")?);
+                let single = words.number("pages")?;
+                let double = words.number("pages")?;
                 self.retired = Some((single, double, words.choice(&["0", "1"])? == 1));
             }
             "sram-threshold" => {
@@ -456,7 +461,8 @@ impl GpuScript {
             }
             "licence" => self.licensed = words.choice(&["missing", "there"])? == 1,
             "vgpu" => {
-                let (vm, used) = (words.text("a virtual machine")?.to_owned(), words.size()?);
+                let vm = words.text("a virtual machine")?.to_owned();
+                let used = words.size()?;
                 self.vgpus.push(Vgpu {
                     vm,
                     used,
@@ -485,10 +491,8 @@ impl GpuScript {
             }
             "process" => self.processes.push(words.process()?),
             "instance" => {
-                let (pid, instance) = (
-                    words.number::<u32>("a process id")?,
-                    words.number("a GPU instance")?,
-                );
+                let pid = words.number::<u32>("a process id")?;
+                let instance = words.number("a GPU instance")?;
                 let process = self.processes.iter_mut().find(|process| process.pid == pid);
                 process
                     .ok_or_else(|| format!("no process {pid} above"))?

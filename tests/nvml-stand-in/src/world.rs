@@ -1,5 +1,6 @@
-//! The simulated machine, shared by all callers: its script, its GPUs, its events. Every call goes through [`call`] or
-//! [`on_device`], which look at the script first: is it readable, does it delay or fail this call.
+//! The simulated machine, shared by all callers: its script, its GPUs, its events. Every call goes
+//! through [`call`] or [`on_device`], which check the script first: it may be unreadable, or delay
+//! or fail the call.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::fs::MetadataExt;
@@ -15,19 +16,20 @@ use crate::gpu::Gpu;
 use crate::script::{Event, Script};
 use crate::{Answer, code};
 
-/// Names the script's file.
+/// Environment variable with the path of the script.
 const SCRIPT: &str = "NVML_STAND_IN_SCRIPT";
 
-/// How long a look at the script's file holds: a reader makes hundreds of calls at once, and the time that the
-/// stand-in takes must not drown the reader's own.
+/// Time between two checks of the script's file. A reader makes hundreds of calls at once, and
+/// checks must not dominate its measured time.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// How often somebody who waits for an event looks: NVML sleeps until there is one, and a stand-in shall not cost the
-/// reader more than that.
+/// Time between two checks for events in a waiting call. NVML sleeps until an event comes, and the
+/// stand-in must not use much more CPU.
 const LOOK_FOR_EVENTS: Duration = Duration::from_millis(50);
 
-/// Handles are this plus the GPU's slot: no address, so a handle that somebody made up is told from ours. Those of parts
-/// (MIG) have the part's place, counted from 1, above that.
+/// Handles are this number plus the GPU's slot. They are no addresses, so invalid handles are
+/// detected. Handles of MIG devices have the index of the device, counted from 1, in the higher
+/// bits.
 const FIRST_HANDLE: usize = 0x4e56_0000;
 const PART_SHIFT: usize = 12;
 
@@ -41,16 +43,16 @@ pub struct World {
     stamp: Option<Stamp>,
     looked: Option<Instant>,
     pub gpus: Vec<Gpu>,
-    /// How often NVML was initialised and not yet shut down.
+    /// Number of initialisations without a shutdown.
     users: u32,
     sets: BTreeMap<usize, EventSet>,
-    /// The events of the last script that was understood: what comes after them in the next one is new.
+    /// Events of the last valid script; later lines in the next script are new events.
     known_events: Vec<Event>,
-    /// Events of the script that no event set was registered for yet.
+    /// Events of the script for which no event set was registered yet.
     waiting: Vec<Event>,
 }
 
-/// Tells one version of the script's file from another.
+/// Identifies a version of the script's file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Stamp {
     modified: (i64, i64),
@@ -98,7 +100,7 @@ pub fn on_device(
     }))
 }
 
-/// `nvmlInit`: the one call that needs no initialisation.
+/// `nvmlInit`: the only call that needs no initialisation.
 pub fn init(function: &str) -> nvmlReturn_t {
     let delay = lock()
         .script()
@@ -134,7 +136,7 @@ pub fn shutdown() -> nvmlReturn_t {
     }
 }
 
-/// `nvmlEventSetWait`: the next event of the set, or Timeout. Other calls go on meanwhile.
+/// `nvmlEventSetWait`: returns the next event of the set, or Timeout. Other calls are not blocked.
 pub fn wait_for_event(set: usize, timeout: Duration) -> Answer<(nvmlDevice_t, Event)> {
     let deadline = Instant::now() + timeout;
     loop {
@@ -151,7 +153,7 @@ pub fn wait_for_event(set: usize, timeout: Duration) -> Answer<(nvmlDevice_t, Ev
     }
 }
 
-/// Reads the script from its file. A mistake is named on stderr.
+/// Reads the script from its file. Prints a mistake on stderr.
 pub fn read_script() -> Answer<Script> {
     let Some(path) = script_path() else {
         return Ok(Script::standard());
@@ -206,12 +208,12 @@ impl World {
             .unwrap_or_else(|| DRIVER.to_owned()))
     }
 
-    /// The GPUs that are enumerated, in order.
+    /// Returns the enumerated GPUs in order.
     pub fn enumerated(&self) -> impl Iterator<Item = &Gpu> {
         self.gpus.iter().filter(|gpu| !gpu.script.gone)
     }
 
-    /// The handle of the first enumerated GPU that fits; looking it up may be scripted to fail.
+    /// Returns the handle of the first enumerated GPU that fits; a script may let the lookup fail.
     pub fn find(&self, function: &str, fits: impl Fn(usize, &Gpu) -> bool) -> Answer<nvmlDevice_t> {
         let found = self
             .enumerated()
@@ -253,7 +255,8 @@ impl World {
         let Some(mut event) = queue.pop_front() else {
             return Ok(None);
         };
-        // As documented: of several XIDs that came before the wait, each event carries the last one.
+        // As documented: of several XIDs that came before the wait, each event carries the last
+        // one.
         if let Some(last) = queue
             .iter()
             .rev()
@@ -294,13 +297,14 @@ impl World {
             .addr()
             .checked_sub(FIRST_HANDLE)
             .ok_or(code::INVALID_ARGUMENT)?;
-        let (slot, part) = (number & ((1 << PART_SHIFT) - 1), number >> PART_SHIFT);
+        let slot = number & ((1 << PART_SHIFT) - 1);
+        let part = number >> PART_SHIFT;
         let gpu = self.gpus.get_mut(slot).ok_or(code::INVALID_ARGUMENT)?;
         gpu.part = part.checked_sub(1);
-        match gpu.part.is_some() && gpu.part().is_none() {
-            true => Err(code::INVALID_ARGUMENT),
-            false => Ok(gpu),
+        if gpu.part.is_some() && gpu.part().is_none() {
+            return Err(code::INVALID_ARGUMENT);
         }
+        Ok(gpu)
     }
 
     fn delay_ms(&mut self, function: &str, handle: nvmlDevice_t) -> Option<u64> {
@@ -312,7 +316,7 @@ impl World {
         one.or(all)
     }
 
-    /// The script as its file has it now.
+    /// Returns the current script.
     fn script(&mut self) -> Answer<&Script> {
         if self.looked.is_none_or(|at| at.elapsed() >= LOOK_AGAIN) {
             let stamp = script_path()
@@ -356,7 +360,8 @@ impl World {
     }
 }
 
-/// What the script wants of a call. Nobody else waits for it: the world is not locked meanwhile.
+/// Applies the script to a call: sleeps, crashes or fails. The world is not locked meanwhile, so
+/// other calls are not delayed.
 fn sleep(milliseconds: Option<u64>) {
     milliseconds
         .into_iter()

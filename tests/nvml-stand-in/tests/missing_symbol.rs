@@ -1,4 +1,5 @@
-//! A driver that lacks a function. Symbols are hidden when the library is loaded, so this is a process of its own.
+//! A driver that lacks a function. Symbols are hidden when the library is loaded, so this test is a
+//! program of its own.
 
 mod common;
 

@@ -20,7 +20,7 @@ use nvml_wrapper::gpm::gpm_metrics_get;
 use nvml_wrapper::structs::device::FieldId;
 
 #[test]
-fn an_rtx_5090_is_what_it_says() {
+fn an_rtx_5090_has_its_values() {
     let machine =
         Machine::new("profile rtx5090 2\ngpu 1 utilization 97 40\ngpu 1 process 77 2GiB compute\n");
     let nvml = machine.nvml().unwrap();
@@ -64,10 +64,8 @@ fn an_rtx_5090_is_what_it_says() {
             .unwrap(),
         90
     );
-    let (power, limit) = (
-        device.power_usage().unwrap(),
-        device.enforced_power_limit().unwrap(),
-    );
+    let power = device.power_usage().unwrap();
+    let limit = device.enforced_power_limit().unwrap();
     assert!(
         power > 500_000 && power <= limit && limit == 575_000,
         "{power} of {limit} mW"
@@ -79,10 +77,8 @@ fn an_rtx_5090_is_what_it_says() {
             .max_limit,
         600_000
     );
-    let (clock, max) = (
-        device.clock_info(Clock::SM).unwrap(),
-        device.max_clock_info(Clock::SM).unwrap(),
-    );
+    let clock = device.clock_info(Clock::SM).unwrap();
+    let max = device.max_clock_info(Clock::SM).unwrap();
     assert!(clock > 2500 && clock < max, "{clock} of {max} MHz");
     assert_eq!(
         (
@@ -116,10 +112,8 @@ fn a_geforce_does_not_support_what_data_centre_gpus_do() {
     }
     let machine = Machine::new("profile rtx5090\nprofile h100\n");
     let nvml = machine.nvml().unwrap();
-    let (geforce, h100) = (
-        nvml.device_by_index(0).unwrap(),
-        nvml.device_by_index(1).unwrap(),
-    );
+    let geforce = nvml.device_by_index(0).unwrap();
+    let h100 = nvml.device_by_index(1).unwrap();
     let ecc = |d: &Device<'_>| d.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile);
     refused("serial", geforce.serial());
     refused("ECC mode", geforce.is_ecc_enabled());
@@ -144,10 +138,8 @@ fn a_geforce_does_not_support_what_data_centre_gpus_do() {
 fn a_lost_gpu_leaves_its_sibling_readable() {
     let machine = Machine::new("profile rtx5090 2\n");
     let nvml = machine.nvml().unwrap();
-    let (healthy, lost) = (
-        nvml.device_by_index(0).unwrap(),
-        nvml.device_by_index(1).unwrap(),
-    );
+    let healthy = nvml.device_by_index(0).unwrap();
+    let lost = nvml.device_by_index(1).unwrap();
     assert!(lost.temperature(TemperatureSensor::Gpu).is_ok());
 
     machine.becomes("profile rtx5090 2\ngpu 1 lost\n");
@@ -160,7 +152,7 @@ fn a_lost_gpu_leaves_its_sibling_readable() {
     assert!(healthy.temperature(TemperatureSensor::Gpu).is_ok());
     assert_eq!(nvml.device_count().unwrap(), 2);
 
-    // After a restart it is not enumerated any more, and the next one takes its index.
+    // After a restart the GPU is not enumerated, and the next one has its index.
     machine.becomes("profile rtx5090 3\ngpu 1 gone\n");
     assert_eq!(nvml.device_count().unwrap(), 2);
     assert_eq!(nvml.device_by_index(1).unwrap().minor_number().unwrap(), 2);
@@ -203,7 +195,8 @@ fn an_xid_is_delivered_once_and_then_the_wait_times_out() {
     assert_eq!(event.device.minor_number().unwrap(), 1);
     assert!(matches!(set.wait(50), Err(NvmlError::Timeout)));
 
-    // The same line once more is another event. Of several before the wait, NVML tells the last one each time.
+    // Repeating the line is a new event. If several XIDs came before the wait, NVML reports the
+    // last one for each.
     machine.becomes("profile rtx5090 2\nxid 0 31\nxid 1 79\nxid 1 79\nxid 1 154\n");
     for _ in 0..2 {
         assert!(matches!(
@@ -246,7 +239,7 @@ fn initialisation_fails_as_scripted_and_recovers() {
         machine.nvml(),
         Err(NvmlError::LibRmVersionMismatch)
     ));
-    // A driver that was loaded anew counts from the beginning.
+    // A driver that was loaded again counts from 0.
     machine.becomes("gpu 0 power 100\ngpu 0 energy 0\n");
     let nvml = machine.nvml().unwrap();
     let energy = nvml
@@ -276,18 +269,17 @@ fn a_script_with_a_mistake_fails_every_call() {
 #[test]
 fn calls_fail_and_hang_as_scripted() {
     let machine = Machine::new(
-        "profile rtx5090 2\nfail nvmlDeviceGetPowerUsage 3\ngpu 0 sleep nvmlDeviceGetTemperature 400\n\
+        "profile rtx5090 2\nfail nvmlDeviceGetPowerUsage 3\ngpu 0 sleep nvmlDeviceGetTemperature \
+         400\n\
          gpu 1 fail nvmlDeviceGetFan* 4\ngpu 1 field 83 4\n",
     );
     let nvml = machine.nvml().unwrap();
-    let (hung, other) = (
-        nvml.device_by_index(0).unwrap(),
-        nvml.device_by_index(1).unwrap(),
-    );
+    let hung = nvml.device_by_index(0).unwrap();
+    let other = nvml.device_by_index(1).unwrap();
     assert!(matches!(hung.power_usage(), Err(NvmlError::NotSupported)));
     assert!(matches!(other.fan_speed(0), Err(NvmlError::NoPermission)));
     assert!(hung.fan_speed(0).is_ok());
-    // One field fails, the others of the same call do not.
+    // One field fails; the others of the same call succeed.
     let fields = other
         .field_values_for(&[FieldId(83), FieldId(230)])
         .unwrap();
@@ -306,7 +298,7 @@ fn calls_fail_and_hang_as_scripted() {
     thread::scope(|scope| {
         let begin = Instant::now();
         let slow = scope.spawn(|| hung.temperature(TemperatureSensor::Gpu));
-        // So that it is in its call already.
+        // Waits until the other thread is inside its call.
         thread::sleep(Duration::from_millis(100));
         assert!(other.temperature(TemperatureSensor::Gpu).is_ok());
         assert!(
@@ -321,7 +313,8 @@ fn calls_fail_and_hang_as_scripted() {
 #[test]
 fn processes_are_listed_with_their_memory_and_use() {
     let machine = Machine::new(
-        "gpu 0 utilization 80 30\ngpu 0 process 1234 512MiB compute\ngpu 0 process 99 unknown graphics\n\
+        "gpu 0 utilization 80 30\ngpu 0 process 1234 512MiB compute\ngpu 0 process 99 unknown \
+         graphics\n\
          gpu 0 process 4321 1GiB both 15\n",
     );
     let nvml = machine.nvml().unwrap();
@@ -404,7 +397,8 @@ fn energy_and_traffic_grow_with_time() {
 
 #[test]
 fn field_ids_follow_the_drivers_numbering() {
-    // nvml-wrapper translates by the driver's version; a value that answers under both proves that we do as well.
+    // nvml-wrapper translates ids by the driver's version. A value under both versions proves that
+    // the stand-in does too.
     for driver in ["570.86", "580.95.05"] {
         let machine = Machine::new(&format!("driver {driver}\ngpu 0 throttle 0x80\n"));
         let nvml = machine.nvml().unwrap();
@@ -425,7 +419,8 @@ fn field_ids_follow_the_drivers_numbering() {
 #[test]
 fn data_centre_figures_are_scripted() {
     let machine = Machine::new(
-        "profile h100\ngpu 0 ecc uncorrected aggregate 3\ngpu 0 remapped 4 1 1 0\ngpu 0 nvlink 5 down\n\
+        "profile h100\ngpu 0 ecc uncorrected aggregate 3\ngpu 0 remapped 4 1 1 0\ngpu 0 nvlink 5 \
+         down\n\
          gpu 0 recovery-action 2\ngpu 0 mig on\n",
     );
     let nvml = machine.nvml().unwrap();
@@ -454,8 +449,11 @@ fn data_centre_figures_are_scripted() {
         device.utilization_rates(),
         Err(NvmlError::NotSupported)
     ));
-    // Not wrapped by nvml-wrapper, so called by hand as its users do.
-    let (mut corrected, mut uncorrected, mut pending, mut failed) = (9, 9, 9, 9);
+    // nvml-wrapper lacks this function, so the test calls it directly.
+    let mut corrected = 9;
+    let mut uncorrected = 9;
+    let mut pending = 9;
+    let mut failed = 9;
     // SAFETY: the pointers are valid for the call.
     let code = unsafe {
         nvml.lib().nvmlDeviceGetRemappedRows.as_ref().unwrap()(

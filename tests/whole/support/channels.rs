@@ -1,4 +1,5 @@
-//! Where alerts end up in a test: a Slack that is none (`slack.py`), and a real mail server (`smtp.py`).
+//! Receivers of alerts in a test: a stand-in for Slack (`slack.py`) and a real mail server
+//! (`smtp.py`).
 
 use super::process::{Daemon, wait_for};
 use super::{Needed, Skip, need};
@@ -8,12 +9,12 @@ use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Debian's, which has Debian's packages; another may be first in the path.
+/// Debian's Python, which finds Debian's packages; `PATH` may name another one first.
 const PYTHON: &str = "/usr/bin/python3";
 
 const SOON: Duration = Duration::from_secs(120);
 
-/// One of the two programs, with what it took so far.
+/// One of the two programs, and the messages that it has received.
 pub struct Channel {
     pub port: u16,
     daemon: Option<Daemon>,
@@ -23,7 +24,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Takes Slack's Web API, webhooks and ntfy.
+    /// Starts the stand-in for Slack's Web API, webhooks and ntfy.
     pub fn slack() -> Result<Self, Skip> {
         need(&[Needed {
             program: "python3",
@@ -32,7 +33,7 @@ impl Channel {
         Ok(Self::start("slack.py"))
     }
 
-    /// Takes mail, in clear and from everybody.
+    /// Starts the mail server, without TLS and authentication.
     pub fn smtp() -> Result<Self, Skip> {
         need(&[Needed {
             program: "aiosmtpd",
@@ -57,7 +58,7 @@ impl Channel {
         channel
     }
 
-    /// Starts it, on the port it had before.
+    /// Starts the program again on the same port.
     pub fn run(&mut self) {
         let log = self.directory.path().join("log");
         let _ = std::fs::remove_file(&log);
@@ -79,7 +80,7 @@ impl Channel {
         self.daemon = Some(daemon);
     }
 
-    /// Ends it: connections are refused from now on.
+    /// Stops the program: connections are refused from now on.
     pub fn stop(&mut self) {
         self.daemon = None;
     }
@@ -88,7 +89,7 @@ impl Channel {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// All that was taken, in order; for HTTP with the body as JSON where it is.
+    /// Returns all received messages in order; HTTP bodies are parsed if they are JSON.
     pub fn taken(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(&self.taken).unwrap_or_default();
         let whole = text
@@ -107,7 +108,7 @@ impl Channel {
             .collect()
     }
 
-    /// What was taken on a path, waited for until there are as many.
+    /// Waits until a path has received `count` requests, and returns them.
     pub fn wait(&self, path: &str, count: usize) -> Vec<Value> {
         let what = format!("{count} requests on {path}");
         wait_for(&what, SOON, || {
@@ -116,7 +117,7 @@ impl Channel {
         })
     }
 
-    /// What was taken on a path and answered with success.
+    /// Returns the requests to a path that were answered with success.
     pub fn on(&self, path: &str) -> Vec<Value> {
         let is_ok = |one: &Value| {
             one["status"] == 200
@@ -131,7 +132,7 @@ impl Channel {
             .collect()
     }
 
-    /// The mails to an address, waited for until there are as many.
+    /// Waits until an address has received `count` mails, and returns them.
     pub fn mails(&self, to: &str, count: usize) -> Vec<String> {
         wait_for(&format!("{count} mails to {to}"), SOON, || {
             let mails = self.taken().into_iter().filter(|mail| mail["to"][0] == to);
@@ -142,7 +143,7 @@ impl Channel {
         })
     }
 
-    /// Answers for the next requests; see `slack.py`.
+    /// Sets the answers for the next requests; see `slack.py`.
     pub fn script(&self, path: &str, answers: Value) {
         let body = json!({"path": path, "answers": answers}).to_string();
         ureq::post(format!("{}/script", self.url()))

@@ -1,5 +1,5 @@
-//! A systemd that runs beside this machine's own: namespaces of its own over this machine's files, to which it can write
-//! without changing them.
+//! A second systemd on this machine. It has namespaces of its own and sees this machine's files
+//! through an overlay, so its writes do not change them.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use super::process::{Daemon, wait_for};
 use super::takt::Run;
 use super::{Skip, need_file, need_program, need_root};
 
-/// The namespaces' mounts, then systemd. `$1` is the folder of the machine.
+/// Mounts the file systems of the namespaces, then starts systemd. `$1` is the folder of the
+/// machine.
 const BOOT: &str = r#"
 set -e
 mount --make-rprivate /
@@ -24,16 +25,16 @@ mount -t tmpfs tmpfs "$1/root/tmp"
 container=other exec chroot "$1/root" /lib/systemd/systemd --system --unit=basic.target
 "#;
 
-/// Ends, with all that runs in it, when this is dropped.
+/// Dropping it ends all its processes.
 pub struct Machine {
     _daemon: Daemon,
-    /// Its first process, as this machine numbers it.
+    /// Process id of its first process on this machine.
     init: i32,
     _disk: Mount,
 }
 
 impl Machine {
-    /// Boots it from `directory`, whose `files` lie over this machine's own.
+    /// Boots it from `directory`, with `files` laid over this machine's files.
     pub fn boot(directory: &Path, prepare: impl FnOnce(&Path)) -> Result<Self, Skip> {
         need_root()?;
         for program in ["unshare", "nsenter", "systemctl"] {
@@ -64,7 +65,7 @@ impl Machine {
                 .trim()
                 .parse()
                 .ok()?;
-            // The shell has become systemd.
+            // The shell has replaced itself by systemd.
             (std::fs::read_to_string(format!("/proc/{child}/comm"))
                 .ok()?
                 .trim()
@@ -86,7 +87,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Runs a program in it to the end.
+    /// Runs a program in it and waits for its end.
     pub fn run<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Run {
         let mut command = Command::new("nsenter");
         command.args([
@@ -108,7 +109,7 @@ impl Machine {
         )
     }
 
-    /// Waits for something in it.
+    /// Waits until a command in it succeeds.
     pub fn wait_until<T>(&self, what: &str, mut ready: impl FnMut(&Self) -> Option<T>) -> T {
         wait_for(what, Duration::from_secs(60), || ready(self))
     }

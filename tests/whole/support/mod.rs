@@ -1,5 +1,5 @@
-//! Shared by the whole-program tests: the `takt` program in a fresh directory, programs that run beside it, a real
-//! Slurm, a real Prometheus.
+//! Shared by the whole-program tests: the `takt` program in a fresh directory, programs that run
+//! beside it, a real Slurm, a real Prometheus.
 
 pub mod channels;
 pub mod machine;
@@ -13,7 +13,7 @@ use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Where a machine lacks something that a test needs: what, and how to get it.
+/// A reason to skip a test: the missing requirement, and how to install it.
 #[derive(Debug)]
 pub struct Skip(pub String);
 
@@ -71,9 +71,9 @@ pub fn need_file(path: &str, package: &str) -> Result<(), Skip> {
     }
 }
 
-/// What a test needs, or `None` after it has been said, under the test's name, why it is skipped.
+/// Returns the value, or prints why the test is skipped and returns `None`.
 ///
-/// Where `TAKT_TEST_NO_SKIP` is set (a machine that is meant to have everything), a skip is a failure.
+/// With `TAKT_TEST_NO_SKIP`, for machines that have all requirements, a skip is a failure.
 pub fn or_skip<T>(wanted: Result<T, Skip>) -> Option<T> {
     match wanted {
         Ok(wanted) => Some(wanted),
@@ -84,7 +84,8 @@ pub fn or_skip<T>(wanted: Result<T, Skip>) -> Option<T> {
                 std::env::var_os("TAKT_TEST_NO_SKIP").is_none(),
                 "{test} would be skipped: {skip}"
             );
-            // Written past the capture of a passing test's output: nobody shall take a skipped test for a passed one.
+            // Written to the terminal although the output of passing tests is captured: a skipped
+            // test must be visible.
             let line = format!("test {test} ... skipped: {skip}\n");
             std::io::stderr().write_all(line.as_bytes()).unwrap();
             None
@@ -92,7 +93,7 @@ pub fn or_skip<T>(wanted: Result<T, Skip>) -> Option<T> {
     }
 }
 
-/// Where a program is, also for users whose `PATH` lacks the administrator's folders.
+/// Returns the path of a program; searches /sbin and the like too, which a user's `PATH` may lack.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders =

@@ -1,4 +1,4 @@
-//! Small file systems of their own, for what only a real one can do: be full, or turn read-only.
+//! Small real file systems, for tests of a full or read-only disk.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,8 @@ impl Mount {
         Self::new(at, &["-t", "tmpfs", "-o", options, "tmpfs"])
     }
 
-    /// The ext4 file system in `image`, which is made if it is not there, and checked if it is.
+    /// Mounts the ext4 file system in `image`. A missing image is created, an existing one is
+    /// checked.
     pub fn ext4(at: &Path, image: &Path, bytes: u64) -> Self {
         let is_new = !image.exists();
         if is_new {
@@ -31,7 +32,7 @@ impl Mount {
             .arg(image)
             .output()
             .unwrap();
-        // 1: errors were found and mended.
+        // Exit code 1: errors were found and repaired.
         assert!(
             matches!(done.status.code(), Some(0 | 1)),
             "{program}: {done:?}"
@@ -63,7 +64,7 @@ impl Mount {
         assert!(done.success());
     }
 
-    /// Takes all the space there is, but for half a MiB.
+    /// Fills the file system up to half a MiB.
     pub fn fill(&self) {
         let mut filler = std::fs::File::create(self.filler()).unwrap();
         while filler.write_all(&[0; 4096]).is_ok() {}
@@ -71,7 +72,7 @@ impl Mount {
         filler.set_len(length.saturating_sub(512 << 10)).unwrap();
     }
 
-    /// Gives it back.
+    /// Frees the filled space.
     pub fn free(&self) {
         std::fs::remove_file(self.filler()).unwrap();
     }

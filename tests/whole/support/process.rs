@@ -1,4 +1,4 @@
-//! Programs that run beside a test, and the little that is needed to talk to them.
+//! Programs that run beside a test, and HTTP requests to them.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
@@ -14,10 +14,10 @@ use rustix::process::{
     Pid, Signal, kill_process, kill_process_group, set_parent_process_death_signal,
 };
 
-/// How long a daemon may take to end after it was asked to.
+/// Time that a daemon has to end after SIGTERM.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A program in the background. It ends when this is dropped, and at the latest with the test program itself.
+/// A program in the background. Dropping this value ends it; it never outlives the test program.
 pub struct Daemon {
     name: String,
     child: Child,
@@ -55,11 +55,12 @@ impl Daemon {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// How many cores it keeps busy, measured over half a second.
+    /// Returns the number of busy cores, measured over half a second.
     pub fn load(&self) -> f64 {
         let ticks = || {
             let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
-            // User and system time are the 14th and 15th field; the second, the name, may have spaces in it.
+            // User and system time are the 14th and 15th field; the second, the name, may contain
+            // spaces.
             let fields = stat
                 .rsplit(')')
                 .next()
@@ -71,17 +72,19 @@ impl Daemon {
                 .map(|field| field.parse::<f64>().unwrap())
                 .sum::<f64>()
         };
-        let (before, began) = (ticks(), Instant::now());
+        let before = ticks();
+        let began = Instant::now();
         thread::sleep(Duration::from_millis(500));
         (ticks() - before) / 100.0 / began.elapsed().as_secs_f64()
     }
 
-    /// What it has written so far.
+    /// Returns its output so far.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// Waits until `ready` gives something; fails with the log's end when the program has ended, or when time is up.
+    /// Waits until `ready` returns a value. Fails with the end of the log when the program has
+    /// ended or after the limit.
     pub fn wait_until<T>(
         &mut self,
         what: &str,
@@ -109,7 +112,7 @@ impl Daemon {
         }
     }
 
-    /// Asks it to end (SIGTERM) and waits for that; a program that does not obey is killed.
+    /// Sends SIGTERM and waits for the end; kills the program after the limit.
     pub fn stop(&mut self) -> ExitStatus {
         if self.is_running() {
             let _ = kill_process(self.group(), Signal::TERM);
@@ -121,9 +124,10 @@ impl Daemon {
         self.kill()
     }
 
-    /// Ends it at once (SIGKILL), as a crash does.
+    /// Kills it with SIGKILL.
     pub fn kill(&mut self) -> ExitStatus {
-        // Also what it has started itself and left behind. The group's number is ours until the child is reaped.
+        // The whole group, with processes that the program has started. The group's id is not
+        // reused until the child is reaped.
         if !self.ended {
             let _ = kill_process_group(self.group(), Signal::KILL);
             self.ended = true;
@@ -142,7 +146,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Waits until `ready` gives something; fails after `limit`.
+/// Waits until `ready` returns a value; fails after `limit`.
 pub fn wait_for<T>(what: &str, limit: Duration, mut ready: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + limit;
     loop {
@@ -154,9 +158,10 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut ready: impl FnMut() -> Optio
     }
 }
 
-/// A port on loopback that nobody listens on, given to nobody else in this test program.
+/// Returns a free port on loopback; each call in this test program returns another one.
 ///
-/// It lies below the range from which the kernel takes ports for outgoing connections, so it stays free.
+/// It lies below the range from which the kernel takes ports for outgoing connections, so it stays
+/// free.
 pub fn free_port() -> u16 {
     const FIRST: u32 = 20_000;
     const COUNT: u32 = 12_000;
@@ -179,7 +184,7 @@ pub struct Page {
     pub body: String,
 }
 
-/// Fetches a page; any status is an answer, and an error is that there was none.
+/// Fetches a page. Any status is an answer; an error means that no answer came.
 pub fn http_get(url: &str) -> Result<Page, ureq::Error> {
     http_get_with(url, &[], &[])
 }
@@ -216,10 +221,10 @@ pub fn tail(log: &str) -> String {
     lines[lines.len().saturating_sub(30)..].join("\n")
 }
 
-/// Starts a program that the kernel ends when this test program ends, however that happens.
+/// Starts a program that the kernel kills when this test program ends for any reason.
 ///
-/// The kernel looks at the thread that started the program, and a test's thread ends with its test; so one thread
-/// that never ends starts them all.
+/// The kernel watches the thread that started the program, and a test's thread ends with its test.
+/// So one thread that never ends starts all programs.
 fn spawn(mut command: Command) -> io::Result<Child> {
     type Order = (Command, mpsc::Sender<io::Result<Child>>);
     static ORDERS: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {

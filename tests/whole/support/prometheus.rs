@@ -1,4 +1,4 @@
-//! A real Prometheus (Debian's) that scrapes what a test gives it, and answers questions.
+//! A real Prometheus (Debian's) that scrapes a test's targets and answers queries.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::process::{Daemon, Page, free_port, http_get, http_get_with};
 use super::{Needed, Skip, need};
 
-/// A Prometheus of its own for a test; it ends with this.
+/// A Prometheus for one test; dropping it ends the program.
 pub struct Prometheus {
     daemon: Daemon,
     url: String,
@@ -20,7 +20,7 @@ pub struct Prometheus {
     _directory: TempDir,
 }
 
-/// Something to scrape once a second.
+/// A target that is scraped once a second.
 pub struct Target<'a> {
     pub job: &'a str,
     /// `host:port`.
@@ -37,7 +37,7 @@ pub struct Sample {
 }
 
 impl Prometheus {
-    /// Starts it and waits until it answers.
+    /// Starts Prometheus and waits until it answers.
     pub fn start(targets: &[Target<'_>]) -> Result<Self, Skip> {
         let started = Self::configured(&configuration(targets))?;
         Ok(Self {
@@ -46,7 +46,7 @@ impl Prometheus {
         })
     }
 
-    /// The same by its configuration file's text.
+    /// As [`start`](Self::start), with the text of the configuration file.
     pub fn configured(text: &str) -> Result<Self, Skip> {
         need(&[Needed {
             program: "prometheus",
@@ -82,15 +82,17 @@ impl Prometheus {
         })
     }
 
-    /// Where it answers, such as `http://127.0.0.1:20123`.
+    /// Returns its URL, such as `http://127.0.0.1:20123`.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Waits until every target was scraped so often without failure; a rate needs two, and time between them.
+    /// Waits until every target was scraped `times` times without failure. A rate needs two scrapes
+    /// with time between them.
     pub fn wait_for_scrapes(&mut self, scrapes: usize) {
         let query = format!("count(sum_over_time(up[10m]) >= {scrapes})");
-        let (url, targets) = (self.url.clone(), self.targets as f64);
+        let url = self.url.clone();
+        let targets = self.targets as f64;
         let limit = Duration::from_secs(30 + 2 * scrapes as u64);
         self.daemon.wait_until("scraping every target", limit, || {
             let answer = instant_query(&url, &query).ok()?;
@@ -101,12 +103,12 @@ impl Prometheus {
         });
     }
 
-    /// An instant query at the present, as vector. Errors are Prometheus' own words.
+    /// Runs an instant query now and returns its vector, or Prometheus' error message.
     pub fn query(&self, promql: &str) -> Result<Vec<Sample>, String> {
         instant_query(&self.url, promql)
     }
 
-    /// Any page of its API, such as `/api/v1/targets`.
+    /// Fetches a page of its API, such as `/api/v1/targets`.
     pub fn get(&self, path: &str, query: &[(&str, &str)]) -> Page {
         http_get_with(&format!("{}{path}", self.url), query, &[]).unwrap()
     }
@@ -139,7 +141,7 @@ fn configuration(targets: &[Target<'_>]) -> String {
     text
 }
 
-/// Asks any server that speaks Prometheus' HTTP API.
+/// Queries any server with Prometheus' HTTP API.
 pub fn instant_query(url: &str, promql: &str) -> Result<Vec<Sample>, String> {
     let page = http_get_with(&format!("{url}/api/v1/query"), &[("query", promql)], &[])
         .map_err(|e| e.to_string())?;
@@ -173,7 +175,7 @@ fn sample(element: &Value) -> Sample {
     }
 }
 
-/// Prometheus writes numbers as texts, `NaN`, `+Inf` and `-Inf` among them.
+/// Parses Prometheus' numbers, which are strings and may be `NaN`, `+Inf` or `-Inf`.
 fn number(value: &Value) -> f64 {
     value
         .as_str()

@@ -1,4 +1,4 @@
-//! The `takt` program, each time in a directory of its own.
+//! The `takt` program in a fresh directory.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -9,13 +9,13 @@ use tempfile::TempDir;
 
 use super::process::Daemon;
 
-/// A place to run `takt` in: an empty working directory and a data directory that does not exist yet.
+/// An empty working directory for `takt`, and a data directory that does not exist yet.
 pub struct Takt {
     directory: TempDir,
     environment: Vec<(String, String)>,
 }
 
-/// What a command did.
+/// Result of a command.
 #[derive(Debug)]
 pub struct Run {
     /// The exit code; `None` where a signal ended it.
@@ -32,7 +32,7 @@ impl Takt {
         }
     }
 
-    /// Adds variables to the environment of all commands, such as a Slurm lab's.
+    /// Adds environment variables for all commands, such as those of a Slurm lab.
     pub fn with_environment(
         mut self,
         environment: impl IntoIterator<Item = (String, String)>,
@@ -50,17 +50,17 @@ impl Takt {
         self.directory().join("takt-data")
     }
 
-    /// Writes a file into the working directory and gives its path.
+    /// Writes a file into the working directory and returns its path.
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.directory().join(name);
         std::fs::write(&path, content).unwrap();
         path
     }
 
-    /// The program with these arguments, for a test that runs it in its own way.
+    /// Returns the command with these arguments, for a test that runs it by itself.
     pub fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
-        // What the person who runs the tests has set is not the test's.
+        // Settings of the person who runs the tests must not affect a test.
         for (name, _) in
             std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"TAKT_"))
         {
@@ -93,14 +93,15 @@ impl Takt {
         let mut child = command.spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let output = std::thread::scope(|scope| {
-            // A program that does not read its input to the end closes the pipe: no failure of the test.
+            // A program that does not read all its input closes the pipe; that does not fail the
+            // test.
             scope.spawn(move || stdin.write_all(input));
             child.wait_with_output().unwrap()
         });
         Run::of(&output)
     }
 
-    /// Starts a command that goes on, such as `serve`.
+    /// Starts a long-running command, such as `serve`.
     pub fn start<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Daemon {
         Daemon::start(
             "takt",
@@ -119,7 +120,7 @@ impl Run {
         }
     }
 
-    /// Standard output of a command that has to succeed.
+    /// Returns the standard output; fails if the command failed.
     #[track_caller]
     pub fn ok(self) -> String {
         assert_eq!(
@@ -132,7 +133,8 @@ impl Run {
         self.stdout
     }
 
-    /// Standard error of a command that has to fail with this exit code and print nothing on standard output.
+    /// Returns the standard error; fails unless the exit code is this one and standard output is
+    /// empty.
     #[track_caller]
     pub fn fails(self, code: i32) -> String {
         assert_eq!(

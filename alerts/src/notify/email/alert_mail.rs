@@ -99,9 +99,11 @@ fn html(message: &Message) -> String {
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\"></head>\n\
          <body style=\"margin:0;padding:16px;background:#ffffff;color:#1a1a1a;\
-         font:15px/1.5 -apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif\">\n<div style=\"max-width:640px\">\n\
+         font:15px/1.5 -apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif\">\n<div \
+         style=\"max-width:640px\">\n\
          {title}{boxes}\
-         <p style=\"margin:14px 0 0;font-size:13px;color:#5f6368\">Takt · <a style=\"color:#5f6368\" href=\"{link}\">{link}</a></p>\n\
+         <p style=\"margin:14px 0 0;font-size:13px;color:#5f6368\">Takt · <a \
+         style=\"color:#5f6368\" href=\"{link}\">{link}</a></p>\n\
          </div></body></html>\n"
     )
 }
@@ -135,7 +137,8 @@ fn boxed(part: &Part) -> String {
     let lines = match part.lines.as_str() {
         "" => String::new(),
         lines => format!(
-            "<pre style=\"margin:8px 0 0;padding:8px 10px;background:#f1f3f4;font:12px/1.45 Menlo,Consolas,monospace;\
+            "<pre style=\"margin:8px 0 0;padding:8px 10px;background:#f1f3f4;font:12px/1.45 \
+             Menlo,Consolas,monospace;\
              white-space:pre-wrap;word-break:break-word\">{}</pre>\n",
             escaped(lines)
         ),
@@ -144,7 +147,8 @@ fn boxed(part: &Part) -> String {
         "<div style=\"border-left:4px solid {colour};padding:2px 0 2px 14px;margin:0 0 18px\">\n\
          <div style=\"font-size:13px;color:{colour};font-weight:600\">{} · {}</div>\n\
          <div style=\"font-size:17px;font-weight:600;margin:2px 0 6px\">{}</div>\n\
-         <table style=\"border-collapse:collapse;font-size:14px\" role=\"presentation\">\n{rows}</table>\n{lines}</div>\n",
+         <table style=\"border-collapse:collapse;font-size:14px\" \
+         role=\"presentation\">\n{rows}</table>\n{lines}</div>\n",
         escaped(&part.name),
         escaped(&when(part, &instant)),
         escaped(&part.summary),

@@ -402,7 +402,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_got_no_answer_is_looked_for_before_it_is_told_again() {
+    fn unanswered_messages_are_looked_up_before_they_are_sent_again() {
         let doubtful = Row {
             is_in_doubt: true,
             ..row(1, "hot")
@@ -557,10 +557,8 @@ mod tests {
 
     #[test]
     fn an_episode_is_one_message_with_its_changes_below() {
-        let (ok, gone) = (
-            "{\"ok\":true,\"channel\":\"C1\",\"ts\":\"9.9\"}",
-            "{\"ok\":false,\"error\":\"message_not_found\"}",
-        );
+        let ok = "{\"ok\":true,\"channel\":\"C1\",\"ts\":\"9.9\"}";
+        let gone = "{\"ok\":false,\"error\":\"message_not_found\"}";
         let limited = "{\"ok\":false,\"error\":\"ratelimited\"}";
         let sent = |handle: Option<&str>| Some(Outcome::Sent(handle.map(str::to_owned)));
         let thread = Some("C1/1.1");
@@ -624,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_in_place_of_a_webhooks_answer_is_no_delivery() {
+    fn an_html_page_as_answer_is_no_delivery() {
         let webhook = Slack::webhook("http://x");
         let said = |body: &str| {
             webhook.outcome(&HttpReply {

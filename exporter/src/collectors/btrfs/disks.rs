@@ -93,7 +93,8 @@ fn call(directory: &OwnedFd, (request, size): (libc::c_ulong, usize), id: u64) -
     if request == DEV_STATS.0 {
         buffer[1] = Disk::ERRORS.len() as u64;
     }
-    // SAFETY: the buffer is as long as the struct of this request, aligned as it is, and lives on.
+    // SAFETY: the buffer has the length and alignment of this request's struct and outlives the
+    // call.
     let result = unsafe { libc::ioctl(directory.as_raw_fd(), request, buffer.as_mut_ptr()) };
     (result >= 0).then(|| buffer.iter().flat_map(|word| word.to_ne_bytes()).collect())
 }

@@ -1,8 +1,7 @@
-//! ATA disks: their power mode, their own judgement, SMART attributes and device statistics.
+//! ATA disks: power mode, SMART status, SMART attributes and device statistics.
 //!
-//! Commands and layouts follow ATA/ATAPI Command Set 3 (ACS-3) and, for what makers agree on
-//! without a standard (which attribute has which number), smartmontools. The commands go through
-//! SCSI's ATA PASS-THROUGH (16).
+//! Commands and layouts follow ATA/ATAPI Command Set 3 (ACS-3) and, for the numbers of attributes,
+//! which no standard defines, smartmontools. The commands go through SCSI's ATA PASS-THROUGH (16).
 
 use super::Health;
 use super::scsi::{Registers, command};
@@ -19,13 +18,13 @@ const SMART: u8 = 0xb0;
 const READ_DATA: u8 = 0xd0;
 const READ_THRESHOLDS: u8 = 0xd1;
 const RETURN_STATUS: u8 = 0xda;
-/// In LBA mid and high: that SMART is meant, and in the answer that all is well. Turned round: it
-/// is not.
+/// LBA mid and high of SMART commands, and of the answer if the disk is healthy. Swapped: the disk
+/// predicts failure.
 const SMART_IS_MEANT: (u8, u8) = (0x4f, 0xc2);
 const DEVICE_STATISTICS: u8 = 0x04;
 const FAILED: u8 = 0x01;
 
-/// An ATA command; what is not named is 0.
+/// An ATA command; other registers are 0.
 #[derive(Default)]
 struct Taskfile {
     feature: u8,
@@ -77,7 +76,8 @@ impl Taskfile {
         ]
     }
 
-    /// Without data: what it leaves in the registers. `None` if a bridge does not report them.
+    /// Sends a command without data and returns the registers. `None` if a bridge does not report
+    /// them.
     fn run(&self, disk: &File) -> io::Result<Option<Registers>> {
         const TELL_THE_REGISTERS: u8 = 0x20;
         let reply = command(disk, &self.block(3, TELL_THE_REGISTERS), &mut [])?;
@@ -109,22 +109,22 @@ fn refused() -> io::Error {
     )
 }
 
-/// Whether it sleeps. The question does not wake it.
+/// Returns whether the disk sleeps; the command does not wake it.
 pub(super) fn is_asleep(disk: &File) -> io::Result<bool> {
     let question = Taskfile {
         command: CHECK_POWER_MODE,
         ..Taskfile::default()
     };
-    // Without an answer to this it might be woken by the next.
+    // Without an answer to this, the next command might wake the disk.
     let registers = question.run(disk)?.ok_or_else(refused)?;
     // Standby, and a spindle that stands while a cache answers.
     Ok(matches!(registers.count, 0x00 | 0x01 | 0x40))
 }
 
-/// What it says of itself. `identity` is its IDENTIFY DEVICE data, where that is known.
+/// Reads the health of a disk. `identity` is its IDENTIFY DEVICE data, if known.
 pub(super) fn health(disk: &File, identity: Option<&[u8]>) -> io::Result<Health> {
     let attributes = Taskfile::smart(READ_DATA).read(disk)?;
-    // What else there is may be missing for itself.
+    // Each further value may be missing.
     let thresholds = Taskfile::smart(READ_THRESHOLDS).read(disk).ok();
     let is_well = Taskfile::smart(RETURN_STATUS)
         .run(disk)
@@ -224,14 +224,14 @@ fn word(identity: &[u8], number: usize) -> u16 {
         .map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
 }
 
-/// Whether logs can be read one page at a time: else the question is not put, for some old firmware
-/// hangs on it.
+/// Returns whether logs can be read page by page. Otherwise they are not read, since some old
+/// firmware hangs.
 fn keeps_statistics(identity: &[u8]) -> bool {
     let features = word(identity, 87);
     features >> 14 == 0b01 && features & 1 << 5 != 0
 }
 
-/// 512, unless the disk says otherwise.
+/// Returns the size of a logical sector in bytes; default 512.
 fn logical_sector_bytes(identity: &[u8]) -> f64 {
     let sizes = word(identity, 106);
     if sizes >> 14 == 0b01 && sizes & 1 << 12 != 0 {
@@ -245,12 +245,12 @@ fn logical_sector_bytes(identity: &[u8]) -> f64 {
 const GENERAL: u8 = 1;
 const SOLID_STATE: u8 = 7;
 
-/// Unlike the attributes these have units that all makers share, so they go before.
+/// Their units are standardised, unlike those of attributes, so they take precedence.
 fn read_statistics(statistics: &Sector, page: u8, sector_bytes: f64, health: &mut Health) {
     if statistics[2] != page {
         return;
     }
-    // Eight bytes each: the number, and in the last whether there is one and it means something.
+    // Eight bytes each: the value, and in the last byte whether it is supported and valid.
     let valid = |at: usize, bytes: usize| {
         (statistics[at + 7] & 0xc0 == 0xc0).then(|| number(&statistics[at..at + bytes]))
     };
@@ -326,8 +326,8 @@ mod tests {
         );
     }
 
-    /// What QEMU's disk gave smartctl under Linux 6.1, and what smartctl made of it: no sector
-    /// given up, an hour, 31 degrees.
+    /// Data of QEMU's disk under Linux 6.1, and smartctl's reading: no reallocated sector, one
+    /// hour, 31 °C.
     #[test]
     fn a_page_as_smartctl_showed_it() {
         let data = page(&[

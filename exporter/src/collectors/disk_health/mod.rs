@@ -1,13 +1,13 @@
 //! Health of SATA and SAS disks, from SMART and the disks' statistics.
 //!
-//! Source: each `/dev/sd*`, asked with SCSI commands (`SG_IO`) and no other program: SMART's
-//! judgement, attributes and thresholds and the device statistics of an ATA disk, which needs
-//! `CAP_SYS_RAWIO`; the informational exceptions of a SAS disk, which whoever may open it may ask
-//! for. A disk that sleeps is not woken: what it said last stands, but for its temperature. One
-//! that is in trouble may not answer, so this collector has a thread, and asks every five minutes.
+//! Source: SCSI commands (`SG_IO`) to each `/dev/sd*`. An ATA disk gives SMART status, attributes,
+//! thresholds and device statistics, which needs `CAP_SYS_RAWIO`. A SAS disk gives informational
+//! exceptions, which only needs the right to open it. A sleeping disk is not woken: its last values
+//! stay, except the temperature. A failing disk may not answer, so this collector has a thread, and
+//! reads every five minutes.
 //!
-//! A bridge or a RAID controller that refuses the commands has no series. USB bridges are asked
-//! only if they say by themselves that they translate for an ATA disk: some of the others hang.
+//! A bridge or a RAID controller that refuses the commands has no series. USB bridges get commands
+//! only if they report an ATA disk behind them: some others hang.
 
 mod ata;
 mod sas;
@@ -28,9 +28,9 @@ struct DiskHealth {
     block: PathBuf,
     /// When the disks were asked last.
     asked: Option<Instant>,
-    /// What each said.
+    /// Health by disk.
     disks: BTreeMap<String, Disk>,
-    /// Why some said nothing.
+    /// Why some disks are left out.
     problem: Option<&'static str>,
 }
 
@@ -40,7 +40,7 @@ struct Disk {
     is_asleep: bool,
 }
 
-/// What one disk says; `None` is what it does not say.
+/// Health of one disk; `None` for values that it does not report.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Health {
     healthy: Option<f64>,
@@ -88,7 +88,8 @@ const METRICS: &[Metric] = &[
     ),
     Metric::gauge(
         "takt_disk_healthy",
-        "The disk's own judgement: 0 if SMART, or a SAS disk's informational exception, predicts a failure.",
+        "The disk's own judgement: 0 if SMART, or a SAS disk's informational exception, predicts a \
+         failure.",
         DEVICE,
     ),
     Metric::gauge(
@@ -103,7 +104,8 @@ const METRICS: &[Metric] = &[
     ),
     Metric::counter(
         "takt_disk_power_on_seconds_total",
-        "Time powered on, from the device statistics or attribute 9, which nearly all disks count in hours.",
+        "Time powered on, from the device statistics or attribute 9, which nearly all disks count \
+         in hours.",
         DEVICE,
     ),
     Metric::counter(
@@ -198,6 +200,7 @@ impl Collector for DiskHealth {
         }
         match self.problem.filter(|_| self.disks.is_empty()) {
             None => Ok(()),
+            Some(NOT_ALLOWED) => Err(CollectError::Denied(NOT_ALLOWED)),
             Some(problem) => Err(CollectError::Absent(problem)),
         }
     }
@@ -241,7 +244,7 @@ impl DiskHealth {
             };
             self.disks.insert(name, disk);
         }
-        // Where all are left out, that is the collector's outcome.
+        // If all are left out, the collector reports it.
         if self.problem == Some(NOT_ALLOWED)
             && problem_before != self.problem
             && !self.disks.is_empty()
@@ -256,7 +259,7 @@ impl DiskHealth {
     }
 }
 
-/// Asks one disk; `None`: it sleeps. `block` is its directory in `/sys/block`.
+/// Reads one disk; `None` if it sleeps. `block` is its directory in `/sys/block`.
 fn ask(block: &Path, name: &str) -> io::Result<Option<Health>> {
     // The kernel would wake a disk that it put to sleep itself as soon as the device is opened.
     if sysfs::text(&block.join("device/power/runtime_status")).as_deref() == Some("suspended") {
@@ -291,7 +294,7 @@ fn ask(block: &Path, name: &str) -> io::Result<Option<Health>> {
     }
 }
 
-/// What a disk speaks.
+/// Protocol of a disk.
 #[derive(Debug, PartialEq)]
 enum DiskProtocol {
     Ata {
@@ -332,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_disk_speaks_is_told_by_sysfs() {
+    fn sysfs_gives_the_protocol_of_a_disk() {
         let sys = tempfile::tempdir().unwrap();
         let device = |path: &str, vendor: &str| {
             let block = sys.path().join(path);
@@ -363,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_such_disks_has_none() {
+    fn a_node_without_disks_is_absent() {
         let sys = tempfile::tempdir().unwrap();
         let collect = || {
             let mut collector = DiskHealth {

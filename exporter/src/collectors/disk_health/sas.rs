@@ -1,7 +1,7 @@
 //! SAS disks: their informational exceptions, SCSI's counterpart of SMART.
 //!
-//! Layouts follow SCSI Primary Commands 4 (SPC-4). The kernel lets whoever opened the disk send
-//! these commands.
+//! Layouts follow SCSI Primary Commands 4 (SPC-4). A process that may open the disk may send these
+//! commands.
 
 use super::Health;
 use super::scsi::{Sense, command};
@@ -11,12 +11,12 @@ use std::io;
 const REQUEST_SENSE: u8 = 0x03;
 const LOG_SENSE: u8 = 0x4d;
 const INFORMATIONAL_EXCEPTIONS: u8 = 0x2f;
-/// Values as they are now, not their limits.
+/// Current values, not thresholds.
 const CURRENT_VALUES: u8 = 0x40;
 /// "Failure prediction threshold exceeded".
 const WILL_FAIL: u8 = 0x5d;
 
-/// Whether it sleeps or was stopped. The question does not wake it.
+/// Returns whether the disk sleeps or was stopped; the command does not wake it.
 pub(super) fn is_asleep(disk: &File) -> io::Result<bool> {
     let mut data = [0; 18];
     let request = [REQUEST_SENSE, 0, 0, 0, data.len() as u8, 0];
@@ -30,7 +30,7 @@ fn sleeps(sense: &Sense) -> bool {
     matches!(sense.code, (0x5e, 0x02 | 0x04 | 0x43) | (0x04, 0x02))
 }
 
-/// What it says of itself.
+/// Reads the health of a disk.
 pub(super) fn health(disk: &File) -> io::Result<Health> {
     let mut page = [0; 64];
     let request = [
@@ -90,7 +90,8 @@ mod tests {
     #[test]
     fn exceptions_as_spc_has_them() {
         let told = |page: &[u8]| parse(page).map(|health| (health.healthy, health.temperature));
-        // What Linux 6.1's scsi_debug told smartctl: "SMART Health Status: OK", 38 degrees.
+        // Data of Linux 6.1's scsi_debug, for which smartctl prints "SMART Health Status: OK", 38
+        // degrees.
         let well = [0x2f, 0, 0, 7, 0, 0, 3, 3, 0, 0, 0x26];
         assert_eq!(told(&well), Some((Some(1.0), Some(38.0))));
         let failing = [0x2f, 0, 0, 8, 0, 0, 3, 4, 0x5d, 0x10, 0xff, 65];

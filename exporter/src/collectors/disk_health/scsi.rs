@@ -1,5 +1,4 @@
-//! SCSI commands through the kernel's `SG_IO`, and what a disk says when a command does not just
-//! succeed.
+//! SCSI commands through the kernel's `SG_IO`, and their sense data.
 
 use std::fs::File;
 use std::io;
@@ -37,17 +36,17 @@ const NO_DATA: libc::c_int = -1;
 const FROM_DEVICE: libc::c_int = -3;
 const GOOD: u8 = 0;
 const CHECK_CONDITION: u8 = 2;
-/// When this has passed the kernel resets the disk, and who works with it waits: long enough for
-/// one that is only busy.
+/// Timeout of a command, after which the kernel resets the disk and other I/O waits. Long enough
+/// for a busy disk.
 const TIMEOUT_MS: u32 = 30_000;
 const SENSE_BYTES: usize = 32;
 
-/// What came of a command.
+/// Result of a command.
 #[derive(Debug)]
 pub(super) struct Reply {
-    /// How much of the data was filled.
+    /// Number of bytes read.
     pub bytes: usize,
-    /// What the disk has to say besides.
+    /// Sense data of the disk.
     pub sense: Option<Sense>,
 }
 
@@ -106,11 +105,11 @@ pub(super) struct Sense {
     pub key: u8,
     /// The additional sense code and its qualifier.
     pub code: (u8, u8),
-    /// Of an ATA disk behind the command.
+    /// Registers of an ATA disk.
     pub registers: Option<Registers>,
 }
 
-/// What an ATA disk left in its registers.
+/// Registers of an ATA disk after a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Registers {
     pub status: u8,
@@ -262,7 +261,7 @@ mod tests {
             assert_eq!(std::mem::offset_of!(Header, status), 64);
             assert_eq!(std::mem::offset_of!(Header, data_missing), 72);
         }
-        // What is no disk refuses the command.
+        // A file that is no disk refuses the command.
         assert!(command(&File::open("/dev/null").unwrap(), &[0; 6], &mut []).is_err());
     }
 

@@ -100,7 +100,7 @@ fn spelt_out(name: &str) -> String {
     replace_word(&received, "tx", "transmitted")
 }
 
-/// Of two in a row node_exporter replaces the first, as the underscore between them is used up by
+/// node_exporter replaces the first of two in a row, as the underscore between them is used up by
 /// then.
 fn replace_word(name: &str, word: &str, by: &str) -> String {
     let mut was_replaced = false;

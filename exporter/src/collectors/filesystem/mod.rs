@@ -276,7 +276,7 @@ impl Mount<'_> {
         LOCAL.contains(&self.fs_type)
     }
 
-    /// Names the mount point as it is called on the node itself, whose root is mounted at `rootfs`.
+    /// Returns the mount point's path on the node, whose root is mounted at `rootfs`.
     fn seen_from(&mut self, rootfs: &Path) {
         if rootfs != Path::new("/")
             && let Ok(inside) = Path::new(&*self.point).strip_prefix(rootfs)
@@ -401,7 +401,8 @@ mod tests {
             parse("/dev/vda / ext4\n").next().unwrap().unwrap_err().line,
             1
         );
-        let text = "36 1 254:1 / /data rw,noatime shared:1 master:2 - ext4 /dev/vdb ro,errors=remount-ro\n36 1 x - a\n";
+        let text = "36 1 254:1 / /data rw,noatime shared:1 master:2 - ext4 /dev/vdb \
+             ro,errors=remount-ro\n36 1 x - a\n";
         let mounts: Vec<_> = parse(text).collect();
         let mount = mounts[0].as_ref().unwrap();
         assert_eq!(
@@ -461,7 +462,8 @@ mod tests {
         }
         let procfs = tempfile::tempdir().unwrap();
         std::fs::create_dir(procfs.path().join("self")).unwrap();
-        let mounts = "srv:/a /dead nfs4 rw 0 0\n/dev/vda / ext4 rw 0 0\nsrv2:/b /alive nfs rw 0 0\n/dev/vdb /forbidden xfs rw 0 0\n";
+        let mounts = "srv:/a /dead nfs4 rw 0 0\n/dev/vda / ext4 rw 0 0\nsrv2:/b /alive nfs rw 0 \
+             0\n/dev/vdb /forbidden xfs rw 0 0\n";
         std::fs::write(procfs.path().join("self/mounts"), mounts).unwrap();
         let paths = Paths {
             procfs: procfs.path().to_owned(),

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_are_node_exporters_words() {
+    fn reasons_equal_node_exporters() {
         assert_eq!(why(&rustix::io::Errno::ACCESS.into()), "permission denied");
         assert_eq!(
             why(&io::ErrorKind::PermissionDenied.into()),

@@ -53,9 +53,9 @@ const SEND_COMMAND: libc::c_ulong = 0x8000_690d | (size_of::<Request>() as libc:
 const RECEIVE_MESSAGE_TRUNCATED: libc::c_ulong =
     0xc000_690b | (size_of::<Received>() as libc::c_ulong) << 16;
 
-/// A BMC has other things to do; the driver itself tries again for a while.
+/// Timeout of a command. A BMC may be busy, and the driver itself retries for a while.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// No answer that is asked for here is longer.
+/// Maximum length of an answer, in bytes.
 const ANSWER_BYTES: usize = 64;
 
 /// The kernel's driver, opened to ask.
@@ -79,7 +79,7 @@ impl Bmc {
         })
     }
 
-    /// Sends a command and waits for its answer, but not for ever.
+    /// Sends a command and waits for its answer until the timeout.
     pub fn ask(&mut self, function: u8, command: u8, data: &[u8]) -> io::Result<Answer> {
         self.asked += 1;
         let mut data = data.to_vec();
@@ -104,7 +104,7 @@ impl Bmc {
         let until = Instant::now() + TIMEOUT;
         loop {
             self.wait(until)?;
-            // Answers to questions that were given up are dropped.
+            // Late answers to earlier commands are dropped.
             if let Some((id, answer)) = self.receive()?
                 && id == self.asked
             {
@@ -165,7 +165,7 @@ impl Bmc {
         } != 0
         {
             let error = io::Error::last_os_error();
-            // Somebody else took it; or it is too long to be for us.
+            // Another process took the answer, or it is too long for these commands.
             let is_none = matches!(
                 error.raw_os_error(),
                 Some(libc::EAGAIN | libc::EMSGSIZE | libc::EINTR)
@@ -210,7 +210,7 @@ mod tests {
                 (0x8028_690d, 0xc030_690b)
             );
         }
-        // A device that is no BMC refuses the command.
+        // A device that is not a BMC refuses the command.
         assert!(
             Bmc::open("/dev/null".as_ref())
                 .unwrap()

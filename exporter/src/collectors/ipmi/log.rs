@@ -1,8 +1,7 @@
 //! The BMC's event log (SEL): how full it is, and what is new in it.
 //!
-//! IPMI 2.0, §31. Records are linked: each is answered with the id of the next. Ids come round
-//! again and logs are cleared, so a place in the log is a record as a whole: where it is still as
-//! it was, what follows it is new.
+//! IPMI 2.0, §31. Records are linked: each is answered with the id of the next. Ids are reused and
+//! logs are cleared, so a mark is a whole record: if it is unchanged, the records after it are new.
 
 use super::device::Answer;
 use super::record::{self, BYTES, Raw};
@@ -29,9 +28,9 @@ const GET_LOG_ENTRY: u8 = 0x43;
 const GET_LOG_TIME: u8 = 0x48;
 const FIRST: u16 = 0x0000;
 const LAST: u16 = 0xffff;
-/// In place of the id of a next record.
+/// Value instead of a next record's id at the end of the log.
 const NO_MORE: u16 = 0xffff;
-/// So many new records are read at once; others at the next time.
+/// Maximum number of new records in one reading; the others are read next time.
 const AT_ONCE: usize = 64;
 
 /// Completion code of success.
@@ -72,9 +71,9 @@ pub(super) fn clock(bmc: &mut impl BmcTransport) -> io::Result<u32> {
     Ok(u32::from_le_bytes(*time))
 }
 
-/// Adds to `news` what was written after `mark`, the oldest first, and moves the mark on; both hold
-/// also where this fails midway. Where there is no mark yet, what the log holds was before, and is
-/// not read.
+/// Appends the records after `mark` to `news`, oldest first, and advances the mark; both are
+/// consistent also if this fails midway. Without a mark the records in the log are old and are
+/// skipped.
 pub(super) fn follow(
     bmc: &mut impl BmcTransport,
     mark: &mut Option<Mark>,
@@ -118,7 +117,7 @@ pub(super) fn follow(
     Ok(())
 }
 
-/// The mark of a log that is empty: whatever comes is new.
+/// The mark of an empty log: every later record is new.
 pub(super) fn mark_of_empty() -> Mark {
     Mark {
         source: Source::Bmc,
@@ -227,7 +226,7 @@ mod tests {
     const TIME: u32 = 1_795_000_000;
 
     #[test]
-    fn only_what_comes_is_new() {
+    fn only_later_events_are_new() {
         let mut bmc = Bmc {
             records: vec![record(1, TIME), record(2, TIME)],
             ..Bmc::default()
@@ -281,7 +280,7 @@ mod tests {
         assert_eq!(bmc.news(&mut mark).last(), Some(&100));
     }
 
-    /// What `ipmitool raw 0x0a 0x40` said, from
+    /// Output of `ipmitool raw 0x0a 0x40`, from
     /// computercheese.blogspot.com/2013/05/ipmi-sel-device-commands.html.
     #[test]
     fn how_full_it_is() {

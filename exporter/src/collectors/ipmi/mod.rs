@@ -2,9 +2,9 @@
 //! cooling.
 //!
 //! Source: `/dev/ipmi0`, asked with the few commands below and no other program. BMCs are slow and
-//! busy with other things, so this collector has a thread, asks seldom, and keeps what was said
-//! last for a while when there is no answer: an alert must not come and go with a BMC's mood. A
-//! node without one has nothing to collect.
+//! busy with other things, so this collector has a thread, asks seldom, and keeps the last answer
+//! for a while if the BMC does not answer: an alert must not flap with a BMC that answers only
+//! sometimes. A node without one has nothing to collect.
 //!
 //! Sensors are not read one by one: their names and limits are in a repository of hundreds of
 //! records, which takes minutes to read where a BMC is slow; what goes beyond a critical limit is
@@ -59,13 +59,14 @@ const OVERFLOWN: Metric = Metric::gauge(
 );
 const FAULT: Metric = Metric::gauge(
     "takt_ipmi_chassis_fault",
-    "Whether the BMC reports this fault of the chassis: power, power_control, power_overload, drive or cooling.",
+    "Whether the BMC reports this fault of the chassis: power, power_control, power_overload, \
+     drive or cooling.",
     &["fault"],
 );
 const METRICS: &[Metric] = &[ENTRIES, FREE, OVERFLOWN, FAULT];
 
 const EVERY: Duration = Duration::from_secs(30);
-/// For so long what was said last is shown when there is no answer.
+/// Time for which the last values are shown without an answer.
 const KEPT: Duration = Duration::from_secs(600);
 
 pub(crate) fn new() -> Box<dyn Collector> {
@@ -119,7 +120,7 @@ impl Collector for Ipmi {
         match &self.problem {
             None => Ok(()),
             Some((io::ErrorKind::PermissionDenied, _)) => {
-                Err(CollectError::Absent("/dev/ipmi0 may not be opened"))
+                Err(CollectError::Denied("opening /dev/ipmi0"))
             }
             Some((kind, error)) => {
                 let source = io::Error::new(*kind, error.clone());
@@ -220,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_said_last_stands_for_a_while() {
+    fn the_last_answer_is_kept_for_a_while() {
         let fill = LogSpace {
             entries: 7,
             free_bytes: 100,

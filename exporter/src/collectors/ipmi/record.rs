@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_is_told_and_nothing_else() {
+    fn only_relevant_records_become_events() {
         let cases = [
             ((0x08, 0x6f, 0x03), "power_supply, input lost, critical"),
             ((0x08, 0x6f, 0xa1), "power_supply, failure, critical"),

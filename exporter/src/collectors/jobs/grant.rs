@@ -31,7 +31,7 @@ pub(super) enum Grant {
 pub(super) struct Evidence<'a> {
     /// `devices.list` of the job or of its containers, version 1.
     pub device_lists: Vec<String>,
-    /// Of the first process of each step.
+    /// Environment of the first process of each step.
     pub environments: Vec<&'a Environment>,
     /// The minors that its processes hold open.
     pub open: BTreeSet<u32>,
@@ -91,8 +91,8 @@ pub(super) fn grant(evidence: &Evidence<'_>, table: &GpuTable, order: GpuOrder) 
     }
 }
 
-/// The UUID of the table that begins so: CUDA takes beginnings too. One that the table lacks is
-/// kept as it is, for the GPU may be lost.
+/// The UUID of the table that begins so: CUDA takes beginnings too. An unknown beginning is
+/// returned unchanged, since the GPU may be lost.
 fn whole(uuid: &str, table: &GpuTable) -> Option<String> {
     let parts = |gpu: &'_ crate::gpus::KnownGpu| {
         gpu.parts
@@ -107,7 +107,7 @@ fn whole(uuid: &str, table: &GpuTable) -> Option<String> {
     let mut matching = known.filter(|known| known.starts_with(uuid));
     match (matching.next(), matching.next()) {
         (Some(one), None) => Some(one),
-        // Nobody knows which.
+        // Their GPUs are unknown.
         (Some(_), Some(_)) => None,
         (None, _) => Some(uuid.to_owned()),
     }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_mean_what_slurmd_counts() {
+    fn gpu_numbers_follow_slurmd() {
         assert_eq!(
             told("SLURM_JOB_GPUS=0", true, GpuOrder::Pci),
             Some(vec!["GPU-a1".into()])
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn open_devices_tell_where_nothing_else_does() {
+    fn open_devices_name_the_gpu_without_another_source() {
         let open = |minors: &[u32]| {
             given(
                 &Evidence {

@@ -1,4 +1,4 @@
-//! Jobs on this node: what each uses, and which GPUs it holds, whether it uses them or not.
+//! Jobs on this node: their resource usage and their GPUs, used or not.
 //!
 //! Sources: the cgroups (versions 1 and 2) that Slurm and the kubelet make, `/proc` for the jobs'
 //! processes, and what the collector `nvml` last saw on the GPUs. No scheduler is asked. Reading
@@ -60,7 +60,7 @@ struct Jobs {
     known: HashMap<JobKey, KnownJob>,
 }
 
-/// A job as it is found on the node now.
+/// A job on the node at this reading.
 #[derive(Debug, Default)]
 struct Job {
     group: JobCgroups,
@@ -74,7 +74,7 @@ struct KnownJob {
     user: Option<String>,
     uid: Option<u32>,
     pod: Option<Pod>,
-    /// Of the first process of each step.
+    /// Environment of the first process of each step.
     environments: BTreeMap<String, Environment>,
     /// Whether an environment may not be read.
     is_unreadable: bool,
@@ -92,7 +92,8 @@ struct MonotonicSum {
 const JOB: &[&str] = &["jobid"];
 const INFO: Metric = Metric::gauge(
     "takt_job_info",
-    "A job on this node; always 1. jobid is Slurm's number or the pod's UID, sluid Slurm's unique id if cgroups are named by it.",
+    "A job on this node; always 1. jobid is Slurm's number or the pod's UID, sluid Slurm's unique \
+     id if cgroups are named by it.",
     &["jobid", "user", "scheduler", "sluid"],
 );
 const POD_INFO: Metric = Metric::gauge(
@@ -102,7 +103,8 @@ const POD_INFO: Metric = Metric::gauge(
 );
 const USER_INFO: Metric = Metric::gauge(
     "takt_job_user_info",
-    "A user with jobs on this node, with the user and group ids of this node; always 1. Ids that differ between nodes give files on a shared file system the wrong owner.",
+    "A user with jobs on this node, with the user and group ids of this node; always 1. Ids that \
+     differ between nodes give files on a shared file system the wrong owner.",
     &["user", "uid", "gid"],
 );
 const CPU: Metric = Metric::counter(
@@ -138,7 +140,8 @@ const MEMORY_LIMIT: Metric = Metric::gauge(
 );
 const MEMORY_ANONYMOUS: Metric = Metric::gauge(
     "takt_job_memory_anonymous_bytes",
-    "Memory of the job that is not cached files. The kernel can only swap it out or kill its processes.",
+    "Memory of the job that is not cached files. The kernel can only swap it out or kill its \
+     processes.",
     JOB,
 );
 const MEMORY_FILE: Metric = Metric::gauge(
@@ -153,7 +156,8 @@ const MEMORY_SWAP: Metric = Metric::gauge(
 );
 const OOM_KILLS: Metric = Metric::counter(
     "takt_job_oom_kills_total",
-    "Processes of the job that the kernel killed for lack of memory, since the exporter first saw the job.",
+    "Processes of the job that the kernel killed for lack of memory, since the exporter first saw \
+     the job.",
     JOB,
 );
 const IO_BYTES: Metric = Metric::counter(
@@ -179,7 +183,8 @@ const PRESSURE: Metric = Metric::counter(
 );
 const UNREADABLE: Metric = Metric::gauge(
     "takt_jobs_unreadable",
-    "Jobs whose environment the exporter may not read. GPUs that such a job holds without using them are not seen.",
+    "Jobs whose environment the exporter may not read. GPUs that such a job holds without using \
+     them are not seen.",
     &[],
 );
 const LEFT_OUT: Metric = Metric::gauge(
@@ -189,7 +194,8 @@ const LEFT_OUT: Metric = Metric::gauge(
 );
 const GPU_JOB_INFO: Metric = Metric::gauge(
     "takt_gpu_job_info",
-    "A job that was given the GPU, or a part of it (MIG), used or not; always 1. Join on it instead of labelling every series with jobs.",
+    "A job that was given the GPU, or a part of it (MIG), used or not; always 1. Join on it \
+     instead of labelling every series with jobs.",
     &["uuid", "jobid", "user"],
 );
 const GPU_JOB_MEMORY: Metric = Metric::gauge(
@@ -199,12 +205,14 @@ const GPU_JOB_MEMORY: Metric = Metric::gauge(
 );
 const PROCESS_WITHOUT_JOB: Metric = Metric::gauge(
     "takt_gpu_process_without_job",
-    "Processes on the GPU that belong to no job, or to a job that was not given the GPU. Desktop processes are left out.",
+    "Processes on the GPU that belong to no job, or to a job that was not given the GPU. Desktop \
+     processes are left out.",
     &["uuid", "user"],
 );
 const PROCESS_MEMORY: Metric = Metric::gauge(
     "takt_gpu_process_memory_used_bytes",
-    "Memory of the GPU allocated by processes without a job, by user and command; 0 if the driver does not report it.",
+    "Memory of the GPU allocated by processes without a job, by user and command; 0 if the driver \
+     does not report it.",
     &["uuid", "user", "command"],
 );
 const METRICS: &[Metric] = &[
@@ -236,7 +244,7 @@ const METRICS: &[Metric] = &[
 ];
 
 const FIRST_PATIENCE: Duration = Duration::from_millis(200);
-/// Jobs that are shown.
+/// Maximum number of jobs with series.
 const MAX_JOBS: usize = 512;
 /// Series of one job, GPUs aside.
 const SERIES_OF_JOB: usize = 26;
@@ -468,7 +476,7 @@ impl KnownJob {
                         .iter()
                         .any(|name| step.starts_with(name));
                     let is_slurm = key.scheduler() == "slurm";
-                    // Between fork and exec it still has its parent's.
+                    // Between fork and exec a process has its parent's environment.
                     if (is_slurm && environment.jobid.is_some())
                         || environment.gpus != GrantedGpus::Nothing
                     {
@@ -487,7 +495,7 @@ impl KnownJob {
                 }
             }
         }
-        // The last resort, and not a cheap one.
+        // The last source, since it is expensive.
         if self.environments.is_empty() && self.open.is_empty() {
             let some = job
                 .steps

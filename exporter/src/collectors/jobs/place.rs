@@ -7,7 +7,7 @@
 //! | Slurm ≥ 26.05 | the same with the job's SLUID, `sEKNKTV3WPV500`, in place of `job_7` |
 //! | Kubernetes | `/kubepods.slice/…/kubepods-burstable-podUID.slice/…`, `/kubepods/burstable/podUID/…` |
 //!
-//! Users may make directories of any name below their own `user.slice`; what lies there is no job.
+//! Users may make directories of any name below their own `user.slice`; those are no jobs.
 
 /// A job as its cgroup names it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,7 +21,7 @@ pub(super) enum JobKey {
 }
 
 impl JobKey {
-    /// As it is shown where nothing better is known.
+    /// Returns the job's name without better knowledge.
     pub fn name(&self) -> String {
         match self {
             Self::Slurm(number) => number.to_string(),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn any_hierarchy_may_tell_a_processs_job() {
+    fn any_hierarchy_may_name_the_job_of_a_process() {
         assert_eq!(
             job_of_process("9:cpuset:/\n8:devices:/slurm/uid_1/job_3/step_0\n0::/\n"),
             Some(JobKey::Slurm(3))

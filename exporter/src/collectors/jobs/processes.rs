@@ -29,8 +29,8 @@ pub(super) struct ProcessOwner {
 pub(super) struct ProcessStat {
     pub name: String,
     pub parent: u32,
-    /// When it began, in ticks since the machine's start. With its id this is a process; ids come
-    /// round again.
+    /// When it began, in ticks since the machine's start. Id and start time together identify a
+    /// process, since ids are reused.
     pub began: u64,
 }
 
@@ -178,7 +178,7 @@ impl Processes {
         self.users.entry(uid).or_insert_with(ask).as_ref()
     }
 
-    /// The processes that there are.
+    /// Returns the ids of all processes.
     pub fn all(&self) -> impl Iterator<Item = u32> {
         let entries = std::fs::read_dir(&self.procfs)
             .into_iter()
@@ -197,8 +197,8 @@ impl Processes {
         lists.flat_map(|list| parse_children(&list)).collect()
     }
 
-    /// The job and the step that a `slurmstepd` runs. Anybody may take its name, but only root its
-    /// user.
+    /// The job and the step that a `slurmstepd` runs. Any user can start a program of this name,
+    /// but only root as root.
     pub fn step_of_stepd(&self, pid: u32) -> Option<(JobKey, String)> {
         let process = self.procfs.join(pid.to_string());
         let name = read_to_string(process.join("comm")).ok()?;
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn we_are_somebody_and_a_number_that_came_round_is_somebody_else() {
+    fn a_reused_process_id_is_another_process() {
         let mut processes = Processes::new("/proc".into());
         let pid = std::process::id();
         let owner = processes.owner(pid, f64::INFINITY).unwrap();

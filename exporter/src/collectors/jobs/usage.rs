@@ -1,7 +1,7 @@
 //! Resource usage of a job, from the files of its cgroups.
 //!
 //! Both versions of cgroups count a job's directory with all below it, but for version 1's
-//! `oom_kill`. What is not limited, not counted by this kernel or not readable is left out.
+//! `oom_kill`. Values that are unlimited, not counted by this kernel or unreadable are left out.
 
 use std::collections::HashMap;
 use std::fs::read_to_string;
@@ -34,7 +34,7 @@ pub(super) struct JobUsage {
     pub cpus: Option<f64>,
 }
 
-/// Limits at or above this are none: version 1 says the largest multiple of a page.
+/// Values at or above this mean no limit: version 1 reports the largest multiple of a page.
 const NO_LIMIT: f64 = (1_u64 << 62) as f64;
 
 /// Linux counts `cpuacct.stat` in hundredths, whatever its own tick is.
@@ -168,7 +168,7 @@ fn add_pair(total: &mut Option<[f64; 2]>, more: [f64; 2]) {
     *total = Some([before[0] + more[0], before[1] + more[1]]);
 }
 
-/// A file with one number; `max` and its like are none.
+/// Reads a file with one number; `None` for `max` and other texts.
 fn number(directory: &Path, file: &str) -> Option<f64> {
     let value: f64 = read_to_string(directory.join(file))
         .ok()?
@@ -302,7 +302,8 @@ mod tests {
 
     #[test]
     fn io_of_disks_is_counted_once() {
-        let text = "8:0 rbytes=100 wbytes=20 rios=3 wios=4 dbytes=9 dios=9\n253:0 rbytes=100 wbytes=20 rios=3 wios=4\n7:7 \n";
+        let text = "8:0 rbytes=100 wbytes=20 rios=3 wios=4 dbytes=9 dios=9\n253:0 rbytes=100 \
+             wbytes=20 rios=3 wios=4\n7:7 \n";
         assert_eq!(
             parse_io_stat(text, |device| device == "253:0"),
             [[100.0, 20.0], [3.0, 4.0]]
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_limited_has_no_limit() {
+    fn unlimited_values_have_no_limit() {
         let directory = tempfile::tempdir().unwrap();
         let write = |text: &str| std::fs::write(directory.path().join("memory.max"), text).unwrap();
         let read = || number(directory.path(), "memory.max");

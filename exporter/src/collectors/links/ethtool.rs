@@ -1,5 +1,5 @@
-//! What a link agreed on, can do and offers, what its partner offers (`ETHTOOL_GLINKSETTINGS`), and
-//! what its driver counts.
+//! Negotiated, supported and advertised modes of a link, modes of its partner
+//! (`ETHTOOL_GLINKSETTINGS`), and what its driver counts.
 //!
 //! The older call (`ETHTOOL_GSET`) has 32 bits for the modes, and 2.5 and 5 gigabits are bits 47
 //! and 48. The kernel first says how many words of bits it has, then fills them.
@@ -136,7 +136,7 @@ const ETHTOOL_GDRVINFO: u32 = 0x3;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSTATS: u32 = 0x1d;
 /// `struct ethtool_drvinfo`: the command, five texts of [`TEXT_BYTES`], a reserve of twelve bytes,
-/// five words of which the second is the number of counters.
+/// five words; the second is the number of counters.
 const DRIVER_BYTES: usize = 196;
 const COUNTERS_AT: usize = 180;
 const TEXT_BYTES: usize = 32;
@@ -278,7 +278,8 @@ mod tests {
 
     #[test]
     fn two_and_a_half_gigabits_are_seen() {
-        let (t1000, t2500) = (1 << 5, 1 << (47 - 32));
+        let t1000 = 1 << 5;
+        let t2500 = 1 << (47 - 32);
         let text = answer(
             1000,
             1,

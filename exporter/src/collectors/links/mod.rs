@@ -51,12 +51,14 @@ const CAPABILITY: Metric = Metric::gauge(
 );
 const ADVERTISED: Metric = Metric::gauge(
     "takt_link_advertised_bits_per_second",
-    "Highest speed that the adapter offers to its partner; lower than the capability if it was configured so.",
+    "Highest speed that the adapter offers to its partner; lower than the capability if it was \
+     configured so.",
     DEVICE,
 );
 const PARTNER: Metric = Metric::gauge(
     "takt_link_partner_bits_per_second",
-    "Highest speed that the partner, mostly a switch, offers. No series if the partner does not say.",
+    "Highest speed that the partner, mostly a switch, offers. No series if the partner does not \
+     say.",
     DEVICE,
 );
 const FULL_DUPLEX: Metric = Metric::gauge(
@@ -66,8 +68,10 @@ const FULL_DUPLEX: Metric = Metric::gauge(
 );
 const BELOW: Metric = Metric::gauge(
     "takt_link_below_capability",
-    "Whether the link is slower than the adapter could be, by cause: cable (both ends could do more), partner (it offers no \
-     more), configured (the adapter is set to offer no more), unknown (the partner does not say what it can).",
+    "Whether the link is slower than the adapter could be, by cause: cable (both ends could do \
+     more), partner (it offers no \
+     more), configured (the adapter is set to offer no more), unknown (the partner does not say \
+     what it can).",
     &["device", "cause"],
 );
 const WIRELESS: Metric = Metric::gauge(
@@ -77,7 +81,8 @@ const WIRELESS: Metric = Metric::gauge(
 );
 const TRAFFIC: Metric = Metric::gauge(
     "takt_link_traffic",
-    "Link of the cluster's traffic: default_route, and nfs for each link on the way to an NFS server; always 1. With takt_link_wireless it shows cluster traffic over the air.",
+    "Link of the cluster's traffic: default_route, and nfs for each link on the way to an NFS \
+     server; always 1. With takt_link_wireless it shows cluster traffic over the air.",
     &["device", "traffic"],
 );
 const CAUSES: [&str; 4] = ["cable", "partner", "configured", "unknown"];
@@ -303,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cluster_s_traffic_over_the_air_is_told() {
+    fn cluster_traffic_over_wireless_is_reported() {
         let node = tempfile::tempdir().unwrap();
         let sys = node.path().join("class/net");
         let proc = node.path().join("proc");
@@ -322,7 +327,8 @@ mod tests {
                      wlan0 00000000 0100000A 0003 0 0 600 00000000 0 0 0\n\
                      eth0 0000A8C0 00000000 0001 0 0 100 0000FFFF 0 0 0\n";
         std::fs::write(proc.join("net/route"), route).unwrap();
-        let mounts = "nas:/home /home nfs4 rw,vers=4.2,clientaddr=192.168.0.7,addr=192.168.0.5 0 0\n\
+        let mounts = "nas:/home /home nfs4 rw,vers=4.2,clientaddr=192.168.0.7,addr=192.168.0.5 0 \
+             0\n\
                       old:/x /x nfs rw,addr=10.9.9.9 0 0\n/dev/sda1 / ext4 rw 0 0\n";
         std::fs::write(proc.join("1/mounts"), mounts).unwrap();
         let settings = |device: &str| match device {

@@ -50,10 +50,12 @@ fn scope(address: &IpAddr) -> &'static str {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => address.is_unicast_link_local(),
     };
-    match address.is_loopback() || is_of_link {
-        true => "link-local",
-        false if address.is_unspecified() || address.is_multicast() => "",
-        false => "global",
+    if address.is_loopback() || is_of_link {
+        "link-local"
+    } else if address.is_unspecified() || address.is_multicast() {
+        ""
+    } else {
+        "global"
     }
 }
 

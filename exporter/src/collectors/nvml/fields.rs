@@ -58,31 +58,42 @@ const NANO: f64 = 1e-9;
 const KIB: f64 = 1024.0;
 /// The board with its CPU (`NVML_POWER_SCOPE_MODULE`).
 const MODULE: u32 = 1;
-/// Of all links together.
+/// Scope of all links together.
 const ALL_LINKS: u32 = u32::MAX;
 
 #[rustfmt::skip]
 static FIELDS: &[Field] = &[
     field(NVML_FI_DEV_MEMORY_TEMP, &TEMPERATURE, &["memory"], 1.0, NotZero),
     field(NVML_FI_DEV_POWER_INSTANT, &POWER_INSTANT, &[], MILLI, Always),
-    Field { id: NVML_FI_DEV_POWER_INSTANT, scope: MODULE, metric: &MODULE_POWER, label: &[], unit: MILLI, only: NotZero },
+    Field { id: NVML_FI_DEV_POWER_INSTANT, scope: MODULE,
+        metric: &MODULE_POWER, label: &[], unit: MILLI, only: NotZero },
     field(NVML_FI_DEV_PERF_POLICY_POWER, &THROTTLE_SECONDS, &["sw_power_cap"], NANO, Always),
     field(NVML_FI_DEV_PERF_POLICY_THERMAL, &THROTTLE_SECONDS, &["thermal"], NANO, Always),
     field(NVML_FI_DEV_PERF_POLICY_SYNC_BOOST, &THROTTLE_SECONDS, &["sync_boost"], NANO, Always),
     field(NVML_FI_DEV_PERF_POLICY_BOARD_LIMIT, &THROTTLE_SECONDS, &["board_limit"], NANO, Always),
-    field(NVML_FI_DEV_PERF_POLICY_LOW_UTILIZATION, &THROTTLE_SECONDS, &["low_utilization"], NANO, Always),
+    field(NVML_FI_DEV_PERF_POLICY_LOW_UTILIZATION,
+        &THROTTLE_SECONDS, &["low_utilization"], NANO, Always),
     field(NVML_FI_DEV_PERF_POLICY_RELIABILITY, &THROTTLE_SECONDS, &["reliability"], NANO, Always),
-    field(NVML_FI_DEV_PERF_POLICY_TOTAL_APP_CLOCKS, &THROTTLE_SECONDS, &["app_clocks"], NANO, Always),
-    field(NVML_FI_DEV_PERF_POLICY_TOTAL_BASE_CLOCKS, &THROTTLE_SECONDS, &["base_clocks"], NANO, Always),
-    field(NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN, &THROTTLE_SECONDS, &["sw_thermal"], NANO, Always),
-    field(NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN, &THROTTLE_SECONDS, &["hw_thermal"], NANO, Always),
-    field(NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN, &THROTTLE_SECONDS, &["hw_power_brake"], NANO, Always),
+    field(NVML_FI_DEV_PERF_POLICY_TOTAL_APP_CLOCKS,
+        &THROTTLE_SECONDS, &["app_clocks"], NANO, Always),
+    field(NVML_FI_DEV_PERF_POLICY_TOTAL_BASE_CLOCKS,
+        &THROTTLE_SECONDS, &["base_clocks"], NANO, Always),
+    field(NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN,
+        &THROTTLE_SECONDS, &["sw_thermal"], NANO, Always),
+    field(NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN,
+        &THROTTLE_SECONDS, &["hw_thermal"], NANO, Always),
+    field(NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN,
+        &THROTTLE_SECONDS, &["hw_power_brake"], NANO, Always),
     field(NVML_FI_DEV_PCIE_COUNT_TX_BYTES, &PCIE_BYTES, &["tx"], 1.0, In64Bits),
     field(NVML_FI_DEV_PCIE_COUNT_RX_BYTES, &PCIE_BYTES, &["rx"], 1.0, In64Bits),
-    field(NVML_FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT, &TEMPERATURE_MARGIN_LIMIT, &["shutdown"], 1.0, Always),
-    field(NVML_FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT, &TEMPERATURE_MARGIN_LIMIT, &["slowdown"], 1.0, Always),
-    field(NVML_FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT, &TEMPERATURE_MARGIN_LIMIT, &["memory_max"], 1.0, Always),
-    field(NVML_FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT, &TEMPERATURE_MARGIN_LIMIT, &["gpu_max"], 1.0, Always),
+    field(NVML_FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT,
+        &TEMPERATURE_MARGIN_LIMIT, &["shutdown"], 1.0, Always),
+    field(NVML_FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT,
+        &TEMPERATURE_MARGIN_LIMIT, &["slowdown"], 1.0, Always),
+    field(NVML_FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT,
+        &TEMPERATURE_MARGIN_LIMIT, &["memory_max"], 1.0, Always),
+    field(NVML_FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT,
+        &TEMPERATURE_MARGIN_LIMIT, &["gpu_max"], 1.0, Always),
     field(NVML_FI_DEV_PCIE_REPLAY_COUNTER, &PCIE_REPLAYS, &[], 1.0, Always),
     field(NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS, &PCIE_ERRORS, &["correctable"], 1.0, Always),
     field(NVML_FI_DEV_PCIE_COUNT_NAKS_RECEIVED, &PCIE_ERRORS, &["nak_received"], 1.0, Always),
@@ -92,7 +103,8 @@ static FIELDS: &[Field] = &[
     field(NVML_FI_DEV_PCIE_COUNT_BAD_DLLP, &PCIE_ERRORS, &["bad_dllp"], 1.0, Always),
     field(NVML_FI_DEV_PCIE_COUNT_NON_FATAL_ERROR, &PCIE_ERRORS, &["non_fatal"], 1.0, Always),
     field(NVML_FI_DEV_PCIE_COUNT_FATAL_ERROR, &PCIE_ERRORS, &["fatal"], 1.0, Always),
-    field(NVML_FI_DEV_PCIE_COUNT_UNSUPPORTED_REQ, &PCIE_ERRORS, &["unsupported_request"], 1.0, Always),
+    field(NVML_FI_DEV_PCIE_COUNT_UNSUPPORTED_REQ,
+        &PCIE_ERRORS, &["unsupported_request"], 1.0, Always),
     field(NVML_FI_DEV_PCIE_COUNT_LCRC_ERROR, &PCIE_ERRORS, &["lcrc"], 1.0, Always),
     field(NVML_FI_DEV_PCIE_COUNT_LANE_ERROR, &PCIE_ERRORS, &["lane"], 1.0, Always),
     field(NVML_FI_DEV_PCIE_L0_TO_RECOVERY_COUNTER, &PCIE_ERRORS, &["l0_to_recovery"], 1.0, Always),
@@ -108,8 +120,10 @@ static FIELDS: &[Field] = &[
     field(NVML_FI_DEV_RETIRED_DBE, &RETIRED_PAGES, &["double_bit"], 1.0, WithEcc),
     field(NVML_FI_DEV_RETIRED_PENDING, &RETIRED_PENDING, &[], 1.0, WithEcc),
     field(NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, &RECOVERY_ACTION, &[], 1.0, Always),
-    Field { id: NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scope: ALL_LINKS, metric: &NVLINK_BYTES, label: &["tx"], unit: KIB, only: Always },
-    Field { id: NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scope: ALL_LINKS, metric: &NVLINK_BYTES, label: &["rx"], unit: KIB, only: Always },
+    Field { id: NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, scope: ALL_LINKS,
+        metric: &NVLINK_BYTES, label: &["tx"], unit: KIB, only: Always },
+    Field { id: NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, scope: ALL_LINKS,
+        metric: &NVLINK_BYTES, label: &["rx"], unit: KIB, only: Always },
 ];
 
 pub(super) fn read(

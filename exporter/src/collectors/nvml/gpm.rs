@@ -42,13 +42,13 @@ struct KeptSample {
     at: Instant,
 }
 
-// SAFETY: a sample is plain memory of the library's, used by one thread at a time: whoever has the
+// SAFETY: a sample is plain memory of the library's, used by one thread at a time: the owner of the
 // `KeptSample`.
 unsafe impl Send for KeptSample {}
 
 impl Drop for KeptSample {
     fn drop(&mut self) {
-        // SAFETY: the sample was taken through this library, and nobody else has it.
+        // SAFETY: the sample was taken through this library and has one owner.
         drop(unsafe { GpmSample::from_handle(&self.nvml, self.sample) });
     }
 }

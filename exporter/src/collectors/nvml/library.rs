@@ -1,9 +1,9 @@
 //! The real NVML, through `nvml-wrapper`.
 //!
 //! One session lasts as long as the driver does: beginning one takes seconds where nothing keeps
-//! the driver loaded. It is ended when the driver went or was replaced, and begun anew at the next
-//! reading. Every call is made by a thread that may be left hanging: one for NVML as a whole, one
-//! for each GPU.
+//! the driver loaded. It is shut down when the driver was unloaded or replaced, and initialised
+//! again at the next reading. Every call is made by a thread that may be left hanging: one for NVML
+//! as a whole, one for each GPU.
 
 use super::fields;
 use super::gpm::Activity;

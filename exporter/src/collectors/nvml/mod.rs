@@ -128,7 +128,7 @@ enum UnavailableReason {
 
 /// GPUs of one node, gone ones included.
 const MAX_GPUS: usize = 64;
-/// Of one GPU: NVLinks, fans and parts have several series each.
+/// Maximum series of one GPU: NVLinks, fans and MIG devices have several series each.
 const MAX_SERIES: usize = 1024;
 
 pub(crate) fn new(

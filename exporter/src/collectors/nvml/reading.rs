@@ -316,7 +316,7 @@ fn memory_repairs(
     ask: &mut NvmlQuery<'_>,
     values: &mut Values,
 ) -> Result<(), NvmlError> {
-    // Somebody may set it at any time; the mode that is in force changes only at a reset.
+    // It may be set at any time; the effective mode changes only at a reset.
     let ecc = ask.value("GetEccMode", device.is_ecc_enabled())?;
     values.one(&ECC_PENDING, ecc.map(|ecc| flag(ecc.pending_enabled)));
     // SAFETY: a struct of numbers may be all zeros.

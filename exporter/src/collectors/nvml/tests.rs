@@ -64,7 +64,7 @@ fn trouble(error: NvmlError) -> NvmlFailure {
 }
 
 #[test]
-fn what_a_gpu_does_not_support_is_left_out() {
+fn unsupported_values_are_left_out() {
     let mut values = Values::default();
     values.one(&UTILIZATION, Some(0.0));
     values.labelled(&FAN, ["0"], None);
@@ -87,7 +87,7 @@ fn what_a_gpu_does_not_support_is_left_out() {
 }
 
 #[test]
-fn a_gpu_that_is_silent_says_why_and_its_sibling_stays() {
+fn a_silent_gpu_has_a_reason_and_the_other_stays() {
     let both = || vec![gpu("GPU-a", well()), gpu("GPU-b", well())];
     let mut nvml = collector([
         Ok(both()),
@@ -124,7 +124,7 @@ fn a_gpu_that_is_silent_says_why_and_its_sibling_stays() {
 }
 
 #[test]
-fn absent_and_broken_are_told_apart() {
+fn absent_hardware_is_not_reported_as_failed() {
     let end = |readings: Vec<Result<Vec<Gpu>, NvmlFailure>>| {
         let count = readings.len();
         let mut nvml = collector(readings);

@@ -89,7 +89,7 @@ pub(super) struct NvmlQuery<'e> {
 
 impl NvmlQuery<'_> {
     /// `None` for what the GPU, the driver or our permissions do not allow, and for what fails just
-    /// now: no value is ever made up. An error remains only when there is no use in asking this GPU
+    /// now: no value is ever made up. An error remains only when it is useless to ask this GPU
     /// further.
     pub fn value<T>(
         &mut self,
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_is_left_out_and_counted_and_what_is_not_supported_only_left_out() {
+    fn failures_are_counted_and_unsupported_values_are_not() {
         let mut errors = Errors::new();
         let mut ask = NvmlQuery {
             errors: &mut errors,

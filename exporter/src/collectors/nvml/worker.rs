@@ -74,7 +74,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn one_question_at_a_time_and_none_while_it_hangs() {
+    fn one_request_at_a_time_and_none_while_it_hangs() {
         let mut worker = Worker::start("test").unwrap();
         let soon = || Instant::now() + Duration::from_secs(20);
         assert!(worker.ask(|| 1));

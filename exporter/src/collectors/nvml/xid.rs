@@ -1,7 +1,7 @@
 //! XIDs from NVML. The kernel log is the first source: it says more, and includes GPUs that are
 //! lost.
 //!
-//! Of several XIDs at the same moment NVML reports only the last.
+//! NVML reports only the last of several XIDs at the same moment.
 
 use super::fields;
 use super::library::Session;

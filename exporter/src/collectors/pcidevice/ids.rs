@@ -94,10 +94,12 @@ fn children<'a>(text: &'a str, id: &str, depth: usize) -> Option<(&'a str, &'a s
 mod tests {
     use super::*;
 
-    const TEXT: &str = "# names\n10de  NVIDIA Corporation\n\t2b85  GB202 [GeForce RTX 5090]\n\t\t1043 8a11  ROG Astral\n\t2204  GA102\n1043  ASUSTeK\nC 03  Display controller\n\t00  VGA compatible controller\n\t\t00  VGA controller\n";
+    const TEXT: &str = "# names\n10de  NVIDIA Corporation\n\t2b85  GB202 [GeForce RTX \
+         5090]\n\t\t1043 8a11  ROG Astral\n\t2204  GA102\n1043  ASUSTeK\nC 03  Display \
+         controller\n\t00  VGA compatible controller\n\t\t00  VGA controller\n";
 
     #[test]
-    fn names_and_what_has_none() {
+    fn names_and_unnamed_entries() {
         let ids = |ids: [&str; 5]| look_up(TEXT, &ids.map(|id| format!("0x{id}")));
         assert_eq!(
             ids(["030000", "10de", "2b85", "1043", "8a11"]),

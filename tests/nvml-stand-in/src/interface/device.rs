@@ -1,4 +1,4 @@
-//! What one GPU is and shows.
+//! Identity and readings of one GPU.
 
 #![expect(non_upper_case_globals, reason = "NVML's constants stand in patterns")]
 
@@ -13,20 +13,27 @@ use crate::gpu::Gpu;
 use crate::world::{handle, part_handle};
 use crate::{Answer, code};
 
-/// Over which time a utilization is measured, in microseconds.
+/// Sampling period of utilization, in microseconds.
 const SAMPLING_PERIOD_US: u32 = 167_000;
 
-/// Throttle reasons that are known to every model here.
+/// Throttle reasons of all simulated models.
 const SUPPORTED_REASONS: u64 = 0x1ff;
 
-/// What NVML takes to sample the PCIe throughput in one direction; it really does sleep.
+/// Time that NVML takes to sample the PCIe throughput in one direction; the real library sleeps
+/// too.
 const PCIE_SAMPLING: Duration = Duration::from_millis(20);
 
 device_calls! {
     // Identity.
-    fn nvmlDeviceGetName(gpu, name: *mut c_char, length: c_uint) { put_text(name, length, &gpu.name_of_handle()) }
-    fn nvmlDeviceGetUUID(gpu, uuid: *mut c_char, length: c_uint) { put_text(uuid, length, &gpu.uuid_of_handle()) }
-    fn nvmlDeviceGetSerial(gpu, serial: *mut c_char, length: c_uint) { put_text(serial, length, &gpu.serial()?) }
+    fn nvmlDeviceGetName(gpu, name: *mut c_char, length: c_uint) {
+        put_text(name, length, &gpu.name_of_handle())
+    }
+    fn nvmlDeviceGetUUID(gpu, uuid: *mut c_char, length: c_uint) {
+        put_text(uuid, length, &gpu.uuid_of_handle())
+    }
+    fn nvmlDeviceGetSerial(gpu, serial: *mut c_char, length: c_uint) {
+        put_text(serial, length, &gpu.serial()?)
+    }
     fn nvmlDeviceGetMinorNumber(gpu, minor: *mut c_uint) { put(minor, gpu.minor()) }
     fn nvmlDeviceGetBrand(gpu, brand: *mut nvmlBrandType_t) { put(brand, gpu.profile().brand) }
     fn nvmlDeviceGetArchitecture(gpu, architecture: *mut nvmlDeviceArchitecture_t) {
@@ -38,7 +45,9 @@ device_calls! {
         put(minor, capability.1)
     }
     fn nvmlDeviceGetNumGpuCores(gpu, cores: *mut c_uint) { put(cores, gpu.profile().cores) }
-    fn nvmlDeviceGetMemoryBusWidth(gpu, bits: *mut c_uint) { put(bits, gpu.profile().memory_bus_bits) }
+    fn nvmlDeviceGetMemoryBusWidth(gpu, bits: *mut c_uint) {
+        put(bits, gpu.profile().memory_bus_bits)
+    }
     fn nvmlDeviceGetVbiosVersion(gpu, version: *mut c_char, length: c_uint) {
         put_text(version, length, gpu.profile().vbios)
     }
@@ -57,18 +66,22 @@ device_calls! {
 
     // Memory.
     fn nvmlDeviceGetMemoryInfo(gpu, memory: *mut nvmlMemory_t) {
-        // The first version counts what is reserved as used.
-        let (total, used) = (gpu.memory_total(), gpu.reading().memory_used + gpu.memory_reserved());
+        // The first version counts reserved memory as used.
+        let total = gpu.memory_total();
+        let used = gpu.reading().memory_used + gpu.memory_reserved();
         put(memory, nvmlMemory_t { total, free: total.saturating_sub(used), used })
     }
     fn nvmlDeviceGetMemoryInfo_v2(gpu, memory: *mut nvmlMemory_v2_t) {
         let version = check_version(memory, 2)?;
         if let Some(part) = gpu.part() {
-            let (total, used) = (part.memory, part.used);
+            let total = part.memory;
+            let used = part.used;
             let free = total.saturating_sub(used);
             return put(memory, nvmlMemory_v2_t { version, total, reserved: 0, free, used });
         }
-        let (total, reserved, used) = (gpu.memory_total(), gpu.memory_reserved(), gpu.reading().memory_used);
+        let total = gpu.memory_total();
+        let reserved = gpu.memory_reserved();
+        let used = gpu.reading().memory_used;
         let free = total.saturating_sub(reserved + used);
         put(memory, nvmlMemory_v2_t { version, total, reserved, free, used })
     }
@@ -150,10 +163,14 @@ device_calls! {
         }
     }
     fn nvmlDeviceGetFanSpeed(gpu, percent: *mut c_uint) { put(percent, gpu.fan(0)?) }
-    fn nvmlDeviceGetFanSpeed_v2(gpu, fan: c_uint, percent: *mut c_uint) { put(percent, gpu.fan(fan)?) }
+    fn nvmlDeviceGetFanSpeed_v2(gpu, fan: c_uint, percent: *mut c_uint) {
+        put(percent, gpu.fan(fan)?)
+    }
 
     // Power and energy. NVML counts milliwatts and millijoules.
-    fn nvmlDeviceGetPowerUsage(gpu, milliwatts: *mut c_uint) { put(milliwatts, milli(gpu.reading().power_watts)) }
+    fn nvmlDeviceGetPowerUsage(gpu, milliwatts: *mut c_uint) {
+        put(milliwatts, milli(gpu.reading().power_watts))
+    }
     fn nvmlDeviceGetEnforcedPowerLimit(gpu, milliwatts: *mut c_uint) {
         put(milliwatts, milli(gpu.power_limit_watts()))
     }
@@ -185,14 +202,24 @@ device_calls! {
             _ => Err(code::NOT_SUPPORTED),
         }
     }
-    fn nvmlDeviceGetPerformanceState(gpu, pstate: *mut nvmlPstates_t) { put(pstate, gpu.reading().pstate) }
-    fn nvmlDeviceGetPowerState(gpu, pstate: *mut nvmlPstates_t) { put(pstate, gpu.reading().pstate) }
+    fn nvmlDeviceGetPerformanceState(gpu, pstate: *mut nvmlPstates_t) {
+        put(pstate, gpu.reading().pstate)
+    }
+    fn nvmlDeviceGetPowerState(gpu, pstate: *mut nvmlPstates_t) {
+        put(pstate, gpu.reading().pstate)
+    }
     fn nvmlDeviceGetCurrentClocksThrottleReasons(gpu, reasons: *mut c_ulonglong) {
         put(reasons, gpu.reading().throttle)
     }
-    fn nvmlDeviceGetCurrentClocksEventReasons(gpu, reasons: *mut c_ulonglong) { put(reasons, gpu.reading().throttle) }
-    fn nvmlDeviceGetSupportedClocksThrottleReasons(_gpu, reasons: *mut c_ulonglong) { put(reasons, SUPPORTED_REASONS) }
-    fn nvmlDeviceGetSupportedClocksEventReasons(_gpu, reasons: *mut c_ulonglong) { put(reasons, SUPPORTED_REASONS) }
+    fn nvmlDeviceGetCurrentClocksEventReasons(gpu, reasons: *mut c_ulonglong) {
+        put(reasons, gpu.reading().throttle)
+    }
+    fn nvmlDeviceGetSupportedClocksThrottleReasons(_gpu, reasons: *mut c_ulonglong) {
+        put(reasons, SUPPORTED_REASONS)
+    }
+    fn nvmlDeviceGetSupportedClocksEventReasons(_gpu, reasons: *mut c_ulonglong) {
+        put(reasons, SUPPORTED_REASONS)
+    }
     fn nvmlDeviceGetViolationStatus(gpu, policy: nvmlPerfPolicyType_t, time: *mut nvmlViolationTime_t) {
         let now = gpu.now;
         let throttled = gpu.counters().throttle_seconds;
@@ -209,15 +236,21 @@ device_calls! {
     fn nvmlDeviceGetCurrPcieLinkGeneration(gpu, generation: *mut c_uint) {
         put(generation, gpu.reading().pcie_generation)
     }
-    fn nvmlDeviceGetCurrPcieLinkWidth(gpu, width: *mut c_uint) { put(width, gpu.reading().pcie_width) }
+    fn nvmlDeviceGetCurrPcieLinkWidth(gpu, width: *mut c_uint) {
+        put(width, gpu.reading().pcie_width)
+    }
     fn nvmlDeviceGetMaxPcieLinkGeneration(gpu, generation: *mut c_uint) {
         put(generation, gpu.profile().pcie_generation)
     }
     fn nvmlDeviceGetGpuMaxPcieLinkGeneration(gpu, generation: *mut c_uint) {
         put(generation, gpu.profile().pcie_generation)
     }
-    fn nvmlDeviceGetMaxPcieLinkWidth(gpu, width: *mut c_uint) { put(width, gpu.profile().pcie_width) }
-    fn nvmlDeviceGetPcieReplayCounter(gpu, replays: *mut c_uint) { put(replays, gpu.script.pcie_replays) }
+    fn nvmlDeviceGetMaxPcieLinkWidth(gpu, width: *mut c_uint) {
+        put(width, gpu.profile().pcie_width)
+    }
+    fn nvmlDeviceGetPcieReplayCounter(gpu, replays: *mut c_uint) {
+        put(replays, gpu.script.pcie_replays)
+    }
     fn nvmlDeviceGetPcieThroughput(gpu, direction: nvmlPcieUtilCounter_t, kib_per_second: *mut c_uint) {
         let [sent, received] = gpu.reading().pcie_kib_per_second();
         let rate = match direction {
@@ -248,7 +281,7 @@ device_calls! {
         gpu, kind: nvmlMemoryErrorType_t, scope: nvmlEccCounterType_t, location: nvmlMemoryLocation_t,
         count: *mut c_ulonglong
     ) {
-        // All scripted errors are in the device's memory.
+        // All scripted errors are errors of the device memory.
         let errors = ecc_errors(gpu, kind, scope)?;
         match location {
             nvmlMemoryLocation_enum_NVML_MEMORY_LOCATION_DRAM => put(count, errors),
@@ -295,7 +328,9 @@ device_calls! {
     ) {
         Err(code::NOT_SUPPORTED)
     }
-    fn nvmlDeviceGetRetiredPagesPendingStatus(_gpu, _pending: *mut nvmlEnableState_t) { Err(code::NOT_SUPPORTED) }
+    fn nvmlDeviceGetRetiredPagesPendingStatus(_gpu, _pending: *mut nvmlEnableState_t) {
+        Err(code::NOT_SUPPORTED)
+    }
 
     // MIG and NVLink.
     fn nvmlDeviceGetMigMode(gpu, current: *mut c_uint, pending: *mut c_uint) {
@@ -305,8 +340,12 @@ device_calls! {
         put(current, gpu.script.mig.into())?;
         put(pending, gpu.script.mig.into())
     }
-    fn nvmlDeviceGetMaxMigDeviceCount(gpu, count: *mut c_uint) { put(count, if gpu.profile().mig { MAX_PARTS } else { 0 }) }
-    fn nvmlDeviceIsMigDeviceHandle(gpu, is_mig: *mut c_uint) { put(is_mig, gpu.part.is_some().into()) }
+    fn nvmlDeviceGetMaxMigDeviceCount(gpu, count: *mut c_uint) {
+        put(count, if gpu.profile().mig { MAX_PARTS } else { 0 })
+    }
+    fn nvmlDeviceIsMigDeviceHandle(gpu, is_mig: *mut c_uint) {
+        put(is_mig, gpu.part.is_some().into())
+    }
     fn nvmlDeviceGetMigDeviceHandleByIndex(gpu, index: c_uint, part: *mut nvmlDevice_t) {
         if !gpu.script.mig {
             return Err(code::NOT_SUPPORTED);
@@ -357,10 +396,12 @@ device_calls! {
     }
     fn nvmlDeviceGetAccountingMode(_gpu, mode: *mut nvmlEnableState_t) { put(mode, 0) }
     fn nvmlDeviceGetAccountingBufferSize(_gpu, size: *mut c_uint) { put(size, 4000) }
-    fn nvmlDeviceGetAccountingPids(_gpu, count: *mut c_uint, pids: *mut c_uint) { put_list(pids, count, &[]) }
+    fn nvmlDeviceGetAccountingPids(_gpu, count: *mut c_uint, pids: *mut c_uint) {
+        put_list(pids, count, &[])
+    }
 }
 
-/// Places for parts on one GPU.
+/// Maximum number of MIG devices on one GPU.
 const MAX_PARTS: u32 = 7;
 
 /// Errors of one NVLink.
@@ -374,12 +415,13 @@ pub fn nvlink_errors(gpu: &Gpu, link: u32, kind: usize) -> Answer<u64> {
         .unwrap_or(0))
 }
 
-/// How far the GPU is from the temperature at which it slows down.
+/// Returns the margin to the slowdown temperature, in °C.
 pub fn temperature_margin(gpu: &Gpu) -> c_int {
     gpu.profile().thresholds.gpu_max as c_int - gpu.reading().temperature as c_int
 }
 
-/// ECC errors of a kind (corrected, uncorrected) since the last start or ever.
+/// Returns ECC errors of a kind (corrected, uncorrected), since the driver was loaded or over the
+/// lifetime.
 pub fn ecc_errors(
     gpu: &Gpu,
     kind: nvmlMemoryErrorType_t,
@@ -397,7 +439,7 @@ pub fn ecc_errors(
         .ok_or(code::INVALID_ARGUMENT)
 }
 
-/// Watts as NVML's milliwatts.
+/// Converts watts to NVML's milliwatts.
 pub fn milli(watts: f64) -> u32 {
     (watts * 1e3).round() as u32
 }
@@ -433,7 +475,8 @@ fn of_domain(clocks: &[u32; 3], domain: nvmlClockType_t) -> Answer<u32> {
     }
 }
 
-/// Checks the version that the caller wrote into the first field of a struct: its size, and a number above it.
+/// Checks the version that the caller wrote into the first field of a struct: its size, and the
+/// version number in the highest byte.
 unsafe fn check_version<T>(of: *mut T, number: u32) -> Answer<u32> {
     if of.is_null() {
         return Err(code::INVALID_ARGUMENT);

@@ -1,4 +1,4 @@
-//! Events: XIDs and what else a GPU announces.
+//! Events: XIDs and other events of a GPU.
 
 use std::ffi::{c_uint, c_ulonglong};
 use std::ptr;

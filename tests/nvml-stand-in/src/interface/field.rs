@@ -1,7 +1,7 @@
-//! Field values: many figures in one call, each with a return code of its own.
+//! Field values: many values in one call, each with its own return code.
 //!
-//! Drivers from 580.82 on number the ids 251 to 273 anew: 251–255 became 269–273, and 256–273 became 251–268. The
-//! table below is in the older numbering.
+//! Drivers from 580.82 on renumber the ids 251 to 273: 251–255 became 269–273, and 256–273 became
+//! 251–268. The table below is in the older numbering.
 
 use std::ffi::c_int;
 use std::slice;
@@ -91,7 +91,7 @@ fn value(gpu: &mut Gpu, id: u32, scope: u32) -> Answer<Value> {
         NVML_FI_DEV_NVLINK_LINK_COUNT => U32(gpu.profile().nvlinks),
         NVML_FI_DEV_PCIE_REPLAY_COUNTER => U32(gpu.script.pcie_replays),
         NVML_FI_DEV_PCIE_REPLAY_ROLLOVER_COUNTER => U32(0),
-        // KiB, of all links together or of the one in the scope.
+        // KiB, of all links together or of the link in the scope.
         NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX..=NVML_FI_DEV_NVLINK_THROUGHPUT_RAW_RX
             if gpu.profile().nvlink5 =>
         {
@@ -152,7 +152,7 @@ fn value(gpu: &mut Gpu, id: u32, scope: u32) -> Answer<Value> {
         NVML_FI_DEV_REMAPPED_PENDING => data_centre.map(|()| U32(rows.pending.into()))?,
         NVML_FI_DEV_REMAPPED_FAILURE => data_centre.map(|()| U32(rows.failed.into()))?,
         NVML_FI_DEV_PCIE_COUNT_CORRECTABLE_ERRORS..=NVML_FI_DEV_PCIE_COUNT_LANE_ERROR => U32(0),
-        // Only Grace Hopper has a module with a power of its own.
+        // Only Grace Hopper has a module with its own power reading.
         NVML_FI_DEV_POWER_AVERAGE | NVML_FI_DEV_POWER_INSTANT if scope != 0 => {
             return Err(code::NOT_SUPPORTED);
         }
@@ -184,14 +184,15 @@ fn value(gpu: &mut Gpu, id: u32, scope: u32) -> Answer<Value> {
     })
 }
 
-/// Whether the GPU takes a link as the scope of one field, as from Hopper on, or has a field for each link.
+/// Returns whether the link is the scope of one field (from Hopper on), instead of a field for each
+/// link.
 fn has_scopes(gpu: &Gpu) -> bool {
     gpu.profile().nvlinks > OLD_LINKS
 }
 
 const OLD_LINKS: u32 = 12;
 
-/// The kind of error, as the script has them, and the link of an older GPU's field.
+/// Returns the kind of error and the link of a field of older GPUs.
 fn nvlink_of(id: u32) -> Option<(usize, u32)> {
     use nvml::field_id::*;
     let first = [
@@ -240,7 +241,7 @@ fn throttle_ns(gpu: &mut Gpu, bit: usize) -> u64 {
     (gpu.counters().throttle_seconds[bit] * 1e9) as u64
 }
 
-/// Whether a driver of this version has the newer numbering.
+/// Returns whether a driver of this version has the newer numbering.
 fn renumbers(driver: &str) -> bool {
     let mut parts = driver
         .split('.')

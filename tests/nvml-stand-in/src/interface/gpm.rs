@@ -10,10 +10,10 @@ use super::{device_calls, put};
 use crate::gpu::{Counters, Gpu};
 use crate::{Answer, code, world};
 
-/// MiB, in which GPM counts traffic.
+/// Bytes of a MiB, GPM's unit of traffic.
 const MIB: f64 = (1 << 20) as f64;
 
-/// What a sample of the caller's keeps.
+/// Contents of a sample.
 #[derive(Default)]
 struct Sample(Option<Taken>);
 
@@ -40,7 +40,7 @@ device_calls! {
         sample.cast::<Sample>().as_mut().ok_or(code::INVALID_ARGUMENT)?.0 = Some(taken);
         Ok(())
     }
-    // The load is one for the whole GPU, so each part shows it.
+    // The whole GPU has one load, and each MIG device shows it.
     fn nvmlGpmMigSampleGet(gpu, instance: c_uint, sample: nvmlGpmSample_t) {
         supported(gpu)?;
         if gpu.script.parts.iter().all(|part| part.gpu_instance != instance) {
@@ -79,7 +79,8 @@ pub unsafe extern "C" fn nvmlGpmMetricsGet(get: *mut nvmlGpmMetricsGet_t) -> nvm
         // SAFETY: the caller's struct and its two samples are valid.
         let (get, first, second) = unsafe {
             let get = get.as_mut().ok_or(code::INVALID_ARGUMENT)?;
-            let (first, second) = (taken(get.sample1)?, taken(get.sample2)?);
+            let first = taken(get.sample1)?;
+            let second = taken(get.sample2)?;
             (get, first, second)
         };
         let seconds = second.at - first.at;
@@ -96,7 +97,7 @@ pub unsafe extern "C" fn nvmlGpmMetricsGet(get: *mut nvmlGpmMetricsGet_t) -> nvm
     })
 }
 
-/// The mean of a metric: percent, or MiB a second.
+/// Returns the mean of a metric, in percent or MiB per second.
 fn mean(metric: c_uint, first: &Taken, second: &Taken, seconds: f64) -> Answer<f64> {
     let per_second =
         |of: fn(&Counters) -> f64| (of(&second.counters) - of(&first.counters)) / seconds;

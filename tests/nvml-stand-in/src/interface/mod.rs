@@ -1,5 +1,6 @@
-//! NVML's functions, by subject. Names, arguments and layouts are NVML's own (`nvml.h`); each function answers with
-//! one of NVML's return codes. The contract of all: pointers are null or valid, as nvml.h says.
+//! NVML's functions, by subject. Names, arguments and layouts are NVML's own (`nvml.h`); each
+//! function answers with one of NVML's return codes. The contract of all: pointers are null or
+//! valid, as nvml.h says.
 
 mod device;
 mod event;
@@ -13,7 +14,7 @@ use std::ffi::{c_char, c_uint};
 
 use crate::{Answer, code};
 
-/// Exports functions that take a device first. In the body, `gpu` is that device.
+/// Exports functions whose first argument is a device. In the body, `gpu` is that device.
 macro_rules! device_calls {
     ($($(#[$note:meta])* fn $name:ident($gpu:ident $(, $argument:ident: $type:ty)* $(,)?) $body:block)*) => {$(
         $(#[$note])*
@@ -57,7 +58,8 @@ unsafe fn put_text(to: *mut c_char, length: c_uint, text: &str) -> Answer {
     Ok(())
 }
 
-/// Writes a list in NVML's two steps: with too little room only its length is told, and InsufficientSize.
+/// Writes a list as NVML does: if the buffer is too small, only the length is written, and the call
+/// returns InsufficientSize.
 unsafe fn put_list<T: Copy>(to: *mut T, count: *mut c_uint, list: &[T]) -> Answer {
     if count.is_null() {
         return Err(code::INVALID_ARGUMENT);

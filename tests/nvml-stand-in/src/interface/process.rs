@@ -86,7 +86,8 @@ fn processes_v1(gpu: &Gpu, which: fn(&Process) -> bool) -> Vec<nvmlProcessInfo_v
     processes(gpu, which).into_iter().map(shorter).collect()
 }
 
-/// One sample of each process, ten times a second; NotFound when there is none since `last_seen` (in microseconds).
+/// One sample of each process, ten times a second. Returns NotFound without a sample since
+/// `last_seen` (microseconds).
 fn utilization(
     gpu: &Gpu,
     last_seen: u64,

@@ -1,4 +1,4 @@
-//! Initialisation, versions, and the way to the devices.
+//! Initialisation, versions, and handles of devices.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
@@ -69,7 +69,8 @@ pub unsafe extern "C" fn nvmlSystemGetNVMLVersion(
     length: c_uint,
 ) -> nvmlReturn_t {
     world::call("nvmlSystemGetNVMLVersion", |world| {
-        let (cuda, driver) = (cuda_major(&world.driver()?), world.driver()?);
+        let cuda = cuda_major(&world.driver()?);
+        let driver = world.driver()?;
         // SAFETY: the caller's buffer has `length` bytes.
         unsafe { put_text(version, length, &format!("{cuda}.{driver}")) }
     })
@@ -133,7 +134,7 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(
     const NAME: &str = "nvmlDeviceGetHandleByIndex_v2";
     world::call(NAME, |world| {
         let found = world.find(NAME, |i, _| i == index as usize);
-        // An index beyond the last is an invalid argument, not something that was not found.
+        // An index beyond the last gives InvalidArgument, not NotFound.
         let handle = found.map_err(|code| {
             if code == code::NOT_FOUND {
                 code::INVALID_ARGUMENT
@@ -202,7 +203,7 @@ pub unsafe extern "C" fn nvmlDeviceGetIndex(
     device: nvmlDevice_t,
     index: *mut c_uint,
 ) -> nvmlReturn_t {
-    // The index counts only the GPUs that are enumerated, so it is the machine's to say.
+    // The index counts only enumerated GPUs, so the machine decides it.
     let mut slot = 0;
     let answer = world::on_device("nvmlDeviceGetIndex", device, |gpu| {
         slot = gpu.slot;

@@ -1,4 +1,4 @@
-//! Parts of GPUs that virtual machines have (vGPU), and the fabric of NVSwitches.
+//! vGPUs (parts of GPUs for virtual machines), and the fabric of NVSwitches.
 
 use std::ffi::{c_char, c_uint, c_ulonglong};
 use std::mem::zeroed;
@@ -9,7 +9,7 @@ use super::{device_calls, put, put_text};
 use crate::script::Fabric;
 use crate::{code, world};
 
-/// The number of a GPU's part is its place, with that of the GPU above.
+/// The number of a vGPU is its index, with the index of the GPU in the higher bits.
 const SLOT_SHIFT: u32 = 8;
 
 device_calls! {
@@ -60,7 +60,8 @@ device_calls! {
     }
 }
 
-/// Exports functions that take a part of a GPU. In the body, `gpu` is the GPU and `part` the part, whose number is `instance`.
+/// Exports functions whose first argument is a vGPU. In the body, `gpu` is its GPU, `part` the vGPU
+/// and `instance` its number.
 macro_rules! part_calls {
     ($(fn $name:ident($instance:ident, $gpu:ident, $part:ident $(, $argument:ident: $type:ty)* $(,)?) $body:block)*) => {$(
         #[unsafe(no_mangle)]
@@ -84,9 +85,13 @@ part_calls! {
         put(kind, 0)?;
         put_text(id, size, &part.vm)
     }
-    fn nvmlVgpuInstanceGetFbUsage(_instance, _gpu, part, used: *mut c_ulonglong) { put(used, part.used) }
-    // A type's number is here that of the first part that has it.
-    fn nvmlVgpuInstanceGetType(instance, _gpu, _part, of_type: *mut nvmlVgpuTypeId_t) { put(of_type, instance) }
+    fn nvmlVgpuInstanceGetFbUsage(_instance, _gpu, part, used: *mut c_ulonglong) {
+        put(used, part.used)
+    }
+    // The number of a type is that of the first vGPU with this type.
+    fn nvmlVgpuInstanceGetType(instance, _gpu, _part, of_type: *mut nvmlVgpuTypeId_t) {
+        put(of_type, instance)
+    }
     fn nvmlVgpuTypeGetName(_instance, _gpu, part, name: *mut c_char, size: *mut c_uint) {
         put_text(name, *size, &part.kind)
     }

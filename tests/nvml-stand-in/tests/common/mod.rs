@@ -1,4 +1,4 @@
-//! A simulated machine for a test: the library, its script, and nvml-wrapper upon it.
+//! A simulated machine for a test: the library, its script, and nvml-wrapper.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +14,7 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use tempfile::TempDir;
 
-/// The library under test and its script are one for the whole process, so tests take turns.
+/// One library and one script serve the whole process, so tests run one after the other.
 pub struct Machine {
     _turn: MutexGuard<'static, ()>,
 }
@@ -23,7 +23,7 @@ static TURN: Mutex<()> = Mutex::new(());
 
 static DIRECTORY: LazyLock<TempDir> = LazyLock::new(|| {
     let directory = TempDir::new().unwrap();
-    // SAFETY: tests touch the environment only here, and all of them wait for it.
+    // SAFETY: tests change the environment only here, under the lock.
     unsafe { std::env::set_var("NVML_STAND_IN_SCRIPT", directory.path().join("script")) };
     directory
 });
@@ -50,7 +50,7 @@ impl Machine {
     }
 }
 
-/// Cargo puts the library beside the test programs.
+/// Returns the path of the library; Cargo puts it beside the test programs.
 pub fn library() -> PathBuf {
     let library = std::env::current_exe()
         .unwrap()

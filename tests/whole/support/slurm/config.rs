@@ -7,9 +7,9 @@ use super::{Mode, NODES, SlurmLab};
 use crate::support::process::free_port;
 
 pub const CLUSTER: &str = "lab";
-/// The host on which all nodes are, by the lab's own hosts file.
+/// Name of the host of all nodes, from the lab's hosts file.
 pub const HOSTNAME: &str = "slurmlab";
-/// Guards a database on loopback that lives as long as a test.
+/// Password of a database on loopback that exists for one test.
 pub const SQL_PASSWORD: &str = "slurm";
 
 pub const GROUP: (&str, u32) = ("labusers", 61_000);
@@ -103,8 +103,8 @@ impl SlurmLab {
         std::fs::set_permissions(self.path("munge"), Permissions::from_mode(0o700)).unwrap();
         // Tokens for slurmrestd are signed with it.
         self.write("etc/jwt.key", &key[..32], 0o600, "slurm");
-        // A GPU's file has to be a character device, or jobs get no CUDA_VISIBLE_DEVICES; no cgroup guards it, so
-        // /dev/null will do. The number at its end is the GRES index.
+        // A GPU's file has to be a character device, or jobs get no CUDA_VISIBLE_DEVICES; no cgroup
+        // guards it, so /dev/null will do. The number at its end is the GRES index.
         for gpu in ["nvidia0", "nvidia1"] {
             symlink("/dev/null", self.path("dev").join(gpu)).unwrap();
         }
@@ -169,7 +169,8 @@ impl SlurmLab {
             nodes,
             ..
         } = self.ports;
-        // Without slurmdbd, AccountingStorageTRES=gres/gpu is fatal to slurmctld, and so is a billing weight for GPUs.
+        // Without slurmdbd, AccountingStorageTRES=gres/gpu is fatal to slurmctld, and so is a
+        // billing weight for GPUs.
         let (accounting, gpu_weight) = match self.mode {
             // With slurmdbd and munge the password is munge's socket; AuthInfo is not used here.
             Mode::WithDbd | Mode::WithoutGpuTres => (
@@ -203,8 +204,9 @@ JobCompLoc={dir}/log/jobcomp.log"
                 "",
             ),
         };
-        // Debian builds with --enable-multiple-slurmd: one host, a port for each node, `slurmd -N`. There are no
-        // cgroups and no pinning, for the lab runs in any container, and its nodes claim more than the machine has.
+        // Debian builds with --enable-multiple-slurmd: one host, a port for each node, `slurmd -N`.
+        // cgroups and CPU binding are off: the lab runs in any container, and its nodes claim more
+        // CPUs than the machine has.
         format!(
             "ClusterName={CLUSTER}
 SlurmctldHost={HOSTNAME}(127.0.0.1)

@@ -1,5 +1,5 @@
-//! Jobs of the past: put into slurmdbd's database as slurmdbd itself writes them, and rolled up, so that `sacct` and
-//! `sreport` know months in which nothing ran here.
+//! Jobs of the past: rows are inserted into slurmdbd's database as slurmdbd writes them, and rolled
+//! up. So `sacct` and `sreport` report months in which the lab did not run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -22,17 +22,17 @@ pub struct Job {
     pub cpus: u32,
     pub memory_mib: u64,
     pub gpus: u32,
-    /// `a100` or `l40s`; then the typed GPUs are recorded besides the untyped ones, as Slurm does.
+    /// `a100` or `l40s`; typed GPUs are recorded beside the untyped ones, as Slurm does.
     pub gpu_type: Option<&'static str>,
-    /// The nodes that the job had, or would have had.
+    /// The nodes of the job, or the requested ones.
     pub nodes: Vec<&'static str>,
     pub name: String,
     pub time_limit_minutes: u32,
-    /// The id of the reservation that it ran in.
+    /// Id of the job's reservation.
     pub reservation: u32,
 }
 
-/// A reservation that is over.
+/// A reservation that has ended.
 #[derive(Debug, Clone)]
 pub struct PastReservation {
     pub id: u32,
@@ -41,13 +41,13 @@ pub struct PastReservation {
     pub cpus: u32,
     pub is_maintenance: bool,
     pub ignores_jobs: bool,
-    /// Users who might have used it, with their accounts.
+    /// Users with access, with their accounts.
     pub owners: Vec<(&'static str, &'static str)>,
     pub from: i64,
     pub to: i64,
 }
 
-/// What one user used through one account, as `sreport cluster UserUtilizationByAccount` says.
+/// Usage of one user through one account, as in `sreport cluster UserUtilizationByAccount`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     pub cpu_seconds: u64,
@@ -85,7 +85,8 @@ impl Job {
 }
 
 impl SlurmLab {
-    /// Puts jobs into the database and rolls their months up. Users and accounts that are not there are made.
+    /// Inserts jobs into the database and rolls their months up. Creates missing users and
+    /// accounts.
     pub fn inject(&self, jobs: &[Job]) {
         assert_eq!(self.mode, Mode::WithDbd, "only slurmdbd has a history");
         let Some(first) = jobs.iter().map(|job| job.submit).min() else {
@@ -96,7 +97,8 @@ impl SlurmLab {
         let tres: BTreeMap<String, u32> = self
             .sql(
                 DATABASE,
-                "select concat(type, if(name = '', '', concat('/', name))), id from tres_table where deleted = 0",
+                "select concat(type, if(name = '', '', concat('/', name))), id from tres_table \
+                 where deleted = 0",
             )
             .into_iter()
             .map(|row| (row[0].clone(), row[1].parse().unwrap()))
@@ -122,7 +124,7 @@ impl SlurmLab {
                 values.join(",\n")
             );
         }
-        // The cluster has to have existed then, or there is no cluster usage to divide by.
+        // The cluster must have existed then, or sreport has no cluster usage to divide by.
         let hour = first.div_euclid(3600) * 3600;
         script += &format!(
             "update {CLUSTER}_event_table set time_start = {hour} where node_name = '' and time_start > {hour}
@@ -132,12 +134,16 @@ impl SlurmLab {
         self.roll_up(first, last);
     }
 
-    /// Puts reservations into the database. They count with the jobs that are injected afterwards.
+    /// Inserts reservations into the database. They count with the jobs that are injected
+    /// afterwards.
     pub fn inject_reservations(&self, reservations: &[PastReservation]) {
         let associations: BTreeMap<(String, String), String> = self
             .sql(
                 DATABASE,
-                &format!("select user, acct, id_assoc from {CLUSTER}_assoc_table where deleted = 0 and user <> ''"),
+                &format!(
+                    "select user, acct, id_assoc from {CLUSTER}_assoc_table where deleted = 0 \
+                     and user <> ''"
+                ),
             )
             .into_iter()
             .map(|row| ((row[0].clone(), row[1].clone()), row[2].clone()))
@@ -168,8 +174,8 @@ impl SlurmLab {
         }
     }
 
-    /// What `sreport` says that each (account, user) used from `from` to `to` (as sreport reads them, such as
-    /// `2026-09-01`).
+    /// Returns sreport's usage of each account and user from `from` to `to`, in sreport's format
+    /// such as `2026-09-01`.
     pub fn sreport(&self, from: &str, to: &str) -> BTreeMap<(String, String), Usage> {
         let report = self.run(&[
             "sreport",
@@ -201,7 +207,8 @@ impl SlurmLab {
         usage
     }
 
-    /// `sacctmgr rollup`: undocumented, waits for its end, and leaves the time of the last regular rollup alone.
+    /// `sacctmgr rollup`: undocumented; it waits for its end and does not change the time of the
+    /// last regular rollup.
     fn roll_up(&self, first: i64, last: i64) {
         let zone = jiff::tz::TimeZone::get(&self.timezone).unwrap();
         let local = |seconds: i64| {
@@ -231,11 +238,12 @@ impl SlurmLab {
         self.run(&["sacctmgr", "-i", "rollup", &text(from), &text(to)]);
     }
 
-    /// The association of each user and account, made where it is missing.
+    /// Returns the association of each user and account; creates missing ones.
     fn associations_of(&self, jobs: &[Job]) -> BTreeMap<(String, String), u32> {
         let known = || -> BTreeMap<_, _> {
             let query = format!(
-                "select user, acct, id_assoc from {CLUSTER}_assoc_table where deleted = 0 and user <> '' and `partition` = ''"
+                "select user, acct, id_assoc from {CLUSTER}_assoc_table where deleted = 0 and user \
+                 <> '' and `partition` = ''"
             );
             let rows = self.sql(DATABASE, &query).into_iter();
             rows.map(|row| ((row[0].clone(), row[1].clone()), row[2].parse().unwrap()))
@@ -284,7 +292,7 @@ impl SlurmLab {
         known()
     }
 
-    /// A row of slurmdbd's job table: column → SQL literal.
+    /// Returns a row of slurmdbd's job table, as column and SQL literal.
     fn row(
         &self,
         job: &Job,
@@ -345,7 +353,7 @@ impl SlurmLab {
                 "exit_code",
                 number(if started { exit_code(job.state) } else { 0 }.into()),
             ),
-            // Who cancelled it; Slurm says "nobody" by INFINITE.
+            // The user who cancelled the job; INFINITE means none.
             (
                 "kill_requid",
                 number(if cancelled { uid } else { INFINITE }.into()),
@@ -376,7 +384,7 @@ impl SlurmLab {
             ),
             ("time_submit", number(job.submit)),
             ("time_eligible", number(job.submit)),
-            // A job that never started has its end as its start, and nothing allocated.
+            // A job that never started has its end as its start, and no allocated resources.
             ("time_start", number(job.start.unwrap_or(job.end))),
             ("time_end", number(job.end)),
             (
@@ -394,7 +402,7 @@ impl SlurmLab {
 
 const DATABASE: &str = "slurm_acct_db";
 const CLUSTER: &str = config::CLUSTER;
-/// Users that the lab's passwd does not have.
+/// Ids of users who are not in the lab's passwd.
 const NOBODY: u32 = 65_534;
 
 fn key(job: &Job) -> (String, String) {
@@ -413,7 +421,7 @@ fn state_number(state: &str) -> u32 {
         "BOOT_FAIL" => 9,
         "DEADLINE" => 10,
         "OUT_OF_MEMORY" => 11,
-        // A run that was requeued has this as its final state.
+        // The final state of a requeued run.
         "REQUEUED" => 1024,
         _ => panic!("no state of an ended job: {state}"),
     }

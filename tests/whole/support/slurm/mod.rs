@@ -1,9 +1,10 @@
-//! A real Slurm on one machine: munge, MariaDB, slurmdbd, slurmctld and three slurmd nodes with two pretended GPUs
-//! each. Everything listens on 127.0.0.1 and lives in one directory, nothing is added to /etc, and all of it ends when
-//! the lab is dropped.
+//! A real Slurm on one machine: munge, MariaDB, slurmdbd, slurmctld and three slurmd nodes with two
+//! fake GPUs each. All programs listen on 127.0.0.1 and keep their files in one directory, not in
+//! /etc. Dropping the lab ends them.
 //!
-//! Users: alice and bob of account lab-a, carol and dave of lab-b, monitor (an operator). They exist through
-//! libnss-wrapper only, so programs that talk to the lab have to run in [`SlurmLab::environment`].
+//! Users: alice and bob of account lab-a, carol and dave of lab-b, monitor (an operator). They
+//! exist through libnss-wrapper only, so programs that talk to the lab have to run in
+//! [`SlurmLab::environment`].
 
 mod config;
 mod history;
@@ -29,9 +30,9 @@ pub use history::{Job, PastReservation, Usage};
 pub enum Mode {
     /// slurmdbd on MariaDB: `sacct`, `sacctmgr`, `sreport` and `sshare` work.
     WithDbd,
-    /// The same, but nobody asked slurmdbd to keep GPUs: they are missing in `AccountingStorageTRES`.
+    /// As `WithDbd`, but `AccountingStorageTRES` lacks GPUs, so slurmdbd does not record them.
     WithoutGpuTres,
-    /// No accounting storage; slurmctld appends ended jobs to [`SlurmLab::jobcomp`].
+    /// No accounting storage; slurmctld appends finished jobs to [`SlurmLab::jobcomp`].
     WithoutDbd,
 }
 
@@ -41,7 +42,7 @@ impl Mode {
     }
 }
 
-/// Partitions whose jobs give way to those of `urgent`: one requeues them, one cancels, one suspends.
+/// Partitions whose jobs `urgent` preempts: one requeues them, one cancels, one suspends.
 pub const PREEMPTION: &str = "PreemptType=preempt/partition_prio
 PreemptMode=SUSPEND,GANG
 PartitionName=requeued Nodes=node0 MaxTime=60 PriorityTier=1 PreemptMode=REQUEUE OverSubscribe=NO
@@ -50,14 +51,14 @@ PartitionName=suspended Nodes=node2 MaxTime=60 PriorityTier=1 PreemptMode=SUSPEN
 PartitionName=urgent Nodes=node[0-2] MaxTime=60 PriorityTier=10 PreemptMode=OFF OverSubscribe=FORCE:1
 ";
 
-/// A program of the lab. All but slurmrestd are started with it.
+/// A program of the lab. All except slurmrestd start with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
     Munged,
     Mariadbd,
     Slurmdbd,
     Slurmctld,
-    /// On [`SlurmLab::slurmrestd`]; takes tokens that [`SlurmLab::token`] makes.
+    /// Listens on [`SlurmLab::slurmrestd`] and accepts tokens from [`SlurmLab::token`].
     Slurmrestd,
     /// slurmd of `node0`, `node1` or `node2`.
     Node(usize),
@@ -66,7 +67,7 @@ pub enum Service {
 /// A running Slurm.
 pub struct SlurmLab {
     mode: Mode,
-    /// Added to slurm.conf.
+    /// Lines added to slurm.conf.
     settings: &'static str,
     timezone: String,
     ports: config::Ports,
@@ -87,21 +88,22 @@ const DBD_ORDER: [Service; 7] = [
     Service::Node(2),
 ];
 
-/// A variable that every process of a lab inherits, job steps included; its value is the lab's directory.
+/// An environment variable of every process of a lab, job steps included; its value is the lab's
+/// directory.
 const OWNER: &str = "TAKT_TEST_SLURM_LAB";
 
 impl SlurmLab {
-    /// Starts a lab whose clock is UTC. Takes some eight seconds with a database, one without.
+    /// Starts a lab in UTC. Takes about eight seconds with a database, one without.
     pub fn start(mode: Mode) -> Result<Self, Skip> {
         Self::start_in(mode, "UTC")
     }
 
-    /// Starts a lab in a time zone: Slurm's days and months, and the times that its commands print, are there.
+    /// Starts a lab in a time zone, which Slurm uses for days, months and printed times.
     pub fn start_in(mode: Mode, timezone: &str) -> Result<Self, Skip> {
         Self::start_with(mode, timezone, "")
     }
 
-    /// Starts a lab with more in its slurm.conf.
+    /// Starts a lab with more lines in its slurm.conf.
     pub fn start_with(mode: Mode, timezone: &str, settings: &'static str) -> Result<Self, Skip> {
         need_root()?;
         need(&[
@@ -183,12 +185,12 @@ impl SlurmLab {
         self.directory.path()
     }
 
-    /// The file to which a lab without slurmdbd appends the jobs that have ended.
+    /// Returns the file to which a lab without slurmdbd appends finished jobs.
     pub fn jobcomp(&self) -> PathBuf {
         self.path("log/jobcomp.log")
     }
 
-    /// What a program needs in its environment to be a client of this lab.
+    /// Returns the environment variables that a client program of this lab needs.
     pub fn environment(&self) -> Vec<(String, String)> {
         let text = |path: &str| self.path(path).display().to_string();
         [
@@ -205,18 +207,18 @@ impl SlurmLab {
         .into()
     }
 
-    /// Runs a Slurm command as root and gives its output; it has to succeed.
+    /// Runs a Slurm command as root and returns its output; fails if the command fails.
     #[track_caller]
     pub fn run<A: AsRef<OsStr>>(&self, command: &[A]) -> String {
         success(command, self.try_run(command))
     }
 
-    /// Runs a Slurm command as root, whatever comes of it.
+    /// Runs a Slurm command as root and returns its output and status.
     pub fn try_run<A: AsRef<OsStr>>(&self, command: &[A]) -> Output {
         self.client(command).output().unwrap()
     }
 
-    /// Runs a command as a user of the lab, in that user's home; it has to succeed.
+    /// Runs a command as a user of the lab, in that user's home; fails if the command fails.
     #[track_caller]
     pub fn as_user<A: AsRef<OsStr>>(&self, user: &str, command: &[A]) -> String {
         let (uid, gid) = self.ids(user);
@@ -232,7 +234,8 @@ impl SlurmLab {
         success(command, client.output().unwrap())
     }
 
-    /// Submits a batch job that runs `script`, as a user, with further arguments of sbatch. Gives its id.
+    /// Submits `script` as a batch job of a user, with further arguments of sbatch, and returns its
+    /// id.
     #[track_caller]
     pub fn submit(&self, user: &str, arguments: &[&str], script: &str) -> u32 {
         let command = [&["sbatch", "--parsable"], arguments, &["--wrap", script]].concat();
@@ -243,7 +246,7 @@ impl SlurmLab {
             .unwrap_or_else(|_| panic!("sbatch answered {answer:?}"))
     }
 
-    /// Waits until a job is in this state (`RUNNING`, …), as far as slurmctld knows the job.
+    /// Waits until slurmctld reports this state (`RUNNING`, …) of a job.
     pub fn wait_for_state(&self, job: u32, state: &str, limit: Duration) {
         let job = job.to_string();
         let what = format!("job {job} in state {state}");
@@ -253,7 +256,7 @@ impl SlurmLab {
         });
     }
 
-    /// Waits until no job is queued or running, and until the database knows that.
+    /// Waits until no job is queued or running, and until the database has their ends.
     pub fn wait_until_idle(&self, limit: Duration) {
         wait_for("end of all jobs", limit, || {
             self.run(&["squeue", "-h", "-o", "%A"])
@@ -261,7 +264,7 @@ impl SlurmLab {
                 .then_some(())
         });
         if self.mode.has_dbd() {
-            // slurmctld tells slurmdbd of starts every five seconds only, and of their ends thereafter.
+            // slurmctld sends starts to slurmdbd only every five seconds, and ends after that.
             let known = self.run(&["squeue", "-h", "-r", "-t", "all", "-o", "%A"]);
             wait_for("end of all jobs in sacct", limit, || {
                 let sacct = [
@@ -290,7 +293,7 @@ impl SlurmLab {
         }
     }
 
-    /// Stops a program of the lab, for a test of what happens then.
+    /// Stops a program of the lab.
     pub fn stop(&mut self, service: Service) {
         self.running.retain_mut(|(running, daemon)| {
             if *running == service {
@@ -300,7 +303,7 @@ impl SlurmLab {
         });
     }
 
-    /// Starts a program that was stopped, and waits until it is ready.
+    /// Starts a stopped program and waits until it is ready.
     pub fn start_service(&mut self, service: Service) {
         assert!(
             self.running.iter().all(|(running, _)| *running != service),
@@ -322,17 +325,17 @@ impl SlurmLab {
         self.running.push((service, daemon));
     }
 
-    /// Where slurmrestd listens.
+    /// Returns the address of slurmrestd.
     pub fn slurmrestd(&self) -> String {
         format!("http://127.0.0.1:{}", self.ports.slurmrestd)
     }
 
-    /// The socket on which it listens too.
+    /// Returns the path of slurmrestd's Unix socket.
     pub fn slurmrestd_socket(&self) -> PathBuf {
         self.path("run/slurmrestd/socket")
     }
 
-    /// A token with which a user may ask slurmrestd.
+    /// Returns a user's token for slurmrestd.
     pub fn token(&self, user: &str, seconds: u32) -> String {
         let text = self.run(&[
             "scontrol",
@@ -348,7 +351,7 @@ impl SlurmLab {
 
     fn start_slurmrestd(&self) -> Daemon {
         let listen = format!("127.0.0.1:{}", self.ports.slurmrestd);
-        // It exits where it cannot load the plugins that need slurmdbd.
+        // slurmrestd exits if it cannot load the plugins that need slurmdbd.
         let plugins: &[&str] = if self.mode.has_dbd() {
             &[]
         } else {
@@ -362,7 +365,8 @@ impl SlurmLab {
             &["-a", "rest_auth/jwt", &listen, &socket],
         ]
         .concat();
-        // It refuses to run as root or as Slurm's user, and takes tokens only where SLURM_JWT is set, to anything.
+        // slurmrestd refuses to run as root or as Slurm's user, and accepts tokens only if
+        // SLURM_JWT is set to any value.
         let mut slurmrestd = self.command_as("monitor", "slurmrestd");
         slurmrestd
             .args(&command[1..])
@@ -401,7 +405,7 @@ impl SlurmLab {
         let data = self.path("mariadb");
         if !data.join("mysql").exists() {
             let mut install = self.command_as("slurm", "mariadb-install-db");
-            // Beside others that are installed at the same time, a tmpdir of its own: they take each other's files for
+            // A tmpdir of its own: installations at the same time take each other's files for
             // left-overs.
             install.env("TMPDIR", &data);
             install
@@ -436,7 +440,7 @@ impl SlurmLab {
         let answers = || self.try_run(&["sacctmgr", "-n", "-i", "list", "cluster"]);
         daemon.wait_until("ready", Duration::from_secs(120), || {
             let answer = answers();
-            // A database that was just made has no cluster yet.
+            // A new database has no cluster yet.
             answer
                 .status
                 .success()
@@ -499,14 +503,14 @@ impl SlurmLab {
             == NODES.len()
     }
 
-    /// Runs SQL on a database of the lab's MariaDB and gives the rows.
+    /// Runs SQL on a database of the lab's MariaDB and returns the rows.
     fn sql(&self, database: &str, text: &str) -> Vec<Vec<String>> {
         self.try_sql(database, text)
             .unwrap_or_else(|error| panic!("SQL failed: {error}"))
     }
 
     fn try_sql(&self, database: &str, text: &str) -> Result<Vec<Vec<String>>, String> {
-        // A statement may be longer than an argument may be, so it comes from a file.
+        // A statement may exceed the limit of an argument, so it is read from a file.
         let mut script = tempfile::tempfile_in(self.directory()).unwrap();
         std::io::Write::write_all(&mut script, text.as_bytes()).unwrap();
         std::io::Seek::rewind(&mut script).unwrap();
@@ -539,7 +543,7 @@ impl SlurmLab {
         let mut daemon = self.command_as(user, command[0]);
         daemon.args(&command[1..]).envs(self.environment());
         if !program.starts_with("slurm") {
-            // Only Slurm has to see the lab's users and host name.
+            // Only Slurm needs the lab's users and host name.
             daemon.env_remove("LD_PRELOAD");
         }
         Daemon::start(name, daemon, &self.path(&format!("log/{name}.out")))
@@ -554,7 +558,7 @@ impl SlurmLab {
         client
     }
 
-    /// A program that runs as one of the system's own users.
+    /// Returns a command that runs as a user of the system.
     fn command_as(&self, user: &str, program: &str) -> Command {
         let mut command = Command::new(find_program(program).unwrap_or_else(|| program.into()));
         if user != "root" {
@@ -588,7 +592,7 @@ impl SlurmLab {
 
 impl Drop for SlurmLab {
     fn drop(&mut self) {
-        // Jobs are cancelled while somebody can do that, so that nothing is left to run on.
+        // Cancels jobs while slurmctld still runs, so that no job step is left.
         if self
             .running
             .iter()
@@ -612,7 +616,7 @@ impl Drop for SlurmLab {
                 }
             }
         }
-        // The nodes first, the database after those who write to it.
+        // The nodes end first, and the database after the programs that write to it.
         while let Some((_, mut daemon)) = self.running.pop() {
             daemon.stop();
         }
@@ -622,7 +626,7 @@ impl Drop for SlurmLab {
 
 const DIRECTORY_PREFIX: &str = "takt-slurm-";
 
-/// Removes what test programs that were killed have left behind.
+/// Removes files and processes that killed test programs have left.
 fn sweep() {
     for entry in std::fs::read_dir("/tmp").unwrap().flatten() {
         let name = entry.file_name();
@@ -636,7 +640,8 @@ fn sweep() {
     }
 }
 
-/// Ends job steps that have outlived their slurmd: they carry the lab's directory in their environment.
+/// Kills job steps that have outlived their slurmd, found by the lab's directory in their
+/// environment.
 fn end_steps(lab: &Path) {
     let mark = format!("{OWNER}={}", lab.display());
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
