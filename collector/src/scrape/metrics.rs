@@ -1,4 +1,4 @@
-//! What scraping tells about itself: `takt_collector_*`.
+//! Metrics about scraping: `takt_collector_*`.
 
 use super::error::FailureReason;
 use prometheus_client::encoding::EncodeLabelSet;

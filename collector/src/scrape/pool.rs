@@ -1,7 +1,8 @@
-//! One job: what finds its targets, and a scraper for each of them.
+//! One job: the discovery of its targets, and a scraper for each of them.
 //!
-//! A task of its own takes the providers' lists and the manager's orders, one after the other. Each leaves a set of
-//! wanted targets; scrapers that are not wanted end, those that are missing start, the others are not disturbed.
+//! One task receives the lists of the providers and the orders of the manager in turn. Each of them
+//! results in a set of wanted targets. The task stops the scrapers of other targets, starts the
+//! missing ones, and leaves the rest undisturbed.
 
 use super::discovery::{Found, Listener};
 use super::fetch::Fetcher;
@@ -22,29 +23,30 @@ use tokio::task::{JoinHandle, JoinSet};
 /// Time between two checks for scrapers that ended early.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Lists that may wait for the task.
+/// Maximum number of lists that wait for the task.
 const QUEUE: usize = 16;
 
-/// A job that runs, seen from outside.
+/// Handle of a running job.
 #[derive(Debug)]
 pub(super) struct Pool {
     job: Arc<Job>,
     client: Client,
     listed: Vec<Target>,
     view: Arc<RwLock<View>>,
-    /// The latest order. A newer one replaces it, so nothing queues up.
+    /// The latest order. A newer order replaces it, so the queue is bounded.
     orders: watch::Sender<Order>,
     task: JoinHandle<()>,
 }
 
-/// What the task shows.
+/// The state of the job that other tasks can read.
 #[derive(Debug, Default)]
 struct View {
     targets: Vec<Arc<Mutex<TargetStatus>>>,
     dropped: Vec<Labels>,
 }
 
-/// How a job's targets are asked: certificates, passwords and tokens as for their pages. For what else they tell.
+/// Access to a job's targets with the certificates, passwords and tokens of its scrapes, for
+/// requests other than scrapes.
 #[derive(Debug, Clone)]
 pub struct TargetAccess {
     job: Arc<Job>,
@@ -52,10 +54,10 @@ pub struct TargetAccess {
 }
 
 impl TargetAccess {
-    /// A request for `url` on one of the targets.
+    /// Returns a request for `url` on one of the targets.
     ///
     /// # Errors
-    /// Where a certificate, password or token cannot be read.
+    /// If a certificate, password or token cannot be read.
     pub async fn get(&self, url: &Url) -> Result<RequestBuilder, HttpError> {
         let http = &self.job.http;
         let client = match http.server_name(url) {
@@ -66,7 +68,7 @@ impl TargetAccess {
         http.authorize(client.get(asked).headers(headers)).await
     }
 
-    /// Whether nothing has changed since.
+    /// Returns whether the settings are unchanged.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.job, &other.job)
     }
@@ -79,13 +81,12 @@ enum Order {
 }
 
 impl Pool {
-    /// Starts the task. Targets that the configuration itself names are there when this returns.
+    /// Starts the task. Targets that the configuration lists are visible when this function
+    /// returns.
     pub fn start(shared: Arc<Shared>, ready: Ready) -> Self {
-        let (job, client, listed) = (
-            Arc::clone(&ready.job),
-            ready.client.clone(),
-            ready.listed.clone(),
-        );
+        let job = Arc::clone(&ready.job);
+        let client = ready.client.clone();
+        let listed = ready.listed.clone();
         let view = Arc::default();
         let (orders, receiver) = watch::channel(Order::Use(ready.clone()));
         let mut keeper = Keeper::new(shared, ready, Arc::clone(&view));
@@ -104,14 +105,14 @@ impl Pool {
         &self.job.config.job_name
     }
 
-    /// Goes on with another configuration of the same job.
+    /// Switches to another configuration of the same job.
     pub fn update(&mut self, mut ready: Ready) {
         let is_same = self.job.is_same(&ready.job);
         if is_same && self.listed == ready.listed {
             return;
         }
         if is_same {
-            // So that targets which stay are not disturbed.
+            // Keep the settings, so that unchanged targets continue undisturbed.
             ready.job = Arc::clone(&self.job);
         }
         (self.job, self.client) = (Arc::clone(&ready.job), ready.client.clone());
@@ -119,7 +120,7 @@ impl Pool {
         self.orders.send_replace(Order::Use(ready));
     }
 
-    /// Ends all scrapes and waits until they have.
+    /// Ends all scrapes and waits for them.
     pub async fn end(self, how: End) {
         self.orders.send_replace(Order::End(how));
         if let Err(error) = self.task.await {
@@ -127,7 +128,7 @@ impl Pool {
         }
     }
 
-    /// How its targets are asked.
+    /// Returns the access to the job's targets.
     pub fn access(&self) -> TargetAccess {
         TargetAccess {
             job: Arc::clone(&self.job),
@@ -163,18 +164,18 @@ struct Keeper {
     job: Arc<Job>,
     client: Client,
     listed: Vec<Target>,
-    /// By provider; `None` until it has sent its first.
+    /// Lists by provider; `None` until the provider has sent its first list.
     lists: Vec<Option<Vec<Labels>>>,
     running: HashMap<Labels, Running>,
     view: Arc<RwLock<View>>,
 }
 
-/// A scraper that runs.
+/// A running scraper.
 struct Running {
     target: Target,
     job: Arc<Job>,
     status: Arc<Mutex<TargetStatus>>,
-    /// Whether it only tells that the job has too many targets.
+    /// Whether all scrapes fail because the job has too many targets.
     is_refused: bool,
     end: Option<oneshot::Sender<End>>,
     task: JoinHandle<()>,
@@ -187,10 +188,10 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// Ends it; what is handed back is to be waited for.
+    /// Ends the scraper. The caller awaits the returned future.
     fn end(mut self, how: End) -> impl Future<Output = ()> {
         if let Some(end) = self.end.take() {
-            // One that has panicked does not listen.
+            // The receiver is gone if the task has panicked.
             let _ = end.send(how);
         }
         async move {
@@ -201,10 +202,10 @@ impl Running {
     }
 }
 
-/// What there should be.
+/// The wanted targets.
 #[derive(Default)]
 struct Wanted {
-    /// In the order found; no two have the same labels.
+    /// Targets in the order of discovery, with distinct labels.
     targets: Vec<Target>,
     dropped: Vec<Labels>,
     /// Whether every provider has sent its list.
@@ -279,14 +280,14 @@ impl Keeper {
         self.show(View::default());
     }
 
-    /// Removes scrapers whose task ended early, which only a panic does, and returns whether there were any. They are
-    /// started again with the next round.
+    /// Removes scrapers whose task has ended early, which only a panic does. The next round starts
+    /// them again. Returns whether there were such scrapers.
     fn remove_failed(&mut self) -> bool {
         let before = self.running.len();
         self.running.retain(|_, running| {
             let is_failed = running.task.is_finished();
             if is_failed {
-                tracing::error!(target_url = %running.target.url, "a scraper ended early and is started again");
+                tracing::error!(target_url = %running.target.url, "a scraper ended early; restarting");
                 self.shared.metrics.scraper_restarts.inc();
             }
             !is_failed
@@ -314,7 +315,7 @@ impl Keeper {
         (providers, receive)
     }
 
-    /// Notes a provider's list and says whether it is another than before.
+    /// Stores a provider's list. Returns whether it differs from the previous one.
     fn take(&mut self, Found { provider, targets }: Found) -> bool {
         let targets = Some(targets);
         let changed = self.lists[provider] != targets;
@@ -340,14 +341,15 @@ impl Keeper {
                 Ok(Some(target)) if known.insert(target.labels.clone()) => {
                     wanted.targets.push(target)
                 }
-                // As in Prometheus, the same target found twice is one.
+                // As in Prometheus, targets with equal labels and URL count once.
                 Ok(Some(target))
                     if wanted
                         .targets
                         .iter()
                         .any(|one| one.is_scraped_like(&target)) => {}
                 Ok(Some(target)) => {
-                    let (url, labels) = (target.url, target.labels);
+                    let url = target.url;
+                    let labels = target.labels;
                     tracing::warn!(job, %url, %labels, "a target has the labels of another and is not scraped");
                     wanted.dropped.push(target.discovered);
                 }
@@ -361,7 +363,8 @@ impl Keeper {
         wanted
     }
 
-    /// Ends what is not wanted, or not in this way, and waits until it has: its series are free then.
+    /// Ends the scrapers that are unwanted or have other settings, and waits for them. Their series
+    /// are then free.
     async fn end_unwanted(&mut self, wanted: &Wanted) {
         let is_over_limit = self.is_over_limit(wanted);
         let by_labels: HashMap<&Labels, &Target> = wanted
@@ -409,7 +412,8 @@ impl Keeper {
                 targets.push(Arc::clone(&running.status));
                 continue;
             }
-            // What a target is labelled may be another job; those that are listed one by one have nothing else.
+            // Relabelling may set `job` for discovered targets, but not for the targets of
+            // `[[scrape.targets]]`.
             let is_listed = self.listed.contains(&target);
             let pool = if is_listed {
                 target.labels.get("job").unwrap_or_default()
@@ -430,7 +434,7 @@ impl Keeper {
                 }
             }
         }
-        // Those whose provider has not spoken yet since the configuration changed.
+        // Keep the targets of providers that have not sent a list since the configuration changed.
         let shown = targets.len();
         let kept = self.running.values().filter(|running| {
             !targets[..shown]
@@ -452,14 +456,15 @@ impl Keeper {
         status: Arc<Mutex<TargetStatus>>,
         is_refused: bool,
     ) -> Running {
-        // So that each of them has an `up` that is 0.
+        // A refused target still gets a scraper, which writes `up` 0.
         let fetcher = if is_refused {
             fetcher.refusing()
         } else {
             fetcher
         };
         let (end, ended) = oneshot::channel();
-        let (shared, job) = (Arc::clone(&self.shared), Arc::clone(&self.job));
+        let shared = Arc::clone(&self.shared);
+        let job = Arc::clone(&self.job);
         let scraper = Scraper::new(
             shared,
             Arc::clone(&job),

@@ -1,4 +1,4 @@
-//! One target's scrapes, one after the other.
+//! The successive scrapes of one target.
 
 use super::error::ScrapeError;
 use super::evidence::Evidence;
@@ -16,7 +16,7 @@ use takt_model::{Labels, METRIC_NAME, Timestamp};
 use takt_store::{ClockWentBack, Column, Group, Store};
 use tokio::sync::oneshot;
 
-/// What all scrapers share.
+/// State that all scrapers share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub store: Arc<Store>,
@@ -25,16 +25,16 @@ pub(super) struct Shared {
     pub metadata: MetadataTable,
 }
 
-/// How a target's scrapes end.
+/// How the scrapes of a target end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// It is no target any more: its series end.
+    /// The target was removed: its series end.
     Gone,
-    /// Another scraper goes on with its series.
+    /// Another scraper continues the target's series.
     Replaced,
 }
 
-/// One target with what is remembered of it.
+/// One target with the memory of its previous page.
 pub(super) struct Scraper {
     shared: Arc<Shared>,
     job: Arc<Job>,
@@ -47,11 +47,11 @@ pub(super) struct Scraper {
     evidence: Evidence,
     status: Arc<Mutex<TargetStatus>>,
     page_bytes: usize,
-    /// When the last scrape was.
+    /// Timestamp of the latest scrape.
     newest: Timestamp,
 }
 
-/// The columns of the series that each scrape writes about itself.
+/// Columns of the series that each scrape writes about itself.
 struct Report {
     up: Option<Column>,
     duration: Option<Column>,
@@ -76,7 +76,8 @@ impl Report {
         }
     }
 
-    /// A page cannot set these: ours are written first, and the first of two samples stays.
+    /// Reserves Takt's own columns. They are written first, and the first of two samples stays, so
+    /// a page cannot overwrite them.
     fn reserve(&self, row: &mut PageRow) {
         for column in [
             self.up,
@@ -118,7 +119,8 @@ impl Scraper {
         let schedule = Schedule::new(&target);
         let group = shared.store.group();
         let report = Report::new(&group, &target);
-        let (shape, newest) = (Shape::default(), Timestamp(i64::MIN));
+        let shape = Shape::default();
+        let newest = Timestamp(i64::MIN);
         let evidence = Evidence::of(&target.url);
         Self {
             shared,
@@ -136,7 +138,7 @@ impl Scraper {
         }
     }
 
-    /// Scrapes until it is told to end, or the task is aborted.
+    /// Scrapes until `end` receives a message or the task is aborted.
     pub async fn run(mut self, mut end: oneshot::Receiver<End>) {
         let end = loop {
             tokio::select! {
@@ -148,14 +150,15 @@ impl Scraper {
         if end == Ok(End::Gone)
             && let Err(error) = self.end_series()
         {
-            // Without the marker its series end where queries stop looking back.
+            // Without the marker, queries see the series until the lookback ends.
             tracing::warn!(target_url = %self.target.url, %error, "cannot mark the end of a target's series");
         }
     }
 
-    /// Writes a row without any series.
+    /// Writes a row without series.
     fn end_series(&self) -> Result<(), ClockWentBack> {
-        // A scrape's timestamp may have been snapped to a moment that is still to come.
+        // The latest timestamp may be in the future, because scrapes are snapped to their planned
+        // time.
         let at = now().max(self.newest.plus(Duration::from_millis(1)));
         self.group
             .commit(self.group.ticket(at)?, &[], &[])
@@ -176,7 +179,8 @@ impl Scraper {
         self.note(started, failed);
     }
 
-    /// Sleeps by the server's clock, which may be set meanwhile: never beyond what is then the next planned instant.
+    /// Sleeps by the server's clock, which may be changed meanwhile. Never sleeps beyond the next
+    /// planned time of the changed clock.
     async fn sleep_until(&self, planned: Timestamp) {
         let due = UNIX_EPOCH + Duration::from_millis(planned.0.unsigned_abs());
         while let Ok(left) = due.duration_since(SystemTime::now())
@@ -234,8 +238,8 @@ impl Scraper {
         result
     }
 
-    /// Writes that the target's machine is alive although the scrape failed. The column is requested each time, because
-    /// the column of a rarely written series does not stay.
+    /// Writes that the target's machine runs although the scrape failed. Requests the column each
+    /// time, because the store frees the column of a rarely written series.
     fn note_alive(&self, row: &mut PageRow, metric: &str) {
         let mut labels = self.target.labels.clone();
         labels.set(METRIC_NAME, metric);
@@ -289,7 +293,7 @@ fn now() -> Timestamp {
     SystemTime::now().into()
 }
 
-/// Takes new series to the store and descriptions to the metadata.
+/// Registers new series with the store and stores their metadata.
 struct ToStore<'a> {
     shared: &'a Shared,
     job: &'a Job,
@@ -323,7 +327,7 @@ impl Newcomers for ToStore<'_> {
 }
 
 impl ToStore<'_> {
-    /// What the series is called in the store; `None` if relabelling drops it.
+    /// Returns the labels of the series in the store; `None` if relabelling drops it.
     fn labels(&self, sample: &exposition::Sample<'_>) -> Result<Option<Labels>, ScrapeError> {
         let honor_labels = self.job.config.honor_labels;
         let emptied = if honor_labels {
@@ -344,10 +348,8 @@ impl ToStore<'_> {
         if self.group.series_count() >= limit {
             return Err(ScrapeError::TooManySeries { line, limit });
         }
-        let (found, limit) = (
-            labels.len().saturating_sub(self.target.added_labels),
-            limits.labels,
-        );
+        let found = labels.len().saturating_sub(self.target.added_labels);
+        let limit = limits.labels;
         if found > limit {
             return Err(ScrapeError::TooManyLabels { line, found, limit });
         }
@@ -355,11 +357,13 @@ impl ToStore<'_> {
             if name.is_empty() {
                 return Err(ScrapeError::NamelessLabel { line });
             }
-            let (found, limit) = (name.len(), limits.label_name_bytes);
+            let found = name.len();
+            let limit = limits.label_name_bytes;
             if found > limit {
                 return Err(ScrapeError::LabelNameTooLong { line, found, limit });
             }
-            let (found, limit) = (value.len(), limits.label_value_bytes);
+            let found = value.len();
+            let limit = limits.label_value_bytes;
             if found > limit {
                 return Err(ScrapeError::LabelValueTooLong { line, found, limit });
             }

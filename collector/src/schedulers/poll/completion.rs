@@ -1,4 +1,4 @@
-//! A Slurm without slurmdbd: its job completion file and the live queue.
+//! Polls a Slurm without slurmdbd: its job completion file and the live queue.
 
 use super::Poller;
 use crate::schedulers::scheduler::{Answer, Scheduler};
@@ -10,8 +10,8 @@ use takt_slurm::{Entry, jobcomp};
 use takt_store::ImportSummary;
 
 impl Poller {
-    /// Reads what slurmctld appended to its file of ended jobs, and asks it for those that it knows now. The file says
-    /// nothing of GPUs, so it is read last: what was seen of a run while it ran stays.
+    /// Reads the new lines of the job completion file and the live queue. The file has no GPUs. It
+    /// is read last, so that the store keeps the GPUs that the live queue showed.
     pub(super) async fn poll_without_database(
         &mut self,
         scheduler: &mut dyn Scheduler,
@@ -108,7 +108,7 @@ impl Poller {
     }
 }
 
-/// A run that names no account is charged to its user's.
+/// Charges a run without an account to the account of its user.
 fn charge(entry: &mut Entry, accounts: &HashMap<String, String>) {
     if let Entry::Run(run) | Entry::Tasks { run, .. } = entry
         && run.account.is_empty()

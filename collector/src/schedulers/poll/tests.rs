@@ -16,7 +16,7 @@ const HEADER: &str = "JobID|Submit|Eligible|Start|End|State|User|Account|Partiti
 /// 2026-10-10T00:00:00Z
 const NOW: i64 = 1_791_590_400;
 
-/// A poller whose Slurm is a folder of shell scripts.
+/// A poller whose Slurm commands are shell scripts in a folder.
 struct Stage {
     poller: Poller,
     folder: tempfile::TempDir,
@@ -59,7 +59,7 @@ impl Stage {
         }
     }
 
-    /// sacct tells these runs whatever it is asked, and keeps the question.
+    /// Makes sacct answer every request with these runs and log the request.
     fn answer(&self, runs: &[&str]) {
         fs::write(
             self.folder.path().join("answer"),
@@ -73,7 +73,7 @@ impl Stage {
         );
     }
 
-    /// The questions since the last call, without what is the same in all of them.
+    /// Returns the requests since the last call, without their common part.
     fn asked(&self) -> Vec<String> {
         let path = self.folder.path().join("asked");
         let asked = fs::read_to_string(&path).unwrap_or_default();
@@ -145,7 +145,7 @@ async fn a_clock_that_differs_makes_no_hole_and_is_told_of() {
             &format!("echo 'Configuration data as of {at}'; echo 'ClusterName = lab'"),
         );
     };
-    // Two hours behind this machine: what Slurm writes now is asked for.
+    // Two hours behind this machine: requests cover the records that Slurm writes now.
     slurm_says(&stage, NOW - 7200);
     stage.poller.poll(NOW).await.unwrap();
     stage.asked();
@@ -161,7 +161,7 @@ async fn a_clock_that_differs_makes_no_hole_and_is_told_of() {
         .poller
         .note(&mut status, &Ok(ImportSummary::default()));
     assert_eq!(status.clock_ahead_seconds, -7200);
-    // Seconds are no difference.
+    // A few seconds do not count as a difference.
     slurm_says(&stage, NOW + 7195);
     stage.poller.poll(NOW + 7200).await.unwrap();
     assert_eq!(stage.poller.clock_ahead_seconds, 0);
@@ -184,7 +184,7 @@ async fn an_outage_leaves_no_hole_even_if_records_come_after_it() {
         assert_eq!(error.state(), PollState::DatabaseDown);
     }
     stage.answer(&[]);
-    // For a look-back after it, questions go back to before it.
+    // For one look-back after the outage, requests start before it.
     for (seconds, since) in [
         (21_000, "02:00:00"),
         (24_000, "02:00:00"),
@@ -210,7 +210,7 @@ async fn runs_that_no_window_shows_are_asked_for_by_id() {
     ]);
     stage.poller.poll(NOW).await.unwrap();
     stage.asked();
-    // The window is empty; asked by id, sacct knows what became of 7 and 8, and nothing of 9.
+    // The window is empty. By id, sacct knows the end of 7 and 8, but not 9.
     let folder = stage.folder.path().display().to_string();
     stage.answer(&[
         &row("7", NOW - 50, Some(NOW), "FAILED"),
@@ -233,7 +233,7 @@ async fn runs_that_no_window_shows_are_asked_for_by_id() {
             "7 FAILED"
         ]
     );
-    // What sacct has forgotten is not asked for for ever.
+    // A run that sacct no longer knows is not requested forever.
     stage.poller.poll(NOW + 3660).await.unwrap();
     assert_eq!(stage.asked(), ["-S 2026-10-10T00:00:00"]);
     assert_eq!(stage.poller.forgotten.len(), 1);
@@ -326,7 +326,7 @@ async fn slurm_is_found_by_its_name() {
     assert_eq!(detect(config).await.unwrap(), "lab2");
     stage.script("sacctmgr", "echo lab2; echo other");
     assert_eq!(detect(config).await.unwrap_err().state(), PollState::Failed);
-    // Slurm's commands without a Slurm, and no commands at all.
+    // First the commands without a Slurm, then no commands.
     stage.script(
         "scontrol",
         "echo 'scontrol: fatal: Could not establish a configuration source' >&2; exit 1",
