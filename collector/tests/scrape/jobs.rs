@@ -1,4 +1,4 @@
-//! Scrape configurations: who is asked and how, where targets come from, what a reload does.
+//! Scrape configurations: requests, discovery and reloads.
 
 use crate::support::{
     Answer, OPENMETRICS, Scraping, TEXT, Target, config, instant, jobs, now, target, tls_file,
@@ -22,7 +22,7 @@ fn status(code: &str) -> Answer {
     Answer::Raw(format!("HTTP/1.1 {code}\r\nContent-Length: 0\r\n\r\n").into_bytes())
 }
 
-/// A header's value in a request's head.
+/// Returns the value of a header in a request's head.
 fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
     head.lines()
         .filter_map(|line| line.split_once(": "))
@@ -38,17 +38,20 @@ fn who_we_are_is_told_and_read_anew_each_time() {
         std::fs::write(&path, content).unwrap();
         path
     };
-    let (password, token) = (file("password", "wrong\n"), file("token", "t0ken\n"));
+    let password = file("password", "wrong\n");
+    let token = file("token", "t0ken\n");
     let guarded = |expected: &'static str| {
-        Target::start(
-            move |head, _| match header(head, "authorization") == Some(expected) {
-                true => page("a 1\n"),
-                false => status("401 Unauthorized"),
-            },
-        )
+        Target::start(move |head, _| {
+            if header(head, "authorization") == Some(expected) {
+                page("a 1\n")
+            } else {
+                status("401 Unauthorized")
+            }
+        })
     };
-    // base64 of `takt:s3cret`.
-    let (basic, bearer) = (guarded("Basic dGFrdDpzM2NyZXQ="), guarded("Bearer t0ken"));
+    // Base64 of `takt:s3cret`.
+    let basic = guarded("Basic dGFrdDpzM2NyZXQ=");
+    let bearer = guarded("Bearer t0ken");
     let config = jobs(
         200,
         json!([
@@ -106,15 +109,13 @@ fn certificates_are_shown_and_checked() {
         page("a 1\n")
     });
     let job = |name: &str, address: std::net::SocketAddr, tls: serde_json::Value| json!({"job_name": name, "scheme": "https", "tls_config": tls, "static_configs": [{"targets": [address]}]});
-    let (ca, cert, key) = (
-        tls_file("ca.pem"),
-        tls_file("client.pem"),
-        tls_file("client.key"),
-    );
+    let ca = tls_file("ca.pem");
+    let cert = tls_file("client.pem");
+    let key = tls_file("client.key");
     let config = jobs(
         200,
         json!([
-            // As takt.test, at 127.0.0.1.
+            // The target's name is takt.test, at 127.0.0.1.
             job(
                 "good",
                 named.address,
@@ -226,10 +227,8 @@ fn gzip_is_taken_where_it_was_asked_for_and_its_bound_is_what_comes_out() {
             Answer::Raw([head.as_bytes(), &body].concat())
         })
     };
-    let (good, bomb) = (
-        answering(zipped(b"a 7\n")),
-        answering(zipped(&vec![b'#'; 3_000_000])),
-    );
+    let good = answering(zipped(b"a 7\n"));
+    let bomb = answering(zipped(&vec![b'#'; 3_000_000]));
     let cut = answering(zipped(b"a 7\n")[..12].to_vec());
     let job = |name: &str, target: &Target| json!({"job_name": name, "enable_compression": true, "body_size_limit": "1MB", "static_configs": [{"targets": [target.address]}]});
     let root = tempfile::tempdir().unwrap();
@@ -405,7 +404,7 @@ fn too_many_targets_are_no_targets() {
             .iter()
             .all(|target| target.error.as_deref() == Some(error))
     });
-    // As in Prometheus, and so that somebody is told.
+    // As in Prometheus: the failure is visible to alerts.
     both("down", &|| {
         instant(&scraping.store, "up")
             .iter()
@@ -492,7 +491,7 @@ fn files_and_servers_say_what_is_scraped() {
         .collect()
     };
     scraping.wait_until("both are up", |all| from(all) == ["filea", "http"]);
-    // What cannot be read leaves the last list standing.
+    // After a failed read, the previous list stays in use.
     replace(&list, "[{]");
     scraping.wait_until("the server was asked again", |_| {
         asked.load(Ordering::SeqCst) > 4
@@ -510,7 +509,7 @@ fn files_and_servers_say_what_is_scraped() {
     scraping.wait_until("the files' new lists", |all| {
         from(all) == ["fileb", "yaml", "http"]
     });
-    // Seen with the next commit.
+    // The next commit shows it.
     scraping.wait_until("the end of a series whose target is gone", |all| {
         let old = [Matcher::metric("a"), Matcher::equal("rack", "a")];
         ends(
@@ -583,7 +582,10 @@ fn a_reload_disturbs_only_what_it_changes() {
         });
         (target, count)
     };
-    let (stays, changes, goes, comes) = (counting(), counting(), counting(), counting());
+    let stays = counting();
+    let changes = counting();
+    let goes = counting();
+    let comes = counting();
     let job = |name: &str, target: &Target, interval: &str| json!({"job_name": name, "scrape_interval": interval, "scrape_timeout": interval, "static_configs": [{"targets": [target.address]}]});
     let before = jobs(
         100,
@@ -634,7 +636,7 @@ fn a_reload_disturbs_only_what_it_changes() {
     });
     let whole = |name: &str, value: &str| {
         let matchers = [Matcher::metric("up"), Matcher::equal(name, value)];
-        // What a target that is gone had last is found with the next commit.
+        // The next commit contains the last samples of a removed target.
         scraping.store.flush();
         scraping
             .store
