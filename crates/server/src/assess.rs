@@ -1,8 +1,10 @@
-//! Efficiency of finished runs: reads the samples of their nodes, and stores what accounting computes from them.
+//! Efficiency of finished runs: reads the samples of their nodes, and stores what accounting
+//! computes from them.
 //!
-//! A pass assesses the runs that are due. It can be repeated at any time with the same result. It reads the samples in order
-//! of time, some nodes at a time, and passes each sample to all runs on its node at that time. Memory is bounded by the
-//! number of concurrent runs and by a maximum number of samples.
+//! A pass assesses the runs that are due. It can be repeated at any time with the same result. It
+//! reads the samples in order of time, some nodes at a time, and passes each sample to all runs on
+//! its node at that time. Memory is bounded by the number of concurrent runs and by a maximum
+//! number of samples.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,7 +20,8 @@ use takt_slurm::{JobRun, nodelist};
 use takt_store::{Due, Reading, Records, SeriesData, Store, StoreError, is_stale};
 use tokio_util::sync::CancellationToken;
 
-/// Time between the end of a run and its assessment, in seconds: its last samples and the records of other runs arrive late.
+/// Time between the end of a run and its assessment, in seconds: its last samples and the records
+/// of other runs arrive late.
 pub const SETTLE_SECONDS: i64 = 120;
 
 /// Time between two passes.
@@ -59,8 +62,8 @@ pub enum AssessError {
     Matcher(#[from] MatcherError),
 }
 
-/// Assesses what is due each minute until `stop` is cancelled. Runs that ended more than `reach` ago are left alone: their
-/// samples are gone, and a history that was brought in never had any.
+/// Assesses the due runs each minute until `stop` is cancelled. Ignores runs that ended more than
+/// `reach` ago: their samples are deleted, and imported history never had samples.
 pub async fn keep_assessing(
     store: Arc<Store>,
     cluster: String,
@@ -70,12 +73,10 @@ pub async fn keep_assessing(
 ) {
     let rules = Arc::new(rules);
     while !stop.is_cancelled() {
-        let (store, cluster, rules, asked) = (
-            Arc::clone(&store),
-            cluster.clone(),
-            Arc::clone(&rules),
-            stop.clone(),
-        );
+        let store = Arc::clone(&store);
+        let cluster = cluster.clone();
+        let rules = Arc::clone(&rules);
+        let asked = stop.clone();
         let pass = tokio::task::spawn_blocking(move || {
             let now = now();
             let period = (
@@ -101,10 +102,11 @@ pub async fn keep_assessing(
     }
 }
 
-/// Assesses the runs of a cluster that ended in `[from, to)` (UTC seconds). `go_on` is asked between two readings.
+/// Assesses the runs of a cluster that ended in `[from, to)` (UTC seconds). Calls `go_on` between
+/// two readings, and stops if it returns false.
 ///
 /// # Errors
-/// When the store does not answer.
+/// If the store fails.
 pub fn pass(
     store: &Store,
     cluster: &str,
@@ -152,7 +154,8 @@ struct Reader<'s> {
     rules: &'s EfficiencyConfig,
 }
 
-/// A run on one of its nodes. The times include the samples just before and after the run, at which counters are cut.
+/// A run on one of its nodes. The times include the samples just before and after the run, at which
+/// counters are cut.
 struct Part<'r> {
     run: usize,
     of: &'r JobRun,
@@ -234,10 +237,8 @@ impl Reader<'_> {
         let held = gpus_a_node(run, names.len());
         let window = self.window(run);
         let around = Duration::from_millis(2 * window.reach_ms.cast_unsigned());
-        let (from, to) = (
-            Timestamp(window.from_ms).minus(around),
-            Timestamp(window.to_ms).plus(around),
-        );
+        let from = Timestamp(window.from_ms).minus(around);
+        let to = Timestamp(window.to_ms).plus(around);
         names.into_iter().map(move |node| Part {
             run: number,
             of: run,
@@ -255,7 +256,8 @@ impl Reader<'_> {
         )
     }
 
-    /// Reads a span of some nodes and passes the samples to their runs. Shortens `chunk` if the span has too many samples.
+    /// Reads a span of some nodes and passes the samples to their runs. Shortens `chunk` if the
+    /// span has too many samples.
     fn read(
         &self,
         nodes: &mut [Open<'_>],
@@ -341,7 +343,8 @@ fn end_of_chunk(at: Timestamp, chunk: Duration) -> Timestamp {
 
 /// Number of GPUs that the run held on each node, if it is the same on all.
 fn gpus_a_node(run: &JobRun, nodes: usize) -> Option<u64> {
-    let (gpus, nodes) = (run.gpus?, nodes as u64);
+    let gpus = run.gpus?;
+    let nodes = nodes as u64;
     (nodes > 0 && gpus % nodes == 0).then(|| gpus / nodes)
 }
 
@@ -394,7 +397,8 @@ mod tests {
             .collect()
     }
 
-    /// An hour of a node with two GPUs: job 7 is on the first and works, job 8 has the second and does nothing.
+    /// Writes an hour of a node with two GPUs: job 7 uses the first, and job 8 leaves the second
+    /// idle.
     fn tell(store: &Store, from: i64) {
         let group = store.group();
         let column = |pairs: &[(&str, &str)]| group.column(&labels(pairs)).unwrap();

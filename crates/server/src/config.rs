@@ -86,7 +86,8 @@ impl Default for ServerConfig {
 }
 
 impl Config {
-    /// Parses and checks a configuration. Messages name `path`, and relative paths start at its folder.
+    /// Parses and checks a configuration. Messages name `path`, and relative paths start at its
+    /// folder.
     pub fn parse(text: &str, path: &Path) -> anyhow::Result<Self> {
         let mut config: Self = toml::from_str(text).map_err(|error| explain(&error, text, path))?;
         let base = path.parent().unwrap_or(Path::new(""));
@@ -179,7 +180,8 @@ impl Config {
         Ok(())
     }
 
-    /// Time zone of the cluster: `timezone`, else the system's. `validate` has refused unknown names.
+    /// Time zone of the cluster: `timezone`, else the system's. `validate` has refused unknown
+    /// names.
     pub fn zone(&self) -> TimeZone {
         let named = self.timezone.as_deref();
         named
@@ -200,7 +202,8 @@ impl Config {
         }
     }
 
-    /// Returns whether job owners can get mail: a mail server and at least one address are configured.
+    /// Returns whether job owners can get mail: a mail server and at least one address are
+    /// configured.
     pub fn knows_owners(&self) -> bool {
         self.email.is_set() && (self.reports.domain.is_some() || !self.reports.addresses.is_empty())
     }
@@ -223,8 +226,8 @@ impl ServerConfig {
         Ok(())
     }
 
-    /// Returns the token in `token_file`, or a random token, which commands on this machine read from
-    /// the lock file.
+    /// Returns the token in `token_file`, or a random token, which commands on this machine read
+    /// from the lock file.
     pub fn token(&self) -> anyhow::Result<String> {
         self.token_file
             .as_deref()
@@ -295,7 +298,7 @@ mod tests {
         std::fs::read_to_string(root.join(name)).unwrap()
     }
 
-    /// In the example `#key` is a key that is switched off, and `# text` is a comment.
+    /// In the example, `#key` is a disabled key, and `# text` is a comment.
     #[test]
     fn the_example_is_valid_as_shipped_and_with_everything_switched_on() {
         let example = document("docs/takt.example.toml");
@@ -312,7 +315,7 @@ mod tests {
         assert!(!shipped.email.is_set() && switched_on.email.is_set());
     }
 
-    /// People append the lines that a page shows to the example they began with.
+    /// People append the lines from a documentation page to their copy of the example.
     #[test]
     fn lines_of_the_pages_can_be_appended_to_the_example() {
         let example = document("docs/takt.example.toml");

@@ -1,4 +1,4 @@
-//! Slurm as the server sees it: what it was told when it asked for jobs and nodes.
+//! Series about Slurm, from the latest answers to the poller.
 
 use super::{Row, named};
 use std::collections::BTreeMap;
@@ -8,10 +8,11 @@ use takt_model::Timestamp;
 use takt_slurm::{Node, nodelist};
 use takt_store::SchedulerNow;
 
-/// A job that a node failed is told of for so long after its end.
+/// Seconds for which a job that a node failure ended has a series.
 const TOLD_SECONDS: i64 = 3600;
 
-/// Whether slurmctld answered: where it does, it tells who waits, if nobody does. slurmdbd answers without it too.
+/// Returns whether slurmctld answered: only then is the list of pending jobs known, even if it is
+/// empty. slurmdbd also answers without slurmctld.
 fn controller_answers(status: &PollStatus) -> bool {
     let asked = matches!(
         status.state,
@@ -20,13 +21,13 @@ fn controller_answers(status: &PollStatus) -> bool {
     asked && status.pending.is_some()
 }
 
-/// The series of this moment. Where nobody has asked Slurm, or none is there, there are none.
+/// Returns the current series; empty before the first poll and without Slurm.
 pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> Row {
     let mut row = daemons(status);
     if row.is_empty() {
         return row;
     }
-    // What slurmctld said last says nothing of now while it is away.
+    // Without slurmctld, its last answer may be outdated.
     if controller_answers(status) {
         row.extend(nodes(now, status));
         if let Some(start) = now.last_start {
@@ -55,7 +56,7 @@ pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> 
     row
 }
 
-/// Which of Slurm's daemons answer; nothing of one that was not asked.
+/// Returns whether each of Slurm's daemons answers. A daemon that was not asked has no series.
 fn daemons(status: &PollStatus) -> Row {
     let controller = ("slurmctld", f64::from(u8::from(controller_answers(status))));
     let told: &[(&str, f64)] = match status.state {
@@ -85,7 +86,7 @@ fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
         let base = base
             .trim_end_matches(|c: char| !c.is_ascii_alphanumeric())
             .to_lowercase();
-        // A node that is idle because it is drained takes no job.
+        // A drained node accepts no jobs, even if it is idle.
         let shown = match effect {
             Some(Effect::Down) => "unavailable".to_owned(),
             Some(Effect::PlannedDown) => "planned".to_owned(),
@@ -136,8 +137,8 @@ fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
     row
 }
 
-/// Whether slurmctld reaches the node's slurmd, by the node's state: neither down nor powered off, and without the mark
-/// of a node that does not respond.
+/// Returns whether slurmctld reaches the node's slurmd, from the node's state: neither down nor
+/// powered off, and without the suffix of a node that does not respond.
 fn is_reached(state: &str) -> bool {
     const LOST: [&str; 6] = [
         "DOWN",
@@ -150,7 +151,7 @@ fn is_reached(state: &str) -> bool {
     !LOST.iter().any(|word| state.contains(word)) && !state.contains(['*', '~', '#'])
 }
 
-/// Planned long before, so it holds while slurmctld is away too.
+/// Maintenance is planned in advance, so it is valid even without slurmctld.
 fn maintenance(now: &SchedulerNow) -> Row {
     let mut row = Row::new();
     for kept in &now.maintenance {

@@ -1,5 +1,6 @@
-//! Who may connect: with a password file, whoever proves to know a password in it (SCRAM-SHA-256, so the password does
-//! not travel); without one, everybody, which is allowed on loopback only.
+//! Authentication of clients. With a password file, a client proves with SCRAM-SHA-256 that it
+//! knows a password in the file, without sending the password. Without one, every client may
+//! connect; this is allowed only on loopback.
 
 use super::{SERVER_VERSION, Sessions};
 use async_trait::async_trait;
@@ -19,29 +20,29 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// Rounds of hashing, PostgreSQL's number.
+/// Iterations of the hash, as in PostgreSQL.
 const ITERATIONS: usize = 4096;
 const SALT_BYTES: usize = 16;
 
-/// A line of a password file that says no user and password.
+/// An error in a password file.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum PasswordsError {
-    /// Neither empty, nor a comment, nor `user:password`.
+    /// The line is not empty, not a comment, and not `user:password`.
     #[error("line {0}: expected user:password")]
     Line(usize),
-    /// Too easy to guess.
+    /// The password is too short.
     #[error("line {0}: the password is shorter than 8 characters")]
     Short(usize),
-    /// There is nobody in it.
+    /// The file has no users.
     #[error("expected lines of user:password, found none")]
     Empty,
 }
 
-/// Users and what is known of their passwords: a hash with its salt.
+/// Users with the salted hashes of their passwords.
 #[derive(Clone)]
 pub struct Passwords {
     known: HashMap<String, Password>,
-    /// What an unknown user is checked against, so that it takes as long as a wrong password.
+    /// Password for unknown users: checking it takes as long as checking a wrong password.
     nobody: Password,
 }
 
@@ -54,10 +55,10 @@ impl Debug for Passwords {
 }
 
 impl Passwords {
-    /// Reads lines of `user:password`; empty ones and those that begin with `#` are passed over.
+    /// Reads lines of `user:password`. Skips empty lines and lines that begin with `#`.
     ///
     /// # Errors
-    /// A line that says something else.
+    /// Returns the first malformed line.
     pub fn read(text: &str) -> Result<Self, PasswordsError> {
         let mut known = HashMap::new();
         for (at, line) in text.lines().enumerate() {
@@ -73,12 +74,13 @@ impl Passwords {
             }
             known.insert(user.to_owned(), salted(password));
         }
-        match known.is_empty() {
-            true => Err(PasswordsError::Empty),
-            false => Ok(Self {
+        if known.is_empty() {
+            Err(PasswordsError::Empty)
+        } else {
+            Ok(Self {
                 known,
                 nobody: Password::new(Some(random::<SALT_BYTES>()), random::<32>()),
-            }),
+            })
         }
     }
 }
@@ -110,25 +112,25 @@ impl AuthSource for Passwords {
     }
 }
 
-/// The way in.
+/// The authentication of one connection.
 pub enum Door {
-    /// Nobody is asked for a password.
+    /// No passwords.
     Open(Arc<ConnectionManager>, RandomPidSecretKeyGenerator),
-    /// Everybody is.
+    /// A password for every user.
     Password {
-        /// Over a connection in clear.
+        /// For a connection without TLS.
         plain: Box<Scram>,
-        /// Over TLS, to whose certificate SCRAM can bind: only there may that be offered.
+        /// For a connection with TLS: SCRAM can bind to the certificate only there.
         bound: Box<Scram>,
     },
-    /// There are as many clients as may be.
+    /// No connection: the maximum number of clients is reached.
     Closed,
 }
 
 type Scram = SASLAuthStartupHandler<DefaultServerParameterProvider>;
 
 impl Door {
-    /// The door of a server. `certificate` is its TLS certificate as PEM.
+    /// Creates the authentication. `certificate` is the server's TLS certificate in PEM.
     pub fn new(
         passwords: Option<Passwords>,
         certificate: Option<&[u8]>,
@@ -142,7 +144,8 @@ impl Door {
             let mut scram = ScramAuth::new(Arc::clone(&passwords) as Arc<dyn AuthSource>);
             scram.set_iterations(ITERATIONS);
             if let Some(certificate) = certificate {
-                // To a certificate of a kind that it does not know (Ed25519) SCRAM does not bind.
+                // SCRAM cannot bind to some kinds of certificates (Ed25519). It then works without
+                // binding.
                 let _ = scram.configure_certificate(certificate);
             }
             let handler = SASLAuthStartupHandler::new(Arc::new(parameters())).with_scram(scram);
@@ -155,7 +158,7 @@ impl Door {
     }
 }
 
-/// What clients are told of the server as soon as they are in.
+/// Returns the server's parameters, which clients receive after the login.
 fn parameters() -> DefaultServerParameterProvider {
     let mut parameters = DefaultServerParameterProvider::default();
     parameters.server_version = SERVER_VERSION.to_owned();
@@ -189,7 +192,7 @@ impl StartupHandler for Sessions {
                 save_startup_parameters_to_metadata(client, &startup);
                 let (pid, key) = generator.generate(client);
                 client.set_pid_and_secret_key(pid, key);
-                // While both are there, a cancel request finds this connection.
+                // A cancel request finds this connection while both values exist.
                 let (handle, guard) = manager.register(pid, client.pid_and_secret_key().1);
                 client.session_extensions().insert(handle);
                 client.session_extensions().insert(guard);

@@ -1,5 +1,5 @@
-//! Who is let in, and by which certificate: read again when a file has changed, so that a renewed certificate or a new
-//! password needs no restart.
+//! The current passwords and certificate. The files are read again after a change, so that a
+//! renewed certificate or a new password needs no restart.
 
 use super::auth::Door;
 use super::config::{SqlConfig, SqlConfigError};
@@ -9,14 +9,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What changes when a file does: device, inode, size and time; `None` where there is none.
+/// Identifies a version of a file: device, inode, size and time; `None` if the file does not exist.
 type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
-/// The door as the files say that it is.
+/// The authentication and certificate according to the files.
 pub(super) struct Entrance {
     config: SqlConfig,
     manager: Arc<ConnectionManager>,
-    /// The files as they were just before they were read.
+    /// Versions of the files just before they were read.
     stamps: Vec<Stamp>,
     door: Arc<Door>,
     tls: Option<TlsAcceptor>,
@@ -26,7 +26,7 @@ impl Entrance {
     /// Reads the files for the first time.
     ///
     /// # Errors
-    /// Password, certificate and key files that cannot be used.
+    /// If a password, certificate or key file is unusable.
     pub fn open(
         config: &SqlConfig,
         manager: Arc<ConnectionManager>,
@@ -47,8 +47,8 @@ impl Entrance {
         })
     }
 
-    /// The door for the next client. Where a changed file cannot be used, which is logged once, what was read before
-    /// stays in force: certificate and key are seldom replaced in the same instant.
+    /// Returns the authentication for the next client. If a changed file is unusable, logs it once
+    /// and keeps the previous content: certificate and key are rarely replaced at the same moment.
     pub fn current(&mut self) -> (Arc<Door>, Option<TlsAcceptor>) {
         let stamps = stamps(&self.config);
         if stamps != self.stamps {

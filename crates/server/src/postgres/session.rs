@@ -1,4 +1,4 @@
-//! One client: its statements, simple and prepared, and what it was told to remember.
+//! One client connection: simple and prepared statements, and the session's settings.
 
 use super::auth::Door;
 use super::command::{Command, DEFAULTS, command, milliseconds};
@@ -32,10 +32,10 @@ use takt_store::Database;
 use takt_store::sql::{Answer, Cancel, Limits, Session, SqlError};
 use tokio::net::TcpStream;
 
-/// A client that asks for rows in portions gets at most so many at once.
+/// Maximum number of rows in a portion, for clients that request portions.
 const MAX_PORTION: i32 = 100_000;
 
-/// So often a client that pipelines is looked for.
+/// Interval between two checks whether a client that pipelines is still connected.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The handlers of one connection.
@@ -45,19 +45,19 @@ pub struct Sessions {
     pub(super) limits: Limits,
     pub(super) door: Arc<Door>,
     pub(super) manager: Arc<ConnectionManager>,
-    /// The same socket once more, to see its end while a statement runs.
+    /// A second handle of the socket, to notice its end while a statement runs.
     pub(super) peer: Arc<TcpStream>,
-    /// Opened by the first statement.
+    /// The session in DuckDB, opened by the first statement.
     pub(super) session: Arc<Mutex<Option<Session>>>,
     pub(super) settings: Arc<Mutex<HashMap<String, String>>>,
 }
 
-/// A statement that was prepared.
+/// A prepared statement.
 #[derive(Debug, Clone)]
 pub struct Prepared {
-    /// As it came.
+    /// Text of the statement as received.
     text: Arc<str>,
-    /// The types of its parameters that the client was told, once it has asked: it sends values of these.
+    /// Parameter types that the client received after a request: it sends values of these types.
     told: Arc<OnceLock<Vec<Type>>>,
 }
 
@@ -79,15 +79,15 @@ impl PgWireServerHandlers for Sessions {
     }
 }
 
-/// What a statement came to.
+/// The result of a statement.
 enum Outcome {
     Rows(Answer),
-    /// One row of one text.
+    /// One row with one text.
     Text(String, String),
     Done(Response),
 }
 
-/// Asks for the end of a statement when nobody waits for it any more.
+/// Cancels a statement when its result is no longer needed.
 struct CancelOnDrop(Cancel);
 
 impl Drop for CancelOnDrop {
@@ -155,7 +155,7 @@ impl Sessions {
         settings.get(name).cloned().or(default)
     }
 
-    /// The limits, with a shorter time where the client asked for that.
+    /// Returns the limits, with the client's timeout if that is shorter.
     fn limits(&self) -> Limits {
         let asked = self
             .setting("statement_timeout")
@@ -169,27 +169,30 @@ impl Sessions {
         }
     }
 
-    /// DuckDB blocks, so it is asked on a thread of its own; it is interrupted when the client goes away.
+    /// Runs a query. DuckDB blocks, so it runs on its own thread; it is interrupted when the client
+    /// disconnects.
     async fn select<C: ClientInfo>(&self, client: &C, sql: String) -> PgWireResult<Answer> {
-        let (limits, cancel) = (self.limits(), Cancel::default());
+        let limits = self.limits();
+        let cancel = Cancel::default();
         let _guard = CancelOnDrop(cancel.clone());
         let running = self.ask(client, move |session, database| {
             session.select(database, &sql, limits, &cancel)
         });
         let answer = running.await?.map_err(|failure| sql_error(&failure))?;
-        match answer.truncated() {
-            true => Err(error(
+        if answer.truncated() {
+            Err(error(
                 "54000",
                 &format!(
                     "the answer has more than {} rows (sql.max_rows); LIMIT or aggregate it",
                     limits.max_rows
                 ),
-            )),
-            false => Ok(answer),
+            ))
+        } else {
+            Ok(answer)
         }
     }
 
-    /// Asks the session, on a thread that may wait.
+    /// Runs a function with the session on a blocking thread.
     async fn ask<C: ClientInfo, T: Send + 'static>(
         &self,
         client: &C,
@@ -200,7 +203,8 @@ impl Sessions {
             .get(METADATA_USER)
             .cloned()
             .unwrap_or_default();
-        let (database, session) = (Arc::clone(&self.database), Arc::clone(&self.session));
+        let database = Arc::clone(&self.database);
+        let session = Arc::clone(&self.session);
         let running = tokio::task::spawn_blocking(move || {
             let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
             let session = match session.as_mut() {
@@ -215,8 +219,8 @@ impl Sessions {
         }
     }
 
-    /// The types of a statement's parameters: what the client named, else by where they stand, else text. A statement
-    /// that cannot be bound is told so when its columns are asked for.
+    /// Returns the types of a statement's parameters: from the client, else from their positions,
+    /// else text. An invalid statement fails later, when its columns are requested.
     async fn parameter_types<C: ClientInfo>(
         &self,
         client: &C,
@@ -225,14 +229,13 @@ impl Sessions {
     ) -> PgWireResult<Vec<Type>> {
         let count = count(statement).max(named.len());
         let named = |at: usize| named.get(at).cloned().flatten();
-        let found = match (0..count).all(|at| named(at).is_some()) {
-            true => HashMap::new(),
-            false => {
-                let sql = translate(statement);
-                self.ask(client, move |session, _| session.parameter_types(&sql))
-                    .await?
-                    .unwrap_or_default()
-            }
+        let found = if (0..count).all(|at| named(at).is_some()) {
+            HashMap::new()
+        } else {
+            let sql = translate(statement);
+            self.ask(client, move |session, _| session.parameter_types(&sql))
+                .await?
+                .unwrap_or_default()
         };
         let found = |at: usize| told(found.get(&(at + 1)).map(String::as_str));
         Ok((0..count)
@@ -240,7 +243,7 @@ impl Sessions {
             .collect())
     }
 
-    /// Returns once the client has closed its end.
+    /// Waits until the client closes the connection.
     async fn client_gone(&self) {
         loop {
             match self.peer.peek(&mut [0]).await {
@@ -250,7 +253,7 @@ impl Sessions {
         }
     }
 
-    /// A statement that was prepared, with its parameters.
+    /// Runs a prepared statement with its parameters.
     async fn run_prepared<C: ClientInfo>(
         &self,
         client: &C,
@@ -268,7 +271,7 @@ impl Sessions {
                     .parameter_types
                     .get(at)
                     .and_then(Option::as_ref);
-                // A text without a type is an untyped literal, which fits better than a type we guessed.
+                // A text without a type is an untyped literal. It fits better than a guessed type.
                 let told = told.get().filter(|_| binary).and_then(|told| told.get(at));
                 Parameter {
                     bytes: bytes.as_deref(),
@@ -288,7 +291,7 @@ impl Sessions {
     }
 }
 
-/// A column's format; what the client did not say is text.
+/// Returns the format of a column; the default is text.
 fn format_of(format: &Format, at: usize) -> FieldFormat {
     match format {
         Format::UnifiedText => FieldFormat::Text,
@@ -329,7 +332,7 @@ fn error(code: &str, message: &str) -> PgWireError {
     )))
 }
 
-/// PostgreSQL's code for what went wrong; clients decide by it whether to ask again.
+/// Returns PostgreSQL's error code. Clients use it to decide whether to retry.
 fn sql_error(failure: &SqlError) -> PgWireError {
     let message = failure.to_string();
     let code = match failure {
@@ -370,7 +373,7 @@ impl SimpleQueryHandler for Sessions {
         for statement in statements {
             match self.run(client, &statement).await {
                 Ok(outcome) => responses.push(response(outcome, &Format::UnifiedText)),
-                // What came before has been answered; what follows is not looked at.
+                // Earlier statements are answered; later ones are skipped.
                 Err(PgWireError::UserError(info)) => {
                     responses.push(Response::Error(info));
                     break;
@@ -382,7 +385,7 @@ impl SimpleQueryHandler for Sessions {
     }
 }
 
-/// Takes a statement as it is; DuckDB sees it with its parameters.
+/// Keeps the text of a statement, because DuckDB needs it with its parameters.
 #[derive(Debug)]
 pub struct AsItIs;
 
@@ -433,7 +436,8 @@ impl ExtendedQueryHandler for Sessions {
         Arc::new(AsItIs)
     }
 
-    /// The portion a client asks for is allocated at once: one that asks for more than there can be asks for all.
+    /// The library allocates the requested portion at once. So a request above the maximum is
+    /// changed to a request for all rows.
     async fn on_execute<C>(&self, client: &mut C, mut message: Execute) -> PgWireResult<()>
     where
         C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
@@ -478,7 +482,7 @@ impl ExtendedQueryHandler for Sessions {
             };
             return Ok(DescribeStatementResponse::new(told, rows));
         }
-        // With NULL for each parameter, and no rows, it has the columns that it will have.
+        // With NULL for each parameter and no rows, the statement has its final columns.
         let described = |text: &str| -> PgWireResult<String> {
             let null = |kind: &Type| {
                 if *kind == Type::TEXT {
@@ -493,7 +497,7 @@ impl ExtendedQueryHandler for Sessions {
             Ok(format!("SELECT * FROM ({}\n) LIMIT 0", translate(&bound)))
         };
         let answer = match self.select(client, described("NULL::VARCHAR")?).await {
-            // A text that has no type fits where a VARCHAR does not.
+            // An untyped NULL also fits where a VARCHAR does not.
             Err(_) if told.contains(&Type::TEXT) => self.select(client, described("NULL")?).await?,
             answer => answer?,
         };
@@ -503,7 +507,7 @@ impl ExtendedQueryHandler for Sessions {
         ))
     }
 
-    /// Asks DuckDB already: only then are the columns known. The rows wait for `Execute`.
+    /// Runs the query now, because only then are the columns known. The rows wait for `Execute`.
     async fn do_describe_portal<C>(
         &self,
         client: &mut C,
