@@ -2,11 +2,11 @@
 
 use takt_collector::schedulers::{PollState, PollStatus};
 
-/// Without that, a job's GPUs are forgotten with the job.
+/// Without this setting, Slurm does not record a job's GPUs.
 const GPUS_NOT_COUNTED: &str = "Slurm's records are up to date, but without GPUs: AccountingStorageTRES in slurm.conf lacks \
     gres/gpu. GPUs are counted of the jobs that run while this server does; of others they are unknown";
 
-/// A page's word on the scheduler; none where there is no Slurm to speak of.
+/// Returns the line about the scheduler; `None` if this machine has no Slurm.
 pub fn scheduler(status: &PollStatus) -> Option<(bool, String)> {
     let detail = status.detail.as_deref().unwrap_or_default();
     match status.state {
