@@ -310,7 +310,7 @@ fn slurmrestd_tells_and_a_token_that_ran_out_leaves_no_hole() {
     the_hard_cases(&lab, &takt);
 
     std::fs::write(&token, "not.a.token").unwrap();
-    wait_for_page(&address, "slurmrestd refuses us");
+    wait_for_page(&address, "slurmrestd rejected the request");
     lab.submit("carol", &["-J", "meanwhile", "-t", "5"], "sleep 1");
     nothing_is_queued(&lab);
     std::fs::write(&token, lab.token("monitor", 3600)).unwrap();

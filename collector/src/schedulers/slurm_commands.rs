@@ -188,7 +188,7 @@ impl Scheduler for SlurmCommands {
 fn json(program: &'static str, text: &[u8]) -> Result<Value, PollError> {
     let answer: Value = serde_json::from_slice(text).map_err(|error| PollError::Failed {
         program,
-        stderr: format!("its answer is no JSON: {error}"),
+        stderr: format!("its answer is not JSON: {error}"),
     })?;
     match openapi::error(&answer) {
         Some(error) => Err(PollError::ControllerDown(error.to_string())),

@@ -205,7 +205,9 @@ impl Slurmrestd {
             }
         }
         if status == StatusCode::UNAUTHORIZED {
-            return Err(PollError::Refused("it wants a user and a token".to_owned()));
+            return Err(PollError::Refused(
+                "it requires a user and a token".to_owned(),
+            ));
         }
         match serde_json::from_slice::<Value>(&body) {
             // slurmrestd does not support this version. Some releases report that in JSON.

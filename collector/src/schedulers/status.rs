@@ -13,10 +13,10 @@ use takt_store::StoreError;
 #[derive(Debug, thiserror::Error)]
 pub enum PollError {
     /// The program is missing, or it found no Slurm.
-    #[error("there is no Slurm on this machine: {0}")]
+    #[error("this machine has no Slurm: {0}")]
     NoSlurm(String),
     /// Slurm runs without slurmdbd.
-    #[error("this Slurm keeps no accounts: {0}")]
+    #[error("Slurm runs without slurmdbd: {0}")]
     NoAccounting(String),
     /// slurmdbd is unreachable.
     #[error("slurmdbd does not answer: {0}")]
@@ -25,7 +25,7 @@ pub enum PollError {
     #[error("slurmctld does not answer: {0}")]
     ControllerDown(String),
     /// slurmrestd rejected the user or the token: wrong, expired, or of another cluster.
-    #[error("slurmrestd refuses us: {0}; renew the token in jobs.slurmrestd.token_file")]
+    #[error("slurmrestd rejected the request: {0}; renew the token in jobs.slurmrestd.token_file")]
     Refused(String),
     /// The token file cannot be read.
     #[error("cannot read the token in {path}")]

@@ -174,7 +174,7 @@ impl ScrapeConfig {
         own.chain(imported)
             .map(|(key, config)| {
                 if !names.insert(config.job_name.clone()) {
-                    let expected = "a name that no other has";
+                    let expected = "a unique name";
                     return Err(ConfigError::new(
                         format!("{key}.job_name"),
                         expected,
@@ -199,7 +199,7 @@ impl ScrapeConfig {
         for (index, config) in self.targets.iter().enumerate() {
             let target = Target::listed(config, &job, cluster, index)?;
             if !seen.insert(target.labels.clone()) {
-                let expected = "labels that no other target has";
+                let expected = "labels that differ from those of every other target";
                 return Err(ConfigError::new(
                     format!("targets[{index}]"),
                     expected,
@@ -285,7 +285,7 @@ mod tests {
             ),
             (
                 with_targets(vec![target("g01:1"), target("g01:1")]),
-                "targets[1]: expected labels that no other target has, \
+                "targets[1]: expected labels that differ from those of every other target, \
                  found {cluster=\"cluster\", instance=\"g01:1\", job=\"node\", node=\"g01\"}",
             ),
             (
@@ -318,7 +318,7 @@ mod tests {
             ),
             (
                 json!([{"job_name": "a"}, {"job_name": "a"}]),
-                "configs[1].job_name: expected a name that no other has, found a",
+                "configs[1].job_name: expected a unique name, found a",
             ),
             (
                 json!([{"job_name": "a", "scheme": "ftp"}]),

@@ -30,7 +30,7 @@ pub(super) struct Connection {
 
 /// The response of a target.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct TargetResponse {
     pub status: u16,
     pub content_type: Option<String>,
     pub content_encoding: Option<String>,
@@ -39,7 +39,7 @@ pub(super) struct Answer {
 
 /// The reason for a failed request.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum ConnectionError {
     /// The connection failed, or it broke before a response began.
     Unreachable(io::Error),
     /// The response ended early.
@@ -50,7 +50,7 @@ pub(super) enum Trouble {
 
 /// How the end of a body is recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum BodyEnd {
     Length(u64),
     Chunks,
     Close,
@@ -61,7 +61,7 @@ struct Head {
     status: u16,
     content_type: Option<String>,
     content_encoding: Option<String>,
-    end: End,
+    end: BodyEnd,
     stays_open: bool,
     /// Length of the head in bytes, with the empty line.
     length: usize,
@@ -87,18 +87,20 @@ impl Connection {
         request: &[u8],
         limit: u64,
         expected_bytes: usize,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<TargetResponse, ConnectionError> {
         if let Some(stream) = self.stream.take() {
             match self.exchange(stream, request, limit, expected_bytes).await {
                 // The server may close an idle connection at any time. Connect again.
-                Err(Trouble::Unreachable(_)) => {}
+                Err(ConnectionError::Unreachable(_)) => {}
                 done => return done,
             }
         }
         let stream = TcpStream::connect((self.host.as_str(), self.port))
             .await
-            .map_err(Trouble::Unreachable)?;
-        stream.set_nodelay(true).map_err(Trouble::Unreachable)?;
+            .map_err(ConnectionError::Unreachable)?;
+        stream
+            .set_nodelay(true)
+            .map_err(ConnectionError::Unreachable)?;
         self.exchange(stream, request, limit, expected_bytes).await
     }
 
@@ -108,15 +110,15 @@ impl Connection {
         request: &[u8],
         limit: u64,
         expected_bytes: usize,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<TargetResponse, ConnectionError> {
         stream
             .write_all(request)
             .await
-            .map_err(Trouble::Unreachable)?;
+            .map_err(ConnectionError::Unreachable)?;
         let mut body = Vec::with_capacity(expected_bytes + PIECE);
         let head = read_head(&mut stream, &mut body)
             .await
-            .map_err(Trouble::Unreachable)?;
+            .map_err(ConnectionError::Unreachable)?;
         body.drain(..head.length);
         let Head {
             status,
@@ -127,7 +129,7 @@ impl Connection {
             ..
         } = head;
         if !(200..300).contains(&status) {
-            return Ok(Answer {
+            return Ok(TargetResponse {
                 status,
                 content_type,
                 content_encoding,
@@ -135,16 +137,16 @@ impl Connection {
             });
         }
         let left_over = match end {
-            End::Length(length) if length > limit => return Err(Trouble::TooLarge),
-            End::Length(length) => read_length(&mut stream, &mut body, length).await?,
-            End::Chunks => read_chunks(&mut stream, &mut body, limit).await?,
-            End::Close => read_to_close(&mut stream, &mut body, limit).await?,
+            BodyEnd::Length(length) if length > limit => return Err(ConnectionError::TooLarge),
+            BodyEnd::Length(length) => read_length(&mut stream, &mut body, length).await?,
+            BodyEnd::Chunks => read_chunks(&mut stream, &mut body, limit).await?,
+            BodyEnd::Close => read_to_close(&mut stream, &mut body, limit).await?,
         };
         // Bytes after the response belong to no request, so such a connection is not kept.
-        if stays_open && left_over == 0 && end != End::Close {
+        if stays_open && left_over == 0 && end != BodyEnd::Close {
             self.stream = Some(stream);
         }
-        Ok(Answer {
+        Ok(TargetResponse {
             status,
             content_type,
             content_encoding,
@@ -181,7 +183,7 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
     let length = match response.parse(bytes) {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) => return Ok(None),
-        Err(error) => return Err(wrong(format!("the answer is no HTTP: {error}"))),
+        Err(error) => return Err(wrong(format!("the answer is not HTTP: {error}"))),
     };
     let all = |name: &str| {
         let named = response
@@ -202,14 +204,14 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
     let mut lengths = all("content-length");
     lengths.dedup();
     let end = match &lengths[..] {
-        _ if status == 204 => End::Length(0),
-        _ if has("transfer-encoding", "chunked") => End::Chunks,
-        [] => End::Close,
-        [one] => End::Length(
+        _ if status == 204 => BodyEnd::Length(0),
+        _ if has("transfer-encoding", "chunked") => BodyEnd::Chunks,
+        [] => BodyEnd::Close,
+        [one] => BodyEnd::Length(
             one.parse()
-                .map_err(|_| wrong(format!("the answer's length is {one:?}")))?,
+                .map_err(|_| wrong(format!("the answer's content length is {one:?}")))?,
         ),
-        _ => return Err(wrong("the answer has two lengths")),
+        _ => return Err(wrong("the answer has two content lengths")),
     };
     let stays_open = response.version == Some(1) && !has("connection", "close");
     let first = |name| all(name).into_iter().next();
@@ -230,8 +232,8 @@ async fn read_length(
     stream: &mut TcpStream,
     body: &mut Vec<u8>,
     length: u64,
-) -> Result<usize, Trouble> {
-    let length = usize::try_from(length).map_err(|_| Trouble::TooLarge)?;
+) -> Result<usize, ConnectionError> {
+    let length = usize::try_from(length).map_err(|_| ConnectionError::TooLarge)?;
     while body.len() < length {
         let missing = length - body.len();
         fill(stream, body, missing.min(MOST), 0).await?;
@@ -245,10 +247,10 @@ async fn read_to_close(
     stream: &mut TcpStream,
     body: &mut Vec<u8>,
     limit: u64,
-) -> Result<usize, Trouble> {
+) -> Result<usize, ConnectionError> {
     while body.len() as u64 <= limit {
         let read = more(stream, body, PIECE).await;
-        if read.map_err(|source| Trouble::Interrupted {
+        if read.map_err(|source| ConnectionError::Interrupted {
             received: body.len(),
             source,
         })? == 0
@@ -256,7 +258,7 @@ async fn read_to_close(
             return Ok(0);
         }
     }
-    Err(Trouble::TooLarge)
+    Err(ConnectionError::TooLarge)
 }
 
 /// Reads a chunked body. Joins the chunks in place: the unread bytes are always behind the joined
@@ -265,12 +267,12 @@ async fn read_chunks(
     stream: &mut TcpStream,
     body: &mut Vec<u8>,
     limit: u64,
-) -> Result<usize, Trouble> {
+) -> Result<usize, ConnectionError> {
     let mut done = 0;
     let mut next = 0;
     loop {
         let (line, size) = loop {
-            let interrupted = |source| Trouble::Interrupted {
+            let interrupted = |source| ConnectionError::Interrupted {
                 received: done,
                 source,
             };
@@ -284,7 +286,7 @@ async fn read_chunks(
         };
         // No page exceeds 4 GiB, whatever the limit. So sums of sizes cannot overflow.
         if size > limit.min(u64::from(u32::MAX)).saturating_sub(done as u64) {
-            return Err(Trouble::TooLarge);
+            return Err(ConnectionError::TooLarge);
         }
         let begin = next + line;
         let size = size as usize;
@@ -306,9 +308,9 @@ async fn read_chunks(
             .await?;
         }
         if &body[end..end + 2] != b"\r\n" {
-            return Err(Trouble::Interrupted {
+            return Err(ConnectionError::Interrupted {
                 received: done + size,
-                source: wrong("a chunk is longer than it says"),
+                source: wrong("a chunk is longer than its stated size"),
             });
         }
         body.copy_within(begin..end, done);
@@ -323,7 +325,7 @@ async fn skip_trailers(
     body: &mut Vec<u8>,
     begin: usize,
     received: usize,
-) -> Result<usize, Trouble> {
+) -> Result<usize, ConnectionError> {
     loop {
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let length = match httparse::parse_headers(&body[begin..], &mut headers) {
@@ -337,9 +339,9 @@ async fn skip_trailers(
                 fill(stream, body, PIECE, received).await?;
             }
             _ => {
-                return Err(Trouble::Interrupted {
+                return Err(ConnectionError::Interrupted {
                     received,
-                    source: wrong("no end after the last chunk"),
+                    source: wrong("the end after the last chunk is missing"),
                 });
             }
         }
@@ -353,15 +355,15 @@ async fn fill(
     body: &mut Vec<u8>,
     room: usize,
     before: usize,
-) -> Result<(), Trouble> {
+) -> Result<(), ConnectionError> {
     let received = if before > 0 { before } else { body.len() };
     match more(stream, body, room).await {
         Ok(1..) => Ok(()),
         Ok(_) => {
             let source = io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed");
-            Err(Trouble::Interrupted { received, source })
+            Err(ConnectionError::Interrupted { received, source })
         }
-        Err(source) => Err(Trouble::Interrupted { received, source }),
+        Err(source) => Err(ConnectionError::Interrupted { received, source }),
     }
 }
 
@@ -420,11 +422,11 @@ mod tests {
                 answer.status,
                 String::from_utf8(answer.body).unwrap()
             ),
-            Err(Trouble::Unreachable(error)) => format!("unreachable: {error}"),
-            Err(Trouble::Interrupted { received, source }) => {
+            Err(ConnectionError::Unreachable(error)) => format!("unreachable: {error}"),
+            Err(ConnectionError::Interrupted { received, source }) => {
                 format!("interrupted after {received}: {source}")
             }
-            Err(Trouble::TooLarge) => "too large".to_owned(),
+            Err(ConnectionError::TooLarge) => "too large".to_owned(),
         };
         (0..times).map(|_| one()).collect()
     }
@@ -455,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_opened_anew() {
+    fn a_connection_that_cannot_be_kept_is_reopened() {
         let connection = server(vec![
             vec!["HTTP/1.0 200 OK\r\n\r\nuntil the end"],
             vec!["HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 1\r\n\r\nb"],
@@ -481,7 +483,7 @@ mod tests {
         for (answer, expected) in [
             (
                 "SSH-2.0-OpenSSH_9.2\r\n",
-                "unreachable: the answer is no HTTP: invalid HTTP version",
+                "unreachable: the answer is not HTTP: invalid HTTP version",
             ),
             (
                 "",
@@ -489,11 +491,11 @@ mod tests {
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-                "unreachable: the answer has two lengths",
+                "unreachable: the answer has two content lengths",
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nab",
-                "unreachable: the answer's length is \"-1\"",
+                "unreachable: the answer's content length is \"-1\"",
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\na 1\n",
@@ -505,7 +507,7 @@ mod tests {
             ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\na 1\nb\r\n0\r\n\r\n",
-                "interrupted after 4: a chunk is longer than it says",
+                "interrupted after 4: a chunk is longer than its stated size",
             ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",

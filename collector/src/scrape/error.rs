@@ -26,11 +26,11 @@ pub enum ScrapeError {
         "the answer's content type is {found:?}; expected text/plain or application/openmetrics-text"
     )]
     ContentType { found: String },
-    #[error("the answer's content encoding is {found:?}, which was not asked for")]
+    #[error("the answer's content encoding is {found:?}, which Takt did not request")]
     ContentEncoding { found: String },
-    #[error("the answer is not gzip as it says")]
+    #[error("the answer's content encoding is gzip, but its body is not")]
     Inflate { source: io::Error },
-    #[error("cannot say who we are")]
+    #[error("cannot read the credentials")]
     Credentials { source: HttpError },
     #[error("the answer broke off after {received} bytes")]
     Interrupted {
@@ -44,7 +44,7 @@ pub enum ScrapeError {
     #[error("line {line}: the page has more samples than sample_limit = {limit}")]
     TooManySamples { line: usize, limit: usize },
     #[error(
-        "line {line}: the target has more series than series_limit = {limit}, those that ended lately included"
+        "line {line}: the target has more series than series_limit = {limit}, recently ended series included"
     )]
     TooManySeries { line: usize, limit: usize },
     #[error("the job has more targets than target_limit = {limit}")]

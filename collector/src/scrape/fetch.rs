@@ -1,6 +1,6 @@
 //! Fetching of metrics pages.
 
-use super::connection::{Answer, Connection, Trouble};
+use super::connection::{Connection, ConnectionError, TargetResponse};
 use super::error::ScrapeError;
 use super::http::{Http, HttpError, USER_AGENT};
 use super::job::{Job, ScrapeProtocol};
@@ -34,7 +34,7 @@ pub(super) struct Fetched {
 /// Fetches the pages of one target.
 #[derive(Debug)]
 pub(super) struct Fetcher {
-    way: Way,
+    transport: Transport,
     client: Client,
     job: Arc<Job>,
     url: Url,
@@ -44,7 +44,7 @@ pub(super) struct Fetcher {
 
 /// The transport for a target's pages.
 #[derive(Debug)]
-enum Way {
+enum Transport {
     /// Takt's own HTTP connection. The stored request lacks `Authorization` and its last line.
     Plain {
         connection: Connection,
@@ -83,9 +83,9 @@ impl Fetcher {
             TIMEOUT_HEADER,
             seconds.expect("digits and a point are a header value"),
         );
-        let way = Way::of(&url, &headers);
+        let transport = Transport::of(&url, &headers);
         Ok(Self {
-            way,
+            transport,
             client,
             job: Arc::clone(job),
             url,
@@ -97,7 +97,7 @@ impl Fetcher {
     /// Makes every scrape fail, because the job has too many targets.
     pub fn refusing(self) -> Self {
         Self {
-            way: Way::Refused,
+            transport: Transport::Refused,
             ..self
         }
     }
@@ -114,8 +114,8 @@ impl Fetcher {
         let limit = self.job.limits.body_bytes;
         let authorization = self.job.http.authorization().await;
         let authorization = authorization.map_err(|source| ScrapeError::Credentials { source })?;
-        let answer = match &mut self.way {
-            Way::Plain {
+        let answer = match &mut self.transport {
+            Transport::Plain {
                 connection,
                 request,
             } => {
@@ -125,22 +125,22 @@ impl Fetcher {
                 }
                 request.extend(b"\r\n");
                 let got = connection.get(&request, limit, expected_bytes).await;
-                let answer = got.map_err(|trouble| trouble.into_error(limit))?;
+                let answer = got.map_err(|error| error.into_error(limit))?;
                 if (300..400).contains(&answer.status) && self.job.config.follow_redirects {
                     // The client follows the redirect. The next scrapes use it from the start.
-                    self.way = Way::Client;
+                    self.transport = Transport::Client;
                     self.ask_client(authorization, limit, expected_bytes)
                         .await?
                 } else {
                     answer
                 }
             }
-            Way::Refused => {
+            Transport::Refused => {
                 return Err(ScrapeError::TooManyTargets {
                     limit: self.job.config.target_limit,
                 });
             }
-            Way::Client => {
+            Transport::Client => {
                 self.ask_client(authorization, limit, expected_bytes)
                     .await?
             }
@@ -168,7 +168,7 @@ impl Fetcher {
         authorization: Option<HeaderValue>,
         limit: u64,
         expected_bytes: usize,
-    ) -> Result<Answer, ScrapeError> {
+    ) -> Result<TargetResponse, ScrapeError> {
         let mut headers = self.headers.clone();
         headers.extend(authorization.map(|value| (AUTHORIZATION, value)));
         let answer = self
@@ -209,7 +209,7 @@ impl Fetcher {
                 body.extend_from_slice(&bytes);
             }
         }
-        Ok(Answer {
+        Ok(TargetResponse {
             status: status.as_u16(),
             content_type,
             content_encoding,
@@ -229,7 +229,7 @@ impl Fetcher {
     }
 }
 
-impl Way {
+impl Transport {
     fn of(url: &Url, headers: &HeaderMap) -> Self {
         let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
             return Self::Client;
@@ -258,7 +258,7 @@ impl Way {
     }
 }
 
-impl Trouble {
+impl ConnectionError {
     fn into_error(self, limit: u64) -> ScrapeError {
         match self {
             Self::Unreachable(source) => ScrapeError::Unreachable {

@@ -166,7 +166,7 @@ impl Http {
             (_, Some(token), _) if token.r#type.eq_ignore_ascii_case("basic") => {
                 return wrong(
                     "authorization.type",
-                    "another word than that of basic_auth",
+                    "a scheme other than that of basic_auth",
                     &token.r#type,
                 );
             }
@@ -196,7 +196,7 @@ impl Http {
             };
             return wrong(
                 &format!("tls_config.{missing}_file"),
-                &format!("a file beside {there}_file"),
+                &format!("a file together with {there}_file"),
                 "nothing",
             );
         }
@@ -231,15 +231,15 @@ impl Http {
 
     /// Returns the URL and headers with which [`Self::client_for`]'s client requests `url`.
     pub fn request(&self, url: &Url) -> (Url, HeaderMap) {
-        let mut asked = url.clone();
+        let mut request_url = url.clone();
         let mut headers = HeaderMap::new();
         if let Some(server_name) = self.server_name(url)
-            && asked.set_host(Some(server_name)).is_ok()
+            && request_url.set_host(Some(server_name)).is_ok()
             && let Ok(host) = HeaderValue::from_str(url.authority())
         {
             headers.insert(header::HOST, host);
         }
-        (asked, headers)
+        (request_url, headers)
     }
 
     fn builder(&self) -> Result<ClientBuilder, HttpError> {
@@ -419,7 +419,7 @@ mod tests {
         );
         assert_eq!(
             keys(&None, &None, &Some(tls)),
-            "c.tls_config.key_file: expected a file beside cert_file, found nothing"
+            "c.tls_config.key_file: expected a file together with cert_file, found nothing"
         );
     }
 }

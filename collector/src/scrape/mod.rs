@@ -19,7 +19,7 @@ mod prometheus;
 mod relabel;
 mod schedule;
 mod scraper;
-mod shape;
+mod series_cache;
 mod status;
 mod target;
 mod units;

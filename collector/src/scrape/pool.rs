@@ -4,7 +4,7 @@
 //! results in a set of wanted targets. The task stops the scrapers of other targets, starts the
 //! missing ones, and leaves the rest undisturbed.
 
-use super::discovery::{Found, Listener};
+use super::discovery::{Listener, ProviderList};
 use super::fetch::Fetcher;
 use super::http::HttpError;
 use super::job::Job;
@@ -64,8 +64,9 @@ impl TargetAccess {
             Some(_) => http.client_for(url)?,
             None => self.client.clone(),
         };
-        let (asked, headers) = http.request(url);
-        http.authorize(client.get(asked).headers(headers)).await
+        let (request_url, headers) = http.request(url);
+        http.authorize(client.get(request_url).headers(headers))
+            .await
     }
 
     /// Returns whether the settings are unchanged.
@@ -89,15 +90,15 @@ impl Pool {
         let listed = ready.listed.clone();
         let view = Arc::default();
         let (orders, receiver) = watch::channel(Order::Use(ready.clone()));
-        let mut keeper = Keeper::new(shared, ready, Arc::clone(&view));
-        keeper.start_missing(keeper.wanted());
+        let mut task = JobTask::new(shared, ready, Arc::clone(&view));
+        task.start_missing(task.wanted());
         Self {
             job,
             client,
             listed,
             view,
             orders,
-            task: tokio::spawn(keeper.run(receiver)),
+            task: tokio::spawn(task.run(receiver)),
         }
     }
 
@@ -159,19 +160,19 @@ impl Pool {
 }
 
 /// The task of a job.
-struct Keeper {
+struct JobTask {
     shared: Arc<Shared>,
     job: Arc<Job>,
     client: Client,
     listed: Vec<Target>,
     /// Lists by provider; `None` until the provider has sent its first list.
     lists: Vec<Option<Vec<Labels>>>,
-    running: HashMap<Labels, Running>,
+    running: HashMap<Labels, RunningScraper>,
     view: Arc<RwLock<View>>,
 }
 
 /// A running scraper.
-struct Running {
+struct RunningScraper {
     target: Target,
     job: Arc<Job>,
     status: Arc<Mutex<TargetStatus>>,
@@ -181,13 +182,13 @@ struct Running {
     task: JoinHandle<()>,
 }
 
-impl Drop for Running {
+impl Drop for RunningScraper {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Running {
+impl RunningScraper {
     /// Ends the scraper. The caller awaits the returned future.
     fn end(mut self, how: End) -> impl Future<Output = ()> {
         if let Some(end) = self.end.take() {
@@ -212,7 +213,7 @@ struct Wanted {
     is_complete: bool,
 }
 
-impl Keeper {
+impl JobTask {
     fn new(shared: Arc<Shared>, ready: Ready, view: Arc<RwLock<View>>) -> Self {
         let Ready {
             job,
@@ -295,7 +296,7 @@ impl Keeper {
         self.running.len() < before
     }
 
-    fn start_providers(&self) -> (JoinSet<()>, mpsc::Receiver<Found>) {
+    fn start_providers(&self) -> (JoinSet<()>, mpsc::Receiver<ProviderList>) {
         let (send, receive) = mpsc::channel(QUEUE);
         let mut providers = JoinSet::new();
         for (number, provider) in self
@@ -316,7 +317,7 @@ impl Keeper {
     }
 
     /// Stores a provider's list. Returns whether it differs from the previous one.
-    fn take(&mut self, Found { provider, targets }: Found) -> bool {
+    fn take(&mut self, ProviderList { provider, targets }: ProviderList) -> bool {
         let targets = Some(targets);
         let changed = self.lists[provider] != targets;
         self.lists[provider] = targets;
@@ -373,7 +374,7 @@ impl Keeper {
             .map(|target| (&target.labels, target))
             .collect();
         let job = &self.job;
-        let is_over = |labels: &Labels, running: &Running| match by_labels.get(labels) {
+        let is_over = |labels: &Labels, running: &RunningScraper| match by_labels.get(labels) {
             Some(target) => {
                 !target.is_scraped_like(&running.target)
                     || !Arc::ptr_eq(job, &running.job)
@@ -455,7 +456,7 @@ impl Keeper {
         fetcher: Fetcher,
         status: Arc<Mutex<TargetStatus>>,
         is_refused: bool,
-    ) -> Running {
+    ) -> RunningScraper {
         // A refused target still gets a scraper, which writes `up` 0.
         let fetcher = if is_refused {
             fetcher.refusing()
@@ -472,7 +473,7 @@ impl Keeper {
             fetcher,
             Arc::clone(&status),
         );
-        Running {
+        RunningScraper {
             target,
             job,
             status,

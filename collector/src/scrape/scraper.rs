@@ -6,7 +6,7 @@ use super::fetch::{Fetched, Fetcher};
 use super::job::Job;
 use super::metrics::ScrapeMetrics;
 use super::schedule::Schedule;
-use super::shape::{Newcomers, PageRow, Place, ReadRules, Shape};
+use super::series_cache::{NewSeries, PageRow, ReadRules, SeriesCache, SeriesPlace};
 use super::status::{MetadataTable, TargetHealth, TargetStatus};
 use super::target::Target;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,7 +42,7 @@ pub(super) struct Scraper {
     fetcher: Fetcher,
     schedule: Schedule,
     group: Group,
-    shape: Shape,
+    cache: SeriesCache,
     report: Report,
     evidence: Evidence,
     status: Arc<Mutex<TargetStatus>>,
@@ -119,7 +119,7 @@ impl Scraper {
         let schedule = Schedule::new(&target);
         let group = shared.store.group();
         let report = Report::new(&group, &target);
-        let shape = Shape::default();
+        let cache = SeriesCache::default();
         let newest = Timestamp(i64::MIN);
         let evidence = Evidence::of(&target.url);
         Self {
@@ -129,7 +129,7 @@ impl Scraper {
             fetcher,
             schedule,
             group,
-            shape,
+            cache,
             report,
             evidence,
             status,
@@ -234,7 +234,7 @@ impl Scraper {
         self.shared.metrics.duplicates.inc_by(row.duplicates as u64);
         self.status().take(&row, started.elapsed());
         let committed = self.group.commit(ticket, &row.values, &row.own_time)?;
-        self.shape.forget(&committed.dropped);
+        self.cache.forget(&committed.dropped);
         result
     }
 
@@ -254,14 +254,14 @@ impl Scraper {
             sample_limit: self.job.limits.samples,
             honor_timestamps: self.job.config.honor_timestamps,
         };
-        let mut newcomers = ToStore {
+        let mut new_series = StoreSeries {
             shared: &self.shared,
             job: &self.job,
             target: &self.target,
             group: &self.group,
         };
-        self.shape
-            .read(fetched.format, &fetched.body, rules, row, &mut newcomers)
+        self.cache
+            .read(fetched.format, &fetched.body, rules, row, &mut new_series)
     }
 
     fn note(&self, started: Timestamp, failed: Option<ScrapeError>) {
@@ -294,18 +294,18 @@ fn now() -> Timestamp {
 }
 
 /// Registers new series with the store and stores their metadata.
-struct ToStore<'a> {
+struct StoreSeries<'a> {
     shared: &'a Shared,
     job: &'a Job,
     target: &'a Target,
     group: &'a Group,
 }
 
-impl Newcomers for ToStore<'_> {
-    fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<Place, ScrapeError> {
+impl NewSeries for StoreSeries<'_> {
+    fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<SeriesPlace, ScrapeError> {
         let line = sample.line;
         let Some(labels) = self.labels(sample)? else {
-            return Ok(Place::Dropped);
+            return Ok(SeriesPlace::Dropped);
         };
         if labels.metric().is_empty() {
             return Err(ScrapeError::Nameless { line });
@@ -314,7 +314,7 @@ impl Newcomers for ToStore<'_> {
         Ok(self
             .group
             .column(&labels)
-            .map_or(Place::Elsewhere, Place::Column))
+            .map_or(SeriesPlace::Elsewhere, SeriesPlace::Column))
     }
 
     fn is_kept(&mut self, sample: &exposition::Sample<'_>) -> Result<bool, ScrapeError> {
@@ -326,7 +326,7 @@ impl Newcomers for ToStore<'_> {
     }
 }
 
-impl ToStore<'_> {
+impl StoreSeries<'_> {
     /// Returns the labels of the series in the store; `None` if relabelling drops it.
     fn labels(&self, sample: &exposition::Sample<'_>) -> Result<Option<Labels>, ScrapeError> {
         let honor_labels = self.job.config.honor_labels;

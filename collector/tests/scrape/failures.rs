@@ -55,7 +55,7 @@ fn each_kind_of_failure_has_its_reason() {
         ),
         (
             ContentEncoding,
-            "the answer's content encoding is \"gzip\", which was not asked for",
+            "the answer's content encoding is \"gzip\", which Takt did not request",
             Box::new(|| {
                 raw(
                     "Content-Type: text/plain\r\nContent-Encoding: gzip\r\nContent-Length: 4",

@@ -89,7 +89,7 @@ fn who_we_are_is_told_and_read_anew_each_time() {
     assert_eq!(told[3].reason, Some(FailureReason::Credentials));
     let error = told[3].error.as_deref().unwrap();
     assert!(
-        error.starts_with("cannot say who we are: cannot read ") && error.contains("missing"),
+        error.starts_with("cannot read the credentials: cannot read ") && error.contains("missing"),
         "{error}"
     );
     file("password", "s3cret\n");
@@ -341,7 +341,7 @@ fn a_target_that_names_its_series_anew_runs_into_the_limit() {
     assert_eq!(
         scraping.manager.targets()[0].error.as_deref(),
         Some(
-            "line 2: the target has more series than series_limit = 36, those that ended lately included"
+            "line 2: the target has more series than series_limit = 36, those recently ended series included"
         )
     );
     assert!(

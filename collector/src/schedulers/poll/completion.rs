@@ -33,18 +33,18 @@ impl Poller {
         let zone = takt_slurm::time_zone(timezone.as_deref().unwrap_or(&self.timezone))
             .unwrap_or(TimeZone::UTC);
         let mut total = ImportSummary::default();
-        let mut told = HashSet::new();
+        let mut listed = HashSet::new();
         let live = match live {
             Ok(mut live) => {
                 live.iter_mut()
                     .for_each(|job| charge(&mut job.entry, &accounts));
                 self.note_live(cluster, &live).await?;
                 let answer = Answer::Live(live);
-                let (summary, told_open) = self
+                let (summary, listed_open) = self
                     .import(cluster, "slurmctld", answer, remember.clone(), None)
                     .await?;
                 total += summary;
-                told.extend(told_open);
+                listed.extend(listed_open);
                 Ok(())
             }
             Err(error) => Err(error),
@@ -67,7 +67,7 @@ impl Poller {
         };
         self.forgotten = known
             .into_iter()
-            .filter(|run| !told.contains(run))
+            .filter(|run| !listed.contains(run))
             .collect();
         Ok(total)
     }

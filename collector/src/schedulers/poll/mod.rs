@@ -42,9 +42,9 @@ pub struct Poller {
     jobcomp: Option<Follow>,
     forgotten: HashSet<OpenRun>,
     /// Time of the last request for shares and prices, in UTC seconds.
-    shares_asked: Option<i64>,
+    shares_read_at: Option<i64>,
     /// Time of the last request to slurmdbd for node events, in UTC seconds.
-    events_asked: Option<i64>,
+    events_read_at: Option<i64>,
     /// Whether Slurm records GPUs with each job (`AccountingStorageTRES`).
     gpus_are_counted: bool,
     /// Seconds by which slurmctld's clock was ahead of this machine's at the last poll.
@@ -88,8 +88,8 @@ impl Poller {
             timezone,
             cluster,
             forgotten: HashSet::new(),
-            shares_asked: None,
-            events_asked: None,
+            shares_read_at: None,
+            events_read_at: None,
             gpus_are_counted: true,
             clock_ahead_seconds: 0,
             pending: None,
@@ -102,21 +102,21 @@ impl Poller {
     /// cancels a running request; imported records stay.
     pub async fn run(mut self, status: watch::Sender<PollStatus>) {
         loop {
-            let asked = self.poll(Timestamp::now().as_second()).await;
-            status.send_modify(|status| self.note(status, &asked));
+            let result = self.poll(Timestamp::now().as_second()).await;
+            status.send_modify(|status| self.note(status, &result));
             let failures = status.borrow().failures;
             tokio::time::sleep(pause(&self.config, failures)).await;
         }
     }
 
-    fn note(&self, status: &mut PollStatus, asked: &Result<ImportSummary, PollError>) {
+    fn note(&self, status: &mut PollStatus, result: &Result<ImportSummary, PollError>) {
         status.cluster.clone_from(&self.cluster);
         status.forgotten_runs = self.forgotten.len();
         status.clock_ahead_seconds = self.clock_ahead_seconds;
         status.gpus_are_not_counted = !self.gpus_are_counted && self.jobcomp.is_none();
         status.pending.clone_from(&self.pending);
         status.nodes.clone_from(&self.nodes);
-        match asked {
+        match result {
             Ok(summary) => {
                 if status.failures > 0 {
                     tracing::info!(failures = status.failures, "sacct answers again");
@@ -177,13 +177,13 @@ impl Poller {
         // Nodes come before jobs: they show whether Slurm counts GPUs, which decides the GPUs of a
         // run without GPUs in its records.
         self.ask_for_nodes(scheduler, &cluster, now).await?;
-        let mut told = HashSet::new();
+        let mut listed = HashSet::new();
         if self.jobcomp.is_none() {
-            told = self.ask_controller(scheduler, &cluster).await?;
+            listed = self.ask_controller(scheduler, &cluster).await?;
         }
         let summary = match &self.jobcomp {
             Some(_) => self.poll_without_database(scheduler, &cluster).await,
-            None => match self.poll_database(scheduler, &cluster, now, told).await {
+            None => match self.poll_database(scheduler, &cluster, now, listed).await {
                 // This Slurm runs without slurmdbd. If it writes a job completion file, read that
                 // from now on.
                 Err(error @ PollError::NoAccounting(_)) => {
@@ -244,10 +244,10 @@ impl Poller {
         }
         self.ask_for_reservations(scheduler, cluster, now, has_history)
             .await?;
-        let asked_lately = self
-            .events_asked
-            .is_some_and(|asked| now < asked + SHARES_SECONDS);
-        if !has_history || asked_lately {
+        let read_recently = self
+            .events_read_at
+            .is_some_and(|read| now < read + SHARES_SECONDS);
+        if !has_history || read_recently {
             return Ok(());
         }
         let since = now - i64::from(self.config.history_days) * 86_400;
@@ -258,7 +258,7 @@ impl Poller {
                     Ok(records.note_node_events(&of_cluster, &events, "slurmdbd")?)
                 })
                 .await?;
-                self.events_asked = Some(now);
+                self.events_read_at = Some(now);
             }
             Err(error) => tracing::debug!(
                 error = error_chain(&error),
@@ -325,7 +325,7 @@ impl Poller {
         scheduler: &mut dyn Scheduler,
         cluster: &str,
         now: i64,
-        mut told: HashSet<OpenRun>,
+        mut listed: HashSet<OpenRun>,
     ) -> Result<ImportSummary, PollError> {
         let source = scheduler.name();
         let recent = now - self.config.look_back_seconds.cast_signed();
@@ -361,13 +361,13 @@ impl Poller {
             // The listed runs are those of all windows. If a later window fails, the next poll
             // reads all of them again.
             let until = (to == now || (to == recent && told_until.is_none())).then_some(to);
-            let (summary, told_open) = self
+            let (summary, listed_open) = self
                 .import(cluster, source, answer, timezone.clone(), until)
                 .await?;
             total += summary;
-            told.extend(told_open);
+            listed.extend(listed_open);
         }
-        total += self.ask_for_open_runs(scheduler, cluster, told).await?;
+        total += self.ask_for_open_runs(scheduler, cluster, listed).await?;
         Ok(total)
     }
 
@@ -380,8 +380,8 @@ impl Poller {
         now: i64,
     ) -> Result<(), PollError> {
         if self
-            .shares_asked
-            .is_some_and(|asked| now < asked + SHARES_SECONDS)
+            .shares_read_at
+            .is_some_and(|read| now < read + SHARES_SECONDS)
         {
             return Ok(());
         }
@@ -392,7 +392,7 @@ impl Poller {
                     Ok(records.note_share_settings(&cluster, SHARES_SOURCE, &settings, now)?)
                 })
                 .await?;
-                self.shares_asked = Some(now);
+                self.shares_read_at = Some(now);
             }
             Err(error) => {
                 tracing::debug!(error = error_chain(&error), "Slurm did not list its shares")
@@ -407,7 +407,7 @@ impl Poller {
         &mut self,
         scheduler: &mut dyn Scheduler,
         cluster: &str,
-        told: HashSet<OpenRun>,
+        listed: HashSet<OpenRun>,
     ) -> Result<ImportSummary, PollError> {
         let known = {
             let cluster = cluster.to_owned();
@@ -417,18 +417,18 @@ impl Poller {
         self.forgotten.retain(|run| known.contains(run));
         let missing: Vec<OpenRun> = known
             .into_iter()
-            .filter(|run| !told.contains(run) && !self.forgotten.contains(run))
+            .filter(|run| !listed.contains(run) && !self.forgotten.contains(run))
             .collect();
         let mut total = ImportSummary::default();
-        let mut told = HashSet::new();
+        let mut listed = HashSet::new();
         let ids: BTreeSet<&str> = missing.iter().map(|run| base_id(&run.job_id)).collect();
         let ids: Vec<&str> = ids.into_iter().collect();
         let source = scheduler.name();
         for ids in ids.chunks(IDS_PER_QUESTION) {
             let answer = scheduler.jobs_by_id(ids).await?;
-            let (summary, told_open) = self.import(cluster, source, answer, None, None).await?;
+            let (summary, listed_open) = self.import(cluster, source, answer, None, None).await?;
             total += summary;
-            told.extend(told_open);
+            listed.extend(listed_open);
         }
         if !missing.is_empty() {
             let cluster = cluster.to_owned();
@@ -438,12 +438,12 @@ impl Poller {
             let still_open: HashSet<OpenRun> = still_open.into_iter().collect();
             let forgotten = missing
                 .into_iter()
-                .filter(|run| still_open.contains(run) && !told.contains(run));
+                .filter(|run| still_open.contains(run) && !listed.contains(run));
             for run in forgotten {
                 tracing::warn!(
                     job_id = run.job_id,
                     submit = run.submit,
-                    "sacct no longer knows a run that has not ended"
+                    "sacct no longer knows an open run"
                 );
                 self.forgotten.insert(run);
             }

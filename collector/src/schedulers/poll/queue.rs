@@ -21,7 +21,7 @@ impl Poller {
         match scheduler.live_jobs(cluster).await {
             Ok(mut live) => {
                 self.note_live(cluster, &live).await?;
-                let told: HashSet<OpenRun> = live.iter().flat_map(runs_of).collect();
+                let listed: HashSet<OpenRun> = live.iter().flat_map(runs_of).collect();
                 let known = {
                     let cluster = cluster.to_owned();
                     self.blocking(move |records| Ok(records.open_runs(&cluster)?))
@@ -34,7 +34,7 @@ impl Poller {
                     self.import(cluster, "slurmctld", Answer::Live(live), None, None)
                         .await?;
                 }
-                Ok(told)
+                Ok(listed)
             }
             Err(error) => {
                 tracing::debug!(

@@ -113,11 +113,11 @@ fn take(
     for (path, content) in read {
         let file = known.entry(path.clone()).or_default();
         // Log an error once, not at every read.
-        let told = content.as_ref().map(Vec::clone).map_err(io::Error::kind);
-        if file.content.as_ref() == Some(&told) {
+        let result = content.as_ref().map(Vec::clone).map_err(io::Error::kind);
+        if file.content.as_ref() == Some(&result) {
             continue;
         }
-        file.content = Some(told);
+        file.content = Some(result);
         let parsed = content.map_err(|source| FileSdError::Read {
             path: path.clone(),
             source,

@@ -55,7 +55,7 @@ impl StaticConfig {
 
 /// The complete list of one provider.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ProviderList {
     /// Index of the provider in its job.
     pub provider: usize,
     pub targets: Vec<Labels>,
@@ -141,22 +141,22 @@ impl Provider {
 pub(super) struct Listener {
     pub provider: usize,
     pub job: String,
-    pub found: mpsc::Sender<Found>,
+    pub found: mpsc::Sender<ProviderList>,
     pub metrics: ScrapeMetrics,
 }
 
 /// The receiver of the lists was dropped.
-struct Ended;
+struct ListenerDropped;
 
 impl Listener {
-    async fn send(&self, targets: Vec<Labels>) -> Result<(), Ended> {
+    async fn send(&self, targets: Vec<Labels>) -> Result<(), ListenerDropped> {
         self.found
-            .send(Found {
+            .send(ProviderList {
                 provider: self.provider,
                 targets,
             })
             .await
-            .map_err(|_| Ended)
+            .map_err(|_| ListenerDropped)
     }
 
     /// Counts and logs a failed read of the list. `mechanism` is the configuration's word for the

@@ -15,7 +15,7 @@ use xxhash_rust::xxh64::xxh64;
 
 /// The series of a target by their text.
 #[derive(Debug, Default)]
-pub(super) struct Shape {
+pub(super) struct SeriesCache {
     entries: Vec<Entry>,
     /// The texts of the entries, one after the other: comparing a page then reads the memory in
     /// order.
@@ -117,7 +117,7 @@ impl PageRow {
 
 /// The destination of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SeriesPlace {
     /// This column.
     Column(Column),
     /// Dropped by relabelling, in all scrapes.
@@ -127,16 +127,16 @@ pub(super) enum Place {
 }
 
 /// Decides about series that the cache does not have.
-pub(super) trait Newcomers {
+pub(super) trait NewSeries {
     /// Returns the destination of a new series.
-    fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<Place, ScrapeError>;
+    fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<SeriesPlace, ScrapeError>;
     /// Returns whether relabelling keeps a series that gets no column.
     fn is_kept(&mut self, sample: &exposition::Sample<'_>) -> Result<bool, ScrapeError>;
     /// Receives the metadata of the metric to which the next requested series belongs.
     fn describe(&mut self, metadata: &Metadata<'_>);
 }
 
-impl Shape {
+impl SeriesCache {
     /// Reads a page into `row`, which may already have columns.
     pub fn read(
         &mut self,
@@ -144,10 +144,10 @@ impl Shape {
         body: &[u8],
         rules: ReadRules,
         row: &mut PageRow,
-        newcomers: &mut impl Newcomers,
+        new_series: &mut impl NewSeries,
     ) -> Result<(), ScrapeError> {
         let mut order = Vec::with_capacity(self.order.len());
-        let result = self.read_lines(format, body, rules, row, newcomers, &mut order);
+        let result = self.read_lines(format, body, rules, row, new_series, &mut order);
         if result.is_err() {
             // After an error, the next page continues from the last complete page. The series of
             // the incomplete page are no longer new.
@@ -178,7 +178,7 @@ impl Shape {
         body: &[u8],
         rules: ReadRules,
         row: &mut PageRow,
-        newcomers: &mut impl Newcomers,
+        new_series: &mut impl NewSeries,
         order: &mut Vec<u32>,
     ) -> Result<(), ScrapeError> {
         let mut page = Page::new(format, body);
@@ -211,7 +211,7 @@ impl Shape {
                 let known = self
                     .find(sample.series)
                     .map(|entry| self.entries[entry as usize].column != DROPPED);
-                row.kept += usize::from(known.map_or_else(|| newcomers.is_kept(&sample), Ok)?);
+                row.kept += usize::from(known.map_or_else(|| new_series.is_kept(&sample), Ok)?);
                 continue;
             }
             let over_limit = ScrapeError::TooManySamples {
@@ -231,11 +231,11 @@ impl Shape {
             } else {
                 described
                     .drain(..)
-                    .for_each(|metadata| newcomers.describe(&metadata));
-                match newcomers.place(&sample)? {
-                    Place::Column(column) => self.insert(sample.series, column),
-                    Place::Dropped => self.insert(sample.series, DROPPED),
-                    Place::Elsewhere => {
+                    .for_each(|metadata| new_series.describe(&metadata));
+                match new_series.place(&sample)? {
+                    SeriesPlace::Column(column) => self.insert(sample.series, column),
+                    SeriesPlace::Dropped => self.insert(sample.series, DROPPED),
+                    SeriesPlace::Elsewhere => {
                         too_many = (!row.keep(rules)).then_some(over_limit);
                         continue;
                     }
@@ -403,15 +403,15 @@ mod tests {
         described: Vec<String>,
     }
 
-    impl Newcomers for Columns {
-        fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<Place, ScrapeError> {
+    impl NewSeries for Columns {
+        fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<SeriesPlace, ScrapeError> {
             self.parsed += 1;
             let series = sample.labels()?.to_string();
             if series.starts_with("dropped") {
-                return Ok(Place::Dropped);
+                return Ok(SeriesPlace::Dropped);
             }
             let next = self.by_series.len() as u32;
-            Ok(Place::Column(Column::at(
+            Ok(SeriesPlace::Column(Column::at(
                 *self.by_series.entry(series).or_insert(next),
             )))
         }
@@ -430,9 +430,9 @@ mod tests {
         honor_timestamps: true,
     };
 
-    fn read(shape: &mut Shape, columns: &mut Columns, page: &str) -> PageRow {
+    fn read(cache: &mut SeriesCache, columns: &mut Columns, page: &str) -> PageRow {
         let mut row = PageRow::default();
-        shape
+        cache
             .read(Format::Text, page.as_bytes(), RULES, &mut row, columns)
             .unwrap();
         row
@@ -440,7 +440,7 @@ mod tests {
 
     #[test]
     fn what_is_dropped_is_taken_apart_once_and_counts_for_no_limit() {
-        let mut shape = Shape::default();
+        let mut cache = SeriesCache::default();
         let mut columns = Columns::default();
         let rules = ReadRules {
             sample_limit: 2,
@@ -449,7 +449,7 @@ mod tests {
         for (scrape, added) in [2, 0].into_iter().enumerate() {
             let mut row = PageRow::default();
             let page = b"a 1\ndropped 2\ndropped{x=\"1\"} 3\nb 4\n";
-            shape
+            cache
                 .read(Format::Text, page, rules, &mut row, &mut columns)
                 .unwrap();
             assert_eq!(
@@ -459,21 +459,24 @@ mod tests {
             );
         }
         assert_eq!(columns.parsed, 4);
-        shape.forget(&[Column::at(0)]);
-        read(&mut shape, &mut columns, "a 1\ndropped 2\nb 4\n");
+        cache.forget(&[Column::at(0)]);
+        read(&mut cache, &mut columns, "a 1\ndropped 2\nb 4\n");
         assert_eq!(columns.parsed, 5);
     }
 
     #[test]
     fn timestamps_count_only_where_they_are_honoured() {
         for (honor_timestamps, values, own_time) in [(true, 0, 1), (false, 1, 0)] {
-            let (mut shape, mut columns, mut row) =
-                (Shape::default(), Columns::default(), PageRow::default());
+            let (mut cache, mut columns, mut row) = (
+                SeriesCache::default(),
+                Columns::default(),
+                PageRow::default(),
+            );
             let rules = ReadRules {
                 honor_timestamps,
                 ..RULES
             };
-            shape
+            cache
                 .read(Format::Text, b"a 1 1000\n", rules, &mut row, &mut columns)
                 .unwrap();
             assert_eq!((row.values.len(), row.own_time.len()), (values, own_time));
@@ -482,10 +485,10 @@ mod tests {
 
     #[test]
     fn a_series_is_taken_apart_once() {
-        let mut shape = Shape::default();
+        let mut cache = SeriesCache::default();
         let mut columns = Columns::default();
         let first = read(
-            &mut shape,
+            &mut cache,
             &mut columns,
             "# TYPE a gauge\na 1\nb 2\nc{x=\"1\"} 3\n",
         );
@@ -494,7 +497,7 @@ mod tests {
             (vec![1.0, 2.0, 3.0], 3, 3)
         );
         let second = read(
-            &mut shape,
+            &mut cache,
             &mut columns,
             "# TYPE a gauge\nc{x=\"1\"} 4\na 1\nnew 5\nb 2\n",
         );
@@ -507,11 +510,11 @@ mod tests {
 
     #[test]
     fn the_first_of_two_equal_series_wins() {
-        let mut shape = Shape::default();
+        let mut cache = SeriesCache::default();
         let mut columns = Columns::default();
         for scrape in 0..2 {
             let row = read(
-                &mut shape,
+                &mut cache,
                 &mut columns,
                 "a{x=\"1\"} 1\na{x=\"1\"} 2\na{ x=\"1\" } 3\nb 4\n",
             );
@@ -529,24 +532,24 @@ mod tests {
 
     #[test]
     fn comments_that_are_known_are_skipped_and_others_read() {
-        let mut shape = Shape::default();
+        let mut cache = SeriesCache::default();
         let mut columns = Columns::default();
         let page = "# HELP a x\n# TYPE a gauge\n\na 1\n# TYPE b gauge\n b 2\n# the end\n";
         for _ in 0..3 {
-            assert_eq!(read(&mut shape, &mut columns, page).values, [1.0, 2.0]);
+            assert_eq!(read(&mut cache, &mut columns, page).values, [1.0, 2.0]);
         }
-        assert_eq!((shape.leads.len(), columns.described.len()), (2, 3));
+        assert_eq!((cache.leads.len(), columns.described.len()), (2, 3));
         // Other comments, fewer, more, and a sample in place of a comment.
         for page in [
             "# HELP a y\n# TYPE a gauge\n\na 1\nb 2\n",
             "a 1\nb 2\n",
             "# x\na 1\n# TYPE b gauge\n\n b 2\n",
         ] {
-            assert_eq!(read(&mut shape, &mut columns, page).values, [1.0, 2.0]);
+            assert_eq!(read(&mut cache, &mut columns, page).values, [1.0, 2.0]);
         }
         assert_eq!(
             read(
-                &mut shape,
+                &mut cache,
                 &mut columns,
                 "# x\nc 3\na 1\n# TYPE b gauge\n\n b 2\n"
             )
@@ -564,7 +567,7 @@ mod tests {
                 "line 3: expected a metric type, found \"gaug\"",
             ),
         ] {
-            let error = shape
+            let error = cache
                 .read(
                     Format::Text,
                     page.as_bytes(),
@@ -582,7 +585,7 @@ mod tests {
         }
         // A comment of one format is not a comment of the other.
         let mut row = PageRow::default();
-        shape
+        cache
             .read(
                 Format::OpenMetrics,
                 b"# x\na 1\n# EOF\n",
@@ -595,11 +598,11 @@ mod tests {
 
     #[test]
     fn a_forgotten_column_is_asked_for_again() {
-        let mut shape = Shape::default();
+        let mut cache = SeriesCache::default();
         let mut columns = Columns::default();
-        read(&mut shape, &mut columns, "a 1\nb 2\nc 3\n");
-        shape.forget(&[Column::at(1)]);
-        let row = read(&mut shape, &mut columns, "a 1\nb 2\nc 3\n");
+        read(&mut cache, &mut columns, "a 1\nb 2\nc 3\n");
+        cache.forget(&[Column::at(1)]);
+        let row = read(&mut cache, &mut columns, "a 1\nb 2\nc 3\n");
         assert_eq!(
             (row.values, row.added, columns.parsed),
             (vec![1.0, 2.0, 3.0], 1, 4)
@@ -608,7 +611,7 @@ mod tests {
 
     #[test]
     fn one_sample_too_many_is_an_error_and_the_rest_is_counted() {
-        let mut shape = Shape::default();
+        let mut cache = SeriesCache::default();
         let mut columns = Columns::default();
         let rules = ReadRules {
             sample_limit: 1,
@@ -617,7 +620,7 @@ mod tests {
         let page = b"a 1\nb 2\na 3\ndropped 4\nc{x=\"1\"} 5\n";
         for added in [1, 0] {
             let mut row = PageRow::default();
-            let error = shape
+            let error = cache
                 .read(Format::Text, page, rules, &mut row, &mut columns)
                 .unwrap_err();
             assert_eq!(
@@ -631,7 +634,7 @@ mod tests {
             2,
             "nothing beyond the limit gets a column"
         );
-        let error = shape.read(
+        let error = cache.read(
             Format::Text,
             b"a 1\nb 2\n<html>\n",
             rules,
@@ -646,11 +649,11 @@ mod tests {
 
     #[test]
     fn series_of_a_page_that_breaks_off_are_new_once() {
-        let mut shape = Shape::default();
+        let mut cache = SeriesCache::default();
         let mut columns = Columns::default();
         let mut added = |page: &str| {
             let mut row = PageRow::default();
-            let result = shape.read(Format::Text, page.as_bytes(), RULES, &mut row, &mut columns);
+            let result = cache.read(Format::Text, page.as_bytes(), RULES, &mut row, &mut columns);
             (result.is_ok(), row.added)
         };
         // As Debian's Prometheus counts them.
@@ -667,11 +670,11 @@ mod tests {
         fn whatever_was_remembered_the_page_decides(
             pages in proptest::collection::vec(proptest::collection::vec((0_u8..12, 0_i32..100), 0..15), 1..6),
         ) {
-            let mut shape = Shape::default();
+            let mut cache = SeriesCache::default();
             let mut columns = Columns::default();
             for page in pages {
                 let text: String = page.iter().map(|(series, value)| format!("m{{x=\"{series}\"}} {value}\n")).collect();
-                let row = read(&mut shape, &mut columns, &text);
+                let row = read(&mut cache, &mut columns, &text);
                 let mut expected = BTreeMap::new();
                 for (series, value) in &page {
                     expected.entry(format!("m{{x=\"{series}\"}}")).or_insert(f64::from(*value));
