@@ -427,9 +427,9 @@ fn samples_make_alerts_that_prometheus_api_and_the_command_show() {
     let page = http_get(&format!("http://{}/alerts", lab.address))
         .unwrap()
         .body;
-    let (_, ended) = page.split_once("Over within").unwrap();
+    let (_, ended) = page.split_once("Resolved within").unwrap();
     assert!(
-        page.contains("Nothing fires") && ended.contains(&format!("id=\"{anchor}\"")),
+        page.contains("No active alerts") && ended.contains(&format!("id=\"{anchor}\"")),
         "{page}"
     );
     assert_eq!(lab.slack.on("/hook").len(), 1);

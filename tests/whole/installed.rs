@@ -149,7 +149,7 @@ fn the_units_do_their_work_with_the_rights_they_have() {
             .run(["journalctl", "--unit=takt", "--output=cat"])
             .stdout;
         assert!(!says_denied(&log), "{log}");
-        log.contains("the configuration was read anew")
+        log.contains("configuration reloaded")
             .then_some(())
     });
 

@@ -76,7 +76,7 @@ pub async fn keep_assessing(
         let store = Arc::clone(&store);
         let cluster = cluster.clone();
         let rules = Arc::clone(&rules);
-        let asked = stop.clone();
+        let token = stop.clone();
         let pass = tokio::task::spawn_blocking(move || {
             let now = now();
             let period = (
@@ -84,7 +84,7 @@ pub async fn keep_assessing(
                 now.whole_seconds() - SETTLE_SECONDS,
             );
             pass(&store, &cluster, period, Due::New, &rules, |_| {
-                !asked.is_cancelled()
+                !token.is_cancelled()
             })
         });
         match pass.await {
@@ -93,9 +93,9 @@ pub async fn keep_assessing(
             }
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
-                tracing::warn!(error = %error_chain(&error), "runs could not be assessed")
+                tracing::warn!(error = %error_chain(&error), "cannot assess runs")
             }
-            Err(error) => tracing::error!(error = %error, "assessing runs had panicked"),
+            Err(error) => tracing::error!(error = %error, "the assessment of runs panicked"),
         }
         // A timeout only means that the next pass is due.
         let _ = tokio::time::timeout(INTERVAL, stop.cancelled()).await;

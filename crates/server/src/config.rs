@@ -162,9 +162,7 @@ impl Config {
             .try_for_each(BudgetConfig::validate)
             .context("budgets")?;
         if self.budgets.iter().any(|budget| budget.money.is_some()) && self.rates.cards.is_empty() {
-            bail!(
-                "budgets: money: expected prices in [[rates.cards]], without which nothing costs anything, found none"
-            );
+            bail!("budgets: money: expected prices in [[rates.cards]], found none");
         }
         self.policy_windows
             .iter()
@@ -219,7 +217,7 @@ impl ServerConfig {
         })?;
         if !address.ip().is_loopback() && self.token_file.is_none() {
             bail!(
-                "listen_address: {} is reached from other machines, which needs a token_file",
+                "listen_address: {} is reachable from other machines, which requires a token_file",
                 self.listen_address
             );
         }
@@ -255,8 +253,8 @@ pub fn read_token(path: &Path) -> anyhow::Result<String> {
 
 fn random_token() -> anyhow::Result<String> {
     let mut bytes = [0_u8; 24];
-    let mut source = std::fs::File::open("/dev/urandom").context("cannot make a token")?;
-    std::io::Read::read_exact(&mut source, &mut bytes).context("cannot make a token")?;
+    let mut source = std::fs::File::open("/dev/urandom").context("cannot create a token")?;
+    std::io::Read::read_exact(&mut source, &mut bytes).context("cannot create a token")?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -281,8 +279,7 @@ fn explain(error: &toml::de::Error, text: &str, path: &Path) -> anyhow::Error {
             "expected a list of tables, each under [[…]] instead of […]".to_owned()
         }
         _ if message.starts_with("invalid type: map, expected a string") => {
-            "expected a text (a date stands in quotes as well), found a table or a bare date"
-                .to_owned()
+            "expected a text (a date needs quotes, too), found a table or a bare date".to_owned()
         }
         _ => message.lines().collect::<Vec<_>>().join(" "),
     };

@@ -35,7 +35,7 @@ pub async fn watch(store: Arc<Store>, cluster: String, polls: Option<watch::Rece
             match tokio::task::spawn_blocking(move || note_given(&store, &cluster)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(error = %error, "cannot note which GPUs jobs were given")
+                    tracing::warn!(error = %error, "cannot store the GPUs of jobs")
                 }
                 Err(_) => return,
             }
@@ -59,7 +59,7 @@ pub async fn watch(store: Arc<Store>, cluster: String, polls: Option<watch::Rece
         });
         match looked.await {
             Ok(Ok(looked)) => seen = Some(looked),
-            Ok(Err(error)) => tracing::warn!(error = %error, "cannot note who is on the GPUs"),
+            Ok(Err(error)) => tracing::warn!(error = %error, "cannot store the usage of GPUs"),
             Err(_) => return,
         }
     }
@@ -103,7 +103,7 @@ fn resumed(store: &Store, cluster: &str) -> Result<Seen, StoreError> {
 /// Stores the GPUs of each job, used or not.
 fn note_given(store: &Store, cluster: &str) -> Result<(), StoreError> {
     let now = Timestamp::from(SystemTime::now());
-    let told = store.instant(
+    let job_gpus = store.instant(
         &[
             Matcher::metric("takt_gpu_job_info"),
             Matcher::equal("cluster", cluster),
@@ -111,7 +111,7 @@ fn note_given(store: &Store, cluster: &str) -> Result<(), StoreError> {
         now,
         LOOKBACK,
     )?;
-    let given = told.iter().filter_map(|series| {
+    let given = job_gpus.iter().filter_map(|series| {
         let label = |name| {
             series
                 .labels

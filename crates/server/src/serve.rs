@@ -53,7 +53,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The reason for the end of serving.
 enum End {
     /// The shutdown signal.
-    Asked,
+    Shutdown,
     /// DuckDB invalidated the database: the server reopens everything.
     Invalidated,
     /// The clock was set back: after reopening, the store continues at the clock's time.
@@ -97,7 +97,7 @@ pub async fn run(
             .await
             .with_context(|| format!("cannot listen on {address}"))?;
         let bound = listener.local_addr()?;
-        let asked_at = SocketAddr::new(
+        let local_address = SocketAddr::new(
             if bound.ip().is_unspecified() {
                 [127, 0, 0, 1].into()
             } else {
@@ -107,7 +107,7 @@ pub async fn run(
         );
         store.publish(&Holder {
             pid: std::process::id(),
-            address: Some(asked_at.to_string()),
+            address: Some(local_address.to_string()),
             token: Some(token.clone()),
         })?;
         let serving = Serving {
@@ -118,20 +118,20 @@ pub async fn run(
             access: access.clone(),
             registry,
             listener,
-            asked_at,
+            local_address,
         };
         if let Some(ready) = ready.take() {
-            ready(asked_at, &cluster);
+            ready(local_address, &cluster);
         }
         match serving.until(store, &mut shutdown).await? {
-            End::Asked => return Ok(()),
+            End::Shutdown => return Ok(()),
             End::Invalidated => {
-                tracing::error!("the database became invalid and is opened anew");
+                tracing::error!("the database became invalid; reopening it");
                 tokio::time::sleep(REOPEN_PAUSE).await;
             }
             End::ClockWentBack => {
                 tracing::warn!(
-                    "the clock was set back; the store is opened anew to go on from there"
+                    "the clock was set back; reopening the store to continue from its time"
                 )
             }
         }
@@ -158,16 +158,19 @@ async fn claim(
     shutdown: &mut watch::Receiver<bool>,
 ) -> Result<Option<DataDir>, Failure> {
     let began = Instant::now();
-    let mut told = false;
+    let mut logged = false;
     while !*shutdown.borrow() {
         match DataDir::claim(dir) {
             Err(StoreError::Held {
                 pid, address: None, ..
             }) if began.elapsed() < PATIENCE => {
-                if !told {
-                    tracing::info!(pid, "a command has the data directory; waiting for its end");
+                if !logged {
+                    tracing::info!(
+                        pid,
+                        "a command uses the data directory; waiting for its end"
+                    );
                 }
-                told = true;
+                logged = true;
                 let _ = tokio::time::timeout(Duration::from_millis(100), shutdown.changed()).await;
             }
             claimed => return Ok(Some(claimed?)),
@@ -201,7 +204,7 @@ struct Serving<'c> {
     access: Access,
     registry: Registry,
     listener: TcpListener,
-    asked_at: SocketAddr,
+    local_address: SocketAddr,
 }
 
 /// The sources of the pages.
@@ -272,7 +275,7 @@ impl Serving<'_> {
         let listener = match TcpListener::bind(address).await {
             Ok(listener) => listener.into_std()?,
             Err(error) if config.listen_address.is_none() => {
-                tracing::warn!(address, %error, "SQL is not served; sql.listen_address chooses another address");
+                tracing::warn!(address, %error, "SQL is disabled; set sql.listen_address to another address");
                 return Ok(());
             }
             Err(error) => {
@@ -413,13 +416,13 @@ impl Serving<'_> {
         let alerts = Alerts::start(
             self.config,
             self.cluster,
-            self.asked_at,
+            self.local_address,
             &store,
             &mut self.registry,
         )?;
         let reloaded = Gauge::default();
         reloaded.set(1);
-        let help = "Whether the configuration could be read the last time it was to be";
+        let help = "Whether the last reload of the configuration succeeded";
         self.registry.register(
             "takt_server_config_reload_successful",
             help,
@@ -446,7 +449,7 @@ impl Serving<'_> {
             store: Arc::clone(&store),
             registry: Arc::clone(&registry),
             cluster: self.cluster.to_owned(),
-            address: self.asked_at,
+            address: self.local_address,
             polls,
         };
         tasks.spawn("own-series", move |stop| {
@@ -470,7 +473,7 @@ impl Serving<'_> {
         Self::http(&mut tasks, self.listener, routes)?;
         let mut health = store.health();
         let end = tokio::select! {
-            _ = shutdown.wait_for(|asked| *asked) => End::Asked,
+            _ = shutdown.wait_for(|requested| *requested) => End::Shutdown,
             _ = health.wait_for(|health| matches!(health, Health::Invalidated(_))) => End::Invalidated,
             () = alerts.stopped() => End::Invalidated,
             () = clock_went_back(&store) => End::ClockWentBack,
@@ -490,9 +493,9 @@ impl Serving<'_> {
 /// Waits until no task holds the store: a pass over samples ends at its next reading. The data
 /// directory becomes free with the last holder.
 async fn let_go(store: &Arc<Store>) {
-    let asked = Instant::now();
+    let began = Instant::now();
     while Arc::strong_count(store) > 1 {
-        if asked.elapsed() > PATIENCE {
+        if began.elapsed() > PATIENCE {
             tracing::warn!("a task still reads the store; the data directory is closed after it");
             return;
         }
@@ -538,7 +541,7 @@ impl Reload {
         self.scrape.reload(&config.scrape)?;
         self.alerts.follow(&config, alerts).await?;
         tracing::info!(
-            "the configuration was read anew; [scrape], [alerts] and [email] are in force, other sections need a restart"
+            "configuration reloaded: [scrape], [alerts] and [email] are in use; other sections need a restart"
         );
         Ok(())
     }
@@ -552,7 +555,7 @@ impl Reload {
             if let Err(error) = self.now().await {
                 tracing::error!(
                     error = format!("{error:#}"),
-                    "cannot read the configuration anew; the old one stays"
+                    "reload failed; keeping the previous configuration"
                 );
             }
         }
@@ -563,7 +566,7 @@ async fn reload_now(State(reload): State<Reload>) -> Response {
     match reload.now().await {
         Ok(()) => "reloaded\n".into_response(),
         Err(error) => {
-            let error = format!("{error:#}; the old configuration stays");
+            let error = format!("{error:#}; keeping the previous configuration");
             AnswerError::failed(error).into_response()
         }
     }
@@ -590,7 +593,7 @@ async fn note_fairshare(store: Arc<Store>, cluster: String) {
         match tokio::task::spawn_blocking(note).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(error = %error_chain(&error), "cannot note the fair share")
+                tracing::warn!(error = %error_chain(&error), "cannot store the fair share")
             }
             Err(_) => return,
         }

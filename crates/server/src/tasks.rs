@@ -60,7 +60,7 @@ impl Supervisor {
         );
         registry.register(
             "takt_server_task_restarts",
-            "Background tasks that ended early and were started again",
+            "Background tasks that ended early and were restarted",
             metrics.restarts.clone(),
         );
         Self {

@@ -58,7 +58,7 @@ struct AlertView {
     summary: String,
     since: String,
     /// Reason why no notification was sent; empty if one was.
-    untold: String,
+    unsent: String,
     /// Annotations without the summary, and labels without those of the title.
     words: Vec<(String, String)>,
     labels: Vec<(String, String)>,
@@ -151,11 +151,11 @@ impl EndedView {
 impl AlertView {
     fn of(fingerprint: &Fingerprint, alert: &Alert, why: &Suppressed) -> Self {
         let label = |name: &str| alert.labels.get(name).unwrap_or_default().to_owned();
-        let mut untold = why.muted_by.clone();
-        untold.extend(why.silenced_by.first().map(|_| "silenced".to_owned()));
-        untold.extend(
+        let mut unsent = why.muted_by.clone();
+        unsent.extend(why.silenced_by.first().map(|_| "silenced".to_owned()));
+        unsent.extend(
             why.inhibited_by
-                .map(|_| "explained by another alert".to_owned()),
+                .map(|_| "inhibited by another alert".to_owned()),
         );
         let words = alert
             .annotations
@@ -175,7 +175,7 @@ impl AlertView {
                 .cloned()
                 .unwrap_or_default(),
             since: instant(alert.starts_at),
-            untold: untold.join(", "),
+            unsent: unsent.join(", "),
             words: words
                 .map(|(name, text)| (name.replace('_', " "), text.clone()))
                 .collect(),

@@ -346,8 +346,8 @@ fn health(store: &Store, around: &Surroundings, now: Timestamp) -> Vec<(bool, St
             let behind = (now.0 - store.watermark().0).max(0) / 1000;
             (true, format!("samples are durable up to {behind} s ago"))
         }
-        Health::Waiting(why) => (false, format!("samples wait to be written: {why}")),
-        Health::Invalidated(why) => (false, format!("the database is being opened anew: {why}")),
+        Health::Waiting(why) => (false, format!("samples are waiting to be written: {why}")),
+        Health::Invalidated(why) => (false, format!("reopening the database: {why}")),
     });
     for damaged in store.database().damaged() {
         checks.push((

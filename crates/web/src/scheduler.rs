@@ -4,18 +4,18 @@ use takt_collector::schedulers::{PollState, PollStatus};
 
 /// Without this setting, Slurm does not record a job's GPUs.
 const GPUS_NOT_COUNTED: &str = "Slurm's records are up to date, but without GPUs: AccountingStorageTRES in slurm.conf lacks \
-    gres/gpu. GPUs are counted of the jobs that run while this server does; of others they are unknown";
+    gres/gpu. The GPUs of jobs that run while this server runs are counted; those of other jobs are unknown";
 
 /// Returns the line about the scheduler; `None` if this machine has no Slurm.
 pub fn scheduler(status: &PollStatus) -> Option<(bool, String)> {
     let detail = status.detail.as_deref().unwrap_or_default();
     match status.state {
         PollState::NoSlurm => None,
-        PollState::Waiting => Some((true, "Slurm's records are being read".to_owned())),
+        PollState::Waiting => Some((true, "reading Slurm's records".to_owned())),
         PollState::Ok if status.forgotten_runs > 0 => Some((
             false,
             format!(
-                "Slurm has forgotten {} runs that never ended",
+                "Slurm no longer knows {} runs that never ended",
                 status.forgotten_runs
             ),
         )),
@@ -32,7 +32,7 @@ pub fn scheduler(status: &PollStatus) -> Option<(bool, String)> {
             Some((
                 false,
                 format!(
-                    "{words}: one of the two is wrong, and jobs and measurements do not lie together"
+                    "{words}: one of the two clocks is wrong, so measurements do not match jobs"
                 ),
             ))
         }

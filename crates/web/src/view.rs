@@ -138,7 +138,7 @@ impl<'a> View<'a> {
                 .map(|queue| Queue::of(queue, facts.now.timestamp())),
             queue_empty: match facts.queue {
                 Some(_) => "Nothing is running or waiting.",
-                None => "No scheduler: this machine has no Slurm, and none is configured.",
+                None => "No scheduler: this machine has no Slurm, and takt.toml configures none.",
             },
             health: facts
                 .health
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_measured_is_no_zero() {
+    fn missing_measurements_are_not_zero() {
         let unknown = GpuFacts {
             uuid: "GPU-1".into(),
             ..GpuFacts::default()

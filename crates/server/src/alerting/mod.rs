@@ -213,7 +213,7 @@ impl Alerts {
     pub async fn shutdown(self) {
         let ended = tokio::task::spawn_blocking(move || drop(self.alerting)).await;
         if let Err(error) = ended {
-            tracing::error!(%error, "the alert engine did not end well");
+            tracing::error!(%error, "the alert engine failed to stop");
         }
     }
 }
@@ -362,7 +362,7 @@ mod tests {
         let of_job = [("severity", "info"), ("notify", "user"), ("user", "ada")]
             .into_iter()
             .collect::<Labels>();
-        let told = |loaded: &Loaded| -> Vec<String> {
+        let receivers = |loaded: &Loaded| -> Vec<String> {
             loaded
                 .routing
                 .route_test(&of_job)
@@ -370,12 +370,19 @@ mod tests {
                 .map(|(receiver, _)| receiver.to_owned())
                 .collect()
         };
-        assert_eq!(told(&loaded), ["digest"], "where nobody's address is known");
+        assert_eq!(
+            receivers(&loaded),
+            ["digest"],
+            "where nobody's address is known"
+        );
         let known = Config::parse(
             &format!("{text}\n[reports]\ndomain = 'lab.example'"),
             &folder.path().join("takt.toml"),
         );
-        assert_eq!(told(&load(&known.unwrap()).unwrap()), ["owners", "nobody"]);
+        assert_eq!(
+            receivers(&load(&known.unwrap()).unwrap()),
+            ["owners", "nobody"]
+        );
         let operators: Vec<_> = loaded
             .channels
             .names()
@@ -392,14 +399,18 @@ mod tests {
                 "operators/webhook/0"
             ]
         );
-        let told = |severity: &str| {
+        let receivers = |severity: &str| {
             let labels = [("alertname", "X"), ("severity", severity)]
                 .into_iter()
                 .collect::<Labels>();
             loaded.routing.route_test(&labels)[0].0.to_owned()
         };
         assert_eq!(
-            [told("critical"), told("warning"), told("none")],
+            [
+                receivers("critical"),
+                receivers("warning"),
+                receivers("none")
+            ],
             ["operators", "operators", "nobody"]
         );
         assert!(!loaded.routing.inhibit_rules.is_empty());

@@ -73,7 +73,7 @@ impl Writer {
         match samples.len() - columns.len() {
             0 => Ok(()),
             others => Err(StoreError(format!(
-                "{others} series are written by somebody else"
+                "{others} series are written by another source"
             ))),
         }
     }

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_set_by_name_and_a_wrong_name_is_told() {
+    fn limits_are_set_by_name_and_a_wrong_name_is_an_error() {
         let limit = |rules: &Rules, name: &str| -> Vec<String> {
             let rules = rules
                 .files

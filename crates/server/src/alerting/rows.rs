@@ -209,7 +209,7 @@ fn bodies<T: DeserializeOwned>(rows: Vec<String>) -> Result<Vec<T>, StoreError> 
     let read = |body: String| match serde_json::from_str(&body) {
         Ok(value) => Some(value),
         Err(error) => {
-            tracing::error!(%error, body, "stored alert state cannot be read and is left out");
+            tracing::error!(%error, body, "cannot read stored alert state, ignoring it");
             None
         }
     };

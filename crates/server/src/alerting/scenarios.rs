@@ -186,7 +186,7 @@ impl Lab {
             assert!(report.failures.is_empty(), "{:?}", report.failures);
             self.engine.flush(&self.samples, now);
             for row in self.engine.send_due(now).0 {
-                let told = row.message.alerts.iter().map(|alert| {
+                let texts = row.message.alerts.iter().map(|alert| {
                     let label = |name| alert.labels.get(name).unwrap_or_default();
                     let word = match alert.status {
                         Status::Firing => "FIRING",
@@ -203,7 +203,7 @@ impl Lab {
                         .to_owned()
                 });
                 self.sent
-                    .push((self.now, told.collect::<Vec<_>>().join(", ")));
+                    .push((self.now, texts.collect::<Vec<_>>().join(", ")));
                 self.engine
                     .answered(row.id, &Outcome::Sent(None), &|_| None, now);
             }
@@ -340,8 +340,9 @@ fn a_gpu_off_the_bus_ends_with_its_return_and_hides_no_other_gpu() {
     lab.more = both(0.0, 0.0);
     lab.run(300);
     let pages = |lab: &Lab| -> Vec<String> {
-        let told = lab.texts().into_iter();
-        told.filter(|text| text.contains("Bus") || text.contains("Answering"))
+        let texts = lab.texts().into_iter();
+        texts
+            .filter(|text| text.contains("Bus") || text.contains("Answering"))
             .map(str::to_owned)
             .collect()
     };

@@ -68,7 +68,7 @@ impl OwnSeries {
                 row.extend(of_disk(&store.path()));
                 match Records::of(store.database()).scheduler_now(&cluster, now.whole_seconds()) {
                     Ok(scheduler) => row.extend(slurm::series(&scheduler, &status, now)),
-                    Err(error) => tracing::warn!(%error, "cannot tell of Slurm"),
+                    Err(error) => tracing::warn!(%error, "cannot write the series about Slurm"),
                 }
                 let own = [
                     ("job", "takt-server".to_owned()),

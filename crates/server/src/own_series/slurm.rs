@@ -9,7 +9,7 @@ use takt_slurm::{Node, nodelist};
 use takt_store::SchedulerNow;
 
 /// Seconds for which a job that a node failure ended has a series.
-const TOLD_SECONDS: i64 = 3600;
+const FAILED_JOB_SECONDS: i64 = 3600;
 
 /// Returns whether slurmctld answered: only then is the list of pending jobs known, even if it is
 /// empty. slurmdbd also answers without slurmctld.
@@ -59,19 +59,20 @@ pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> 
 /// Returns whether each of Slurm's daemons answers. A daemon that was not asked has no series.
 fn daemons(status: &PollStatus) -> Row {
     let controller = ("slurmctld", f64::from(u8::from(controller_answers(status))));
-    let told: &[(&str, f64)] = match status.state {
+    let states: &[(&str, f64)] = match status.state {
         PollState::Ok => &[controller, ("slurmdbd", 1.0)],
         PollState::DatabaseDown => &[controller, ("slurmdbd", 0.0)],
         PollState::NoAccounting | PollState::ControllerDown => &[controller],
         _ => &[],
     };
-    told.iter()
+    states
+        .iter()
         .map(|(daemon, up)| (named("takt_slurm_up", &[("daemon", daemon)]), *up))
         .collect()
 }
 
 fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
-    let told: BTreeMap<&str, &Node> = status
+    let polled_nodes: BTreeMap<&str, &Node> = status
         .nodes
         .iter()
         .flatten()
@@ -92,8 +93,8 @@ fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
             Some(Effect::PlannedDown) => "planned".to_owned(),
             _ => base,
         };
-        let told = told.get(node.as_str());
-        for partition in told.iter().flat_map(|told| &told.partitions) {
+        let polled = polled_nodes.get(node.as_str());
+        for partition in polled.iter().flat_map(|polled| &polled.partitions) {
             *idle.entry(partition).or_default() += u64::from(shown == "idle");
         }
         *counts.entry(shown).or_default() += 1;
@@ -110,7 +111,7 @@ fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
                 ],
             );
             if let Some((by, since)) =
-                told.and_then(|told| told.reason_by.as_ref().zip(told.reason_at))
+                polled.and_then(|polled| polled.reason_by.as_ref().zip(polled.reason_at))
             {
                 labels.set("by", by);
                 let since = jiff::Timestamp::from_second(since).unwrap_or_default();
@@ -171,7 +172,7 @@ fn failures(now: &SchedulerNow, at: Timestamp) -> Row {
         for node in nodelist::expand(list).unwrap_or_default() {
             *by_node.entry(node).or_default() += 1;
         }
-        if job.end > at.whole_seconds() - TOLD_SECONDS {
+        if job.end > at.whole_seconds() - FAILED_JOB_SECONDS {
             let labels = [
                 ("jobid", job.job_id.as_str()),
                 ("job_name", job.name.as_deref().unwrap_or_default()),
@@ -228,7 +229,7 @@ mod tests {
                 ..Reservation::default()
             }],
         };
-        let told = |node: &str, partitions: &[&str], by: Option<&str>| Node {
+        let polled = |node: &str, partitions: &[&str], by: Option<&str>| Node {
             node: node.to_owned(),
             partitions: partitions.iter().map(|name| (*name).to_owned()).collect(),
             reason_by: by.map(str::to_owned),
@@ -236,9 +237,9 @@ mod tests {
             ..Node::default()
         };
         let nodes = vec![
-            told("g1", &["all", "gpu"], None),
-            told("g2", &["gpu"], None),
-            told("g3", &["big"], Some("ann")),
+            polled("g1", &["all", "gpu"], None),
+            polled("g2", &["gpu"], None),
+            polled("g3", &["big"], Some("ann")),
         ];
         let status = PollStatus {
             state,

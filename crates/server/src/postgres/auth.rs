@@ -43,7 +43,7 @@ pub enum PasswordsError {
 pub struct Passwords {
     known: HashMap<String, Password>,
     /// Password for unknown users: checking it takes as long as checking a wrong password.
-    nobody: Password,
+    unknown_user: Password,
 }
 
 impl Debug for Passwords {
@@ -79,7 +79,7 @@ impl Passwords {
         } else {
             Ok(Self {
                 known,
-                nobody: Password::new(Some(random::<SALT_BYTES>()), random::<32>()),
+                unknown_user: Password::new(Some(random::<SALT_BYTES>()), random::<32>()),
             })
         }
     }
@@ -107,13 +107,13 @@ impl AuthSource for Passwords {
         Ok(login
             .user()
             .and_then(|user| self.known.get(user))
-            .unwrap_or(&self.nobody)
+            .unwrap_or(&self.unknown_user)
             .clone())
     }
 }
 
 /// The authentication of one connection.
-pub enum Door {
+pub enum ClientAuth {
     /// No passwords.
     Open(Arc<ConnectionManager>, RandomPidSecretKeyGenerator),
     /// A password for every user.
@@ -129,7 +129,7 @@ pub enum Door {
 
 type Scram = SASLAuthStartupHandler<DefaultServerParameterProvider>;
 
-impl Door {
+impl ClientAuth {
     /// Creates the authentication. `certificate` is the server's TLS certificate in PEM.
     pub fn new(
         passwords: Option<Passwords>,
@@ -182,12 +182,12 @@ impl StartupHandler for Sessions {
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
-        match (&*self.door, message) {
-            (Door::Password { plain, bound }, message) => {
+        match (&*self.auth, message) {
+            (ClientAuth::Password { plain, bound }, message) => {
                 let handler = if client.is_secure() { bound } else { plain };
                 handler.on_startup(client, message).await
             }
-            (Door::Open(manager, generator), PgWireFrontendMessage::Startup(startup)) => {
+            (ClientAuth::Open(manager, generator), PgWireFrontendMessage::Startup(startup)) => {
                 protocol_negotiation(client, &startup).await?;
                 save_startup_parameters_to_metadata(client, &startup);
                 let (pid, key) = generator.generate(client);
@@ -198,8 +198,8 @@ impl StartupHandler for Sessions {
                 client.session_extensions().insert(guard);
                 finish_authentication(client, &parameters()).await
             }
-            (Door::Open(..), _) => Ok(()),
-            (Door::Closed, _) => {
+            (ClientAuth::Open(..), _) => Ok(()),
+            (ClientAuth::Closed, _) => {
                 let said = "sorry, too many clients already (sql.max_connections)".to_owned();
                 let info = ErrorInfo::new("FATAL".to_owned(), "53300".to_owned(), said);
                 Err(PgWireError::UserError(Box::new(info)))

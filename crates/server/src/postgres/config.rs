@@ -142,8 +142,7 @@ impl SqlConfig {
                 )
             })?;
             if !parsed.ip().is_loopback() && self.password_file.is_none() {
-                let expected =
-                    "a password_file beside it, or an address that only this machine reaches";
+                let expected = "a password_file, or an address that only this machine can reach";
                 return Err(ConfigError::new("listen_address", expected, address));
             }
         }

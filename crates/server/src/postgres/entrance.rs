@@ -1,7 +1,7 @@
 //! The current passwords and certificate. The files are read again after a change, so that a
 //! renewed certificate or a new password needs no restart.
 
-use super::auth::Door;
+use super::auth::ClientAuth;
 use super::config::{SqlConfig, SqlConfigError};
 use pgwire::api::ConnectionManager;
 use pgwire::tokio::TlsAcceptor;
@@ -18,7 +18,7 @@ pub(super) struct Entrance {
     manager: Arc<ConnectionManager>,
     /// Versions of the files just before they were read.
     stamps: Vec<Stamp>,
-    door: Arc<Door>,
+    auth: Arc<ClientAuth>,
     tls: Option<TlsAcceptor>,
 }
 
@@ -36,20 +36,24 @@ impl Entrance {
         let pem = certificate
             .as_ref()
             .map(|certificate| certificate.pem.as_slice());
-        let door = Arc::new(Door::new(config.passwords()?, pem, Arc::clone(&manager)));
+        let auth = Arc::new(ClientAuth::new(
+            config.passwords()?,
+            pem,
+            Arc::clone(&manager),
+        ));
         let tls = certificate.map(|certificate| TlsAcceptor::from(certificate.tls));
         Ok(Self {
             config: config.clone(),
             manager,
             stamps,
-            door,
+            auth,
             tls,
         })
     }
 
     /// Returns the authentication for the next client. If a changed file is unusable, logs it once
     /// and keeps the previous content: certificate and key are rarely replaced at the same moment.
-    pub fn current(&mut self) -> (Arc<Door>, Option<TlsAcceptor>) {
+    pub fn current(&mut self) -> (Arc<ClientAuth>, Option<TlsAcceptor>) {
         let stamps = stamps(&self.config);
         if stamps != self.stamps {
             match Self::open(&self.config, Arc::clone(&self.manager)) {
@@ -60,11 +64,11 @@ impl Entrance {
                 Err(error) => {
                     self.stamps = stamps;
                     let error = takt_model::error_chain(&error);
-                    tracing::error!(%error, "cannot use the changed passwords or certificate of SQL, the former stay");
+                    tracing::error!(%error, "cannot use the changed passwords or certificate of SQL; keeping the previous ones");
                 }
             }
         }
-        (Arc::clone(&self.door), self.tls.clone())
+        (Arc::clone(&self.auth), self.tls.clone())
     }
 }
 

@@ -20,7 +20,7 @@ mod token;
 pub use auth::{Passwords, PasswordsError};
 pub use config::{SqlConfig, SqlConfigError};
 
-use auth::Door;
+use auth::ClientAuth;
 use entrance::Entrance;
 use pgwire::api::ConnectionManager;
 use pgwire::tokio::{TlsAcceptor, process_socket};
@@ -80,13 +80,13 @@ impl SqlServer {
             // A client above the maximum gets an error, but it may still cancel a statement of
             // another connection.
             let permit = Arc::clone(&self.connections).try_acquire_owned().ok();
-            let (door, tls) = self.entrance.current();
-            let door = if permit.is_some() {
-                door
+            let (auth, tls) = self.entrance.current();
+            let auth = if permit.is_some() {
+                auth
             } else {
-                Arc::new(Door::Closed)
+                Arc::new(ClientAuth::Closed)
             };
-            let served = self.client(socket, door, tls);
+            let served = self.client(socket, auth, tls);
             clients.spawn(async move {
                 let _permit = permit;
                 if let Err(error) = served.await {
@@ -99,7 +99,7 @@ impl SqlServer {
     fn client(
         &self,
         socket: TcpStream,
-        door: Arc<Door>,
+        auth: Arc<ClientAuth>,
         tls: Option<TlsAcceptor>,
     ) -> impl Future<Output = io::Result<()>> + Send + use<> {
         let database = Arc::clone(&self.database);
@@ -112,7 +112,7 @@ impl SqlServer {
             let sessions = Sessions {
                 database,
                 limits,
-                door,
+                auth,
                 manager,
                 peer,
                 session: Arc::default(),

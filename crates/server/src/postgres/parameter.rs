@@ -13,7 +13,7 @@ use takt_store::quoted;
 #[derive(Debug, thiserror::Error)]
 pub enum ParameterError {
     /// The statement needs more parameters than the client sent.
-    #[error("there is no parameter ${0}")]
+    #[error("the parameter ${0} is missing")]
     Missing(usize),
     /// The bytes are not a value of the type.
     #[error("the parameter ${at} is not a value of type {kind}")]
@@ -24,7 +24,9 @@ pub enum ParameterError {
         kind: String,
     },
     /// Takt does not support the binary form of the type.
-    #[error("the parameter ${at} is of type {kind}, which is not taken in binary; send it as text")]
+    #[error(
+        "the parameter ${at} is of type {kind}, which is not supported in binary; send it as text"
+    )]
     Binary {
         /// Number of the parameter.
         at: usize,
@@ -168,7 +170,7 @@ fn name(kind: &Type) -> Option<&'static str> {
 }
 
 /// Returns the type that clients see for a parameter of a DuckDB type.
-pub fn told(name: Option<&str>) -> Type {
+pub fn reported_type(name: Option<&str>) -> Type {
     match name {
         Some("BOOLEAN") => Type::BOOL,
         Some("TINYINT" | "SMALLINT" | "UTINYINT") => Type::INT2,
@@ -496,7 +498,7 @@ mod tests {
         assert_eq!(count(&statement), 2);
         assert_eq!(
             bind(&statement, &literals[..1]).unwrap_err().to_string(),
-            "there is no parameter $2"
+            "the parameter $2 is missing"
         );
     }
 

@@ -1,10 +1,10 @@
 //! One client connection: simple and prepared statements, and the session's settings.
 
-use super::auth::Door;
+use super::auth::ClientAuth;
 use super::command::{Command, DEFAULTS, command, milliseconds};
 use super::dialect::translate;
 use super::encode::{fields, row};
-use super::parameter::{Parameter, bind, count, literals, null, told};
+use super::parameter::{Parameter, bind, count, literals, null, reported_type};
 use super::token::{Token, statements};
 use async_trait::async_trait;
 use futures_util::{Sink, stream};
@@ -43,7 +43,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Sessions {
     pub(super) database: Arc<Database>,
     pub(super) limits: Limits,
-    pub(super) door: Arc<Door>,
+    pub(super) auth: Arc<ClientAuth>,
     pub(super) manager: Arc<ConnectionManager>,
     /// A second handle of the socket, to notice its end while a statement runs.
     pub(super) peer: Arc<TcpStream>,
@@ -58,7 +58,7 @@ pub struct Prepared {
     /// Text of the statement as received.
     text: Arc<str>,
     /// Parameter types that the client received after a request: it sends values of these types.
-    told: Arc<OnceLock<Vec<Type>>>,
+    reported_types: Arc<OnceLock<Vec<Type>>>,
 }
 
 impl PgWireServerHandlers for Sessions {
@@ -237,7 +237,7 @@ impl Sessions {
                 .await?
                 .unwrap_or_default()
         };
-        let found = |at: usize| told(found.get(&(at + 1)).map(String::as_str));
+        let found = |at: usize| reported_type(found.get(&(at + 1)).map(String::as_str));
         Ok((0..count)
             .map(|at| named(at).unwrap_or_else(|| found(at)))
             .collect())
@@ -259,7 +259,10 @@ impl Sessions {
         client: &C,
         portal: &Portal<Prepared>,
     ) -> PgWireResult<Outcome> {
-        let Prepared { text, told } = &portal.statement.statement;
+        let Prepared {
+            text,
+            reported_types,
+        } = &portal.statement.statement;
         let parameters: Vec<Parameter<'_>> = portal
             .parameters
             .iter()
@@ -272,11 +275,14 @@ impl Sessions {
                     .get(at)
                     .and_then(Option::as_ref);
                 // A text without a type is an untyped literal. It fits better than a guessed type.
-                let told = told.get().filter(|_| binary).and_then(|told| told.get(at));
+                let reported = reported_types
+                    .get()
+                    .filter(|_| binary)
+                    .and_then(|types| types.get(at));
                 Parameter {
                     bytes: bytes.as_deref(),
                     binary,
-                    kind: named.or(told),
+                    kind: named.or(reported),
                 }
             })
             .collect();
@@ -406,7 +412,7 @@ impl QueryParser for AsItIs {
             0 => Ok(None),
             1 => Ok(Some(Prepared {
                 text: sql.into(),
-                told: Arc::default(),
+                reported_types: Arc::default(),
             })),
             _ => Err(error(
                 "42601",
@@ -465,10 +471,14 @@ impl ExtendedQueryHandler for Sessions {
         let Some(statement) = statements(&target.statement.text).pop() else {
             return Ok(DescribeStatementResponse::new(Vec::new(), Vec::new()));
         };
-        let told = self
+        let reported_types = self
             .parameter_types(client, &statement, &target.parameter_types)
             .await?;
-        let told = target.statement.told.get_or_init(|| told).clone();
+        let reported_types = target
+            .statement
+            .reported_types
+            .get_or_init(|| reported_types)
+            .clone();
         if command(&statement) != Command::Select {
             let rows = match self.run(client, &statement).await? {
                 Outcome::Text(name, _) => vec![FieldInfo::new(
@@ -480,7 +490,7 @@ impl ExtendedQueryHandler for Sessions {
                 )],
                 _ => Vec::new(),
             };
-            return Ok(DescribeStatementResponse::new(told, rows));
+            return Ok(DescribeStatementResponse::new(reported_types, rows));
         }
         // With NULL for each parameter and no rows, the statement has its final columns.
         let described = |text: &str| -> PgWireResult<String> {
@@ -491,18 +501,20 @@ impl ExtendedQueryHandler for Sessions {
                     null(kind)
                 }
             };
-            let nulls: Vec<String> = told.iter().map(null).collect();
+            let nulls: Vec<String> = reported_types.iter().map(null).collect();
             let bound =
                 bind(&statement, &nulls).map_err(|problem| error("08P01", &problem.to_string()))?;
             Ok(format!("SELECT * FROM ({}\n) LIMIT 0", translate(&bound)))
         };
         let answer = match self.select(client, described("NULL::VARCHAR")?).await {
             // An untyped NULL also fits where a VARCHAR does not.
-            Err(_) if told.contains(&Type::TEXT) => self.select(client, described("NULL")?).await?,
+            Err(_) if reported_types.contains(&Type::TEXT) => {
+                self.select(client, described("NULL")?).await?
+            }
             answer => answer?,
         };
         Ok(DescribeStatementResponse::new(
-            told,
+            reported_types,
             fields(answer.schema(), |_| FieldFormat::Text),
         ))
     }

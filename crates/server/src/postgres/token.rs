@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_told_apart() {
+    fn kinds_are_distinguished() {
         let kinds = |text| {
             tokens(text)
                 .into_iter()

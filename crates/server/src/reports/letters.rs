@@ -93,9 +93,9 @@ impl Letter<'_> {
         let sheet = self.sheet;
         let view = View::of(sheet);
         let subject = self.subject();
-        let correction = "This corrects the report that you have: records arrived since.\n\n";
+        let correction = "This corrects an earlier report: more records have arrived.\n\n";
         let text = format!(
-            "{}{}\nWho wants no such report answers with \"opt out\".\n",
+            "{}{}\nTo get no more reports, answer with \"opt out\".\n",
             if self.edition > 1 { correction } else { "" },
             text(sheet, view)?
         );
@@ -195,7 +195,7 @@ pub fn in_short(sheet: &Sheet) -> String {
     if let Some(utilization) = figures.gpu_utilization {
         let share = if held > 0.0 { wasted / held } else { 0.0 };
         lines.push(format!(
-            "GPU utilization {}; {} GPU-hours ({}) could have been spared",
+            "GPU utilization {}; {} GPU-hours ({}) wasted",
             percent(utilization),
             amount(wasted),
             percent(share)
@@ -305,7 +305,7 @@ mod tests {
         assert!(
             correction
                 .text
-                .starts_with("This corrects the report that you have")
+                .starts_with("This corrects an earlier report")
         );
         assert_eq!(correction.thread, mail.message_id);
         assert_ne!(correction.message_id, mail.message_id);

@@ -47,14 +47,14 @@ pub fn warnings<'b>(
                 period: period.clone(),
                 level,
             };
-            let was_told = |sent: &SentReport| {
+            let was_sent = |sent: &SentReport| {
                 sent.month == warning.period
                     && sent.kind == warning.kind()
                     && sent.subject == budget.name
                     && sent.recipient == warning.to
                     && sent.edition >= level
             };
-            if !sent.iter().any(was_told) {
+            if !sent.iter().any(was_sent) {
                 due.push(warning);
             }
         }
@@ -131,10 +131,10 @@ impl Warning<'_> {
         } = self.budget;
         let rest = match limit - used {
             left if left > 0.0 => format!("{} {unit} are left.", amount(left)),
-            over => format!("That is {} {unit} more than there were.", amount(-over)),
+            over => format!("That is {} {unit} above the budget.", amount(-over)),
         };
         let text = format!(
-            "On {cluster}, {}: {} {unit}.\n{rest}\n\nThis is told once at 50, 80 and 100 %. Takt does not stop jobs.\n",
+            "On {cluster}, {}: {} {unit}.\n{rest}\n\nTakt sends this warning once at 50, 80 and 100 %. Takt does not stop jobs.\n",
             self.sentence(),
             amount(*used),
         );
@@ -192,10 +192,10 @@ mod tests {
     }
 
     #[test]
-    fn each_level_is_told_once_to_those_whom_it_concerns() {
+    fn each_level_is_sent_once_to_its_recipients() {
         let config = config();
         let mut sent = Vec::new();
-        let mut told = |budgets: &[BudgetUse], month: &str| {
+        let mut due_to = |budgets: &[BudgetUse], month: &str| {
             let due = warnings(budgets, &sent, &config, month);
             let words: Vec<String> = due
                 .iter()
@@ -212,20 +212,20 @@ mod tests {
             ]
         };
         assert_eq!(
-            told(&physics(90.0), "2026-10"),
+            due_to(&physics(90.0), "2026-10"),
             ["100 root@lab.example"],
             "cid wants no mail, operators do"
         );
-        assert_eq!(told(&physics(100.0), "2026-10"), ["50 pi@lab.example"]);
-        assert_eq!(told(&physics(150.0), "2026-10"), [""; 0]);
+        assert_eq!(due_to(&physics(100.0), "2026-10"), ["50 pi@lab.example"]);
+        assert_eq!(due_to(&physics(150.0), "2026-10"), [""; 0]);
         assert_eq!(
-            told(&physics(201.0), "2026-10"),
+            due_to(&physics(201.0), "2026-10"),
             ["100 pi@lab.example", "100 root@lab.example"]
         );
         // A credit lowered the usage. Reaching 80 % again sends no second warning.
-        assert_eq!(told(&physics(170.0), "2026-10"), [""; 0]);
+        assert_eq!(due_to(&physics(170.0), "2026-10"), [""; 0]);
         assert_eq!(
-            told(&physics(170.0), "2026-11"),
+            due_to(&physics(170.0), "2026-11"),
             ["80 pi@lab.example", "100 root@lab.example"]
         );
     }

@@ -120,7 +120,7 @@ impl Weekly<'_> {
         if let Some(used) = figures.gpu_utilization.filter(|_| is_low(sheet)) {
             let _ = write!(
                 text,
-                "\nThe GPUs worked for {} of that time, as far as it was measured.\n",
+                "\nThe GPUs worked for {} of the measured time.\n",
                 percent(used)
             );
             for run in sheet
@@ -140,7 +140,7 @@ impl Weekly<'_> {
                 let wasted = amount(run.split_gpu_hours.wasted());
                 let _ = writeln!(
                     text,
-                    "  job {}{name}: {wasted} GPU-hours for nothing ({}){used}",
+                    "  job {}{name}: {wasted} GPU-hours wasted ({}){used}",
                     run.job_id, run.cause
                 );
             }
@@ -151,12 +151,12 @@ impl Weekly<'_> {
         if is_unused(sheet) {
             let _ = write!(
                 text,
-                "\nYour time limits kept {} GPU-hours reserved beyond the ends of your runs. Jobs with limits near to what they \
-                 need start sooner.\n",
+                "\nYour time limits kept {} GPU-hours reserved beyond the ends of your runs. Jobs with shorter limits \
+                 start sooner.\n",
                 amount(figures.limit_excess_gpu_hours)
             );
         }
-        text + "\nWho wants no such letter answers with \"opt out\".\n"
+        text + "\nTo get no more letters, answer with \"opt out\".\n"
     }
 }
 
@@ -221,17 +221,17 @@ mod tests {
         let sheets = [sheet("ann", 100.0, Some(0.1), 0.0)];
         let day = 86_400;
         let mut sent = Vec::new();
-        let mut told = Vec::new();
+        let mut days = Vec::new();
         // Starts on a Friday, with three checks a day.
         for step in 0..45 {
             let now = step * day / 3;
             let today = FRIDAY.checked_add(jiff::ToSpan::days(now / day)).unwrap();
             for letter in weekly(&sheets, &sent, &config(), today, now) {
-                told.push(today.to_string());
+                days.push(today.to_string());
                 sent.push(letter.sent(now));
             }
         }
-        assert_eq!(told, ["2026-11-20", "2026-11-27", "2026-12-04"]);
+        assert_eq!(days, ["2026-11-20", "2026-11-27", "2026-12-04"]);
         assert!(
             weekly(&sheets, &[], &config(), jiff::civil::date(2026, 11, 21), 0).is_empty(),
             "a Saturday"

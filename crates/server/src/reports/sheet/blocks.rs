@@ -273,13 +273,13 @@ pub(super) fn capacity(sheet: &Sheet) -> Option<(&'static str, Vec<[String; 3]>)
         _ => return None,
     };
     let parts = [
-        ("held by runs", row.allocated - row.reserved_idle),
-        ("reserved, used by nobody", row.reserved_idle),
+        ("allocated to runs", row.allocated - row.reserved_idle),
+        ("reserved but unused", row.reserved_idle),
         ("down", row.down),
         ("planned down", row.planned_down),
         ("idle", row.idle),
         (
-            "stranded: idle, and the node's CPUs or memory were taken",
+            "stranded: idle, but the node's CPUs or memory were allocated",
             row.stranded.unwrap_or(0),
         ),
     ];
@@ -303,8 +303,8 @@ pub(super) fn capacity(sheet: &Sheet) -> Option<(&'static str, Vec<[String; 3]>)
 fn capacity_table(sheet: &Sheet) -> Option<Block> {
     let (resource, rows) = capacity(sheet)?;
     let (title, of, hours) = match resource {
-        "GPU" => ("What became of the GPUs' time", "the_gpus", "gpu_hours"),
-        _ => ("What became of the CPUs' time", "the_cpus", "cpu_hours"),
+        "GPU" => ("Capacity of the GPUs", "the_gpus", "gpu_hours"),
+        _ => ("Capacity of the CPUs", "the_cpus", "cpu_hours"),
     };
     table(
         sheet,
@@ -347,13 +347,13 @@ pub(super) const CAUSES: &[Cause] = &[
     Cause {
         name: "lost to faults",
         class: "lost",
-        meaning: "held by runs that a broken node or GPU ended",
+        meaning: "allocated to runs that a fault of a node or GPU ended",
         of: |split| split.lost,
     },
     Cause {
         name: "not measured",
         class: "unknown",
-        meaning: "nobody saw what the GPUs did",
+        meaning: "the GPUs were not measured",
         of: |split| split.unmeasured,
     },
 ];
@@ -387,7 +387,7 @@ fn causes(sheet: &Sheet) -> Block {
         let price = currency.map(|currency| money((cause.of)(cost), currency));
         listing.push(row.into_iter().chain(price).collect());
     }
-    Block::Listing("Where the GPU-hours of runs that ended went", listing)
+    Block::Listing("GPU-hours of finished runs by category", listing)
 }
 
 fn wasters(sheet: &Sheet) -> Option<Block> {
@@ -400,7 +400,7 @@ fn wasters(sheet: &Sheet) -> Option<Block> {
     members.sort_by(|a, b| wasted(b).total_cmp(&wasted(a)));
     table(
         sheet,
-        "Who could spare the most GPU-hours",
+        "Users with the most wasted GPU-hours",
         members.into_iter().take(20),
         &[
             (Column::Text("name"), |member| member.name.clone()),
@@ -646,7 +646,7 @@ fn lost(sheet: &Sheet) -> Option<Block> {
 fn breaches(sheet: &Sheet) -> Option<Block> {
     table(
         sheet,
-        "Ran where it may not at that hour",
+        "Runs outside the allowed hours",
         &sheet.breaches,
         &[
             (Column::Text("rule"), |breach| breach.window.clone()),

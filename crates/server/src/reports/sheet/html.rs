@@ -112,10 +112,10 @@ pub fn page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> {
 
 fn title(sheet: &Sheet, view: View) -> String {
     match (view, sheet.subject.name()) {
-        (View::Efficiency, "") => format!("How well {} was used", sheet.cluster),
-        (View::Efficiency, name) => format!("How well {name} used {}", sheet.cluster),
-        (View::Waste, "") => format!("What {} could have spared", sheet.cluster),
-        (View::Waste, name) => format!("What {name} could have spared"),
+        (View::Efficiency, "") => format!("Efficiency of {}", sheet.cluster),
+        (View::Efficiency, name) => format!("Efficiency of {name} on {}", sheet.cluster),
+        (View::Waste, "") => format!("Waste of {}", sheet.cluster),
+        (View::Waste, name) => format!("Waste of {name}"),
         (View::Account, name) => format!("Account {name}"),
         (_, "") => sheet.cluster.clone(),
         (_, name) => name.to_owned(),
