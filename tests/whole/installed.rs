@@ -149,8 +149,7 @@ fn the_units_do_their_work_with_the_rights_they_have() {
             .run(["journalctl", "--unit=takt", "--output=cat"])
             .stdout;
         assert!(!says_denied(&log), "{log}");
-        log.contains("configuration reloaded")
-            .then_some(())
+        log.contains("configuration reloaded").then_some(())
     });
 
     // Root's own command would leave files that the server's user cannot write.

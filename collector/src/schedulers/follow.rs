@@ -10,14 +10,14 @@ const PIECE_BYTES: u64 = 32 << 20;
 
 /// The read position in a file. Only whole lines are read.
 #[derive(Debug)]
-pub(super) struct Follow {
+pub(super) struct FileFollower {
     path: PathBuf,
     /// The open file. It stays open, so that lines written before a rotation are still read.
     file: Option<File>,
     offset: u64,
 }
 
-impl Follow {
+impl FileFollower {
     /// Follows the file from its beginning.
     pub fn new(path: PathBuf) -> Self {
         Self {
@@ -97,7 +97,7 @@ mod tests {
                 .write_all(text.as_bytes())
                 .unwrap();
         };
-        let mut follow = Follow::new(path.clone());
+        let mut follow = FileFollower::new(path.clone());
         assert_eq!(follow.read().unwrap_err().kind(), io::ErrorKind::NotFound);
         append(&path, "a\nb");
         assert_eq!(follow.read().unwrap(), b"a\n");

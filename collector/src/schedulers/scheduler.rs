@@ -13,11 +13,11 @@ use takt_slurm::sacct::{Cluster, Options, Reader};
 use takt_slurm::{Entry, Node, NodeEvent, Reservation, ShareSettings};
 
 /// All schedulers. The first configured one in this order is polled.
-pub(super) const SCHEDULERS: &[Configured] =
+pub(super) const SCHEDULERS: &[SchedulerFactory] =
     &[slurmrestd::from_config, slurm_commands::from_config];
 
 /// Returns the scheduler if the configuration names it.
-pub(super) type Configured = fn(&JobsConfig) -> Option<Result<Box<dyn Scheduler>, PollError>>;
+pub(super) type SchedulerFactory = fn(&JobsConfig) -> Option<Result<Box<dyn Scheduler>, PollError>>;
 
 /// Returns the configured scheduler.
 ///
@@ -61,10 +61,10 @@ pub(super) trait Scheduler: fmt::Debug + Send + Sync {
     async fn live_jobs(&mut self, cluster: &str) -> Result<Vec<LiveJob>, PollError>;
 
     /// Returns the records of all users' jobs in a period, or since a time.
-    async fn jobs_in(&mut self, from: i64, to: Option<i64>) -> Result<Answer, PollError>;
+    async fn jobs_in(&mut self, from: i64, to: Option<i64>) -> Result<SchedulerAnswer, PollError>;
 
     /// Returns the records of these jobs.
-    async fn jobs_by_id(&mut self, ids: &[&str]) -> Result<Answer, PollError>;
+    async fn jobs_by_id(&mut self, ids: &[&str]) -> Result<SchedulerAnswer, PollError>;
 
     /// Returns whether [`Scheduler::node_events`] and [`Scheduler::past_reservations`] have
     /// answers.
@@ -84,7 +84,7 @@ pub(super) trait Scheduler: fmt::Debug + Send + Sync {
 }
 
 /// Job records as received. A blocking thread parses them, because that takes time.
-pub(super) enum Answer {
+pub(super) enum SchedulerAnswer {
     /// Rows of `sacct -P`.
     Sacct(Vec<u8>),
     /// Answers of `/slurmdb/vX/jobs` and `/slurmdb/vX/job/ID`.
@@ -96,11 +96,11 @@ pub(super) enum Answer {
 }
 
 /// Iterator over the entries of an answer.
-pub(super) type Entries = Box<dyn Iterator<Item = Result<Entry, PollError>>>;
+pub(super) type AnswerEntries = Box<dyn Iterator<Item = Result<Entry, PollError>>>;
 
-impl Answer {
+impl SchedulerAnswer {
     /// Parses the answer. Errors contain `name`.
-    pub fn entries(self, cluster: &str, name: &str) -> Result<Entries, PollError> {
+    pub fn entries(self, cluster: &str, name: &str) -> Result<AnswerEntries, PollError> {
         let options = options(cluster);
         Ok(match self {
             Self::Sacct(text) => {

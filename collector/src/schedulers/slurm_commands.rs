@@ -3,7 +3,7 @@
 
 use super::command::{ask, cluster_name, time};
 use super::config::JobsConfig;
-use super::scheduler::{Answer, Scheduler, options};
+use super::scheduler::{Scheduler, SchedulerAnswer, options};
 use super::status::PollError;
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -33,7 +33,7 @@ impl SlurmCommands {
         Ok(String::from_utf8_lossy(&printed).into_owned())
     }
 
-    async fn sacct(&self, which: &[&str]) -> Result<Answer, PollError> {
+    async fn sacct(&self, which: &[&str]) -> Result<SchedulerAnswer, PollError> {
         let args = [
             "--allusers",
             "--parsable2",
@@ -43,7 +43,7 @@ impl SlurmCommands {
             COLUMNS,
         ];
         let printed = ask(&self.config, "sacct", args.iter().chain(which)).await?;
-        Ok(Answer::Sacct(printed))
+        Ok(SchedulerAnswer::Sacct(printed))
     }
 }
 
@@ -168,7 +168,7 @@ impl Scheduler for SlurmCommands {
         Ok(openapi::live_jobs(&answer, &options(cluster)))
     }
 
-    async fn jobs_in(&mut self, from: i64, to: Option<i64>) -> Result<Answer, PollError> {
+    async fn jobs_in(&mut self, from: i64, to: Option<i64>) -> Result<SchedulerAnswer, PollError> {
         let since = local_text(from);
         let until = to.map(local_text);
         let mut period = vec!["-S", &since];
@@ -178,7 +178,7 @@ impl Scheduler for SlurmCommands {
         self.sacct(&period).await
     }
 
-    async fn jobs_by_id(&mut self, ids: &[&str]) -> Result<Answer, PollError> {
+    async fn jobs_by_id(&mut self, ids: &[&str]) -> Result<SchedulerAnswer, PollError> {
         self.sacct(&["-j", &ids.join(",")]).await
     }
 }

@@ -6,7 +6,7 @@
 //! short.
 
 use super::config::JobsConfig;
-use super::scheduler::{Answer, Scheduler, options};
+use super::scheduler::{Scheduler, SchedulerAnswer, options};
 use super::status::PollError;
 use async_trait::async_trait;
 use reqwest::{Client, StatusCode};
@@ -316,13 +316,13 @@ impl Scheduler for Slurmrestd {
         Ok(openapi::live_jobs(&answer, &options(cluster)))
     }
 
-    async fn jobs_in(&mut self, from: i64, to: Option<i64>) -> Result<Answer, PollError> {
+    async fn jobs_in(&mut self, from: i64, to: Option<i64>) -> Result<SchedulerAnswer, PollError> {
         let until = to.map_or_else(String::new, |to| format!("&end_time=uts{to}"));
         let path = format!("jobs?start_time=uts{from}{until}");
-        Ok(Answer::Database(vec![self.database(&path).await?]))
+        Ok(SchedulerAnswer::Database(vec![self.database(&path).await?]))
     }
 
-    async fn jobs_by_id(&mut self, ids: &[&str]) -> Result<Answer, PollError> {
+    async fn jobs_by_id(&mut self, ids: &[&str]) -> Result<SchedulerAnswer, PollError> {
         let mut answers = Vec::new();
         for id in ids {
             match self.database(&format!("job/{id}")).await {
@@ -332,7 +332,7 @@ impl Scheduler for Slurmrestd {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Answer::Database(answers))
+        Ok(SchedulerAnswer::Database(answers))
     }
 }
 

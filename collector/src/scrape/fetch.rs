@@ -26,7 +26,7 @@ const TIMEOUT_HEADER: HeaderName = HeaderName::from_static("x-prometheus-scrape-
 
 /// A page as received.
 #[derive(Debug)]
-pub(super) struct Fetched {
+pub(super) struct FetchedPage {
     pub format: Format,
     pub body: Vec<u8>,
 }
@@ -103,14 +103,14 @@ impl Fetcher {
     }
 
     /// Fetches one page. `expected_bytes` is the expected size of the page.
-    pub async fn fetch(&mut self, expected_bytes: usize) -> Result<Fetched, ScrapeError> {
+    pub async fn fetch(&mut self, expected_bytes: usize) -> Result<FetchedPage, ScrapeError> {
         let limit = self.timeout;
         tokio::time::timeout(limit, self.fetch_in_time(expected_bytes))
             .await
             .unwrap_or(Err(ScrapeError::Timeout { limit }))
     }
 
-    async fn fetch_in_time(&mut self, expected_bytes: usize) -> Result<Fetched, ScrapeError> {
+    async fn fetch_in_time(&mut self, expected_bytes: usize) -> Result<FetchedPage, ScrapeError> {
         let limit = self.job.limits.body_bytes;
         let authorization = self.job.http.authorization().await;
         let authorization = authorization.map_err(|source| ScrapeError::Credentials { source })?;
@@ -160,7 +160,7 @@ impl Fetcher {
         } else {
             answer.body
         };
-        Ok(Fetched { format, body })
+        Ok(FetchedPage { format, body })
     }
 
     async fn ask_client(

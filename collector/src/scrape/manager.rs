@@ -5,7 +5,7 @@ use super::http::HttpError;
 use super::job::Job;
 use super::metrics::ScrapeMetrics;
 use super::pool::{Pool, TargetAccess};
-use super::scraper::{End, Shared};
+use super::scraper::{ScraperContext, ScraperEnd};
 use super::status::{MetadataTable, MetricMetadata, TargetStatus};
 use super::target::Target;
 use prometheus_client::registry::Registry;
@@ -44,7 +44,7 @@ pub enum StartError {
 /// thread costs even more. One thread handles some hundred thousand samples per second.
 #[derive(Debug)]
 pub struct ScrapeManager {
-    shared: Arc<Shared>,
+    shared: Arc<ScraperContext>,
     runtime: Handle,
     /// Stops the thread when dropped.
     _stop: oneshot::Sender<()>,
@@ -54,7 +54,7 @@ pub struct ScrapeManager {
 
 /// A job that is ready to start: every step that can fail is done.
 #[derive(Debug, Clone)]
-pub(super) struct Ready {
+pub(super) struct ReadyJob {
     pub job: Arc<Job>,
     pub client: Client,
     /// The targets of `[[scrape.targets]]`.
@@ -74,7 +74,7 @@ impl ScrapeManager {
     ) -> Result<Self, StartError> {
         let ready = ready(&config, cluster)?;
         let metrics = ScrapeMetrics::register(registry);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ScraperContext {
             store,
             cluster: cluster.to_owned(),
             metrics,
@@ -120,7 +120,7 @@ impl ScrapeManager {
             }
         }
         for pool in before {
-            drop(tokio::spawn(pool.end(End::Gone)));
+            drop(tokio::spawn(pool.end(ScraperEnd::Gone)));
         }
         Ok(())
     }
@@ -158,7 +158,10 @@ impl ScrapeManager {
     /// them.
     pub async fn shutdown(&self) {
         let pools = std::mem::take(&mut *self.pools());
-        futures_util::future::join_all(pools.into_iter().map(|pool| pool.end(End::Replaced))).await;
+        futures_util::future::join_all(
+            pools.into_iter().map(|pool| pool.end(ScraperEnd::Replaced)),
+        )
+        .await;
         let store = Arc::clone(&self.shared.store);
         let flushed = tokio::task::spawn_blocking(move || store.flush()).await;
         if let Err(error) = flushed {
@@ -184,7 +187,7 @@ fn thread() -> io::Result<(Handle, oneshot::Sender<()>)> {
     Ok((handle, stop))
 }
 
-fn ready(config: &ScrapeConfig, cluster: &str) -> Result<Vec<Ready>, StartError> {
+fn ready(config: &ScrapeConfig, cluster: &str) -> Result<Vec<ReadyJob>, StartError> {
     config.validate()?;
     let (job, listed) = config.listed(cluster)?;
     let jobs = config.jobs()?.into_iter().map(|job| (job, Vec::new()));
@@ -196,7 +199,7 @@ fn ready(config: &ScrapeConfig, cluster: &str) -> Result<Vec<Ready>, StartError>
                 job: job.config.job_name.clone(),
                 source,
             })?;
-            Ok(Ready {
+            Ok(ReadyJob {
                 job: Arc::new(job),
                 client,
                 listed,

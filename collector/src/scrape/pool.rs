@@ -8,8 +8,8 @@ use super::discovery::{Listener, ProviderList};
 use super::fetch::Fetcher;
 use super::http::HttpError;
 use super::job::Job;
-use super::manager::Ready;
-use super::scraper::{End, Scraper, Shared};
+use super::manager::ReadyJob;
+use super::scraper::{Scraper, ScraperContext, ScraperEnd};
 use super::status::{TargetHealth, TargetStatus};
 use super::target::Target;
 use reqwest::{Client, RequestBuilder, Url};
@@ -32,15 +32,15 @@ pub(super) struct Pool {
     job: Arc<Job>,
     client: Client,
     listed: Vec<Target>,
-    view: Arc<RwLock<View>>,
+    view: Arc<RwLock<JobView>>,
     /// The latest order. A newer order replaces it, so the queue is bounded.
-    orders: watch::Sender<Order>,
+    orders: watch::Sender<JobOrder>,
     task: JoinHandle<()>,
 }
 
 /// The state of the job that other tasks can read.
 #[derive(Debug, Default)]
-struct View {
+struct JobView {
     targets: Vec<Arc<Mutex<TargetStatus>>>,
     dropped: Vec<Labels>,
 }
@@ -76,20 +76,20 @@ impl TargetAccess {
 }
 
 #[derive(Debug, Clone)]
-enum Order {
-    Use(Ready),
-    End(End),
+enum JobOrder {
+    Use(ReadyJob),
+    End(ScraperEnd),
 }
 
 impl Pool {
     /// Starts the task. Targets that the configuration lists are visible when this function
     /// returns.
-    pub fn start(shared: Arc<Shared>, ready: Ready) -> Self {
+    pub fn start(shared: Arc<ScraperContext>, ready: ReadyJob) -> Self {
         let job = Arc::clone(&ready.job);
         let client = ready.client.clone();
         let listed = ready.listed.clone();
         let view = Arc::default();
-        let (orders, receiver) = watch::channel(Order::Use(ready.clone()));
+        let (orders, receiver) = watch::channel(JobOrder::Use(ready.clone()));
         let mut task = JobTask::new(shared, ready, Arc::clone(&view));
         task.start_missing(task.wanted());
         Self {
@@ -107,7 +107,7 @@ impl Pool {
     }
 
     /// Switches to another configuration of the same job.
-    pub fn update(&mut self, mut ready: Ready) {
+    pub fn update(&mut self, mut ready: ReadyJob) {
         let is_same = self.job.is_same(&ready.job);
         if is_same && self.listed == ready.listed {
             return;
@@ -118,12 +118,12 @@ impl Pool {
         }
         (self.job, self.client) = (Arc::clone(&ready.job), ready.client.clone());
         self.listed = ready.listed.clone();
-        self.orders.send_replace(Order::Use(ready));
+        self.orders.send_replace(JobOrder::Use(ready));
     }
 
     /// Ends all scrapes and waits for them.
-    pub async fn end(self, how: End) {
-        self.orders.send_replace(Order::End(how));
+    pub async fn end(self, how: ScraperEnd) {
+        self.orders.send_replace(JobOrder::End(how));
         if let Err(error) = self.task.await {
             tracing::error!(job = self.job.config.job_name, %error, "a job's task failed");
         }
@@ -161,14 +161,14 @@ impl Pool {
 
 /// The task of a job.
 struct JobTask {
-    shared: Arc<Shared>,
+    shared: Arc<ScraperContext>,
     job: Arc<Job>,
     client: Client,
     listed: Vec<Target>,
     /// Lists by provider; `None` until the provider has sent its first list.
     lists: Vec<Option<Vec<Labels>>>,
     running: HashMap<Labels, RunningScraper>,
-    view: Arc<RwLock<View>>,
+    view: Arc<RwLock<JobView>>,
 }
 
 /// A running scraper.
@@ -178,7 +178,7 @@ struct RunningScraper {
     status: Arc<Mutex<TargetStatus>>,
     /// Whether all scrapes fail because the job has too many targets.
     is_refused: bool,
-    end: Option<oneshot::Sender<End>>,
+    end: Option<oneshot::Sender<ScraperEnd>>,
     task: JoinHandle<()>,
 }
 
@@ -190,7 +190,7 @@ impl Drop for RunningScraper {
 
 impl RunningScraper {
     /// Ends the scraper. The caller awaits the returned future.
-    fn end(mut self, how: End) -> impl Future<Output = ()> {
+    fn end(mut self, how: ScraperEnd) -> impl Future<Output = ()> {
         if let Some(end) = self.end.take() {
             // The receiver is gone if the task has panicked.
             let _ = end.send(how);
@@ -205,7 +205,7 @@ impl RunningScraper {
 
 /// The wanted targets.
 #[derive(Default)]
-struct Wanted {
+struct WantedTargets {
     /// Targets in the order of discovery, with distinct labels.
     targets: Vec<Target>,
     dropped: Vec<Labels>,
@@ -214,8 +214,8 @@ struct Wanted {
 }
 
 impl JobTask {
-    fn new(shared: Arc<Shared>, ready: Ready, view: Arc<RwLock<View>>) -> Self {
-        let Ready {
+    fn new(shared: Arc<ScraperContext>, ready: ReadyJob, view: Arc<RwLock<JobView>>) -> Self {
+        let ReadyJob {
             job,
             client,
             listed,
@@ -236,7 +236,7 @@ impl JobTask {
         }
     }
 
-    async fn run(mut self, mut orders: watch::Receiver<Order>) {
+    async fn run(mut self, mut orders: watch::Receiver<JobOrder>) {
         let (mut providers, mut found) = self.start_providers();
         let mut check = tokio::time::interval(CHECK_INTERVAL);
         let how = loop {
@@ -244,16 +244,16 @@ impl JobTask {
                 biased;
                 changed = orders.changed() => {
                     if changed.is_err() {
-                        break End::Replaced;
+                        break ScraperEnd::Replaced;
                     }
                     let order = orders.borrow_and_update().clone();
                     match order {
-                        Order::Use(ready) => {
+                        JobOrder::Use(ready) => {
                             let Self { shared, running, view, .. } = self;
                             self = Self { running, ..Self::new(shared, ready, view) };
                             (providers, found) = self.start_providers();
                         }
-                        Order::End(how) => break how,
+                        JobOrder::End(how) => break how,
                     }
                 }
                 Some(list) = found.recv() => {
@@ -278,7 +278,7 @@ impl JobTask {
         drop(providers);
         let ended = self.running.drain().map(|(_, running)| running.end(how));
         futures_util::future::join_all(ended.collect::<Vec<_>>()).await;
-        self.show(View::default());
+        self.show(JobView::default());
     }
 
     /// Removes scrapers whose task has ended early, which only a panic does. The next round starts
@@ -324,12 +324,12 @@ impl JobTask {
         changed
     }
 
-    fn wanted(&self) -> Wanted {
+    fn wanted(&self) -> WantedTargets {
         let is_complete = self.lists.iter().all(Option::is_some);
-        let mut wanted = Wanted {
+        let mut wanted = WantedTargets {
             targets: self.listed.clone(),
             is_complete,
-            ..Wanted::default()
+            ..WantedTargets::default()
         };
         let mut known: std::collections::HashSet<Labels> = wanted
             .targets
@@ -366,7 +366,7 @@ impl JobTask {
 
     /// Ends the scrapers that are unwanted or have other settings, and waits for them. Their series
     /// are then free.
-    async fn end_unwanted(&mut self, wanted: &Wanted) {
+    async fn end_unwanted(&mut self, wanted: &WantedTargets) {
         let is_over_limit = self.is_over_limit(wanted);
         let by_labels: HashMap<&Labels, &Target> = wanted
             .targets
@@ -391,21 +391,21 @@ impl JobTask {
         let mut ended = Vec::new();
         for labels in over {
             let how = if by_labels.contains_key(&labels) {
-                End::Replaced
+                ScraperEnd::Replaced
             } else {
-                End::Gone
+                ScraperEnd::Gone
             };
             ended.extend(self.running.remove(&labels).map(|running| running.end(how)));
         }
         futures_util::future::join_all(ended).await;
     }
 
-    fn is_over_limit(&self, wanted: &Wanted) -> bool {
+    fn is_over_limit(&self, wanted: &WantedTargets) -> bool {
         let limit = self.job.config.target_limit;
         limit > 0 && wanted.targets.len() > limit
     }
 
-    fn start_missing(&mut self, wanted: Wanted) {
+    fn start_missing(&mut self, wanted: WantedTargets) {
         let is_over_limit = self.is_over_limit(&wanted);
         let mut targets = Vec::with_capacity(wanted.targets.len());
         for target in wanted.targets {
@@ -444,7 +444,7 @@ impl JobTask {
         });
         let kept: Vec<_> = kept.map(|running| Arc::clone(&running.status)).collect();
         targets.extend(kept);
-        self.show(View {
+        self.show(JobView {
             targets,
             dropped: wanted.dropped,
         });
@@ -483,7 +483,7 @@ impl JobTask {
         }
     }
 
-    fn show(&self, view: View) {
+    fn show(&self, view: JobView) {
         let mut shown = self.view.write().unwrap_or_else(PoisonError::into_inner);
         self.shared
             .metrics

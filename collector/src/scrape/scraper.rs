@@ -2,7 +2,7 @@
 
 use super::error::ScrapeError;
 use super::evidence::Evidence;
-use super::fetch::{Fetched, Fetcher};
+use super::fetch::{FetchedPage, Fetcher};
 use super::job::Job;
 use super::metrics::ScrapeMetrics;
 use super::schedule::Schedule;
@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 /// State that all scrapers share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ScraperContext {
     pub store: Arc<Store>,
     pub cluster: String,
     pub metrics: ScrapeMetrics,
@@ -27,7 +27,7 @@ pub(super) struct Shared {
 
 /// How the scrapes of a target end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum ScraperEnd {
     /// The target was removed: its series end.
     Gone,
     /// Another scraper continues the target's series.
@@ -36,14 +36,14 @@ pub(super) enum End {
 
 /// One target with the memory of its previous page.
 pub(super) struct Scraper {
-    shared: Arc<Shared>,
+    shared: Arc<ScraperContext>,
     job: Arc<Job>,
     target: Target,
     fetcher: Fetcher,
     schedule: Schedule,
     group: Group,
     cache: SeriesCache,
-    report: Report,
+    report: ReportColumns,
     evidence: Evidence,
     status: Arc<Mutex<TargetStatus>>,
     page_bytes: usize,
@@ -52,7 +52,7 @@ pub(super) struct Scraper {
 }
 
 /// Columns of the series that each scrape writes about itself.
-struct Report {
+struct ReportColumns {
     up: Option<Column>,
     duration: Option<Column>,
     scraped: Option<Column>,
@@ -60,7 +60,7 @@ struct Report {
     added: Option<Column>,
 }
 
-impl Report {
+impl ReportColumns {
     fn new(group: &Group, target: &Target) -> Self {
         let column = |metric| {
             let mut labels = target.labels.clone();
@@ -110,7 +110,7 @@ impl Report {
 
 impl Scraper {
     pub fn new(
-        shared: Arc<Shared>,
+        shared: Arc<ScraperContext>,
         job: Arc<Job>,
         target: Target,
         fetcher: Fetcher,
@@ -118,7 +118,7 @@ impl Scraper {
     ) -> Self {
         let schedule = Schedule::new(&target);
         let group = shared.store.group();
-        let report = Report::new(&group, &target);
+        let report = ReportColumns::new(&group, &target);
         let cache = SeriesCache::default();
         let newest = Timestamp(i64::MIN);
         let evidence = Evidence::of(&target.url);
@@ -139,7 +139,7 @@ impl Scraper {
     }
 
     /// Scrapes until `end` receives a message or the task is aborted.
-    pub async fn run(mut self, mut end: oneshot::Receiver<End>) {
+    pub async fn run(mut self, mut end: oneshot::Receiver<ScraperEnd>) {
         let end = loop {
             tokio::select! {
                 biased;
@@ -147,7 +147,7 @@ impl Scraper {
                 () = self.scrape_once() => {}
             }
         };
-        if end == Ok(End::Gone)
+        if end == Ok(ScraperEnd::Gone)
             && let Err(error) = self.end_series()
         {
             // Without the marker, queries see the series until the lookback ends.
@@ -248,7 +248,7 @@ impl Scraper {
         }
     }
 
-    fn read(&mut self, fetched: &Fetched, row: &mut PageRow) -> Result<(), ScrapeError> {
+    fn read(&mut self, fetched: &FetchedPage, row: &mut PageRow) -> Result<(), ScrapeError> {
         self.page_bytes = fetched.body.len() + fetched.body.len() / 16;
         let rules = ReadRules {
             sample_limit: self.job.limits.samples,
@@ -295,7 +295,7 @@ fn now() -> Timestamp {
 
 /// Registers new series with the store and stores their metadata.
 struct StoreSeries<'a> {
-    shared: &'a Shared,
+    shared: &'a ScraperContext,
     job: &'a Job,
     target: &'a Target,
     group: &'a Group,

@@ -16,7 +16,7 @@ use xxhash_rust::xxh64::xxh64;
 /// The series of a target by their text.
 #[derive(Debug, Default)]
 pub(super) struct SeriesCache {
-    entries: Vec<Entry>,
+    entries: Vec<CachedSeries>,
     /// The texts of the entries, one after the other: comparing a page then reads the memory in
     /// order.
     texts: Vec<u8>,
@@ -25,18 +25,18 @@ pub(super) struct SeriesCache {
     /// The entries of the last page, in its order.
     order: Vec<u32>,
     /// The comments before some of the entries.
-    leads: Vec<Lead>,
+    leads: Vec<LeadingComments>,
 }
 
 /// The comments before a series, already checked.
 #[derive(Debug, Clone, Copy)]
-struct Lead {
+struct LeadingComments {
     hash: u64,
     bytes: u32,
     lines: u32,
 }
 
-impl Lead {
+impl LeadingComments {
     /// Index that stands for no comments.
     const NONE: u32 = u32::MAX;
 
@@ -53,14 +53,14 @@ impl Lead {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct CachedSeries {
     begin: u32,
     end: u32,
     /// Column of the series, or [`DROPPED`].
     column: Column,
     /// Index in `order`, if the series was on the last page.
     position: u32,
-    /// Index in `leads`, or [`Lead::NONE`].
+    /// Index in `leads`, or [`LeadingComments::NONE`].
     lead: u32,
 }
 
@@ -245,7 +245,7 @@ impl SeriesCache {
             if comments.lines > 0 {
                 self.keep_lead(entry, comments.of(format, sample.series));
             }
-            let Entry {
+            let CachedSeries {
                 column, position, ..
             } = self.entries[entry as usize];
             let is_dropped = column == DROPPED;
@@ -308,7 +308,7 @@ impl SeriesCache {
         );
     }
 
-    fn keep_lead(&mut self, entry: u32, lead: Lead) {
+    fn keep_lead(&mut self, entry: u32, lead: LeadingComments) {
         let number = &mut self.entries[entry as usize].lead;
         match self.leads.get_mut(*number as usize) {
             Some(known) => *known = lead,
@@ -348,12 +348,12 @@ impl SeriesCache {
         let begin = offset(texts.len());
         texts.extend_from_slice(series);
         // No page has a line with this number.
-        entries.push(Entry {
+        entries.push(CachedSeries {
             begin,
             end: offset(texts.len()),
             column,
             position: u32::MAX,
-            lead: Lead::NONE,
+            lead: LeadingComments::NONE,
         });
         let hash_of = |&entry: &u32| hasher.hash_one(text(entries, texts, entry));
         by_text.insert_unique(hasher.hash_one(series), number, hash_of);
@@ -372,20 +372,20 @@ struct Comments<'a> {
 impl Comments<'_> {
     /// Returns the comments before `series`, which is a part of the same text: the comments end
     /// where it begins.
-    fn of(self, format: Format, series: &[u8]) -> Lead {
+    fn of(self, format: Format, series: &[u8]) -> LeadingComments {
         let bytes = series.as_ptr().addr() - self.text.as_ptr().addr();
         let number =
             |count| u32::try_from(count).expect("the limits of a page keep it far below 4 GiB");
-        Lead {
-            hash: Lead::hash(format, &self.text[..bytes]),
+        LeadingComments {
+            hash: LeadingComments::hash(format, &self.text[..bytes]),
             bytes: number(bytes),
             lines: number(self.lines),
         }
     }
 }
 
-fn text<'a>(entries: &[Entry], texts: &'a [u8], entry: u32) -> &'a [u8] {
-    let Entry { begin, end, .. } = entries[entry as usize];
+fn text<'a>(entries: &[CachedSeries], texts: &'a [u8], entry: u32) -> &'a [u8] {
+    let CachedSeries { begin, end, .. } = entries[entry as usize];
     &texts[begin as usize..end as usize]
 }
 

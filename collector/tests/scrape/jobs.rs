@@ -341,7 +341,7 @@ fn a_target_that_names_its_series_anew_runs_into_the_limit() {
     assert_eq!(
         scraping.manager.targets()[0].error.as_deref(),
         Some(
-            "line 2: the target has more series than series_limit = 36, those recently ended series included"
+            "line 2: the target has more series than series_limit = 36, recently ended series included"
         )
     );
     assert!(

@@ -117,7 +117,7 @@ pub fn pass(
 ) -> Result<Assessed, AssessError> {
     let records = Records::of(store.database());
     let metrics = Matcher::new(METRIC_NAME, MatchOp::Regex, &METRICS.join("|"))?;
-    let reader = Reader {
+    let reader = SampleReader {
         store,
         cluster,
         metrics,
@@ -147,7 +147,7 @@ pub fn pass(
 }
 
 /// Reads the samples of nodes, each span of each node once for all runs on it.
-struct Reader<'s> {
+struct SampleReader<'s> {
     store: &'s Store,
     cluster: &'s str,
     metrics: Matcher,
@@ -156,7 +156,7 @@ struct Reader<'s> {
 
 /// A run on one of its nodes. The times include the samples just before and after the run, at which
 /// counters are cut.
-struct Part<'r> {
+struct NodeRun<'r> {
     run: usize,
     of: &'r JobRun,
     node: String,
@@ -166,22 +166,22 @@ struct Part<'r> {
 }
 
 /// A node and the runs on it, each with its measurements so far.
-type Open<'r> = (String, Vec<(Part<'r>, NodeMeter)>);
+type OpenNode<'r> = (String, Vec<(NodeRun<'r>, NodeMeter)>);
 
-impl Reader<'_> {
+impl SampleReader<'_> {
     /// Measurements of each run by node, in the order of the runs; `None` if the pass was stopped.
     fn measure(
         &self,
         runs: &[JobRun],
         mut go_on: impl FnMut() -> bool,
     ) -> Result<Option<Vec<Vec<NodeFigures>>>, AssessError> {
-        let mut to_come: Vec<Part<'_>> = runs
+        let mut to_come: Vec<NodeRun<'_>> = runs
             .iter()
             .enumerate()
             .flat_map(|(number, run)| self.parts(number, run))
             .collect();
         to_come.sort_by_key(|part| std::cmp::Reverse(part.from));
-        let mut open: BTreeMap<String, Vec<(Part<'_>, NodeMeter)>> = BTreeMap::new();
+        let mut open: BTreeMap<String, Vec<(NodeRun<'_>, NodeMeter)>> = BTreeMap::new();
         let mut figures: Vec<Vec<NodeFigures>> = runs.iter().map(|_| Vec::new()).collect();
         let mut chunk = LONGEST_CHUNK;
         let mut next = to_come.last().map(|part| part.from);
@@ -193,7 +193,7 @@ impl Reader<'_> {
                     .or_default()
                     .push((part, meter));
             }
-            let mut nodes: Vec<Open<'_>> = std::mem::take(&mut open).into_iter().collect();
+            let mut nodes: Vec<OpenNode<'_>> = std::mem::take(&mut open).into_iter().collect();
             for group in nodes.chunks_mut(NODES_AT_ONCE) {
                 if !go_on() {
                     return Ok(None);
@@ -227,7 +227,7 @@ impl Reader<'_> {
         &self,
         number: usize,
         run: &'r JobRun,
-    ) -> impl Iterator<Item = Part<'r>> + use<'r> {
+    ) -> impl Iterator<Item = NodeRun<'r>> + use<'r> {
         // A list that cannot be expanded names no scraped node.
         let names = run
             .node_list
@@ -239,7 +239,7 @@ impl Reader<'_> {
         let around = Duration::from_millis(2 * window.reach_ms.cast_unsigned());
         let from = Timestamp(window.from_ms).minus(around);
         let to = Timestamp(window.to_ms).plus(around);
-        names.into_iter().map(move |node| Part {
+        names.into_iter().map(move |node| NodeRun {
             run: number,
             of: run,
             node,
@@ -260,7 +260,7 @@ impl Reader<'_> {
     /// span has too many samples.
     fn read(
         &self,
-        nodes: &mut [Open<'_>],
+        nodes: &mut [OpenNode<'_>],
         from: Timestamp,
         to: Timestamp,
         chunk: &mut Duration,
@@ -315,7 +315,7 @@ impl Reader<'_> {
 }
 
 /// Passes the samples of a series to the runs on its node at that time.
-fn show(nodes: &mut [Open<'_>], series: &SeriesData) {
+fn show(nodes: &mut [OpenNode<'_>], series: &SeriesData) {
     let node = series.labels.get("node").unwrap_or_default();
     let Ok(at) = nodes.binary_search_by(|(name, _)| name.as_str().cmp(node)) else {
         return;

@@ -82,7 +82,7 @@ impl Group {
             .width()
     }
 
-    /// How many series have a column, those recently ended series included.
+    /// Number of series that have a column, recently ended series included.
     pub fn series_count(&self) -> usize {
         self.rows
             .read()

@@ -74,7 +74,7 @@ pub struct QueueFacts {
 
 /// Facts that only the running server has.
 #[derive(Debug)]
-pub struct Surroundings {
+pub struct ServerFacts {
     /// Name of the cluster.
     pub cluster: String,
     /// Time zone of the cluster.
@@ -95,7 +95,7 @@ const CPU_WINDOW: Duration = Duration::from_secs(120);
 ///
 /// # Errors
 /// If a query of the store fails.
-pub fn gather(store: &Store, around: &Surroundings) -> Result<Facts, StoreError> {
+pub fn gather(store: &Store, around: &ServerFacts) -> Result<Facts, StoreError> {
     let now = Timestamp::from(SystemTime::now());
     let zoned = jiff::Timestamp::from_millisecond(now.0)
         .unwrap_or_default()
@@ -130,7 +130,7 @@ pub fn gather(store: &Store, around: &Surroundings) -> Result<Facts, StoreError>
 }
 
 /// Returns this cluster's usage in the current month, by the days of its own time zone.
-fn month(store: &Store, around: &Surroundings) -> Result<UsageReport, AnswerError> {
+fn month(store: &Store, around: &ServerFacts) -> Result<UsageReport, AnswerError> {
     let question = UsageQuestion {
         cluster: Some(around.cluster.clone()),
         timezone: around.zone.iana_name().map(str::to_owned),
@@ -141,7 +141,7 @@ fn month(store: &Store, around: &Surroundings) -> Result<UsageReport, AnswerErro
 
 /// Returns the users of this cluster by fair share, highest first. Uses the last stored values: a
 /// page must not read every run.
-fn fairshare(store: &Store, around: &Surroundings) -> Result<Vec<FairsharePoint>, StoreError> {
+fn fairshare(store: &Store, around: &ServerFacts) -> Result<Vec<FairsharePoint>, StoreError> {
     let records = Records::of(store.database());
     let Some(noted) = records.fairshare_noted(&around.cluster)? else {
         return Ok(Vec::new());
@@ -299,7 +299,7 @@ fn value(series: &SeriesData) -> f64 {
         .map_or(f64::NAN, |sample| sample.value)
 }
 
-fn queue(store: &Store, around: &Surroundings) -> Result<Option<QueueFacts>, StoreError> {
+fn queue(store: &Store, around: &ServerFacts) -> Result<Option<QueueFacts>, StoreError> {
     let states = [
         "PENDING",
         "RUNNING",
@@ -327,7 +327,7 @@ fn queue(store: &Store, around: &Surroundings) -> Result<Option<QueueFacts>, Sto
     }))
 }
 
-fn health(store: &Store, around: &Surroundings, now: Timestamp) -> Vec<(bool, String)> {
+fn health(store: &Store, around: &ServerFacts, now: Timestamp) -> Vec<(bool, String)> {
     let mut checks = Vec::new();
     let failing = around
         .targets

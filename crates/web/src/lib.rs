@@ -12,7 +12,7 @@ mod scheduler;
 mod view;
 
 pub use alerts::{AlertsView, ENDED_DAYS, ENDED_MOST};
-pub use facts::{Facts, Surroundings, gather};
+pub use facts::{Facts, ServerFacts, gather};
 pub use routes::routes;
 
 use minijinja::{AutoEscape, Environment, context};

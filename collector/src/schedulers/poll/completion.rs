@@ -1,7 +1,7 @@
 //! Polls a Slurm without slurmdbd: its job completion file and the live queue.
 
 use super::Poller;
-use crate::schedulers::scheduler::{Answer, Scheduler};
+use crate::schedulers::scheduler::{Scheduler, SchedulerAnswer};
 use crate::schedulers::status::PollError;
 use jiff::tz::TimeZone;
 use std::collections::{HashMap, HashSet};
@@ -39,7 +39,7 @@ impl Poller {
                 live.iter_mut()
                     .for_each(|job| charge(&mut job.entry, &accounts));
                 self.note_live(cluster, &live).await?;
-                let answer = Answer::Live(live);
+                let answer = SchedulerAnswer::Live(live);
                 let (summary, listed_open) = self
                     .import(cluster, "slurmctld", answer, remember.clone(), None)
                     .await?;
@@ -91,7 +91,7 @@ impl Poller {
                 if text.is_empty() {
                     return Ok(());
                 }
-                let answer = Answer::Jobcomp(text, options.clone());
+                let answer = SchedulerAnswer::Jobcomp(text, options.clone());
                 let (summary, _) = self
                     .import(cluster, "jobcomp", answer, timezone.clone(), None)
                     .await?;

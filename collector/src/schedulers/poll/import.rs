@@ -1,7 +1,7 @@
 //! Imports the answers of a scheduler into the store.
 
 use super::Poller;
-use crate::schedulers::scheduler::Answer;
+use crate::schedulers::scheduler::SchedulerAnswer;
 use crate::schedulers::status::PollError;
 use std::io;
 use takt_slurm::{Entry, Reject};
@@ -13,7 +13,7 @@ impl Poller {
         &self,
         cluster: &str,
         source: &'static str,
-        answer: Answer,
+        answer: SchedulerAnswer,
         timezone: Option<String>,
         told_until: Option<i64>,
     ) -> Result<(ImportSummary, Vec<OpenRun>), PollError> {

@@ -16,7 +16,7 @@ mod queue;
 
 use super::command::completion_file;
 use super::config::JobsConfig;
-use super::follow::Follow;
+use super::follow::FileFollower;
 use super::scheduler::{self, Scheduler};
 use super::status::{Pending, PollError, PollState, PollStatus};
 use jiff::Timestamp;
@@ -39,7 +39,7 @@ pub struct Poller {
     /// The scheduler, set up at the first poll.
     scheduler: Option<Box<dyn Scheduler>>,
     /// The job completion file of a Slurm without slurmdbd.
-    jobcomp: Option<Follow>,
+    jobcomp: Option<FileFollower>,
     forgotten: HashSet<OpenRun>,
     /// Time of the last request for shares and prices, in UTC seconds.
     shares_read_at: Option<i64>,
@@ -82,7 +82,7 @@ impl Poller {
     ) -> Self {
         Self {
             scheduler: None,
-            jobcomp: config.jobcomp_file.clone().map(Follow::new),
+            jobcomp: config.jobcomp_file.clone().map(FileFollower::new),
             config,
             database,
             timezone,
@@ -190,7 +190,7 @@ impl Poller {
                     match completion_file(&self.config).await {
                         Some(path) => {
                             tracing::info!(path = %path.display(), "Slurm runs without slurmdbd; reading its job completion file");
-                            self.jobcomp = Some(Follow::new(path));
+                            self.jobcomp = Some(FileFollower::new(path));
                             self.poll_without_database(scheduler, &cluster).await
                         }
                         None => Err(error),

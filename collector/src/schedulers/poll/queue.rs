@@ -1,7 +1,7 @@
 //! The live queue: the GPUs of running jobs and the reasons of pending jobs.
 
 use super::Poller;
-use crate::schedulers::scheduler::{Answer, Scheduler};
+use crate::schedulers::scheduler::{Scheduler, SchedulerAnswer};
 use crate::schedulers::status::{Pending, PollError};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, HashSet};
@@ -31,8 +31,14 @@ impl Poller {
                 let lacks_reservations = scheduler.records_lack_reservations();
                 live.retain(|job| self.is_only_here(job, &known, lacks_reservations));
                 if !live.is_empty() {
-                    self.import(cluster, "slurmctld", Answer::Live(live), None, None)
-                        .await?;
+                    self.import(
+                        cluster,
+                        "slurmctld",
+                        SchedulerAnswer::Live(live),
+                        None,
+                        None,
+                    )
+                    .await?;
                 }
                 Ok(listed)
             }

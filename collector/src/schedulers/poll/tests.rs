@@ -17,13 +17,13 @@ const HEADER: &str = "JobID|Submit|Eligible|Start|End|State|User|Account|Partiti
 const NOW: i64 = 1_791_590_400;
 
 /// A poller whose Slurm commands are shell scripts in a folder.
-struct Stage {
+struct TestSlurm {
     poller: Poller,
     folder: tempfile::TempDir,
     _dir: DataDir,
 }
 
-impl Stage {
+impl TestSlurm {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let dir = DataDir::claim(&folder.path().join("data")).unwrap();
@@ -105,7 +105,7 @@ fn row(job_id: &str, submit: i64, end: Option<i64>, state: &str) -> String {
 
 #[tokio::test]
 async fn the_first_question_goes_through_history_by_the_week_and_the_next_goes_on() {
-    let mut stage = Stage::new();
+    let mut stage = TestSlurm::new();
     stage.answer(&[&row("7", NOW - 50, None, "RUNNING")]);
     let summary = stage.poller.poll(NOW).await.unwrap();
     assert_eq!(
@@ -137,9 +137,9 @@ async fn the_first_question_goes_through_history_by_the_week_and_the_next_goes_o
 
 #[tokio::test]
 async fn a_clock_that_differs_makes_no_hole_and_is_told_of() {
-    let mut stage = Stage::new();
+    let mut stage = TestSlurm::new();
     stage.answer(&[]);
-    let slurm_says = |stage: &Stage, at: i64| {
+    let slurm_says = |stage: &TestSlurm, at: i64| {
         stage.script(
             "scontrol",
             &format!("echo 'Configuration data as of {at}'; echo 'ClusterName = lab'"),
@@ -169,7 +169,7 @@ async fn a_clock_that_differs_makes_no_hole_and_is_told_of() {
 
 #[tokio::test]
 async fn an_outage_leaves_no_hole_even_if_records_come_after_it() {
-    let mut stage = Stage::new();
+    let mut stage = TestSlurm::new();
     stage.answer(&[]);
     for seconds in (0..=7200).step_by(600) {
         stage.poller.poll(NOW + seconds).await.unwrap();
@@ -202,7 +202,7 @@ async fn an_outage_leaves_no_hole_even_if_records_come_after_it() {
 
 #[tokio::test]
 async fn runs_that_no_window_shows_are_asked_for_by_id() {
-    let mut stage = Stage::new();
+    let mut stage = TestSlurm::new();
     stage.answer(&[
         &row("7", NOW - 50, None, "RUNNING"),
         &row("8_[1-3%1]", NOW - 50, None, "PENDING"),
@@ -241,7 +241,7 @@ async fn runs_that_no_window_shows_are_asked_for_by_id() {
 
 #[tokio::test]
 async fn a_bad_row_is_set_aside_once() {
-    let mut stage = Stage::new();
+    let mut stage = TestSlurm::new();
     stage.answer(&[
         "the rest of a job's name",
         &row("7", NOW - 50, Some(NOW), "COMPLETED"),
@@ -265,7 +265,7 @@ async fn a_bad_row_is_set_aside_once() {
 
 #[tokio::test]
 async fn each_failure_has_its_state_and_keeps_what_was_said() {
-    let mut stage = Stage::new();
+    let mut stage = TestSlurm::new();
     stage.poller.config.timeout_seconds = 1;
     for (script, state, detail) in [
         (
@@ -314,7 +314,7 @@ async fn each_failure_has_its_state_and_keeps_what_was_said() {
 
 #[tokio::test]
 async fn slurm_is_found_by_its_name() {
-    let stage = Stage::new();
+    let stage = TestSlurm::new();
     let config = &stage.poller.config;
     assert_eq!(detect(config).await.unwrap(), "lab");
     // slurmctld is down.
@@ -344,10 +344,10 @@ async fn slurm_is_found_by_its_name() {
 
 #[tokio::test]
 async fn the_status_says_how_it_goes() {
-    let stage = Stage::new();
+    let stage = TestSlurm::new();
     stage.script("sacct", "exit 1");
     let folder = stage.folder.path().to_owned();
-    let Stage {
+    let TestSlurm {
         mut poller,
         folder: _folder,
         _dir,

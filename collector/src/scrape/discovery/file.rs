@@ -71,7 +71,7 @@ impl FileSd {
     }
 
     pub async fn run(self, to: Listener) {
-        let mut known: BTreeMap<PathBuf, Known> = BTreeMap::new();
+        let mut known: BTreeMap<PathBuf, FileState> = BTreeMap::new();
         let mut is_first = true;
         loop {
             let patterns = self.patterns.clone();
@@ -96,14 +96,14 @@ impl FileSd {
 
 /// The result of a file's latest read and the latest valid list.
 #[derive(Debug, Default)]
-struct Known {
+struct FileState {
     content: Option<Result<Vec<u8>, io::ErrorKind>>,
     targets: Vec<Labels>,
 }
 
 /// Reads the files. Returns whether the targets changed.
 fn take(
-    known: &mut BTreeMap<PathBuf, Known>,
+    known: &mut BTreeMap<PathBuf, FileState>,
     read: BTreeMap<PathBuf, io::Result<Vec<u8>>>,
     to: &Listener,
 ) -> bool {

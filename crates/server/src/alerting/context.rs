@@ -175,9 +175,9 @@ mod tests {
     use takt_promql::Memory;
 
     /// Labels of a series and its value at each sample.
-    type Given<'a> = (&'a [(&'a str, &'a str)], &'a dyn Fn(i64) -> Option<f64>);
+    type TestSeries<'a> = (&'a [(&'a str, &'a str)], &'a dyn Fn(i64) -> Option<f64>);
 
-    fn source(series: &[Given<'_>]) -> Memory {
+    fn source(series: &[TestSeries<'_>]) -> Memory {
         let mut source = Memory::new();
         for (labels, value) in series {
             source.add(

@@ -256,7 +256,7 @@ fn server(config: &Config, cluster: &str, address: SocketAddr) -> Server {
 
 /// Subscribes to the events of every target, and follows changes of the targets.
 pub async fn listen_to_all(scrape: Weak<ScrapeManager>, handle: Handle) {
-    let mut listening: HashMap<String, Listening> = HashMap::new();
+    let mut listening: HashMap<String, EventSubscription> = HashMap::new();
     while let Some(scrape) = scrape.upgrade() {
         let targets = scrape.accessible().into_iter();
         drop(scrape);
@@ -273,20 +273,20 @@ pub async fn listen_to_all(scrape: Weak<ScrapeManager>, handle: Handle) {
         for (url, (labels, access)) in targets {
             listening
                 .entry(url.to_string())
-                .or_insert_with(|| Listening::start(url, labels, access, handle.clone()));
+                .or_insert_with(|| EventSubscription::start(url, labels, access, handle.clone()));
         }
         tokio::time::sleep(TARGETS_EVERY).await;
     }
 }
 
 /// A subscription to the events of one exporter. It ends when dropped.
-struct Listening {
+struct EventSubscription {
     labels: Labels,
     access: TargetAccess,
     task: AbortHandle,
 }
 
-impl Listening {
+impl EventSubscription {
     fn start(url: Url, labels: Labels, access: TargetAccess, handle: Handle) -> Self {
         let exporter = Exporter {
             url: url.to_string(),
@@ -307,7 +307,7 @@ impl Listening {
     }
 }
 
-impl Drop for Listening {
+impl Drop for EventSubscription {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -114,11 +114,11 @@ impl Rules {
         let mistake = |mistake: takt_alerts::yaml::Mistake| anyhow!("{mistake}");
         if name.ends_with(".events.yml") || name.ends_with(".events.yaml") {
             let file = EventFile::read(shown, text, XidTable::shipped()).map_err(mistake)?;
-            file.check(&Checker).map_err(mistake)?;
+            file.check(&NoSamples).map_err(mistake)?;
             self.events.push(file);
         } else {
             let file = RuleFile::read(shown, text).map_err(mistake)?;
-            file.check(&Checker).map_err(mistake)?;
+            file.check(&NoSamples).map_err(mistake)?;
             self.files.push(file);
         }
         Ok(())
@@ -176,9 +176,9 @@ impl Rules {
 }
 
 /// Checks expressions without samples.
-struct Checker;
+struct NoSamples;
 
-impl takt_alerts::ports::Query for Checker {
+impl takt_alerts::ports::Query for NoSamples {
     fn instant(
         &self,
         _: &str,

@@ -12,7 +12,7 @@ pub fn translate(statement: &[Token<'_>]) -> String {
     let mut translator = Translator {
         tokens: statement,
         out: String::new(),
-        scopes: vec![Scope::default()],
+        scopes: vec![ParenthesisLevel::default()],
     };
     let mut at = 0;
     while at < statement.len() {
@@ -55,7 +55,7 @@ const AFTER_FROM: &[&str] = &[
 
 /// One level of parentheses.
 #[derive(Default)]
-struct Scope {
+struct ParenthesisLevel {
     /// Whether this level is in a list of tables.
     tables: bool,
     /// Whether the next token begins a table.
@@ -65,7 +65,7 @@ struct Scope {
 struct Translator<'t, 's> {
     tokens: &'t [Token<'s>],
     out: String,
-    scopes: Vec<Scope>,
+    scopes: Vec<ParenthesisLevel>,
 }
 
 impl<'s> Translator<'_, 's> {
@@ -103,9 +103,9 @@ impl<'s> Translator<'_, 's> {
         at + 1
     }
 
-    fn scope(&mut self) -> &mut Scope {
+    fn scope(&mut self) -> &mut ParenthesisLevel {
         if self.scopes.is_empty() {
-            self.scopes.push(Scope::default());
+            self.scopes.push(ParenthesisLevel::default());
         }
         let last = self.scopes.len() - 1;
         &mut self.scopes[last]
@@ -113,21 +113,21 @@ impl<'s> Translator<'_, 's> {
 
     fn follow_scope(&mut self, token: Token<'_>) {
         match (token.kind, token.text) {
-            (Kind::Symbol, "(") => self.scopes.push(Scope::default()),
+            (Kind::Symbol, "(") => self.scopes.push(ParenthesisLevel::default()),
             (Kind::Symbol, ")") => drop(self.scopes.pop()),
             (Kind::Symbol, ",") => {
                 let tables = self.scope().tables;
                 self.scope().next_is_table = tables;
             }
             (Kind::Word, _) if token.is("from") || token.is("join") => {
-                *self.scope() = Scope {
+                *self.scope() = ParenthesisLevel {
                     tables: true,
                     next_is_table: true,
                 };
             }
             (Kind::Word, _) if token.is("lateral") => self.scope().next_is_table = true,
             (Kind::Word, word) if AFTER_FROM.iter().any(|end| word.eq_ignore_ascii_case(end)) => {
-                *self.scope() = Scope::default();
+                *self.scope() = ParenthesisLevel::default();
             }
             _ => {}
         }
@@ -216,7 +216,7 @@ impl<'s> Translator<'_, 's> {
         }
         self.out.push_str(test);
         self.out.push_str("same_list(");
-        self.scopes.push(Scope::default());
+        self.scopes.push(ParenthesisLevel::default());
         if first.kind == Kind::Text
             && let Some(list) = list_of(first.text)
             && self.phrase(at, &[]).is_some()

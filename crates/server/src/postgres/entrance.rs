@@ -10,14 +10,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Identifies a version of a file: device, inode, size and time; `None` if the file does not exist.
-type Stamp = Option<(u64, u64, u64, i64, i64)>;
+type FileVersion = Option<(u64, u64, u64, i64, i64)>;
 
 /// The authentication and certificate according to the files.
 pub(super) struct Entrance {
     config: SqlConfig,
     manager: Arc<ConnectionManager>,
     /// Versions of the files just before they were read.
-    stamps: Vec<Stamp>,
+    stamps: Vec<FileVersion>,
     auth: Arc<ClientAuth>,
     tls: Option<TlsAcceptor>,
 }
@@ -72,7 +72,7 @@ impl Entrance {
     }
 }
 
-fn stamps(config: &SqlConfig) -> Vec<Stamp> {
+fn stamps(config: &SqlConfig) -> Vec<FileVersion> {
     let files = [
         &config.password_file,
         &config.tls_cert_file,
@@ -85,7 +85,7 @@ fn stamps(config: &SqlConfig) -> Vec<Stamp> {
         .collect()
 }
 
-fn stamp(path: &Path) -> Stamp {
+fn stamp(path: &Path) -> FileVersion {
     let file = std::fs::metadata(path).ok()?;
     Some((
         file.dev(),

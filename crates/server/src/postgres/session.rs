@@ -54,7 +54,7 @@ pub struct Sessions {
 
 /// A prepared statement.
 #[derive(Debug, Clone)]
-pub struct Prepared {
+pub struct PreparedStatement {
     /// Text of the statement as received.
     text: Arc<str>,
     /// Parameter types that the client received after a request: it sends values of these types.
@@ -80,7 +80,7 @@ impl PgWireServerHandlers for Sessions {
 }
 
 /// The result of a statement.
-enum Outcome {
+enum StatementResult {
     Rows(Answer),
     /// One row with one text.
     Text(String, String),
@@ -101,13 +101,13 @@ impl Sessions {
         &self,
         client: &C,
         statement: &[Token<'_>],
-    ) -> PgWireResult<Outcome> {
+    ) -> PgWireResult<StatementResult> {
         let asked = command(statement);
         if client.transaction_status() == TransactionStatus::Error {
             return match asked {
-                Command::Rollback | Command::Commit => Ok(Outcome::Done(Response::TransactionEnd(
-                    Tag::new("ROLLBACK"),
-                ))),
+                Command::Rollback | Command::Commit => Ok(StatementResult::Done(
+                    Response::TransactionEnd(Tag::new("ROLLBACK")),
+                )),
                 _ => Err(error(
                     "25P02",
                     "current transaction is aborted, commands ignored until end of transaction block",
@@ -115,18 +115,22 @@ impl Sessions {
             };
         }
         Ok(match asked {
-            Command::Select => Outcome::Rows(self.select(client, translate(statement)).await?),
-            Command::Begin => Outcome::Done(Response::TransactionStart(Tag::new("BEGIN"))),
-            Command::Commit => Outcome::Done(Response::TransactionEnd(Tag::new("COMMIT"))),
-            Command::Rollback => Outcome::Done(Response::TransactionEnd(Tag::new("ROLLBACK"))),
-            Command::Accepted(tag) => Outcome::Done(Response::Execution(Tag::new(tag))),
+            Command::Select => {
+                StatementResult::Rows(self.select(client, translate(statement)).await?)
+            }
+            Command::Begin => StatementResult::Done(Response::TransactionStart(Tag::new("BEGIN"))),
+            Command::Commit => StatementResult::Done(Response::TransactionEnd(Tag::new("COMMIT"))),
+            Command::Rollback => {
+                StatementResult::Done(Response::TransactionEnd(Tag::new("ROLLBACK")))
+            }
+            Command::Accepted(tag) => StatementResult::Done(Response::Execution(Tag::new(tag))),
             Command::Set { name, value } => {
                 let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
                 match value {
                     Some(value) => drop(settings.insert(name, value)),
                     None => drop(settings.remove(&name)),
                 }
-                Outcome::Done(Response::Execution(Tag::new("SET")))
+                StatementResult::Done(Response::Execution(Tag::new("SET")))
             }
             Command::Show(name) => {
                 let value = self.setting(&name).ok_or_else(|| {
@@ -135,7 +139,7 @@ impl Sessions {
                         &format!("unrecognized configuration parameter \"{name}\""),
                     )
                 })?;
-                Outcome::Text(name, value)
+                StatementResult::Text(name, value)
             }
             Command::Refused(what) => {
                 return Err(error(
@@ -257,9 +261,9 @@ impl Sessions {
     async fn run_prepared<C: ClientInfo>(
         &self,
         client: &C,
-        portal: &Portal<Prepared>,
-    ) -> PgWireResult<Outcome> {
-        let Prepared {
+        portal: &Portal<PreparedStatement>,
+    ) -> PgWireResult<StatementResult> {
+        let PreparedStatement {
             text,
             reported_types,
         } = &portal.statement.statement;
@@ -289,7 +293,7 @@ impl Sessions {
         let literals =
             literals(&parameters).map_err(|problem| error("22P02", &problem.to_string()))?;
         let Some(statement) = statements(text).pop() else {
-            return Ok(Outcome::Done(Response::EmptyQuery));
+            return Ok(StatementResult::Done(Response::EmptyQuery));
         };
         let bound =
             bind(&statement, &literals).map_err(|problem| error("08P01", &problem.to_string()))?;
@@ -308,9 +312,9 @@ fn format_of(format: &Format, at: usize) -> FieldFormat {
     }
 }
 
-fn response(outcome: Outcome, format: &Format) -> Response {
+fn response(outcome: StatementResult, format: &Format) -> Response {
     match outcome {
-        Outcome::Rows(answer) => {
+        StatementResult::Rows(answer) => {
             let fields = Arc::new(fields(answer.schema(), |at| format_of(format, at)));
             let schema = Arc::clone(&fields);
             let rows = answer.into_batches().into_iter().flat_map(move |batch| {
@@ -319,14 +323,14 @@ fn response(outcome: Outcome, format: &Format) -> Response {
             });
             Response::Query(QueryResponse::new(schema, stream::iter(rows)))
         }
-        Outcome::Text(name, value) => {
+        StatementResult::Text(name, value) => {
             let field = FieldInfo::new(name, None, None, Type::TEXT, FieldFormat::Text);
             let fields = Arc::new(vec![field]);
             let mut encoder = pgwire::api::results::DataRowEncoder::new(Arc::clone(&fields));
             let row = encoder.encode_field(&value).map(|()| encoder.take_row());
             Response::Query(QueryResponse::new(fields, stream::iter([row])))
         }
-        Outcome::Done(response) => response,
+        StatementResult::Done(response) => response,
     }
 }
 
@@ -397,20 +401,20 @@ pub struct AsItIs;
 
 #[async_trait]
 impl QueryParser for AsItIs {
-    type Statement = Prepared;
+    type Statement = PreparedStatement;
 
     async fn parse_sql<C>(
         &self,
         _: &C,
         sql: &str,
         _: &[Option<Type>],
-    ) -> PgWireResult<Option<Prepared>>
+    ) -> PgWireResult<Option<PreparedStatement>>
     where
         C: ClientInfo + Unpin + Send + Sync,
     {
         match statements(sql).len() {
             0 => Ok(None),
-            1 => Ok(Some(Prepared {
+            1 => Ok(Some(PreparedStatement {
                 text: sql.into(),
                 reported_types: Arc::default(),
             })),
@@ -421,21 +425,25 @@ impl QueryParser for AsItIs {
         }
     }
 
-    fn get_parameter_types(&self, statement: &Prepared) -> PgWireResult<Vec<Type>> {
+    fn get_parameter_types(&self, statement: &PreparedStatement) -> PgWireResult<Vec<Type>> {
         let names = statements(&statement.text)
             .first()
             .map_or(0, |tokens| count(tokens));
         Ok(vec![Type::TEXT; names])
     }
 
-    fn get_result_schema(&self, _: &Prepared, _: Option<&Format>) -> PgWireResult<Vec<FieldInfo>> {
+    fn get_result_schema(
+        &self,
+        _: &PreparedStatement,
+        _: Option<&Format>,
+    ) -> PgWireResult<Vec<FieldInfo>> {
         Ok(Vec::new())
     }
 }
 
 #[async_trait]
 impl ExtendedQueryHandler for Sessions {
-    type Statement = Prepared;
+    type Statement = PreparedStatement;
     type QueryParser = AsItIs;
 
     fn query_parser(&self) -> Arc<AsItIs> {
@@ -460,7 +468,7 @@ impl ExtendedQueryHandler for Sessions {
     async fn do_describe_statement<C>(
         &self,
         client: &mut C,
-        target: &StoredStatement<Prepared>,
+        target: &StoredStatement<PreparedStatement>,
     ) -> PgWireResult<DescribeStatementResponse>
     where
         C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
@@ -481,7 +489,7 @@ impl ExtendedQueryHandler for Sessions {
             .clone();
         if command(&statement) != Command::Select {
             let rows = match self.run(client, &statement).await? {
-                Outcome::Text(name, _) => vec![FieldInfo::new(
+                StatementResult::Text(name, _) => vec![FieldInfo::new(
                     name,
                     None,
                     None,
@@ -523,7 +531,7 @@ impl ExtendedQueryHandler for Sessions {
     async fn do_describe_portal<C>(
         &self,
         client: &mut C,
-        target: &Portal<Prepared>,
+        target: &Portal<PreparedStatement>,
     ) -> PgWireResult<DescribePortalResponse>
     where
         C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
@@ -561,7 +569,7 @@ impl ExtendedQueryHandler for Sessions {
     async fn do_query<C>(
         &self,
         client: &mut C,
-        portal: &Portal<Prepared>,
+        portal: &Portal<PreparedStatement>,
         _: usize,
     ) -> PgWireResult<Response>
     where
