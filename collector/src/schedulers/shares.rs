@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tree_is_refused() {
+    fn invalid_account_trees_are_rejected() {
         let said = |text: &str| config(text).validate().unwrap_err().to_string();
         assert_eq!(
             said(r#"{"accounts": [{"account": "a", "parent": "b"}]}"#),

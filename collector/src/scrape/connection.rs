@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_none_says_why() {
+    fn invalid_responses_give_their_reason() {
         for (answer, expected) in [
             (
                 "SSH-2.0-OpenSSH_9.2\r\n",

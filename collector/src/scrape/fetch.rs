@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_says_what_it_is_or_the_configuration_does() {
+    fn the_format_comes_from_the_page_or_the_configuration() {
         let found = |content_type: Option<&str>, fallback| {
             format(content_type.map(str::to_owned), fallback).ok()
         };

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_named() {
+    fn unsupported_keys_are_named() {
         for (text, message) in [
             ("global: {}\n", "no scrape_configs"),
             (

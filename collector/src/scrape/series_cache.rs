@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_is_taken_apart_once_and_counts_for_no_limit() {
+    fn dropped_series_are_parsed_once_and_do_not_count_for_the_limit() {
         let mut cache = SeriesCache::default();
         let mut columns = Columns::default();
         let rules = ReadRules {

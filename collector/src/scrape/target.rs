@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_scraped_says_why() {
+    fn invalid_targets_give_their_reason() {
         use serde_json::json;
         let set = |label: &str, value: &str| json!({"relabel_configs": [{"target_label": label, "replacement": value}]});
         for (config, labels, message) in [

@@ -137,7 +137,7 @@ fn samples_wait_while_the_disk_is_full() {
 }
 
 #[test]
-fn a_checkpoint_that_fails_makes_the_owner_open_the_database_anew() {
+fn a_failed_checkpoint_makes_the_owner_reopen_the_database() {
     let root = tempfile::tempdir().unwrap();
     let served = counting_target();
     let mut child = start(root.path(), &served);

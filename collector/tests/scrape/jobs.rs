@@ -31,7 +31,7 @@ fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
 }
 
 #[test]
-fn who_we_are_is_told_and_read_anew_each_time() {
+fn credentials_are_sent_and_read_for_every_request() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, content: &str| {
         let path = folder.path().join(name);
@@ -211,7 +211,7 @@ fn a_missing_certificate_is_named_at_the_start() {
 }
 
 #[test]
-fn gzip_is_taken_where_it_was_asked_for_and_its_bound_is_what_comes_out() {
+fn gzip_is_accepted_if_requested_and_limited_by_decompressed_size() {
     let zipped = |text: &[u8]| {
         let mut zip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         zip.write_all(text).unwrap();
@@ -322,7 +322,7 @@ fn series_are_relabelled_and_dropped_ones_cost_nothing() {
 }
 
 #[test]
-fn a_target_that_names_its_series_anew_runs_into_the_limit() {
+fn a_target_that_renames_its_series_reaches_the_limit() {
     let churning = Target::start(|_, count| {
         page(
             &(0..10)
@@ -440,7 +440,7 @@ fn ends(series: &SeriesData) -> bool {
 }
 
 #[test]
-fn files_and_servers_say_what_is_scraped() {
+fn files_and_servers_provide_targets() {
     let node = Target::start(|_, _| page("a 1\n"));
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
@@ -533,7 +533,7 @@ fn files_and_servers_say_what_is_scraped() {
 }
 
 #[test]
-fn slurm_says_what_is_scraped() {
+fn slurm_provides_targets() {
     let node = Target::start(|_, _| page("a 1\n"));
     let bin = tempfile::tempdir().unwrap();
     let scontrol = bin.path().join("scontrol");

@@ -104,7 +104,7 @@ fn row(job_id: &str, submit: i64, end: Option<i64>, state: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_first_question_goes_through_history_by_the_week_and_the_next_goes_on() {
+async fn the_first_poll_reads_history_in_weeks_and_the_next_continues() {
     let mut stage = TestSlurm::new();
     stage.answer(&[&row("7", NOW - 50, None, "RUNNING")]);
     let summary = stage.poller.poll(NOW).await.unwrap();
@@ -136,7 +136,7 @@ async fn the_first_question_goes_through_history_by_the_week_and_the_next_goes_o
 }
 
 #[tokio::test]
-async fn a_clock_that_differs_makes_no_hole_and_is_told_of() {
+async fn a_wrong_clock_loses_no_records_and_is_reported() {
     let mut stage = TestSlurm::new();
     stage.answer(&[]);
     let slurm_says = |stage: &TestSlurm, at: i64| {
@@ -264,7 +264,7 @@ async fn a_bad_row_is_set_aside_once() {
 }
 
 #[tokio::test]
-async fn each_failure_has_its_state_and_keeps_what_was_said() {
+async fn each_failure_has_its_state_and_keeps_the_message() {
     let mut stage = TestSlurm::new();
     stage.poller.config.timeout_seconds = 1;
     for (script, state, detail) in [
@@ -382,7 +382,7 @@ async fn the_status_says_how_it_goes() {
 }
 
 #[test]
-fn jobs_are_counted_by_what_they_wait_for() {
+fn pending_jobs_are_counted_by_reason() {
     let job = |id: u64, state: &str, partition: &str, reason: &str| {
         json!({"job_id": id, "job_state": state, "partition": partition, "state_reason": reason, "user_name": "ann",
                "submit_time": NOW, "array_job_id": 0, "array_task_id": null, "array_task_string": ""})

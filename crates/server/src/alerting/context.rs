@@ -191,7 +191,7 @@ mod tests {
     const AT: Timestamp = Timestamp(3_600_000);
 
     #[test]
-    fn the_last_hour_of_what_the_rule_compares() {
+    fn the_last_hour_shows_the_values_that_the_rule_compares() {
         let source = source(&[
             (
                 &[("__name__", "heat"), ("node", "g01"), ("gpu", "0")],
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_jobs_were_there() {
+    fn jobs_on_the_gpu_are_named() {
         let held: Vec<_> = (1..=7).map(|n| (format!("{n}"), format!("u{n}"))).collect();
         let mut all = vec![(
             vec![

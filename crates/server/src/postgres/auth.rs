@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_file_says_who_and_how() {
+    fn a_password_file_is_read_or_its_error_is_named() {
         let read = |text: &str| Passwords::read(text).map(|passwords| passwords.known.len());
         assert_eq!(
             read("# dashboards\n\ngrafana:correct horse: battery\nalice:12345678\n"),

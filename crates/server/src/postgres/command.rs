@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drivers_may_say_what_they_say() {
+    fn statements_of_drivers_are_accepted() {
         let set = |name: &str, value: &str| Command::Set {
             name: name.into(),
             value: Some(value.into()),

@@ -412,7 +412,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_clients_write_becomes_what_duckdb_reads() {
+    fn statements_of_clients_are_translated_for_duckdb() {
         for (theirs, ours) in [
             ("SELECT 1", "SELECT 1"),
             (

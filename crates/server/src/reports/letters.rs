@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gets_what() {
+    fn letters_go_to_their_recipients() {
         let user = |name: &str| sheet(Subject::User(name.into()), 1.0);
         let sheets = [
             user("ann"),

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_warning_says() {
+    fn a_warning_has_its_text() {
         let config = ReportsConfig {
             slack_webhook_file: Some("hook".into()),
             ..config()

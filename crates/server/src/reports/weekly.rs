@@ -194,7 +194,7 @@ mod tests {
     const FRIDAY: Date = jiff::civil::date(2026, 11, 20);
 
     #[test]
-    fn only_who_wastes_much_hears_of_it() {
+    fn only_users_with_much_waste_get_a_letter() {
         let sheets = [
             sheet("low", 51.0, Some(0.25), 0.0),
             sheet("little", 50.0, Some(0.01), 0.0),

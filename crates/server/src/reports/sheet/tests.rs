@@ -152,7 +152,7 @@ fn names_are_defused_in_every_format() {
 }
 
 #[test]
-fn what_a_terminal_shows() {
+fn terminal_output() {
     let words = |view| {
         written(view, ReportFormat::Table)
             .split_whitespace()
@@ -179,7 +179,7 @@ fn what_a_terminal_shows() {
 /// On a cluster without GPUs, texts for people omit them, and formats for programs keep their
 /// columns.
 #[test]
-fn what_the_cluster_does_not_have_is_left_out() {
+fn gpus_are_omitted_on_a_cluster_without_them() {
     let split = Split::default();
     let figures = Figures {
         gpu_hours: 0.0,
