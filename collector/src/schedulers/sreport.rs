@@ -11,7 +11,6 @@ use takt_slurm::sreport::{Key, by_part, by_user};
 ///
 /// # Errors
 /// If this machine has no Slurm, Slurm has no slurmdbd, or `sreport` fails.
-/// Where there is no Slurm, no slurmdbd, or `sreport` fails.
 pub async fn sreport(
     config: &JobsConfig,
     zone: &str,

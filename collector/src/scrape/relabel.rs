@@ -12,20 +12,20 @@ use takt_model::Labels;
 use takt_model::go_regex::expand;
 use takt_model::whole;
 
-/// What a rule does.
+/// The action of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RelabelAction {
     /// Sets `target_label` to `replacement` where `regex` matches.
     #[default]
     Replace,
-    /// Drops what `regex` does not match.
+    /// Drops the target or series if `regex` does not match.
     Keep,
-    /// Drops what `regex` matches.
+    /// Drops the target or series if `regex` matches.
     Drop,
-    /// Drops what has another value in `target_label`.
+    /// Drops the target or series if the value differs from that of `target_label`.
     KeepEqual,
-    /// Drops what has that value in `target_label`.
+    /// Drops the target or series if the value equals that of `target_label`.
     DropEqual,
     /// Sets `target_label` to a hash of the value, modulo `modulus`.
     HashMod,

@@ -399,7 +399,7 @@ mod tests {
 
     /// Writes an hour of a node with two GPUs: job 7 uses the first, and job 8 leaves the second
     /// idle.
-    fn tell(store: &Store, from: i64) {
+    fn write_hour(store: &Store, from: i64) {
         let group = store.group();
         let column = |pairs: &[(&str, &str)]| group.column(&labels(pairs)).unwrap();
         let series: Vec<(Column, f64)> = ["a", "b"]
@@ -481,7 +481,7 @@ mod tests {
             unseen,
             pending,
         ]);
-        tell(&store, from);
+        write_hour(&store, from);
 
         let rules = EfficiencyConfig::default();
         let pass = |due| pass(&store, "lab", (from, from + 7200), due, &rules, |_| true).unwrap();

@@ -5,7 +5,6 @@
 //! [`dialect`] translates the rest for DuckDB, [`takt_store::sql`] checks and runs them, and
 //! [`encode`] writes the values. The catalog with which clients list tables and columns is
 //! `store/postgres.sql`.
-//! clients ask for tables and columns is `store/postgres.sql`.
 
 mod auth;
 mod command;
