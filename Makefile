@@ -1,7 +1,7 @@
 # Takt's commands. `make help` lists them.
 #
-# DuckDB is linked as a prebuilt library (scripts/libduckdb.sh); where that cannot be had, or with BUNDLED=1, it is
-# compiled from source instead, which takes about 25 minutes on two cores.
+# DuckDB is linked as a prebuilt library (scripts/libduckdb.sh). Without npm, on other platforms, or with BUNDLED=1, it is
+# compiled from source, which takes about 25 minutes on two cores.
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR
@@ -21,7 +21,7 @@ PROFILE := --release
 BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := $(PROFILE) $(FEATURES) --locked
 
-.PHONY: help up build install test test-deps check check-windows docs soak bench test-bundled clean library
+.PHONY: help up build install test test-fast test-deps check check-windows docs soak bench test-bundled clean library
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -53,6 +53,13 @@ endif
 
 test-deps: ## install what the tests need (apt, when root), or say what is missing
 	scripts/test-deps.sh
+
+# nextest is quicker where it is installed; it runs each test in a process of its own.
+RUN_TESTS := $(if $(shell command -v cargo-nextest),nextest run,test)
+
+test-fast: library ## tests of the pure crates and the exporter's golden pages, within a minute once built
+	cargo $(RUN_TESTS) $(CARGO_FLAGS) --lib -p takt-model -p takt-slurm -p takt-accounting -p takt-promql -p takt-alerts -p takt-mail
+	cargo $(RUN_TESTS) $(CARGO_FLAGS) -p takt-exporter --test golden
 
 test: test-deps library ## every test but the long runs
 	cargo build $(CARGO_FLAGS) --workspace

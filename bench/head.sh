@@ -16,4 +16,4 @@ if [ -z "$pages" ]; then
 	done
 fi
 TAKT_CAPTURED_PAGES=$pages cargo test --release "${features[@]}" --locked -q -p takt-collector --lib -- \
-	--ignored --nocapture what_the_head_costs
+	--ignored --nocapture head_memory_per_series

@@ -97,6 +97,9 @@ pub enum Command {
     /// Inspect, verify, seal and delete stored samples
     #[command(subcommand)]
     Store(StoreCommand),
+    /// List and undo imports, delete job records
+    #[command(subcommand)]
+    Records(RecordsCommand),
     /// Check the configuration and print the effective settings
     CheckConfig(CheckConfig),
 }
@@ -588,6 +591,38 @@ pub struct Promqltest {
     /// Test scripts
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum RecordsCommand {
+    /// List the imports, the newest first
+    Imports(StoreListing),
+    /// Delete the runs that only this import has stored
+    Undo(RecordsUndo),
+    /// Delete the records of a job or of a cluster
+    Delete(RecordsDelete),
+}
+
+#[derive(Debug, Args)]
+pub struct RecordsUndo {
+    /// Number of the import, from `takt records imports`
+    pub id: i64,
+}
+
+#[derive(Debug, Args)]
+pub struct RecordsDelete {
+    /// Job id
+    #[arg(long, value_name = "ID")]
+    pub job: Option<String>,
+    /// Submit time of the run (2026-10-02T08:00:00Z). Default: all runs of the job
+    #[arg(long, value_name = "TIME", requires = "job")]
+    pub submit: Option<jiff::Timestamp>,
+    /// Cluster
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// Confirm the deletion
+    #[arg(long)]
+    pub yes: bool,
 }
 
 #[derive(Debug, Subcommand)]

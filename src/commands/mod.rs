@@ -13,6 +13,7 @@ pub mod plot;
 mod promqltest;
 mod query;
 mod reconcile;
+mod records;
 mod report;
 mod report_send;
 mod serve;
@@ -60,6 +61,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Query(query) => query::run(place, &query),
         Command::Promqltest(asked) => promqltest::run(&asked.files),
         Command::Alerts(asked) => alerts::run(place, &asked),
+        Command::Records(asked) => records::run(place, &asked),
         Command::Store(asked) => store::run(place, &asked),
         Command::CheckConfig(asked) => check_config::run(place, &asked),
     }

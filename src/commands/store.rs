@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use takt_server::answers::{DeleteQuestion, SealQuestion, StatQuestion, VerifyQuestion};
 use takt_server::listing::{Column, Listing};
 use takt_server::{Failure, OrUsage};
-use takt_store::{Kept, Stat};
+use takt_store::{CompactionSummary, Stat};
 
 /// Runs the command.
 pub fn run(place: &Place, command: &StoreCommand) -> Result<(), Failure> {
@@ -31,7 +31,7 @@ pub fn run(place: &Place, command: &StoreCommand) -> Result<(), Failure> {
                 .into()),
             }
         }
-        StoreCommand::Seal(asked) => print_kept(asked.format, &ask(place, &SealQuestion {})?),
+        StoreCommand::Seal(asked) => print_summary(asked.format, &ask(place, &SealQuestion {})?),
         StoreCommand::Delete(asked) => delete(place, asked),
     }
 }
@@ -53,7 +53,7 @@ fn delete(place: &Place, asked: &StoreDelete) -> Result<(), Failure> {
         );
         return Err(error).usage();
     }
-    print_kept(asked.format, &ask(place, &DeleteQuestion { selector })?)
+    print_summary(asked.format, &ask(place, &DeleteQuestion { selector })?)
 }
 
 fn stat_listing(stat: &Stat) -> Listing {
@@ -97,12 +97,12 @@ fn stat_listing(stat: &Stat) -> Listing {
     listing
 }
 
-fn print_kept(format: ListingFormat, kept: &Kept) -> Result<(), Failure> {
+fn print_summary(format: ListingFormat, summary: &CompactionSummary) -> Result<(), Failure> {
     let mut listing = Listing::new(&[Column::Text("block"), Column::Text("what")]);
-    for (names, what) in [(&kept.written, "written"), (&kept.removed, "removed")] {
+    for (names, what) in [(&summary.written, "written"), (&summary.removed, "removed")] {
         names
             .iter()
             .for_each(|name| listing.push(vec![name.clone(), what.to_owned()]));
     }
-    print(format, &listing, kept)
+    print(format, &listing, summary)
 }

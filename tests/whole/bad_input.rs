@@ -337,7 +337,7 @@ fn a_full_disk_and_a_read_only_one() {
     .ok();
 
     let mut text = format!("{HEADER}\n");
-    for id in 0..400_000 {
+    for id in 0_u64..400_000 {
         text += &format!(
             "{}{}\n",
             id + 1000,
@@ -448,4 +448,46 @@ fn targets_that_answer_html_or_two_gigabytes_or_nothing() {
     });
     assert_unharmed(&takt);
     server.stop();
+}
+
+/// Issue 13: an import in the wrong time zone could not be taken back.
+#[test]
+fn imports_are_listed_and_undone() {
+    let takt = with_one_run();
+    let late = ROW.replacen('7', "8", 1);
+    takt.file("late.txt", format!("{HEADER}\n{ROW}\n{late}\n"));
+    takt.run(["import", "sacct", "late.txt", "--timezone", "UTC"])
+        .ok();
+    let listed = takt.run(["records", "imports", "--format", "csv"]).ok();
+    let rows: Vec<&str> = listed.lines().skip(1).collect();
+    assert_eq!(rows.len(), 2, "{listed}");
+    assert!(
+        rows[0].starts_with("2,") && rows[0].ends_with(",sacct,late.txt,UTC,1,0,1,"),
+        "{listed}"
+    );
+    assert!(
+        rows[1].starts_with("1,") && rows[1].contains("good.txt"),
+        "{listed}"
+    );
+    assert_eq!(
+        takt.run(["records", "undo", "2"]).ok(),
+        "import 2 undone: 1 run deleted\n"
+    );
+    assert_unharmed(&takt);
+    assert_one_line(
+        &takt.run(["records", "undo", "2"]).fails(2),
+        &["no import 2", "takt records imports"],
+    );
+    assert_one_line(
+        &takt.run(["records", "delete", "--job", "7"]).fails(2),
+        &["--yes"],
+    );
+    assert_one_line(
+        &takt.run(["records", "delete", "--yes"]).fails(2),
+        &["--job"],
+    );
+    assert_eq!(
+        takt.run(["records", "delete", "--job", "7", "--yes"]).ok(),
+        "1 run deleted\n"
+    );
 }

@@ -198,8 +198,8 @@ fn an_import_names_the_directory_it_creates() {
     let takt = Takt::fresh();
     takt.file(
         "jobs.txt",
-        "JobID|User|Submit|Start|End|State\n\
-         7|alice|2026-03-01T10:00:00|2026-03-01T10:00:00|2026-03-01T12:00:00|COMPLETED\n",
+        "JobID|User|Submit|Start|End|State|NCPUS\n\
+         7|alice|2026-03-01T10:00:00|2026-03-01T10:00:00|2026-03-01T12:00:00|COMPLETED|4\n",
     );
     let import = ["import", "sacct", "jobs.txt", "--data-dir", "new"];
     let first = takt.run(import);
@@ -277,8 +277,8 @@ fn without_options_commands_use_the_installed_server() {
     set_mode(&data, 0o700);
     let jobs = takt.file(
         "jobs.txt",
-        "JobID|User|Account|Submit|Start|End|State\n\
-         7|alice|physics|2026-03-01T10:00:00|2026-03-01T10:00:00|2026-03-01T12:00:00|COMPLETED\n",
+        "JobID|User|Account|Submit|Start|End|State|NCPUS\n\
+         7|alice|physics|2026-03-01T10:00:00|2026-03-01T10:00:00|2026-03-01T12:00:00|COMPLETED|4\n",
     );
     let jobs = jobs.display().to_string();
     let run = |user: &str, arguments: &[&str]| on_installed(&takt, &etc, user, arguments);

@@ -213,8 +213,11 @@ fn a_month_in_which_nothing_ran_says_from_when_to_when_there_are_records() {
         text.contains("there are records from 2026-09-01 to 2026-10-27"),
         "{text}"
     );
-    // Nobody has been on this cluster yet.
-    let text = Takt::fresh().run(["report", "cluster"]).ok();
+    // A cluster without jobs.
+    let empty = Takt::fresh();
+    empty.file("none.txt", SACCT.lines().next().unwrap());
+    empty.run(["import", "sacct", "none.txt"]).ok();
+    let text = empty.run(["report", "cluster"]).ok();
     assert!(text.contains("There are no job records yet"), "{text}");
 }
 

@@ -162,7 +162,7 @@ fn a_failed_checkpoint_makes_the_owner_reopen_the_database() {
         .unwrap();
     let said = wait_for(&health, "Invalidated");
     assert!(
-        said.contains("opened anew") && said.contains("checkpointing failed"),
+        said.contains("must be reopened") && said.contains("checkpointing failed"),
         "{said}"
     );
     limit_files(&child, None);

@@ -1,6 +1,6 @@
-//! A value in the configuration that cannot be right.
+//! An invalid value in the configuration.
 
-/// Which key, what it should hold and what it holds.
+/// Key, expected values and actual value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: expected {expected}, found {found}")]
 pub struct ConfigError {
@@ -10,7 +10,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// For `key`, which holds `found`.
+    /// Returns the error for `key` with the value `found`.
     pub fn new(key: impl Into<String>, expected: impl Into<String>, found: impl ToString) -> Self {
         Self {
             key: key.into(),

@@ -1,8 +1,8 @@
-//! Durations as Prometheus and Alertmanager write them: `90s`, `1h30m`, `5d`.
+//! Durations in the format of Prometheus and Alertmanager: `90s`, `1h30m`, `5d`.
 
 use std::time::Duration;
 
-/// The units, largest first, in milliseconds. A year is 365 days, a week 7, a day 24 hours.
+/// Units, largest first, in milliseconds. A year has 365 days, a week 7 days, a day 24 hours.
 const UNITS: [(&str, u64); 7] = [
     ("y", 365 * 24 * 3_600_000),
     ("w", 7 * 24 * 3_600_000),
@@ -13,10 +13,11 @@ const UNITS: [(&str, u64); 7] = [
     ("ms", 1),
 ];
 
-/// The longest that Go can count, in nanoseconds: about 292 years.
+/// Longest duration of Go, which counts nanoseconds: about 292 years.
 const MAX: Duration = Duration::from_nanos(i64::MAX as u64);
 
-/// Reads a duration: whole numbers with a unit, each unit at most once, from the largest to the smallest; or `0`.
+/// Parses a duration: integers with units, each unit at most once, largest first; or `0`. Returns
+/// `None` for other texts.
 pub fn parse(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
@@ -24,7 +25,9 @@ pub fn parse(text: &str) -> Option<Duration> {
     if text.is_empty() {
         return None;
     }
-    let (mut rest, mut units, mut total_ms) = (text, UNITS.iter(), 0u64);
+    let mut rest = text;
+    let mut units = UNITS.iter();
+    let mut total_ms = 0u64;
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit())?;
         let behind = &rest[digits..];
@@ -39,8 +42,8 @@ pub fn parse(text: &str) -> Option<Duration> {
     Some(Duration::from_millis(total_ms)).filter(|duration| *duration <= MAX)
 }
 
-/// Writes a duration so that [`parse`] reads it: `1h30m`. Years and weeks only where nothing is left over, since
-/// `53w1d` tells a reader nothing.
+/// Formats a duration so that [`parse`] reads it: `1h30m`. Years and weeks are used only for exact
+/// multiples: `53w1d` is hard to read.
 pub fn print(duration: Duration) -> String {
     let mut rest = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     if rest == 0 {
@@ -64,7 +67,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_what_prometheus_reads() {
+    fn parses_the_durations_of_prometheus() {
         for (text, ms) in [
             ("0", Some(0)),
             ("0s", Some(0)),
@@ -91,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_what_a_person_would() {
+    fn writes_readable_durations() {
         for text in ["0s", "90d", "1w", "1y", "1h30m", "5m", "1m30s", "250ms"] {
             assert_eq!(print(parse(text).unwrap()), text);
         }
@@ -100,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(ms in 0u64..4_000_000_000_000) {
+        fn durations_round_trip(ms in 0u64..4_000_000_000_000) {
             let duration = Duration::from_millis(ms);
             prop_assert_eq!(parse(&print(duration)), Some(duration));
         }

@@ -1,8 +1,9 @@
-//! An error with its causes, for a status that is one line of text.
+//! Formats an error with its causes in one line.
 
 use std::error::Error;
 
-/// `error` and everything that caused it, joined by colons. A cause whose text the one before already shows is left out.
+/// Returns `error` and its causes, joined by colons. Skips causes whose text is already part of the
+/// text before.
 pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

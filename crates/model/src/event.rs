@@ -1,11 +1,11 @@
-//! Things that happen at an instant, such as an XID in the kernel log.
+//! Events of a node, such as an XID in the kernel log.
 
 use crate::{Labels, Timestamp};
 use serde::{Deserialize, Serialize};
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident $name:literal,)*) => {
-        /// What happened.
+        /// Kind of an event.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[non_exhaustive]
         pub enum EventKind {
@@ -13,10 +13,10 @@ macro_rules! kinds {
         }
 
         impl EventKind {
-            /// Every kind there is.
+            /// All kinds.
             pub const ALL: &[Self] = &[$(Self::$kind),*];
 
-            /// The word for it in rules, labels and on the wire.
+            /// Name of the kind in rules, labels and JSON.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$kind => $name,)*
@@ -69,28 +69,29 @@ kinds! {
     FilesystemError "filesystem_error",
     /// A file system stopped taking writes after an error.
     FilesystemReadonly "filesystem_readonly",
-    /// The BMC wrote of something that failed, or is about to, into its event log.
+    /// The BMC logged a failure, or a predicted one, in its event log.
     HardwareLog "hardware_log",
 }
 
-/// One thing that happened on one node.
+/// An event of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Rises with every event of a node, over restarts too, though not by one. A reader that was away asks for what came
-    /// after the last one it saw.
+    /// Increases with every event of a node, also across restarts, but not always by one. Readers
+    /// request the events after the last id they know.
     pub id: u64,
-    /// When it happened, by the node's clock.
+    /// Time of the event, by the node's clock.
     pub at: Timestamp,
-    /// What happened.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// Where: `uuid`, `pci_bus_id`, `xid`, `device`, whatever the kind has.
+    /// Labels that identify the source: `uuid`, `pci_bus_id`, `xid` or `device`, depending on the
+    /// kind.
     #[serde(with = "as_map")]
     pub labels: Labels,
-    /// The line that told it, as it was written.
+    /// The original log line.
     pub message: String,
 }
 
-/// On the wire labels are an object, as everybody expects.
+/// Serializes labels as a JSON object.
 mod as_map {
     use crate::Labels;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -114,7 +115,7 @@ mod tests {
     use serde::de::{Deserialize, IntoDeserializer};
 
     #[test]
-    fn a_kind_is_read_by_the_name_it_is_written_with() {
+    fn kinds_round_trip_by_name() {
         for kind in EventKind::ALL {
             let word: StrDeserializer<'_, Error> = kind.name().into_deserializer();
             assert_eq!(EventKind::deserialize(word), Ok(*kind));

@@ -1,46 +1,46 @@
-//! Regular expressions as Go's `regexp` reads them, for the crate `regex`.
+//! Translates regular expressions of Go's `regexp` for the crate `regex`.
 //!
-//! Both are RE2's dialect, with differences that give another answer without a word: in Go `\d`, `\w`, `\s` and `\b` mean
-//! ASCII, `\Q…\E` quotes, a class has no sets in it, and a repetition goes to 1000. What Rust has and Go has not is
-//! refused, as Prometheus refuses it.
+//! Both implement RE2's syntax, but some expressions match differently without an error. In Go,
+//! `\d`, `\w`, `\s` and `\b` are ASCII, `\Q…\E` quotes, a class contains no set operators, and
+//! repetitions go up to 1000. Syntax that only Rust has is rejected, as in Prometheus.
 
-/// Go's greatest repetition.
+/// Go's maximum repetition count.
 const MAX_REPEAT: u32 = 1000;
 
-/// The classes that are written `[:name:]`.
+/// Classes written as `[:name:]`.
 const CLASSES: [&str; 14] = [
     "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
     "space", "upper", "word", "xdigit",
 ];
 
-/// Why Go would not compile an expression.
+/// Reason why Go would reject an expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GoRegexError {
-    /// An escape that only Rust knows.
+    /// An escape sequence that Go does not have.
     #[error("invalid escape sequence: `\\{0}`")]
     Escape(String),
-    /// A repetition of more than 1000.
+    /// A repetition count above 1000.
     #[error("invalid repeat count: `{{{0}}}`")]
     Repeat(String),
     /// A repetition of a repetition.
     #[error("invalid nested repetition operator: `{0}`")]
     Nested(String),
-    /// A class of characters that neither knows, or that Rust would read as a set.
+    /// A character class that is invalid, or that Rust would parse as a set operation.
     #[error("invalid character class range: `{0}`")]
     Class(String),
-    /// Flags that only Rust knows.
+    /// Flags that Go does not have.
     #[error("invalid or unsupported Perl syntax: `(?{0}`")]
     Flags(String),
 }
 
-/// The same expression in Rust's dialect.
+/// Translates an expression into Rust's syntax.
 ///
 /// # Errors
-/// What Go does not know.
+/// If Go would reject the expression.
 pub fn translate(pattern: &str) -> Result<String, GoRegexError> {
     let mut out = String::with_capacity(pattern.len());
     let mut rest = pattern;
-    // The repetition just read, with what follows it.
+    // The last repetition, with the rest of the pattern.
     let mut repeated: Option<&str> = None;
     while let Some(c) = rest.chars().next() {
         if let Some(length) = repetition(rest)? {
@@ -66,21 +66,22 @@ pub fn translate(pattern: &str) -> Result<String, GoRegexError> {
             }
             '\\' => rest = escape(rest, false, &mut out)?,
             '[' => rest = class(rest, &mut out)?,
-            // No repetition, so it means itself.
+            // Not a repetition, so a literal.
             '{' | '}' => out.extend(['\\', c]),
             '(' if rest.starts_with('?') => {
                 check_flags(&rest[1..])?;
                 out.push(c);
             }
-            // These mean themselves to both; in Rust's verbose mode, which Go has not, they would not.
+            // Literals in both. In Rust's verbose mode, which Go lacks, they would not be.
             c => out.push(c),
         }
     }
     Ok(out)
 }
 
-/// Writes `template` with the groups of a match, as Go's `Expand` does: `$1`, `${1}`, `$name`, `$$`. What is neither stays as it is;
-/// a group that is not there, or is written with a leading zero, is empty.
+/// Expands `template` with the groups of a match, like Go's `Expand`: `$1`, `${1}`, `$name`, `$$`.
+/// Other text is copied. Unknown groups, and numbers with a leading zero, expand to the empty
+/// string.
 pub fn expand(groups: &regex::Captures<'_>, template: &str) -> String {
     let mut out = String::new();
     let mut rest = template;
@@ -93,12 +94,12 @@ pub fn expand(groups: &regex::Captures<'_>, template: &str) -> String {
         } else if let Some((name, after)) = reference(after) {
             let is_number = name.bytes().all(|byte| byte.is_ascii_digit())
                 && (name == "0" || !name.starts_with('0'));
-            let group = match is_number {
-                true => name
-                    .parse()
+            let group = if is_number {
+                name.parse()
                     .ok()
-                    .and_then(|number: usize| groups.get(number)),
-                false => groups.name(name),
+                    .and_then(|number: usize| groups.get(number))
+            } else {
+                groups.name(name)
             };
             out.push_str(group.map_or("", |group| group.as_str()));
             rest = after;
@@ -109,7 +110,7 @@ pub fn expand(groups: &regex::Captures<'_>, template: &str) -> String {
     out + rest
 }
 
-/// The name of a group, with or without braces, and what follows it.
+/// Parses a group reference, with or without braces. Returns its name and the rest of the text.
 fn reference(text: &str) -> Option<(&str, &str)> {
     let inner = text.strip_prefix('{');
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
@@ -123,7 +124,7 @@ fn reference(text: &str) -> Option<(&str, &str)> {
     (!name.is_empty()).then_some((name, after))
 }
 
-/// What follows a backslash; what is left of the pattern.
+/// Translates an escape sequence. Returns the rest of the pattern.
 fn escape<'p>(rest: &'p str, in_class: bool, out: &mut String) -> Result<&'p str, GoRegexError> {
     let Some(c) = rest.chars().next() else {
         out.push('\\');
@@ -144,7 +145,8 @@ fn escape<'p>(rest: &'p str, in_class: bool, out: &mut String) -> Result<&'p str
         _ => "",
     };
     if c == 'B' && !in_class {
-        // Rust has ASCII's for bytes only, where it could split a character; this one differs beside letters beyond it.
+        // Rust has an ASCII `\B` for bytes only, which could split a character. This one differs
+        // next to non-ASCII letters.
         out.push_str("\\B");
         return Ok(after);
     }
@@ -155,13 +157,13 @@ fn escape<'p>(rest: &'p str, in_class: bool, out: &mut String) -> Result<&'p str
     match c {
         'a' | 'f' | 'n' | 'r' | 't' | 'v' | 'x' | 'p' | 'P' => {}
         'A' | 'z' if !in_class => {}
-        // Octal, which Rust does not read: \0 to \377.
+        // Octal from \0 to \377, which Rust does not support.
         '0'..='7' => {
             let digits = rest.len().min(3).min(
                 rest.find(|c: char| !('0'..='7').contains(&c))
                     .unwrap_or(rest.len()),
             );
-            // One digit but 0 would be a reference to a group.
+            // A single digit other than 0 would be a back-reference.
             if digits == 1 && c != '0' {
                 return Err(GoRegexError::Escape(c.to_string()));
             }
@@ -170,7 +172,7 @@ fn escape<'p>(rest: &'p str, in_class: bool, out: &mut String) -> Result<&'p str
             return Ok(&rest[digits..]);
         }
         c if c.is_ascii_alphanumeric() => return Err(GoRegexError::Escape(c.to_string())),
-        // Any other character means itself.
+        // Other characters are literals.
         c => {
             out.push_str(&regex::escape(&c.to_string()));
             return Ok(after);
@@ -178,14 +180,14 @@ fn escape<'p>(rest: &'p str, in_class: bool, out: &mut String) -> Result<&'p str
     }
     out.push('\\');
     out.push(c);
-    // A name or a number in braces belongs to it.
+    // Followed by a name or number in braces.
     let braced = matches!(c, 'p' | 'P' | 'x') && after.starts_with('{');
     let end = after.find('}').filter(|_| braced).map_or(0, |at| at + 1);
     out.push_str(&after[..end]);
     Ok(&after[end..])
 }
 
-/// A class, after its `[`: what is a set in Rust is a character in Go.
+/// Translates a character class after its `[`: set operators of Rust are literals in Go.
 fn class<'p>(mut rest: &'p str, out: &mut String) -> Result<&'p str, GoRegexError> {
     out.push('[');
     if let Some(after) = rest.strip_prefix('^') {
@@ -221,7 +223,7 @@ fn class<'p>(mut rest: &'p str, out: &mut String) -> Result<&'p str, GoRegexErro
                 out.push('\\');
                 out.push(c);
             }
-            // `--` would be a difference.
+            // `--` would be a set difference.
             '-' if after.starts_with('-') => out.push_str("\\-"),
             c => out.push(c),
         }
@@ -231,7 +233,7 @@ fn class<'p>(mut rest: &'p str, out: &mut String) -> Result<&'p str, GoRegexErro
     Ok(rest)
 }
 
-/// How long the repetition is that this begins with, if it does. `{n,m}` goes to 1000 in Go.
+/// Returns the length of the repetition at the start, if present. Go allows `{n,m}` up to 1000.
 fn repetition(rest: &str) -> Result<Option<usize>, GoRegexError> {
     if rest.starts_with(['*', '+', '?']) {
         return Ok(Some(1));
@@ -250,16 +252,17 @@ fn repetition(rest: &str) -> Result<Option<usize>, GoRegexError> {
         .into_iter()
         .flatten()
         .filter(|text| !text.is_empty());
-    match counts
+    if counts
         .map(str::parse::<u32>)
         .all(|count| count.is_ok_and(|count| count <= MAX_REPEAT))
     {
-        true => Ok(Some(inside.len() + 2)),
-        false => Err(GoRegexError::Repeat(inside.to_owned())),
+        Ok(Some(inside.len() + 2))
+    } else {
+        Err(GoRegexError::Repeat(inside.to_owned()))
     }
 }
 
-/// After `(?`: Go knows groups with and without names, and the flags i, m, s and U.
+/// Checks the text after `(?`: Go has named and unnamed groups, and the flags i, m, s and U.
 fn check_flags(rest: &str) -> Result<(), GoRegexError> {
     if rest.starts_with("P<")
         || (rest.starts_with('<') && !rest.starts_with("<=") && !rest.starts_with("<!"))
@@ -267,9 +270,10 @@ fn check_flags(rest: &str) -> Result<(), GoRegexError> {
         return Ok(());
     }
     let end = rest.find([':', ')']).unwrap_or(rest.len());
-    match rest[..end].chars().all(|c| "imsU-".contains(c)) {
-        true => Ok(()),
-        false => Err(GoRegexError::Flags(rest[..end].to_owned())),
+    if rest[..end].chars().all(|c| "imsU-".contains(c)) {
+        Ok(())
+    } else {
+        Err(GoRegexError::Flags(rest[..end].to_owned()))
     }
 }
 
@@ -286,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_are_gos() {
+    fn templates_expand_as_in_go() {
         let regex = Regex::new("(?P<a>x)(y)?(z)").unwrap();
         let groups = regex.captures("xz").unwrap();
         for (template, expected) in [
@@ -323,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_special_to_one_of_them_only() {
+    fn syntax_of_only_one_dialect_is_translated() {
         for (pattern, text, is_match) in [
             (r"\Qa.b[\E.", "a.b[x", true),
             (r"\Qa.b", "axb", false),
@@ -351,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_does_not_know_is_refused() {
+    fn syntax_unknown_to_go_is_rejected() {
         for (pattern, said) in [
             (r"\<a", None),
             (r"\G", Some("invalid escape sequence: `\\G`")),
@@ -390,7 +394,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_translated(pattern in "[a-z\\[\\]\\\\(){}?*+|&~^$.:<>=!0-9QEdwsbB-]*|\\PC*") {
-            // Whatever comes out is an expression, or the crate says what is wrong.
+            // The result is a valid expression, or the crate `regex` reports an error.
             let _ = translate(&pattern).map(|text| Regex::new(&text));
         }
     }

@@ -4,23 +4,23 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// The label that holds a series' metric name.
+/// Label with the name of the metric.
 pub const METRIC_NAME: &str = "__name__";
 
-/// The labels of one series: names unique, in byte order; a label with an empty value is the same as none.
+/// Labels of a series: unique names, in byte order. A label with an empty value is absent.
 ///
-/// A clone shares what it is a clone of until one of them changes, and texts stay shared even then: queries pass the
-/// labels of a hundred thousand series from hand to hand.
+/// Clones share their data until one of them changes, and texts even then: queries pass the labels
+/// of 100,000 series between their steps.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Labels(Arc<Vec<(Arc<str>, Arc<str>)>>);
 
 impl Labels {
-    /// No labels at all.
+    /// Returns an empty label set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Labels that are in order already, each name once and no value empty.
+    /// Returns labels that are already sorted, with unique names and no empty values.
     pub fn from_sorted(pairs: Vec<(Arc<str>, Arc<str>)>) -> Self {
         debug_assert!(
             pairs.windows(2).all(|pair| pair[0].0 < pair[1].0),
@@ -33,7 +33,7 @@ impl Labels {
         Self(Arc::new(pairs))
     }
 
-    /// The value of the label `name`, if it is set.
+    /// Returns the value of the label `name`, if present.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.position(name).ok().map(|at| &*self.0[at].1)
     }
@@ -55,7 +55,7 @@ impl Labels {
             .map(|at| Arc::make_mut(&mut self.0).remove(at).1)
     }
 
-    /// The labels whose names are wanted; their texts are shared.
+    /// Returns the labels whose names `wanted` accepts. Their texts are shared.
     #[must_use]
     pub fn only(&self, mut wanted: impl FnMut(&str) -> bool) -> Self {
         Self(Arc::new(
@@ -67,22 +67,22 @@ impl Labels {
         ))
     }
 
-    /// The metric's name, or `""` where there is none.
+    /// Name of the metric; `""` if absent.
     pub fn metric(&self) -> &str {
         self.get(METRIC_NAME).unwrap_or_default()
     }
 
-    /// All labels in the order of their names.
+    /// All labels, sorted by name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// How many labels there are.
+    /// Number of labels.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is no label.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -93,7 +93,7 @@ impl Labels {
 }
 
 impl<N: AsRef<str>, V: AsRef<str>> FromIterator<(N, V)> for Labels {
-    /// Later pairs win over earlier ones of the same name.
+    /// Later pairs replace earlier ones of the same name.
     fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
         let mut labels = Self::new();
         for (name, value) in pairs {
@@ -104,7 +104,7 @@ impl<N: AsRef<str>, V: AsRef<str>> FromIterator<(N, V)> for Labels {
 }
 
 impl fmt::Display for Labels {
-    /// As Prometheus prints a series: `up{job="node"}`.
+    /// Formats a series like Prometheus: `up{job="node"}`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.metric())?;
         let mut rest = self
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_value_is_no_label() {
+    fn an_empty_value_removes_the_label() {
         let mut labels: Labels = [("a", "1"), ("b", "")].into_iter().collect();
         assert_eq!(labels.len(), 1);
         labels.set("a", "");

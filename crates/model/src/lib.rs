@@ -1,6 +1,6 @@
-//! What every part of Takt shares: labels, metric declarations, samples, events and the exposition text.
+//! Types shared by all crates: labels, metric declarations, samples, events, exposition format.
 //!
-//! Plain values only. Nothing here reads a file, opens a socket or asks for the time.
+//! Plain values only. Nothing here reads a file, opens a socket or reads the clock.
 
 mod config_error;
 mod error_chain;

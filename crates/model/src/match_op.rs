@@ -1,8 +1,8 @@
-//! How a matcher compares a label, as PromQL and Alertmanager both write it.
+//! Comparison operators of matchers in PromQL and Alertmanager.
 
 use std::fmt;
 
-/// How a label is compared.
+/// Comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MatchOp {
     /// `=`
@@ -16,12 +16,12 @@ pub enum MatchOp {
 }
 
 impl MatchOp {
-    /// Whether the value is a regular expression.
+    /// Returns whether the value is a regular expression.
     pub fn is_regex(self) -> bool {
         matches!(self, Self::Regex | Self::NotRegex)
     }
 
-    /// Whether a label passes of which it is known whether it agrees with the value.
+    /// Returns whether the operator accepts a label, given whether the label matches the value.
     pub fn accepts(self, agrees: bool) -> bool {
         agrees == matches!(self, Self::Equal | Self::Regex)
     }

@@ -10,26 +10,27 @@ use std::fmt;
 pub struct MatcherError {
     /// The expression.
     pub value: String,
-    /// Why.
+    /// Cause.
     #[source]
     pub source: RegexError,
 }
 
-/// What is wrong with a regular expression.
+/// Error in a regular expression.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RegexError {
-    /// Prometheus would not read it.
+    /// Prometheus would reject the expression.
     #[error(transparent)]
     Go(#[from] go_regex::GoRegexError),
-    /// It is none at all.
+    /// The expression is invalid.
     #[error(transparent)]
     Regex(#[from] regex::Error),
 }
 
-/// An expression that must match a whole text, as Prometheus reads it: in Go's dialect, `.` matching a line feed too.
+/// Compiles an expression that must match a whole text, as in Prometheus: in Go's dialect, with `.`
+/// also matching a line feed.
 ///
 /// # Errors
-/// What Go does not read.
+/// If Go or the crate `regex` rejects the expression.
 pub fn whole(pattern: &str) -> Result<Regex, RegexError> {
     Ok(Regex::new(&format!(
         "^(?s:{})$",
@@ -37,7 +38,7 @@ pub fn whole(pattern: &str) -> Result<Regex, RegexError> {
     ))?)
 }
 
-/// One condition on one label. A label that a series lacks counts as empty.
+/// A condition on one label. An absent label counts as empty.
 #[derive(Debug, Clone)]
 pub struct Matcher {
     name: String,
@@ -47,17 +48,19 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// A condition on the label `name`. A regular expression must match the whole value; `.` matches a line feed too.
+    /// Returns a condition on the label `name`. A regular expression must match the whole value;
+    /// `.` also matches a line feed.
     ///
     /// # Errors
-    /// Where `value` should be a regular expression and is none.
+    /// If `value` must be a regular expression and is invalid.
     pub fn new(name: &str, op: MatchOp, value: &str) -> Result<Self, MatcherError> {
-        let regex = match op.is_regex() {
-            true => Some(whole(value).map_err(|source| MatcherError {
+        let regex = if op.is_regex() {
+            Some(whole(value).map_err(|source| MatcherError {
                 value: value.to_owned(),
                 source,
-            })?),
-            false => None,
+            })?)
+        } else {
+            None
         };
         Ok(Self {
             name: name.to_owned(),
@@ -67,7 +70,7 @@ impl Matcher {
         })
     }
 
-    /// The condition that the label `name` is `value`.
+    /// Returns the condition that the label `name` equals `value`.
     pub fn equal(name: &str, value: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -77,27 +80,27 @@ impl Matcher {
         }
     }
 
-    /// The condition that the metric is called `name`.
+    /// Returns the condition that the metric's name is `name`.
     pub fn metric(name: &str) -> Self {
         Self::equal(METRIC_NAME, name)
     }
 
-    /// The label.
+    /// Name of the label.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The comparison.
+    /// The comparison operator.
     pub fn op(&self) -> MatchOp {
         self.op
     }
 
-    /// What the label is compared with.
+    /// The value that the label is compared with.
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// Whether a label with this value passes.
+    /// Returns whether the condition accepts a label value.
     pub fn accepts(&self, value: &str) -> bool {
         self.op.accepts(
             self.regex
@@ -106,7 +109,7 @@ impl Matcher {
         )
     }
 
-    /// Whether a series with these labels passes.
+    /// Returns whether the condition accepts a series with these labels.
     pub fn accepts_labels(&self, labels: &Labels) -> bool {
         self.accepts(labels.get(&self.name).unwrap_or_default())
     }

@@ -1,33 +1,33 @@
-//! What a metric is called, what it counts and which labels it has: declared once, beside the code that fills it.
+//! Metric declarations: name, help, type and labels, written beside the code that fills the metric.
 
 use std::borrow::Cow;
 
-/// What the numbers of a metric mean to who reads them.
+/// Type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Only ever rises, but for a restart that begins again at zero.
+    /// A value that only rises, except for a restart at zero.
     Counter,
-    /// Goes up and down.
+    /// A value that rises and falls.
     Gauge,
-    /// Nothing is known (`untyped` in text 0.0.4, `unknown` in OpenMetrics).
+    /// Unknown type (`untyped` in text 0.0.4, `unknown` in OpenMetrics).
     Unknown,
 }
 
-/// One metric under a name of its own.
+/// A metric with a fixed name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
-    /// The full name, base unit and `_total` included: `takt_gpu_energy_joules_total`.
+    /// Full name with base unit and `_total`: `takt_gpu_energy_joules_total`.
     pub name: &'static str,
-    /// One sentence for the reader: what it means and what it does not.
+    /// Help text: one sentence on what the value means and what it does not.
     pub help: &'static str,
     /// Counter, gauge or unknown.
     pub kind: Kind,
-    /// Label names, in the order in which values are given to [`Samples::push`](crate::Samples::push).
+    /// Label names, in the order of the values for [`Samples::push`](crate::Samples::push).
     pub labels: &'static [&'static str],
 }
 
 impl Metric {
-    /// A metric that only rises.
+    /// Declares a counter.
     pub const fn counter(
         name: &'static str,
         help: &'static str,
@@ -41,7 +41,7 @@ impl Metric {
         }
     }
 
-    /// A metric that goes up and down.
+    /// Declares a gauge.
     pub const fn gauge(
         name: &'static str,
         help: &'static str,
@@ -55,7 +55,7 @@ impl Metric {
         }
     }
 
-    /// A metric whose type the source does not tell.
+    /// Declares a metric whose type its source does not specify.
     pub const fn unknown(
         name: &'static str,
         help: &'static str,
@@ -73,22 +73,23 @@ impl Metric {
 /// Metrics whose names the kernel chooses, such as the fields of `/proc/meminfo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Family {
-    /// What every name begins with: `node_memory_`.
+    /// Prefix of all names: `node_memory_`.
     pub prefix: &'static str,
-    /// Help text; `{}` stands for the rest of the name.
+    /// Help text. `{}` is replaced by the rest of the name.
     pub help: &'static str,
-    /// Counter, gauge or unknown, alike for all.
+    /// Type of all its metrics.
     pub kind: Kind,
     /// Label names, as in [`Metric::labels`].
     pub labels: &'static [&'static str],
 }
 
 impl Family {
-    /// The help text of the metric called `prefix` + `field`.
+    /// Returns the help text of the metric `prefix` + `field`.
     pub fn help_of(&self, field: &str) -> Cow<'static, str> {
-        match self.help.contains("{}") {
-            true => self.help.replace("{}", field).into(),
-            false => self.help.into(),
+        if self.help.contains("{}") {
+            self.help.replace("{}", field).into()
+        } else {
+            self.help.into()
         }
     }
 }

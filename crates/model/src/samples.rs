@@ -1,13 +1,13 @@
-//! The samples of one reading, kept as the text that will be sent.
+//! The samples of one scrape, rendered as exposition text.
 
 use crate::exposition::{push_escaped_label, push_value};
 use crate::metric::{Family, Kind, Metric};
 use std::borrow::Cow;
 
-/// The samples one collector gathered, grouped by metric in the order of first use.
+/// The samples of one collector, grouped by metric in the order of first use.
 ///
-/// A sample is rendered when it is pushed: both text formats write it alike, and the buffers are kept from one
-/// reading to the next, so a reading allocates nothing once it has settled.
+/// A sample is rendered when it is added: both text formats write it alike. Buffers are reused, so
+/// scrapes do not allocate once the sizes are stable.
 #[derive(Debug, Clone, Default)]
 pub struct Samples {
     groups: Vec<Group>,
@@ -23,20 +23,21 @@ pub(crate) struct Group {
 }
 
 impl Samples {
-    /// An empty set.
+    /// Returns an empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets the samples and keeps the memory, but for that of metrics which the last reading did not have: where names
-    /// come and go, it would grow for ever.
+    /// Removes the samples and keeps the memory, except for metrics that the last scrape lacked:
+    /// otherwise memory would grow with changing names.
     pub fn clear(&mut self) {
         self.last = 0;
         self.groups.retain(|group| !group.lines.is_empty());
         self.groups.iter_mut().for_each(|group| group.lines.clear());
     }
 
-    /// Gives back the memory that was reserved beyond what the samples take, but for a little, for the next reading.
+    /// Releases reserved memory beyond what the samples need, except for a small reserve for the
+    /// next scrape.
     pub fn fit(&mut self) {
         for lines in self.groups.iter_mut().map(|group| &mut group.lines) {
             let wanted = lines.len() + lines.len() / 16 + 64;
@@ -46,7 +47,7 @@ impl Samples {
         }
     }
 
-    /// Adds a sample of a declared metric; `values` are its labels' values, one each, in the order declared.
+    /// Adds a sample of a declared metric. `values` holds the label values, in the declared order.
     pub fn push<V: AsRef<str>>(&mut self, metric: &Metric, values: &[V], value: f64) {
         let group = self.group(&[metric.name], metric.kind, || metric.help.into());
         render(group, metric.labels, values, value);
@@ -66,7 +67,8 @@ impl Samples {
         render(group, family.labels, values, value);
     }
 
-    /// Adds a sample of a metric that somebody else declared, such as a textfile's: all its names come at run time.
+    /// Adds a sample of a metric declared elsewhere, such as in a textfile: all names are known at
+    /// run time only.
     pub fn push_foreign(
         &mut self,
         name: &str,
@@ -80,7 +82,7 @@ impl Samples {
         render(group, &names, &values, value);
     }
 
-    /// How many samples there are.
+    /// Number of samples.
     pub fn len(&self) -> usize {
         self.groups
             .iter()
@@ -88,7 +90,7 @@ impl Samples {
             .sum()
     }
 
-    /// Whether there is no sample.
+    /// Returns whether the set has no samples.
     pub fn is_empty(&self) -> bool {
         self.groups.iter().all(|group| group.lines.is_empty())
     }
@@ -97,8 +99,9 @@ impl Samples {
         self.groups.iter().filter(|group| !group.lines.is_empty())
     }
 
-    /// The group of the name made of `parts`. Readings push in the same order each time, so the search begins at
-    /// the group used last and mostly ends there or one further.
+    /// Returns the group with the name concatenated from `parts`. Scrapes add metrics in the same
+    /// order each time, so the search begins at the last used group and mostly ends there or one
+    /// further.
     fn group(
         &mut self,
         parts: &[&str],
@@ -157,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_reserved_beyond_the_need_is_given_back() {
+    fn excess_memory_is_released() {
         let mut samples = Samples::new();
         for number in 0..1000 {
             samples.push_foreign(

@@ -1,10 +1,10 @@
-//! Instants, as Prometheus counts them.
+//! Timestamps.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// An instant: milliseconds since 1970-01-01T00:00:00Z, the resolution of every sample in Takt.
+/// Milliseconds since 1970-01-01T00:00:00Z, the resolution of all samples.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -12,22 +12,22 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// Seconds since the epoch, with the fraction.
+    /// Seconds since 1970, with fraction.
     pub fn as_seconds(self) -> f64 {
         self.0 as f64 / 1e3
     }
 
-    /// Whole seconds since the epoch, rounded towards the past.
+    /// Whole seconds since 1970, rounded down.
     pub fn whole_seconds(self) -> i64 {
         self.0.div_euclid(1000)
     }
 
-    /// The instant of `seconds` since the epoch.
+    /// Returns the timestamp of `seconds` since 1970.
     pub fn from_seconds(seconds: i64) -> Self {
         Self(seconds.saturating_mul(1000))
     }
 
-    /// This instant moved into the future by `by`.
+    /// Returns the timestamp `by` later.
     pub fn plus(self, by: Duration) -> Self {
         Self(
             self.0
@@ -35,7 +35,7 @@ impl Timestamp {
         )
     }
 
-    /// This instant moved into the past by `by`.
+    /// Returns the timestamp `by` earlier.
     pub fn minus(self, by: Duration) -> Self {
         Self(
             self.0
@@ -54,7 +54,7 @@ impl From<SystemTime> for Timestamp {
 }
 
 impl fmt::Display for Timestamp {
-    /// Seconds with three decimals, as Prometheus' API writes an instant.
+    /// Formats seconds with three decimals, like Prometheus' API.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.3}", self.as_seconds())
     }

@@ -17,14 +17,30 @@ use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Pause before the first restart.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Pauses between an early end and the restart.
+#[derive(Debug, Clone, Copy)]
+struct RestartPauses {
+    first: Duration,
+    longest: Duration,
+    /// Running time after which the pause before the next restart is the first pause again.
+    healthy_after: Duration,
+}
 
-/// Longest pause between two restarts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const PAUSES: RestartPauses = RestartPauses {
+    first: Duration::from_secs(1),
+    longest: Duration::from_secs(60),
+    healthy_after: Duration::from_secs(300),
+};
 
-/// Running time after which the pause before the next restart is the first pause again.
-const HEALTHY_AFTER: Duration = Duration::from_secs(300);
+impl RestartPauses {
+    /// Returns the pause after a task that ran for `ran`. `last` is the previous pause.
+    fn next(self, last: Option<Duration>, ran: Duration) -> Duration {
+        match last {
+            Some(last) if ran < self.healthy_after => (last * 2).min(self.longest),
+            _ => self.first,
+        }
+    }
+}
 
 /// Environment variable with the name of a task to kill once, shortly after its start. Tests use it
 /// to check the restart of each task.
@@ -111,7 +127,7 @@ async fn supervise<Start, Task>(
     let label = TaskLabel { task: name };
     let running = metrics.running.get_or_create(&label).clone();
     let restarts = metrics.restarts.get_or_create(&label).clone();
-    let mut pause = FIRST_PAUSE;
+    let mut pause = None;
     loop {
         let started = Instant::now();
         running.set(1);
@@ -120,9 +136,7 @@ async fn supervise<Start, Task>(
         if stop.is_cancelled() {
             return;
         }
-        if started.elapsed() >= HEALTHY_AFTER {
-            pause = FIRST_PAUSE;
-        }
+        let wait = PAUSES.next(pause, started.elapsed());
         let error = match ended {
             Ok(()) => "it returned".to_owned(),
             Err(error) => error.to_string(),
@@ -130,15 +144,15 @@ async fn supervise<Start, Task>(
         tracing::error!(
             task = name,
             error,
-            restart_in_seconds = pause.as_secs(),
+            restart_in_seconds = wait.as_secs(),
             "a background task ended early"
         );
         restarts.inc();
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(wait) => {}
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = Some(wait);
     }
 }
 
@@ -150,7 +164,7 @@ async fn run_once(
 ) -> Result<(), JoinError> {
     let task = AbortOnDrop(tokio::spawn(task));
     if is_to_be_killed(name) {
-        tokio::time::sleep(FIRST_PAUSE).await;
+        tokio::time::sleep(PAUSES.first).await;
         task.0.abort();
     }
     task.join().await
@@ -190,7 +204,7 @@ mod tests {
         text
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_task_that_panics_or_returns_is_started_again() {
         let mut registry = Registry::default();
         let mut supervisor = Supervisor::new(&mut registry);
@@ -206,7 +220,10 @@ mod tests {
                 }
             }
         });
-        tokio::time::sleep(Duration::from_secs(10)).await;
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while starts.load(Ordering::Relaxed) < 3 && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
         assert_eq!(starts.load(Ordering::Relaxed), 3);
         let text = page(&registry);
         assert!(
@@ -219,24 +236,20 @@ mod tests {
         assert_eq!(starts.load(Ordering::Relaxed), 3);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn pauses_grow_up_to_a_minute() {
-        let mut supervisor = Supervisor::new(&mut Registry::default());
-        let starts = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&starts);
-        supervisor.spawn("broken", move |_| {
-            counted.fetch_add(1, Ordering::Relaxed);
-            async {}
-        });
-        // The pauses are 1 + 2 + 4 + 8 + 16 + 32 s, then 60 s.
-        tokio::time::sleep(Duration::from_secs(64)).await;
-        assert_eq!(starts.load(Ordering::Relaxed), 7);
-        tokio::time::sleep(Duration::from_secs(120)).await;
-        assert_eq!(starts.load(Ordering::Relaxed), 9);
-        supervisor.shutdown(Duration::from_secs(1)).await;
+    #[test]
+    fn pauses_double_up_to_a_minute_while_a_task_keeps_failing() {
+        let mut pause = None;
+        let mut seconds = Vec::new();
+        for _ in 0..8 {
+            let wait = PAUSES.next(pause, Duration::from_secs(5));
+            seconds.push(wait.as_secs());
+            pause = Some(wait);
+        }
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(PAUSES.next(pause, PAUSES.healthy_after), PAUSES.first);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_task_that_does_not_stop_is_aborted() {
         let mut supervisor = Supervisor::new(&mut Registry::default());
         let guard = Arc::new(());
@@ -248,8 +261,8 @@ mod tests {
                 drop(held);
             }
         });
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        supervisor.shutdown(Duration::from_secs(5)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        supervisor.shutdown(Duration::from_millis(200)).await;
         tokio::task::yield_now().await;
         assert_eq!(Arc::strong_count(&guard), 1);
     }

@@ -1,7 +1,8 @@
-//! A month of a cluster for `bench/energy.sh`: 30 nodes with two GPUs each, read every 15 s, and 10,000 jobs on them.
+//! Writes a month of a cluster for `bench/energy.sh`: 30 nodes with two GPUs each, scraped every 15
+//! s, and 10,000 jobs.
 //!
-//! `energy DATA_DIR SACCT_FILE`: the samples go into blocks as on a server, whose clock runs as fast as the store takes it; the
-//! jobs go into a text for `takt import sacct`.
+//! `energy DATA_DIR SACCT_FILE`: the samples go into blocks as on a server, with a clock that runs
+//! as fast as the store accepts samples. The jobs go into a file for `takt import sacct`.
 
 #![expect(clippy::print_stderr, reason = "a program that says how far it is")]
 
@@ -17,7 +18,7 @@ use takt_store::{Clock, Column, DataDir, Group, STALE, Store, StoreConfig};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// 2026-10-01, and as many days.
+/// 2026-10-01, and the number of days.
 const BEGIN: i64 = 1_790_812_800;
 const DAYS: i64 = 31;
 const STEP: i64 = 15;
@@ -26,11 +27,11 @@ const NODES: i64 = 30;
 const GPUS: i64 = 2;
 const JOBS: i64 = 10_000;
 
-/// Seconds from a job's start to that of the next one on its GPU.
+/// Seconds between the starts of two consecutive jobs on a GPU.
 const TURN: i64 = 16_000;
 const RUN: i64 = 15_500;
 
-/// A job's GPU, first and last second.
+/// Returns a job's GPU, and its first and last second.
 fn job(number: i64) -> (i64, i64, i64) {
     let start = BEGIN + number / (NODES * GPUS) * TURN + 37;
     (number % (NODES * GPUS), start, start + RUN)
@@ -40,7 +41,7 @@ fn user(job: i64) -> String {
     format!("user{:02}", job % 23)
 }
 
-/// One GPU: its energy, and the series of the job that it has.
+/// A GPU: its energy, and the series of its current job.
 struct Gpu {
     number: i64,
     energy: Column,
@@ -48,7 +49,8 @@ struct Gpu {
 }
 
 fn labels(gpu: i64, metric: &str) -> Labels {
-    let (node, uuid) = (format!("n{:02}", gpu / GPUS), format!("GPU-{gpu}"));
+    let node = format!("n{:02}", gpu / GPUS);
+    let uuid = format!("GPU-{gpu}");
     [
         (METRIC_NAME, metric),
         ("cluster", "lab"),
@@ -71,7 +73,7 @@ impl Gpu {
         })
     }
 
-    /// Writes what it has at an instant into its node's row.
+    /// Writes the values at a time into the row of the GPU's node.
     fn show(&mut self, group: &Group, at: i64, row: &mut Vec<f64>) -> Result<(), Failure> {
         let turn = (at - BEGIN).div_euclid(TURN);
         let number = turn * NODES * GPUS + self.number;
@@ -87,7 +89,7 @@ impl Gpu {
             ));
         }
         row.resize(group.width(), STALE);
-        // Idle GPUs take 40 W, busy ones several hundred.
+        // Idle GPUs take 40 W, busy GPUs several hundred.
         let busy = (turn * RUN + (at - start).clamp(0, RUN)) as f64;
         row[self.energy.index()] =
             (busy * (200.0 + 5.0 * self.number as f64) + (at - BEGIN) as f64 * 40.0).round();
@@ -134,7 +136,7 @@ fn main() -> Result<(), Failure> {
                 .try_for_each(|gpu| gpu.show(group, at, &mut row))?;
             group.commit(group.ticket(Timestamp::from_seconds(at))?, &row, &[])?;
         }
-        // An hour a block, as on a server; the queue would drop what comes faster than the disk takes it.
+        // One hour per block, as on a server. Without flushes the queue would drop samples.
         if (at - BEGIN) % 3600 == 0 {
             store.seal()?;
             eprint!("\r{} h", (at - BEGIN) / 3600);
@@ -151,7 +153,9 @@ fn write_jobs(path: &Path) -> Result<(), Failure> {
     writeln!(out, "{columns}")?;
     for number in 0..JOBS {
         let (gpu, start, end) = job(number);
-        let (node, user, submit) = (gpu / GPUS, user(number), start - 600);
+        let node = gpu / GPUS;
+        let user = user(number);
+        let submit = start - 600;
         writeln!(
             out,
             "{number}|{user}|lab|gpu|{submit}|{submit}|{start}|{end}|COMPLETED|cpu=8,mem=64G,node=1,gres/gpu=1|1|8|n{node:02}|{}",

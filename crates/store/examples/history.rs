@@ -1,11 +1,11 @@
-//! Fills a data directory with hours of samples, as a server would have it by now, and writes the same samples as
-//! OpenMetrics for `promtool tsdb create-blocks-from`, a file for each two hours: for `bench/query.sh`.
+//! Fills a data directory with hours of samples, for `bench/query.sh`. Writes the same samples as
+//! OpenMetrics for `promtool tsdb create-blocks-from`, one file per two hours.
 //!
 //! `history CAPTURE.jsonl.gz DATA_DIR TEXT_DIR NODES HOURS STEP_SECONDS END`
 //!
-//! Every node replays the captured pages, read once a second, from a second of its own on; counters go on where the
-//! capture begins again. The clock runs as fast as the store takes it: blocks are sealed by the hour and merged as usual,
-//! and what is left at END is sealed too.
+//! Each node replays the captured pages, one per second, from a second of its own. Counters
+//! continue when the capture repeats. The clock runs as fast as the store accepts samples: blocks
+//! are sealed by the hour and merged as usual, and the rest is sealed at END.
 
 #![expect(clippy::print_stderr, reason = "a program that says how far it is")]
 
@@ -23,13 +23,14 @@ use takt_store::{Clock, Column, DataDir, Group, Store, StoreConfig};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// No sample lies on a whole second, so none on the left end of a window: there Prometheus 2 and 3 differ.
+/// Milliseconds after each whole second. No sample then lies on the left end of a range, where
+/// Prometheus 2 and 3 differ.
 const BESIDE_MS: i64 = 137;
 
 /// Seconds that promtool puts into one block.
 const FILE_SECONDS: i64 = 7200;
 
-/// A captured series: what it was at each second.
+/// A captured series: its value at each second.
 struct Captured {
     name: String,
     labels: BTreeMap<String, String>,
@@ -38,7 +39,7 @@ struct Captured {
 }
 
 impl Captured {
-    /// The value at a second after the capture's begin, which may be long after its end.
+    /// Returns the value at a second after the begin of the capture, also beyond its end.
     fn at(&self, second: usize) -> f64 {
         let length = self.values.len();
         let value = self.values[second % length];
@@ -58,8 +59,10 @@ fn main() -> Result<(), Failure> {
             "usage: history CAPTURE.jsonl.gz DATA_DIR TEXT_DIR NODES HOURS STEP_SECONDS END".into(),
         );
     };
-    let (nodes, hours, step, end): (usize, i64, i64, i64) =
-        (nodes.parse()?, hours.parse()?, step.parse()?, end.parse()?);
+    let nodes: usize = nodes.parse()?;
+    let hours: i64 = hours.parse()?;
+    let step: i64 = step.parse()?;
+    let end: i64 = end.parse()?;
     let captured = read(Path::new(capture))?;
 
     let now = Arc::new(AtomicI64::new(0));
@@ -94,7 +97,7 @@ fn main() -> Result<(), Failure> {
                 &[],
             )?;
         }
-        // The queue would drop what comes faster than the disk takes it.
+        // Without flushes the queue would drop samples.
         if second % 300 == 0 {
             store.flush();
         }
@@ -112,20 +115,22 @@ fn main() -> Result<(), Failure> {
     write_text(Path::new(text), &nodes, &captured, (begin, end, step))
 }
 
-/// One node of the cluster.
+/// A node of the cluster.
 struct Node {
     group: Group,
     columns: Vec<Column>,
     /// Its series as text, in the order of the capture.
     names: Vec<String>,
-    /// Where in the capture it begins, so that no two nodes are the same.
+    /// Second of the capture at which it begins, so that all nodes differ.
     phase: usize,
 }
 
 impl Node {
     fn new(number: usize, captured: &[Captured], store: &Store) -> Result<Self, Failure> {
-        let (node, group) = (format!("n{number:02}"), store.group());
-        let (mut columns, mut names) = (Vec::new(), Vec::new());
+        let node = format!("n{number:02}");
+        let group = store.group();
+        let mut columns = Vec::new();
+        let mut names = Vec::new();
         for series in captured {
             let mut labels = series.labels.clone();
             labels.extend(
@@ -170,7 +175,7 @@ impl Node {
     }
 }
 
-/// The series that are on every page of a capture (its format is described in `bench/replay.py`).
+/// Reads the series that are on every page of a capture (`bench/replay.py` describes the format).
 fn read(path: &Path) -> Result<Vec<Captured>, Failure> {
     let mut lines = BufReader::new(GzDecoder::new(File::open(path)?)).lines();
     let page = lines.next().ok_or("an empty capture")??;
@@ -219,7 +224,8 @@ fn read(path: &Path) -> Result<Vec<Captured>, Failure> {
     Ok(captured.collect())
 }
 
-/// The same samples for promtool, which wants those of a series together only within a file.
+/// Writes the same samples for promtool, which requires the samples of a series to be adjacent
+/// within a file.
 fn write_text(
     folder: &Path,
     nodes: &[Node],

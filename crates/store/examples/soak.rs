@@ -1,8 +1,10 @@
-//! A week of ingest at an accelerated clock: memory and disk must be flat once the retention is reached.
+//! A week of ingest with an accelerated clock: memory and disk usage must be constant once the
+//! retention is reached.
 //!
-//! `soak [DAYS [SERIES]]` writes SERIES series every 15 s of DAYS days (7 and 2000), with a retention of two days and down-sampled
-//! rows for three, by a clock that runs as fast as the store takes it. Sealing, merging and removing happen as on a server.
-//! It fails where the later days need more than the ones before.
+//! `soak [DAYS [SERIES]]` writes SERIES series every 15 s of DAYS days (7 and 2000). The retention
+//! is two days, and three for down-sampled rows. The clock runs as fast as the store accepts
+//! samples. Sealing, merging and removal happen as on a server. The program fails if later days
+//! need more memory or disk than earlier ones.
 
 #![expect(clippy::print_stdout, reason = "a program that prints its result")]
 
@@ -20,13 +22,14 @@ const BEGIN: i64 = 1_795_219_200_000;
 const HOUR: i64 = 3_600_000;
 const STEP: i64 = 15_000;
 
-/// What is flat may still swing: the allocator's pages, a day that is merged while the one before is still there.
+/// Allowed variation: the allocator keeps pages, and a merged day exists twice for a while.
 const SWING: f64 = 1.3;
 
 fn main() -> Result<(), Failure> {
     let mut arguments = std::env::args().skip(1);
     let mut number = |default: i64| arguments.next().map_or(Ok(default), |text| text.parse());
-    let (days, series) = (number(7)?, number(2000)?);
+    let days = number(7)?;
+    let series = number(2000)?;
     let directory = std::env::temp_dir().join(format!("takt-soak-{}", std::process::id()));
     let result = soak(&directory, days, usize::try_from(series)?);
     std::fs::remove_dir_all(&directory)?;
@@ -56,7 +59,8 @@ fn soak(directory: &Path, days: i64, series: usize) -> Result<(), Failure> {
     let group = store.group();
     let columns: Vec<usize> = (0..series)
         .map(|n| {
-            let (metric, node) = (format!("metric_{}", n % 50), format!("node{:03}", n / 50));
+            let metric = format!("metric_{}", n % 50);
+            let node = format!("node{:03}", n / 50);
             let labels: Labels = [(METRIC_NAME, metric.as_str()), ("node", node.as_str())]
                 .into_iter()
                 .collect();
@@ -70,7 +74,8 @@ fn soak(directory: &Path, days: i64, series: usize) -> Result<(), Failure> {
     let mut peaks = Vec::new();
     println!("day  samples  resident MiB  disk MiB");
     for day in 0..days {
-        let (mut resident, mut disk) = (0, 0);
+        let mut resident = 0;
+        let mut disk = 0;
         for hour in 0..24 {
             for at in (0..HOUR)
                 .step_by(STEP as usize)
@@ -95,7 +100,7 @@ fn soak(directory: &Path, days: i64, series: usize) -> Result<(), Failure> {
         );
         peaks.push((resident, disk));
     }
-    // From the fifth day on as much goes as comes: two days of samples, three of rows.
+    // From the fifth day on, as much is removed as is added: two days of samples, three of rows.
     let (Some(settled), Some(last)) = (peaks.get(4), peaks.last()) else {
         return Ok(());
     };
@@ -115,7 +120,7 @@ fn soak(directory: &Path, days: i64, series: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A third counters, a third decimals that move, a third that stand still.
+/// One third counters, one third changing decimals, one third constants.
 fn value(n: usize, at: i64) -> f64 {
     let seconds = ((at - BEGIN) / 1000) as f64;
     match n % 3 {
@@ -135,13 +140,14 @@ fn resident_bytes() -> Result<u64, Failure> {
         * 4096)
 }
 
-/// The bytes of all files below a folder; one that goes meanwhile counts nothing.
+/// Returns the size of all files below a folder, in bytes. Files deleted meanwhile count as zero.
 fn bytes(path: &Path) -> Result<u64, Failure> {
     let mut sum = 0;
     for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
-        sum += match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            true => bytes(&entry.path())?,
-            false => entry.metadata().map_or(0, |file| file.len()),
+        sum += if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            bytes(&entry.path())?
+        } else {
+            entry.metadata().map_or(0, |file| file.len())
         };
     }
     Ok(sum)

@@ -1,45 +1,46 @@
-//! What the alert engine commits: its state, the log of transitions, the outbox and silences, in one transaction.
+//! Tables of the alert engine: state, transitions, outbox and silences, committed in one
+//! transaction.
 //!
-//! This module knows tables, not alerts: bodies are the engine's own words, and the columns beside them are for people
-//! who ask in SQL.
+//! This module knows tables, not alerts. Bodies are opaque texts of the engine; the other columns
+//! serve SQL queries.
 
 use super::{Database, StoreError};
 use duckdb::{Connection, ToSql, params};
 use std::collections::BTreeMap;
 
-/// Transitions and delivered messages are kept for so long.
+/// Days for which transitions and delivered messages are kept.
 const HISTORY_DAYS: i64 = 400;
 
-/// A message that begins a thread is remembered for so long after its last change.
+/// Days for which the first message of a thread is kept after its last change.
 const THREAD_DAYS: i64 = 14;
 
-/// One connection to the tables of alerts.
+/// A connection to the alert tables.
 #[derive(Debug)]
 pub struct AlertRecords {
     db: Connection,
 }
 
-/// What is committed together.
+/// Changes that are committed together.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AlertChanges {
-    /// By kind and key: the body, or nothing where it is forgotten.
+    /// State bodies by kind and key; `None` deletes the entry.
     pub state: BTreeMap<(&'static str, String), Option<String>>,
-    /// To append.
+    /// Transitions to append.
     pub transitions: Vec<TransitionRecord>,
-    /// By number.
+    /// Messages by number.
     pub notifications: BTreeMap<u64, NotificationRecord>,
-    /// By id; nothing where it is forgotten.
+    /// Silences by id; `None` deletes the silence.
     pub silences: BTreeMap<String, Option<SilenceRecord>>,
 }
 
-/// A row of `alert_transitions`; instants in milliseconds since 1970.
+/// A row of `alert_transitions`. Times are in milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TransitionRecord {
-    /// When.
+    /// Time of the transition.
     pub at_ms: i64,
     /// Rule, alertname, severity, node, fingerprint, labels, state before, state after, reason.
     pub texts: [String; 9],
-    /// The value of the rule's expression.
+    /// Value of the rule's expression.
     pub value: f64,
 }
 
@@ -48,11 +49,11 @@ pub struct TransitionRecord {
 pub struct NotificationRecord {
     /// Channel, group key, reason, status, state, body.
     pub texts: [String; 6],
-    /// The channel that gave it up, the last error, the handle.
+    /// Channel that gave up the message, last error, handle.
     pub optional: [Option<String>; 3],
-    /// How many alerts, how many attempts, when it was made and last changed.
+    /// Number of alerts, number of attempts, time of creation, time of the last change.
     pub numbers: [i64; 4],
-    /// Whether something may still happen to it.
+    /// Whether the message may still change.
     pub is_open: bool,
 }
 
@@ -65,22 +66,23 @@ pub struct SilenceRecord {
     pub texts: [String; 4],
 }
 
-/// An episode of an alert that is over: from firing to inactive.
+/// An ended episode of an alert, from firing to inactive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedAlert {
-    /// Alertname, severity (or nothing), fingerprint, labels as JSON.
+    /// Alertname, severity (may be empty), fingerprint, labels as JSON.
     pub texts: [String; 4],
     /// Begin and end, in milliseconds since 1970.
     pub instants_ms: [i64; 2],
 }
 
 impl EndedAlert {
-    /// The last `most` episodes that ended since `since_ms`, the newest first.
+    /// Returns the last `most` episodes that ended since `since_ms`, the newest first.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn since(database: &Database, since_ms: i64, most: usize) -> Result<Vec<Self>, StoreError> {
-        // Whatever happened between two ends is one episode: an exporter may have been away meanwhile.
+        // Everything between two ends is one episode, even if the exporter was unreachable in
+        // between.
         let sql = "
             WITH steps AS (
                 SELECT *, count(*) FILTER (state_after = 'inactive') OVER (
@@ -107,15 +109,15 @@ impl EndedAlert {
             })?;
             ended.collect()
         };
-        read().map_err(StoreError::sql("read alerts that are over"))
+        read().map_err(StoreError::sql("read ended alerts"))
     }
 }
 
 impl AlertRecords {
-    /// Opens a connection, and forgets history that is too old. `now_ms` is the present.
+    /// Opens a connection and deletes old history. `now_ms` is the current time.
     ///
     /// # Errors
-    /// When DuckDB refuses.
+    /// If DuckDB fails.
     pub fn open(database: &Database, now_ms: i64) -> Result<Self, StoreError> {
         let db = database.connect()?;
         let before = now_ms
@@ -137,10 +139,10 @@ impl AlertRecords {
         Ok(Self { db })
     }
 
-    /// Commits all of it or nothing.
+    /// Commits all changes.
     ///
     /// # Errors
-    /// Where nothing was committed.
+    /// If DuckDB fails; nothing is committed then.
     pub fn commit(&self, changes: &AlertChanges) -> Result<(), StoreError> {
         let attempt = || -> duckdb::Result<()> {
             self.db.execute_batch("BEGIN")?;
@@ -151,16 +153,16 @@ impl AlertRecords {
             self.db.execute_batch("COMMIT")
         };
         attempt().map_err(|error| {
-            // The first error is the one to tell; without a transaction there is nothing to undo.
+            // The first error is returned. If the rollback fails too, no transaction is open.
             let _ = self.db.execute_batch("ROLLBACK");
             StoreError::sql("commit alerts")(error)
         })
     }
 
-    /// The bodies of one kind of state.
+    /// Returns key and body of all entries of a kind of state.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn state(&self, kind: &str) -> Result<Vec<(String, String)>, StoreError> {
         self.rows(
             "SELECT key, body FROM records.alert_state WHERE kind = ? ORDER BY key",
@@ -169,21 +171,21 @@ impl AlertRecords {
         )
     }
 
-    /// The bodies of silences.
+    /// Returns the bodies of all silences.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn silences(&self) -> Result<Vec<String>, StoreError> {
         self.rows("SELECT body FROM records.silences ORDER BY id", [], |row| {
             row.get(0)
         })
     }
 
-    /// The bodies of messages that something may still happen to, and of those that began the last thread of their
-    /// group on their channel. `now_ms` is the present.
+    /// Returns the bodies of messages that may still change, and of those that began the last
+    /// thread of their group on their channel. `now_ms` is the current time.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn notifications(&self, now_ms: i64) -> Result<Vec<String>, StoreError> {
         let since = now_ms
             .saturating_sub(THREAD_DAYS * 86_400_000)
@@ -197,10 +199,10 @@ impl AlertRecords {
         self.rows(&sql, [], |row| row.get(0))
     }
 
-    /// One more than the largest number that a message ever had.
+    /// Returns the next message number: one more than the largest one ever used.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn next_notification(&self) -> Result<u64, StoreError> {
         let sql = "SELECT coalesce(max(id), 0) + 1 FROM records.notifications";
         self.db
@@ -219,7 +221,7 @@ impl AlertRecords {
         read().map_err(StoreError::sql("read alerts"))
     }
 
-    /// Puts rows into a temporary table, from where sets are compared, not rows.
+    /// Appends rows to a temporary table, to compare sets instead of rows.
     fn stage<'r>(
         &self,
         table: &str,
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_committed_is_read_back_by_the_next_process() {
+    fn the_next_process_reads_committed_changes() {
         let root = tempfile::tempdir().unwrap();
         let open = || {
             let dir = DataDir::claim(root.path()).unwrap();
@@ -418,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn an_episode_ends_once_whatever_was_between() {
+    fn an_episode_ends_once() {
         let root = tempfile::tempdir().unwrap();
         let dir = DataDir::claim(root.path()).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();
@@ -431,7 +433,7 @@ mod tests {
             (50, "a", "firing", "inactive"),
             (60, "a", "inactive", "firing"),
             (70, "a", "firing", "inactive"),
-            // Never fired; still fires; over for long.
+            // Never fired; still firing; ended long ago.
             (55, "b", "inactive", "pending"),
             (65, "b", "pending", "inactive"),
             (66, "c", "inactive", "firing"),

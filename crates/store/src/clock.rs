@@ -1,21 +1,21 @@
-//! What time it is, for the store: a test or a long run at an accelerated pace has a clock of its own.
+//! The clock of the store. Tests and accelerated runs replace the system's clock.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 use takt_model::Timestamp;
 
-/// Tells the time.
+/// Source of the current time.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
 impl Clock {
-    /// A clock that shows what `now` says.
+    /// Returns a clock that calls `now`.
     pub fn new(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
 
-    /// The time it shows.
+    /// The current time.
     pub fn now(&self) -> Timestamp {
         self.0()
     }

@@ -1,4 +1,4 @@
-//! How the store is set up: the `[store]` table of `takt.toml`.
+//! Configuration of the store: the `[store]` table of `takt.toml`.
 
 use super::{Resolution, Settings};
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use takt_model::ConfigError;
 
-/// The store's part of the configuration.
+/// Configuration of the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreConfig {
@@ -66,10 +66,10 @@ impl Default for StoreConfig {
 }
 
 impl StoreConfig {
-    /// Checks what no type can say.
+    /// Checks ranges of values, which types cannot express.
     ///
     /// # Errors
-    /// The first key whose value is out of its range.
+    /// The first key whose value is out of range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let ranges = [
             ("duckdb_memory_mib", self.duckdb_memory_mib, 128..=u64::MAX),
@@ -103,7 +103,8 @@ impl StoreConfig {
     }
 
     pub(crate) fn settings(&self) -> Settings {
-        let (memory_limit_mib, block_cache_mib) = (self.duckdb_memory_mib, self.block_cache_mib);
+        let memory_limit_mib = self.duckdb_memory_mib;
+        let block_cache_mib = self.block_cache_mib;
         let mut settings = Settings {
             memory_limit_mib,
             block_cache_mib,
@@ -127,14 +128,14 @@ impl StoreConfig {
         days(self.retention_days)
     }
 
-    /// How long blocks of a resolution are kept; `None` where none are made.
+    /// Retention of the blocks of a resolution; `None` if the resolution is disabled.
     pub(crate) fn retention_of(&self, resolution: Resolution) -> Option<Duration> {
         match resolution {
             Resolution::Raw => Some(self.retention_days),
             Resolution::FiveMinutes => Some(self.retention_5m_days).filter(|&days| days > 0),
             Resolution::Hour => Some(self.retention_1h_days).filter(|&days| days > 0),
         }
-        // Rows that went before their samples would be made again and again.
+        // Rows removed before their samples would be computed again and again.
         .map(|kept| days(kept.max(self.retention_days)))
     }
 
@@ -142,12 +143,14 @@ impl StoreConfig {
         Duration::from_secs(60 * self.seal_minutes)
     }
 
-    /// Samples in memory at a time while a block is made: an instant and a value each.
+    /// Number of samples in memory while a block is written. A sample takes a timestamp and a
+    /// value.
     pub(crate) fn slice_samples(&self) -> usize {
         usize::try_from((self.seal_memory_mib << 20) / 16).unwrap_or(usize::MAX)
     }
 
-    /// A segment of this many samples is complete. Sealing reads it once for each slice, so they may not be many.
+    /// A segment with this many samples is complete. Sealing reads a segment once per slice, so the
+    /// number of slices must stay small.
     pub(crate) fn segment_samples(&self) -> u64 {
         4 * self.slice_samples() as u64
     }
@@ -166,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_valid_and_a_wrong_value_is_named() {
+    fn defaults_are_valid_and_errors_name_the_key() {
         assert_eq!(StoreConfig::default().validate(), Ok(()));
         let wrong = StoreConfig {
             head_minutes: 1,

@@ -1,8 +1,8 @@
-//! Dying at a chosen step, so that a test can see what the next start finds.
+//! Aborts the process at a chosen step, so that tests can check what the next start finds.
 
 use std::sync::OnceLock;
 
-/// Ends the process as `kill -9` would, if `TAKT_CRASH_AT` names this step.
+/// Aborts the process, as `kill -9` would, if `TAKT_CRASH_AT` names this step.
 pub(crate) fn crash_point(step: &str) {
     static AT: OnceLock<Option<String>> = OnceLock::new();
     if AT
@@ -10,7 +10,7 @@ pub(crate) fn crash_point(step: &str) {
         .as_deref()
         == Some(step)
     {
-        tracing::error!(step, "ending here, as TAKT_CRASH_AT asks");
+        tracing::error!(step, "aborting at the step named in TAKT_CRASH_AT");
         std::process::abort();
     }
 }

@@ -1,10 +1,10 @@
-//! One DuckDB instance: an in-memory catalog of views with the two files of a data directory attached.
+//! The DuckDB instance: an in-memory catalog of views, with the two database files attached.
 
+use super::block_cache::BlockCache;
+use super::commit_count::LogCopy;
 use super::layout::{Layout, write_for_others};
 use super::metric_views::MetricViews;
 use super::migrate::{HOT, RECORDS, Schema, migrate};
-use super::pieces::Pieces;
-use super::tally::LogCopy;
 use super::{DataDir, StoreError, block, salvage};
 use duckdb::{Config, Connection};
 use std::fs;
@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use takt_model::error_chain;
 
-/// What DuckDB may use.
+/// Resources of DuckDB.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Memory for DuckDB's buffers and operators, in MiB.
     pub memory_limit_mib: u64,
-    /// Threads a query may use.
+    /// Threads of one query.
     pub threads: u32,
-    /// Memory for what was read from blocks, in MiB.
+    /// Memory for samples read from blocks, in MiB.
     pub block_cache_mib: u64,
 }
 
@@ -28,7 +28,7 @@ impl Default for Settings {
     fn default() -> Self {
         let cores =
             std::thread::available_parallelism().map_or(2, |n| u32::try_from(n.get()).unwrap_or(2));
-        // With a thread of its own DuckDB has a commit wait busily for what that thread does.
+        // With more threads, a commit busy-waits for DuckDB's own threads.
         Self {
             memory_limit_mib: 1024,
             threads: cores.div_ceil(2),
@@ -37,16 +37,17 @@ impl Default for Settings {
     }
 }
 
-/// A file that could not be read and was put aside under another name.
+/// A damaged file that was renamed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damaged {
-    /// Where it lies now.
+    /// Path after renaming.
     pub moved_to: PathBuf,
-    /// What DuckDB said of it.
+    /// Error message of DuckDB.
     pub reason: String,
 }
 
-/// The open database. Connections are cheap and share it; each belongs to one thread at a time.
+/// The open database. Connections are cheap and share the instance; use each on one thread at a
+/// time.
 #[derive(Debug)]
 pub struct Database {
     root: Mutex<Connection>,
@@ -56,14 +57,14 @@ pub struct Database {
     /// Held while job records are written.
     pub(super) writing: Mutex<()>,
     pub(super) metric_views: Mutex<MetricViews>,
-    pieces: Pieces,
+    block_cache: BlockCache,
 }
 
 impl Database {
-    /// Opens the files of a data directory, sets a damaged one aside, and brings their schemas up to date.
+    /// Opens the database files, sets damaged ones aside, and migrates the schemas.
     ///
     /// # Errors
-    /// A file that cannot be opened though it is not damaged, or one written by a newer takt.
+    /// If a file cannot be opened but is not damaged, or was written by a newer version of takt.
     pub fn open(dir: &DataDir, settings: &Settings) -> Result<Self, StoreError> {
         let open = |source| StoreError::Open {
             path: dir.path().to_owned(),
@@ -93,7 +94,7 @@ impl Database {
             }
         }
         block::register(&root)?;
-        // A block never changes, so what its footer says need not be read again.
+        // Blocks never change, so their footers can be cached.
         root.execute_batch("SET parquet_metadata_cache = true")
             .map_err(open)?;
         let layout = Layout::open(&root, dir.path(), &mut damaged)?;
@@ -102,23 +103,25 @@ impl Database {
             .any(|damaged| damaged.moved_to.to_string_lossy().contains("hot.duckdb"));
         damaged.extend(log.check(&root, dir.path(), &layout, is_told)?);
         root.execute_batch(&layout.views())
-            .map_err(StoreError::sql("make the views of samples"))?;
+            .map_err(StoreError::sql("create the views of samples"))?;
         for views in [include_str!("views.sql"), include_str!("postgres.sql")] {
             root.execute_batch(views)
-                .map_err(StoreError::sql("make the views"))?;
+                .map_err(StoreError::sql("create the views"))?;
         }
         write_for_others(dir.path(), &layout);
-        // From here on SQL that a user sends cannot leave the data directory, nor undo this. Which statements it may
-        // hold at all is the query module's business.
+        // From here on, SQL statements of users cannot leave the data directory or change this
+        // setting. The module `sql` decides which statements are allowed.
         root.execute_batch(&format!(
             "SET allowed_directories = [{}]; SET enable_external_access = false; SET lock_configuration = true;",
             quoted(&dir.path().to_string_lossy())
         ))
         .map_err(StoreError::sql("lock the database's configuration"))?;
         let layout = RwLock::new(Arc::new(layout));
-        let (path, metric_views) = (dir.path().to_owned(), Mutex::default());
+        let path = dir.path().to_owned();
+        let metric_views = Mutex::default();
         let cache_bytes = usize::try_from(settings.block_cache_mib << 20).unwrap_or(usize::MAX);
-        let (writing, pieces) = (Mutex::new(()), Pieces::new(cache_bytes));
+        let writing = Mutex::new(());
+        let block_cache = BlockCache::new(cache_bytes);
         Ok(Self {
             root: Mutex::new(root),
             path,
@@ -126,36 +129,36 @@ impl Database {
             damaged,
             writing,
             metric_views,
-            pieces,
+            block_cache,
         })
     }
 
-    /// A new connection; unqualified names mean the views.
+    /// Opens a connection. Unqualified names refer to the views.
     ///
     /// # Errors
-    /// When DuckDB refuses, which it does once the instance is invalid.
+    /// If DuckDB refuses, for instance after a fatal error.
     pub fn connect(&self) -> Result<Connection, StoreError> {
         self.root()
             .try_clone()
             .map_err(StoreError::sql("open a connection"))
     }
 
-    /// The first connection, for statements that take no time.
+    /// The first connection, for short statements.
     pub(super) fn root(&self) -> MutexGuard<'_, Connection> {
         self.root.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The data directory.
+    /// Path of the data directory.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What was read from blocks.
-    pub(super) fn pieces(&self) -> &Pieces {
-        &self.pieces
+    /// Cache of samples read from blocks.
+    pub(super) fn block_cache(&self) -> &BlockCache {
+        &self.block_cache
     }
 
-    /// What was set aside while opening.
+    /// Files set aside while opening.
     pub fn damaged(&self) -> &[Damaged] {
         &self.damaged
     }
@@ -171,8 +174,8 @@ fn config(settings: &Settings, dir: &Path) -> Result<Config, duckdb::Error> {
         .with("max_temp_directory_size", "4GiB")
 }
 
-/// Attaches a file. If its log is damaged the log is put aside, then if need be the file: a server that starts with
-/// what it has, and says what it lost, beats one that restarts for ever.
+/// Attaches a file. If its log is damaged, sets the log aside, then the file if necessary: a server
+/// that starts with partial data and reports the loss is better than one that never starts.
 fn attach_or_set_aside(
     db: &Connection,
     schema: &Schema,
@@ -201,7 +204,7 @@ fn attach_or_set_aside(
     Ok(())
 }
 
-/// Gives a damaged file or folder another name, with the time in it, and says so.
+/// Renames a damaged file or folder, with the time in its new name, and logs it.
 pub(super) fn set_aside(path: &Path, reason: &str) -> Result<Damaged, StoreError> {
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -211,14 +214,19 @@ pub(super) fn set_aside(path: &Path, reason: &str) -> Result<Damaged, StoreError
         path: path.to_owned(),
         source,
     })?;
-    tracing::error!(file = %path.display(), moved_to = %moved_to.display(), error = reason, "set a damaged file aside");
+    tracing::error!(
+        file = %path.display(),
+        moved_to = %moved_to.display(),
+        error = reason,
+        "set a damaged file aside"
+    );
     Ok(Damaged {
         moved_to,
         reason: reason.to_owned(),
     })
 }
 
-/// Whether DuckDB says that the bytes are wrong, rather than that it may not have them.
+/// Returns whether an error means damaged content, not missing access or resources.
 fn is_damage(error: &duckdb::Error) -> bool {
     const ACCESS: &[&str] = &[
         "Permission denied",
@@ -241,14 +249,15 @@ pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// The present for `make_timestamp`. DuckDB's own `now()` is a TIMESTAMPTZ, which needs an extension that a build from source has not.
+/// Microseconds since 1970, for `make_timestamp`. DuckDB's `now()` returns a TIMESTAMPTZ, which
+/// needs an extension that source builds lack.
 pub(crate) fn microseconds_now() -> u128 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_micros())
 }
 
-/// A string as a SQL literal.
+/// Returns a string as a SQL literal.
 pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
@@ -262,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn opens_twice_and_keeps_what_was_written() {
+    fn reopening_keeps_written_rows() {
         let root = tempfile::tempdir().unwrap();
         for expected in [0_i64, 1] {
             let db = open(root.path()).unwrap().connect().unwrap();
@@ -293,9 +302,10 @@ mod tests {
         );
     }
 
-    /// DuckDB attaches a file with a damaged block and says so only where it reads that.
+    /// DuckDB attaches a file with a damaged block without an error, and fails when it reads the
+    /// block.
     #[test]
-    fn of_a_file_with_a_damaged_block_the_rest_is_kept() {
+    fn a_damaged_block_loses_only_its_rows() {
         const ROWS: i64 = 300_000;
         const HEADERS: usize = 3 * 4096;
         const BLOCK: usize = 256 << 10;
@@ -329,12 +339,13 @@ mod tests {
                 bytes[HEADERS + block * BLOCK + 1000] ^= 0x10;
                 fs::write(&file, bytes).unwrap();
                 let database = open(root.path()).unwrap();
-                let (found, damaged) = (count(&database, table), database.damaged());
+                let found = count(&database, table);
+                let damaged = database.damaged();
                 assert!(
                     found == rows || !damaged.is_empty(),
-                    "{name}, block {block}: {found} rows and not a word"
+                    "{name}, block {block}: {found} rows, and no damage reported"
                 );
-                // Without the catalog nothing can be had.
+                // Without the catalog, nothing can be read.
                 assert!(
                     found >= least || found == 0,
                     "{name}, block {block}: {found} rows, {damaged:?}"
@@ -343,20 +354,17 @@ mod tests {
                 drop(database);
                 assert!(
                     open(root.path()).unwrap().damaged().is_empty(),
-                    "what is damaged is set aside once"
+                    "a damaged file is set aside once"
                 );
                 let logs = with_suffix(&file, ".wal");
                 let _ = fs::remove_file(logs);
             }
-            assert!(
-                with_losses > 0,
-                "no block of {name} was one that can be lost alone"
-            );
+            assert!(with_losses > 0, "no single block of {name} can be lost");
         }
     }
 
     #[test]
-    fn a_newer_schema_is_refused_by_name() {
+    fn a_newer_schema_is_rejected() {
         let root = tempfile::tempdir().unwrap();
         let db = open(root.path()).unwrap().connect().unwrap();
         db.execute_batch("INSERT INTO records.schema_version VALUES (99, TIMESTAMP '2026-01-01')")

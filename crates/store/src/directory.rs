@@ -1,7 +1,8 @@
-//! The data directory and who holds it.
+//! The data directory and its lock.
 //!
-//! Only one process can open a DuckDB file. The holder keeps `takt.lock` locked (flock) and, if it is a server, writes
-//! into it where it answers and the token for writes, so that every other command can ask it instead.
+//! Only one process can open a DuckDB file. The holder keeps a lock (flock) on `takt.lock`. A
+//! server also writes its address and the token for writes into the file, so that other commands
+//! can send their requests to it.
 
 use super::StoreError;
 use rustix::fs::{FlockOperation, flock};
@@ -13,10 +14,11 @@ use std::path::{Path, PathBuf};
 
 const LOCK_FILE: &str = "takt.lock";
 
-/// The database that every store has.
+/// Database file that every store has.
 const RECORDS_FILE: &str = "records.duckdb";
 
-/// Magic numbers of network file systems, from Linux' `include/uapi/linux/magic.h` and the file systems' own sources.
+/// Magic numbers of network file systems, from Linux' `include/uapi/linux/magic.h` and the file
+/// systems' sources.
 const NETWORK_FILESYSTEMS: &[(i64, &str)] = &[
     (0x6969, "NFS"),
     (0xff53_4d42, "CIFS"),
@@ -28,14 +30,14 @@ const NETWORK_FILESYSTEMS: &[(i64, &str)] = &[
     (0x5346_414f, "AFS"),
 ];
 
-/// Who has a data directory open.
+/// The process that has a data directory open.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Its process.
+    /// Process id.
     pub pid: u32,
-    /// Where it answers (`127.0.0.1:9856`), if it is a server.
+    /// Address (`127.0.0.1:9856`), if it is a server.
     pub address: Option<String>,
-    /// What a local command sends to be allowed to write.
+    /// Token that local commands send to be allowed to write.
     pub token: Option<String>,
 }
 
@@ -47,11 +49,12 @@ pub struct DataDir {
 }
 
 impl DataDir {
-    /// Makes the directory if need be and takes its lock.
+    /// Creates the directory if needed and takes its lock.
     ///
     /// # Errors
-    /// [`StoreError::Held`] where another process has it, [`StoreError::Network`] on a network file system,
-    /// [`StoreError::Foreign`] for root where it is another user's, [`StoreError::Directory`] where it cannot be written.
+    /// [`StoreError::Held`] if another process holds it, [`StoreError::Network`] on a network file
+    /// system, [`StoreError::Foreign`] if root opens another user's directory,
+    /// [`StoreError::Directory`] if it cannot be written.
     pub fn claim(path: &Path) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Directory {
             path: path.to_owned(),
@@ -72,7 +75,7 @@ impl DataDir {
             .mode(0o600)
             .open(path.join(LOCK_FILE))
             .map_err(failed)?;
-        // What root writes there its owner could not write any more.
+        // The owner could not write files that root creates here.
         let uid = lock.metadata().map_err(failed)?.uid();
         if rustix::process::geteuid().is_root() && uid != 0 {
             return Err(StoreError::Foreign { path, uid });
@@ -96,10 +99,10 @@ impl DataDir {
         Ok(claimed)
     }
 
-    /// Writes into the lock file where this process answers.
+    /// Writes the address of this process into the lock file.
     ///
     /// # Errors
-    /// [`StoreError::Directory`] where the file cannot be written.
+    /// [`StoreError::Directory`] if the file cannot be written.
     pub fn publish(&mut self, holder: &Holder) -> Result<(), StoreError> {
         let text = serde_json::to_vec(holder).expect("three plain fields serialise");
         (|| {
@@ -113,24 +116,24 @@ impl DataDir {
         })
     }
 
-    /// The directory, absolute.
+    /// Absolute path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether `path` has the files of a store. A directory that cannot be looked into counts as one.
+    /// Returns whether `path` contains a store. An unreadable directory counts as a store.
     pub fn has_store(path: &Path) -> bool {
         let found = std::fs::metadata(path.join(RECORDS_FILE));
         !found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Whether another user's permissions hide who holds `path`.
+    /// Returns whether permissions hide the process that holds `path`.
     pub fn is_private(path: &Path) -> bool {
         let opened = File::open(path.join(LOCK_FILE));
         opened.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
     }
 
-    /// The process that holds `path` now, if any.
+    /// Returns the process that holds `path`, if any.
     pub fn holder(path: &Path) -> Option<Holder> {
         let mut lock = File::open(path.join(LOCK_FILE)).ok()?;
         match flock(&lock, FlockOperation::NonBlockingLockShared) {
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_the_way_is_an_error_that_names_it() {
+    fn a_file_in_place_of_the_directory_is_named_in_the_error() {
         let root = tempfile::tempdir().unwrap();
         let file = root.path().join("file");
         std::fs::write(&file, "").unwrap();

@@ -1,149 +1,158 @@
-//! What can go wrong with a data directory.
+//! Errors of the store.
 
 use std::io;
 use std::path::PathBuf;
 
-/// An error of the store; each names the file or directory and what to do where there is something to do.
+/// An error of the store. Each names the file or directory and, where possible, the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The directory cannot be made, read or written.
+    /// The directory cannot be created, read or written.
     #[error("cannot use the data directory {path}")]
     Directory {
         /// The data directory.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// The directory lies on a network file system, where DuckDB's locks and its log are not safe.
+    /// The directory is on a network file system, where DuckDB's locks and log are not safe.
     #[error("the data directory {path} is on {filesystem}; choose a local disk (--data-dir)")]
     Network {
         /// The data directory.
         path: PathBuf,
-        /// The file system's usual name.
+        /// Name of the file system.
         filesystem: &'static str,
     },
-    /// Root was about to write into another user's data.
+    /// Root tried to write into the data directory of another user.
     #[error(
-        "the data directory {path} is that of user {uid}, whose server could not write it after root had: run this as that user (sudo -u '#{uid}' takt …)"
+        "the data directory {path} belongs to user {uid}, who could not write files created by root: \
+         run takt as that user (sudo -u '#{uid}' takt …)"
     )]
     Foreign {
         /// The data directory.
         path: PathBuf,
-        /// Who owns it.
+        /// Owner of the directory.
         uid: u32,
     },
     /// Another process has the directory open.
-    #[error("the data directory {path} is held by another takt (process {pid}{at})", at = .address.as_deref().map(|a| format!(", {a}")).unwrap_or_default())]
+    #[error(
+        "the data directory {path} is held by another takt (process {pid}{at})",
+        at = .address.as_deref().map(|a| format!(", {a}")).unwrap_or_default()
+    )]
     Held {
         /// The data directory.
         path: PathBuf,
-        /// The process that holds it.
+        /// Process that holds it.
         pid: u32,
-        /// Where that process answers, if it is a server.
+        /// Address of that process, if it is a server.
         address: Option<String>,
     },
-    /// A database file cannot be opened and is not damaged: permissions, a full disk.
+    /// A database file cannot be opened and is not damaged: missing permissions or a full disk.
     #[error("cannot open {path}")]
     Open {
         /// The database file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         #[source]
         source: duckdb::Error,
     },
-    /// A file was written by a newer takt.
+    /// A file was written by a newer version of takt.
     #[error(
-        "{path} has schema version {found}, this takt knows {known}: it was written by a newer takt"
+        "{path} has schema version {found}, newer than {known} of this takt: use a newer version of takt"
     )]
     Newer {
         /// The database file.
         path: PathBuf,
-        /// Its version.
+        /// Schema version of the file.
         found: i64,
-        /// The newest version this program knows.
+        /// Newest schema version that this program supports.
         known: i64,
     },
-    /// Whoever asked for samples wants no more of them ([`Meter`](super::Meter)).
-    #[error("reading samples was given up")]
+    /// The caller stopped the read ([`Meter`](super::Meter)).
+    #[error("the caller stopped reading samples")]
     GivenUp,
-    /// DuckDB met an error that it cannot continue after. Every later statement fails until the process opens the
-    /// files again; what was committed is safe.
-    #[error("the database must be opened anew: restart takt")]
+    /// DuckDB met a fatal error. Every later statement fails until the process reopens the files.
+    /// Committed data is safe.
+    #[error("the database must be reopened: restart takt")]
     Invalidated {
-        /// What DuckDB said.
+        /// DuckDB's error.
         #[source]
         source: duckdb::Error,
     },
-    /// Another directory stands where the data directory was.
-    #[error("{path} is not the directory that was opened: somebody removed or replaced it")]
+    /// Another directory has replaced the data directory.
+    #[error("{path} is not the directory that was opened: it was removed or replaced")]
     Replaced {
         /// The data directory.
         path: PathBuf,
     },
-    /// The disk has too little room left.
+    /// The disk is nearly full.
     #[error(
-        "{path} has {free} bytes free, less than min_free_bytes = {floor}: samples wait until there is room"
+        "{path} has {free} bytes free, less than min_free_bytes = {floor}: \
+         samples wait until enough space is free"
     )]
     DiskLow {
         /// The data directory.
         path: PathBuf,
-        /// What is free.
+        /// Free space, in bytes.
         free: u64,
-        /// What must stay free.
+        /// Required free space (`min_free_bytes`), in bytes.
         floor: u64,
     },
-    /// A block's file is missing, shorter than it was, or has other bytes.
+    /// A block's file is missing, truncated or has wrong content.
     #[error("{path} is damaged: {reason}")]
     DamagedBlock {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The damage found.
         reason: String,
     },
-    /// Samples could not be sealed into a block; they stay where they are.
+    /// Samples could not be sealed into a block. They remain in their segment.
     #[error("cannot seal {what}: {reason}")]
     Unsealed {
-        /// The segment or the blocks.
+        /// The segment or blocks.
         what: String,
-        /// Why.
+        /// Cause.
         reason: &'static str,
     },
-    /// The thread that keeps the blocks has ended.
+    /// The compactor thread has ended.
     #[error("the store is closing")]
     Closing,
-    /// A stored series has labels that are no JSON object.
+    /// A stored series has labels that are not a JSON object.
     #[error("series {id} in hot.duckdb has unreadable labels")]
     SeriesLabels {
-        /// The series' number.
+        /// Number of the series.
         id: i64,
-        /// Why.
+        /// Cause.
         #[source]
         source: serde_json::Error,
     },
     /// A statement failed.
     #[error("cannot {what}")]
     Sql {
-        /// What was attempted.
+        /// The operation that failed, as in "cannot …".
         what: &'static str,
-        /// Why.
+        /// Cause.
         #[source]
         source: duckdb::Error,
     },
 }
 
 impl StoreError {
-    /// For `map_err`: names what was attempted.
+    /// For `map_err`: an error of the operation `what`.
     pub(crate) fn sql(what: &'static str) -> impl FnOnce(duckdb::Error) -> Self {
-        move |source| match is_fatal(&source) {
-            true => Self::Invalidated { source },
-            false => Self::Sql { what, source },
+        move |source| {
+            if is_fatal(&source) {
+                Self::Invalidated { source }
+            } else {
+                Self::Sql { what, source }
+            }
         }
     }
 }
 
-/// Whether the database is lost to this process, not just the statement: an internal error, or a checkpoint that could
-/// not be written (`Database "hot" has been invalidated because checkpointing failed`).
+/// Returns whether the database is unusable for this process, not only the statement: after an
+/// internal error or a failed checkpoint (`Database "hot" has been invalidated because
+/// checkpointing failed`).
 fn is_fatal(error: &duckdb::Error) -> bool {
     let text = error.to_string();
     text.contains("FATAL Error") || text.contains("has been invalidated")

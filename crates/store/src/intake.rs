@@ -1,7 +1,7 @@
-//! Giving samples to the store.
+//! Writing samples into the store.
 
-use super::head::{Column, Head, Rows, is_stale};
-use super::metrics::{Dropped, StoreMetrics};
+use super::head::{Column, GroupRows, Head, is_stale};
+use super::metrics::{DropReason, StoreMetrics};
 use super::queue::{Batch, Queue};
 use super::series::SeriesTable;
 use super::watermark::Watermark;
@@ -10,12 +10,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use takt_model::{Labels, Timestamp};
 
-/// A sample's own timestamp may be this much later than the scrape that brought it, as in Prometheus.
+/// How far a sample's own timestamp may be ahead of the scrape, as in Prometheus.
 const OWN_TIME_AHEAD: Duration = Duration::from_secs(600);
 
-/// What readers and writers of samples share.
+/// State shared by readers and writers of samples.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     pub series: RwLock<SeriesTable>,
     pub head: Head,
     pub watermark: Arc<Watermark>,
@@ -24,38 +24,41 @@ pub(crate) struct Shared {
     pub retention: Duration,
 }
 
-/// Series that are written together, such as those of one target: each write is a row with one timestamp.
+/// Series that are written together, such as the series of one target. Each write adds a row with
+/// one timestamp.
 #[derive(Debug)]
 pub struct Group {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     id: u32,
-    rows: Arc<RwLock<Rows>>,
+    rows: Arc<RwLock<GroupRows>>,
 }
 
-/// What a write did.
+/// Result of writing a row.
 #[derive(Debug, Default)]
-pub struct Committed {
-    /// Series that the write before did not have.
+pub struct CommitOutcome {
+    /// Number of series that the row before did not have.
     pub added: usize,
-    /// Columns that are no longer those of the series they were given for.
+    /// Columns that lost their series. They may be assigned to other series.
     pub dropped: Vec<Column>,
 }
 
 impl Group {
-    pub(crate) fn open(shared: Arc<Shared>, now: Timestamp) -> Self {
+    pub(crate) fn open(shared: Arc<SharedState>, now: Timestamp) -> Self {
         let (id, rows) = shared.head.open_group(now);
         Self { shared, id, rows }
     }
 
-    /// Reserves the instant `at` for a row: until the ticket is committed or dropped, the watermark stays before it.
+    /// Reserves the time `at` for a row. The watermark stays before `at` until the ticket is
+    /// committed or dropped.
     ///
     /// # Errors
-    /// When the clock went back behind what is stored.
+    /// If the clock went back behind the watermark.
     pub fn ticket(&self, at: Timestamp) -> Result<Ticket, ClockWentBack> {
         self.shared.watermark.hold(at)
     }
 
-    /// The column of the series with these labels, or `None` where another group writes that series.
+    /// Returns the column of the series with these labels. `None` if another group writes the
+    /// series.
     pub fn column(&self, labels: &Labels) -> Option<Column> {
         let series = {
             let mut table = self
@@ -69,12 +72,12 @@ impl Group {
         };
         let column = self.shared.head.column(self.id, &self.rows, series);
         if column.is_none() {
-            self.shared.metrics.drop_samples(Dropped::OtherTarget, 1);
+            self.shared.metrics.drop_samples(DropReason::OtherTarget, 1);
         }
         column
     }
 
-    /// How many columns a row has now.
+    /// Number of columns of a row.
     pub fn width(&self) -> usize {
         self.rows
             .read()
@@ -82,7 +85,7 @@ impl Group {
             .width()
     }
 
-    /// Number of series that have a column, recently ended series included.
+    /// Number of series with a column, including series that ended recently.
     pub fn series_count(&self) -> usize {
         self.rows
             .read()
@@ -90,23 +93,24 @@ impl Group {
             .series_count()
     }
 
-    /// Writes a row: one value a column, [`STALE`](super::STALE) for a series that is not in it; `own_time` has the
-    /// samples that carry timestamps of their own. Queries see it at once; it is durable with the next commit.
+    /// Writes a row with one value per column: [`STALE`](super::STALE) for absent series.
+    /// `own_time` holds samples with timestamps of their own. Queries see the row at once; it is
+    /// durable after the next commit.
     ///
     /// # Errors
-    /// When the group has a row at that instant or a later one.
+    /// If the group has a row at that time or later.
     pub fn commit(
         &self,
         ticket: Ticket,
         row: &[f64],
         own_time: &[(Column, Sample)],
-    ) -> Result<Committed, ClockWentBack> {
+    ) -> Result<CommitOutcome, ClockWentBack> {
         let at = ticket.at();
         let metrics = &self.shared.metrics;
         let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(watermark) = rows.newest().filter(|&newest| newest >= at) {
             metrics.drop_samples(
-                Dropped::OutOfOrder,
+                DropReason::OutOfOrder,
                 row.iter().filter(|&&value| !is_stale(value)).count(),
             );
             return Err(ClockWentBack { at, watermark });
@@ -126,18 +130,19 @@ impl Group {
             values,
             own_time,
         });
-        metrics.drop_samples(Dropped::QueueFull, dropped);
+        metrics.drop_samples(DropReason::QueueFull, dropped);
         metrics.queue_bytes.set(self.shared.queue.bytes() as i64);
-        Ok(Committed {
+        Ok(CommitOutcome {
             added: outcome.added,
             dropped: outcome.dropped.iter().map(|gone| gone.column).collect(),
         })
     }
 
-    /// A page repeats such samples until there are newer ones; that is no loss, so it is not counted as one.
+    /// Filters samples with timestamps of their own. A page repeats such a sample until a newer one
+    /// exists; repetitions are not counted as dropped.
     fn keep_own_time(
         &self,
-        rows: &mut Rows,
+        rows: &mut GroupRows,
         now: Timestamp,
         given: &[(Column, Sample)],
     ) -> Vec<(SeriesId, Sample)> {
@@ -147,7 +152,7 @@ impl Group {
             .partition(|(_, sample)| bounds.contains(&sample.at));
         self.shared
             .metrics
-            .drop_samples(Dropped::OutOfBounds, outside.len());
+            .drop_samples(DropReason::OutOfBounds, outside.len());
         let news = inside
             .into_iter()
             .filter(|&&(column, sample)| rows.push_own_time(column, now, sample));

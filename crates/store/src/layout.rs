@@ -1,10 +1,11 @@
-//! Where all samples are now: the blocks and the segments, and the views over them.
+//! The layout: all blocks and segments that hold samples, and the SQL views over them.
 
 use super::block::{
-    self, BLOCKS, Block, Name, Resolution, SEALING, folder, list_of, metric_hash, sync_directory,
+    self, BLOCKS, Block, BlockName, Resolution, SEALING, folder, list_of, metric_hash,
+    sync_directory,
 };
 use super::database::{Damaged, quoted, set_aside};
-use super::segment::Segment;
+use super::segments::Segment;
 use super::{Database, StoreError};
 use duckdb::{Connection, params};
 use roaring::RoaringBitmap;
@@ -13,21 +14,22 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The views over the blocks for others, in the data directory.
+/// File with views over the blocks for other programs, in the data directory.
 const BLOCKS_SQL: &str = "blocks.sql";
 
-/// All that has samples. A reader takes one and keeps it: what it names stays until the last reader is done.
+/// All segments and blocks. A reader takes a snapshot; the data it names stays on disk until the
+/// last reader drops the snapshot.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Layout {
-    /// Ascending; samples are written to the last one, the others wait to be sealed.
+    /// Ascending. The writer appends to the last one; the others wait to be sealed.
     pub segments: Vec<Segment>,
-    /// By resolution, then by their segments.
+    /// Sorted by resolution, then by segment.
     pub blocks: Vec<Arc<Block>>,
 }
 
 impl Layout {
-    /// Finds what there is. What a crash left behind is cleared away, what is damaged is set aside, and the tables are
-    /// made to fit the blocks.
+    /// Finds segments and blocks. Removes remains of a crash, sets damaged blocks aside, and
+    /// adjusts the tables to the blocks.
     pub fn open(
         db: &Connection,
         data: &Path,
@@ -49,27 +51,27 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The segment that is written to.
+    /// The segment that the writer appends to.
     pub fn current(&self) -> Segment {
         *self
             .segments
             .last()
-            .expect("there is a segment to write to from the start")
+            .expect("the layout always has a segment")
     }
 
-    /// The segments that wait to be sealed.
+    /// The complete segments, which wait to be sealed.
     pub fn frozen(&self) -> &[Segment] {
         &self.segments[..self.segments.len() - 1]
     }
 
-    /// The blocks of a resolution, in the order of their segments.
+    /// The blocks of a resolution, in order of their segments.
     pub fn of(&self, resolution: Resolution) -> impl Iterator<Item = &Arc<Block>> {
         self.blocks
             .iter()
             .filter(move |block| block.resolution == resolution)
     }
 
-    /// The blocks that answer for samples, each with the finest resolution that is still there.
+    /// The blocks of a resolution that no block of a finer resolution covers.
     pub fn answering(&self, resolution: Resolution) -> impl Iterator<Item = &Arc<Block>> {
         let has_finer = move |block: &Block| {
             let finer = self
@@ -83,7 +85,7 @@ impl Layout {
         self.of(resolution).filter(move |block| !has_finer(block))
     }
 
-    /// The layout with other blocks.
+    /// Returns the layout without the blocks `gone`, with the blocks `new`.
     pub fn with(&self, gone: &[Arc<Block>], new: impl IntoIterator<Item = Arc<Block>>) -> Self {
         let stays = |block: &&Arc<Block>| !gone.iter().any(|gone| Arc::ptr_eq(gone, block));
         let mut blocks: Vec<_> = self
@@ -100,7 +102,7 @@ impl Layout {
         }
     }
 
-    /// Drops the tables that are sealed already and makes one to write to.
+    /// Drops the tables of sealed segments and creates one to write to.
     fn fit_segments(&mut self, db: &Connection) -> Result<(), StoreError> {
         let tables = || -> Result<Vec<Segment>, duckdb::Error> {
             let mut statement =
@@ -132,14 +134,14 @@ impl Layout {
             left.push(next);
         }
         if !statements.is_empty() {
-            let failed = StoreError::sql("put the tables of samples in order");
+            let failed = StoreError::sql("adjust the tables of samples");
             db.execute_batch(&statements.join("; ")).map_err(failed)?;
         }
         self.segments = left;
         Ok(())
     }
 
-    /// A block tells its series, so those that the database lost (or never had) come back with it.
+    /// Restores series that the database lost: each block stores its series.
     fn fit_series(&self, db: &Connection) -> Result<(), StoreError> {
         let fit = || -> Result<u64, duckdb::Error> {
             let mut statement =
@@ -171,17 +173,14 @@ impl Layout {
             );
             db.execute(&sql, []).map(|rows| rows as u64)
         };
-        let restored = fit().map_err(StoreError::sql("complete the series"))?;
+        let restored = fit().map_err(StoreError::sql("restore series from blocks"))?;
         if restored > 0 {
-            tracing::warn!(
-                series = restored,
-                "took series from the blocks that the database did not have"
-            );
+            tracing::warn!(series = restored, "restored series from blocks");
         }
         Ok(())
     }
 
-    /// The views of the server's own SQL, which see hot samples too.
+    /// The views for the server's SQL, over blocks and segments.
     pub fn views(&self) -> String {
         let hot = |segment: &Segment| {
             let table = segment.table();
@@ -213,8 +212,9 @@ impl Layout {
         sql
     }
 
-    /// The samples of one metric, by its hash, with the numbers of their series (hot ones of all metrics): what joins these with
-    /// the labels of a few series reads no more than the rows of these.
+    /// Macro for the samples of one metric by its hash, with series numbers, over blocks and
+    /// segments. (Segments have no hash: rows of all metrics.) A join with few series then reads
+    /// only their rows.
     fn points(&self, path: &dyn Fn(&Block, &str) -> String) -> String {
         let hot = self.segments.iter().map(|segment| {
             format!(
@@ -234,7 +234,7 @@ impl Layout {
         )
     }
 
-    /// The views for anybody's `duckdb`, over the blocks alone.
+    /// The views for other programs, over the blocks only.
     fn views_for_others(&self) -> String {
         let path = |block: &Block, file: &str| {
             quoted(&format!(
@@ -244,9 +244,9 @@ impl Layout {
             ))
         };
         let mut sql = String::from(
-            "-- Views over takt's blocks, for DuckDB 1.2 or newer; written anew whenever the blocks change.\n\
+            "-- Views over takt's blocks, for DuckDB 1.2 or newer; rewritten when the blocks change.\n\
              -- In this directory: duckdb -init blocks.sql\n\
-             -- (samples that are not sealed yet are not in them: ask the server, or `takt store seal` first)\n",
+             -- Samples that are not sealed yet are missing: query the server, or seal: takt store seal\n",
         );
         if self.blocks.is_empty() {
             sql += "-- No block has been sealed yet.\n";
@@ -275,9 +275,10 @@ impl Layout {
     ) {
         for resolution in [Resolution::FiveMinutes, Resolution::Hour] {
             let blocks: Vec<_> = self.of(resolution).collect();
-            let rows = match blocks.is_empty() {
-                false => rows(series, &blocks, ROLLUP_VALUES, path),
-                true => NO_ROLLUPS.to_owned(),
+            let rows = if blocks.is_empty() {
+                NO_ROLLUPS.to_owned()
+            } else {
+                rows(series, &blocks, ROLLUP_VALUES, path)
             };
             *sql += &format!(
                 "CREATE OR REPLACE VIEW {catalog}samples_{} AS\n{rows};\n",
@@ -287,22 +288,22 @@ impl Layout {
     }
 }
 
-/// The macro that the views of metrics read samples through.
+/// Name of the macro that the views of metrics use.
 pub(super) const POINTS: &str = "points_of_metric";
 
-/// Milliseconds of sealed samples that `recent` has besides the hot ones.
+/// Length of the view `recent` besides the hot samples, in milliseconds.
 const RECENT: i64 = 7_200_000;
 
 const RAW_VALUES: &str = "coalesce(b.mantissa / b.divisor, b.exact) AS value";
 
 const ROLLUP_VALUES: &str = "b.samples, b.min, b.max, b.avg, b.last, b.increase";
 
-/// What the views of lower resolutions are before there is such a block.
+/// Definition of a roll-up view while no such block exists.
 const NO_ROLLUPS: &str = "SELECT ''::VARCHAR AS metric, ''::VARCHAR AS labels, NULL::TIMESTAMP AS ts, 0::INTEGER AS samples, \
     0::DOUBLE AS min, 0::DOUBLE AS max, 0::DOUBLE AS avg, 0::DOUBLE AS last, 0::DOUBLE AS increase WHERE false";
 
-/// The rows of some blocks with their labels. The metric's hash is in the join because files are sorted by it: what is
-/// asked of one metric then skips nearly every row group.
+/// Returns a SELECT of the rows of blocks with their labels. The join includes the metric's hash
+/// because files are sorted by it: a query of one metric then skips nearly all row groups.
 fn rows(
     series: &str,
     blocks: &[&Arc<Block>],
@@ -317,7 +318,7 @@ fn rows(
 }
 
 impl Database {
-    /// What has samples now.
+    /// Returns the current layout.
     pub(crate) fn layout(&self) -> Arc<Layout> {
         Arc::clone(
             &self
@@ -327,8 +328,7 @@ impl Database {
         )
     }
 
-    /// Lets queries see another layout from now on. What it no longer names must still be there for those that began
-    /// before.
+    /// Publishes a new layout. Data that it no longer names must stay on disk for running queries.
     pub(crate) fn set_layout(
         &self,
         change: impl FnOnce(&Layout) -> Layout,
@@ -340,7 +340,7 @@ impl Database {
         let layout = change(&current);
         self.root()
             .execute_batch(&layout.views())
-            .map_err(StoreError::sql("renew the views of samples"))?;
+            .map_err(StoreError::sql("update the views of samples"))?;
         let has_new_blocks = current.blocks.len() != layout.blocks.len()
             || !current
                 .blocks
@@ -355,20 +355,19 @@ impl Database {
     }
 }
 
-/// Writes `blocks.sql`, whole or not at all. That a full disk does not take it must not keep a server from starting.
+/// Writes `blocks.sql` atomically. A failure, such as a full disk, must not prevent the server from
+/// starting, so it is only logged.
 pub(crate) fn write_for_others(data: &Path, layout: &Layout) {
-    let (aside, path) = (
-        data.join(format!("{BLOCKS_SQL}.new")),
-        data.join(BLOCKS_SQL),
-    );
+    let aside = data.join(format!("{BLOCKS_SQL}.new"));
+    let path = data.join(BLOCKS_SQL);
     let written =
         fs::write(&aside, layout.views_for_others()).and_then(|()| fs::rename(aside, &path));
     if let Err(error) = written {
-        tracing::warn!(file = %path.display(), %error, "cannot write the views for others");
+        tracing::warn!(file = %path.display(), %error, "cannot write the views for other programs");
     }
 }
 
-/// Removes a folder and what is in it.
+/// Removes a folder and its contents, if it exists.
 pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -376,7 +375,7 @@ pub(crate) fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Takes a block out of its place at once; its files may go slowly then.
+/// Removes a block: renames it first, which is atomic, then deletes its files.
 pub(crate) fn remove_block(data: &Path, block: &Block) -> io::Result<()> {
     let trash = data.join(SEALING).join("trash");
     fs::create_dir_all(data.join(SEALING))?;
@@ -389,7 +388,7 @@ pub(crate) fn remove_block(data: &Path, block: &Block) -> io::Result<()> {
     remove_if_there(&trash)
 }
 
-/// The blocks of a resolution in the order of their segments, without those that another one has replaced.
+/// Loads the blocks of a resolution in order of their segments, without replaced ones.
 fn load_blocks(
     db: &Connection,
     data: &Path,
@@ -413,7 +412,7 @@ fn load_blocks(
         let Some(name) = entry
             .file_name()
             .to_str()
-            .and_then(|name| name.parse::<Name>().ok())
+            .and_then(|name| name.parse::<BlockName>().ok())
         else {
             continue;
         };
@@ -428,10 +427,10 @@ fn load_blocks(
     let is_replaced = |block: &Block| blocks.iter().any(|other| other.name.replaces(&block.name));
     let (old, _): (Vec<_>, Vec<_>) = blocks.iter().partition(|block| is_replaced(block));
     for block in &old {
-        tracing::info!(block = %block.title(), "removing a block that another one has replaced");
+        tracing::info!(block = %block.title(), "removing a replaced block");
         remove_block(data, block).map_err(failed)?;
     }
-    let old: Vec<Name> = old.into_iter().map(|block| block.name.clone()).collect();
+    let old: Vec<BlockName> = old.into_iter().map(|block| block.name.clone()).collect();
     blocks.retain(|block| !old.contains(&block.name));
     blocks.sort_by_key(|block| block.name.first);
     Ok(blocks.into_iter().map(Arc::new).collect())

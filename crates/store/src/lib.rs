@@ -1,25 +1,27 @@
-//! All SQL and all files: the only crate that knows DuckDB.
+//! Storage: all SQL and all files. No other crate uses DuckDB.
 //!
-//! A data directory holds two DuckDB files. `records.duckdb` has what must commit together (jobs, alert transitions,
-//! silences and the outbox); `hot.duckdb` has the samples of the last hours. Each has its own write-ahead log,
-//! so that neither a stall nor a damage of samples reaches the records.
+//! A data directory holds two DuckDB files. `records.duckdb` holds jobs, alert transitions,
+//! silences and the outbox, which must commit together. `hot.duckdb` holds the samples of the last
+//! hours. Each file has its own write-ahead log, so a stalled or damaged sample file does not
+//! affect the records.
 
 mod alerts;
 mod allocator;
 mod block;
-mod chunk;
+mod block_cache;
 mod clock;
+mod commit_count;
+mod compactor;
 mod config;
 mod crash;
 mod database;
 mod directory;
 mod error;
+mod free_space;
 mod head;
 #[cfg(test)]
-mod head_cost;
-mod hot;
+mod head_memory;
 mod intake;
-mod keeper;
 mod layout;
 mod listing;
 mod metric_views;
@@ -27,16 +29,15 @@ mod metrics;
 mod migrate;
 mod open;
 mod packed;
-mod pieces;
 mod promql_source;
 mod queue;
 mod records;
 mod salvage;
-mod segment;
+mod segments;
 mod select;
 mod series;
 pub mod sql;
-mod tally;
+mod statistics;
 mod watermark;
 
 pub use alerts::{
@@ -44,6 +45,7 @@ pub use alerts::{
 };
 pub use block::{Reading, Resolution};
 pub use clock::Clock;
+pub use compactor::CompactionSummary;
 pub use config::StoreConfig;
 pub(crate) use database::microseconds_now;
 pub use database::quoted;
@@ -51,16 +53,16 @@ pub use database::{Damaged, Database, Settings};
 pub use directory::{DataDir, Holder};
 pub use error::StoreError;
 pub use head::{Column, STALE, is_stale};
-pub use hot::Health;
-pub use intake::{Committed, Group};
-pub use keeper::{Kept, Stat, StatBlock};
+pub use intake::{CommitOutcome, Group};
 pub use listing::Listed;
 pub use open::Store;
 pub use records::{
-    CONFIGURED, ChargedRun, Due, FairsharePoint, GivenGpu, HeldGpu, ImportError, ImportSummary,
-    JobFilter, KnownCluster, KnownReason, LostJob, Names, OpenRun, Origin, Records, SchedulerNow,
-    SentReport, ShareSettingsRecord, Shifted, WaitingRun,
+    CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu, HeldGpu, ImportError,
+    ImportRecord, ImportSummary, JobFilter, KnownCluster, KnownReason, LostJob, Names, OpenRun,
+    Origin, Records, SchedulerNow, SentReport, ShareSettingsRecord, Shifted, WaitingRun,
 };
+pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};
 pub use series::SeriesId;
+pub use statistics::{Stat, StatBlock};
 pub use watermark::{ClockWentBack, Ticket};

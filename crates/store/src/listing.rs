@@ -1,4 +1,4 @@
-//! Which series, label names and label values there are.
+//! Listing series, label names and label values.
 
 use super::series::SeriesTable;
 use super::{SeriesId, Store, StoreError};
@@ -9,22 +9,23 @@ use std::sync::PoisonError;
 use takt_model::Matcher;
 use takt_model::{Labels, Timestamp};
 
-/// Which series a listing is about: those that all matchers accept and that may have samples in `[from, to]`.
+/// Selects series for a listing: all matchers accept them, and they may have samples in `[from,
+/// to]`.
 ///
-/// The time is as exact as blocks are, as in Prometheus: a series counts if it is in a block with samples of that time,
-/// and before its samples are sealed if it was scraped since then.
+/// As in Prometheus, the time is as exact as blocks are: a series is listed if a block with samples
+/// of that time contains it, or, before sealing, if it was scraped since `from`.
 #[derive(Debug, Clone, Copy)]
 pub struct Listed<'a> {
-    /// All of them must fit.
+    /// All matchers must accept the series.
     pub matchers: &'a [Matcher],
-    /// First instant, included.
+    /// Start, inclusive.
     pub from: Timestamp,
-    /// Last instant, included.
+    /// End, inclusive.
     pub to: Timestamp,
 }
 
 impl<'a> Listed<'a> {
-    /// Whenever they had samples.
+    /// Selects series of any time.
     pub fn ever(matchers: &'a [Matcher]) -> Self {
         Self {
             matchers,
@@ -34,26 +35,27 @@ impl<'a> Listed<'a> {
     }
 }
 
-/// What a process finds outside of blocks when it begins.
+/// Series in the segments that existed when the process started.
 #[derive(Debug, Default)]
-pub(super) struct Unsealed {
+pub(super) struct UnsealedSeries {
     series: RoaringBitmap,
-    /// The oldest sample of it.
+    /// Time of the oldest sample.
     since: Option<Timestamp>,
 }
 
 impl Store {
-    /// The labels of these series. May read the disk, as the other listings do: call it where blocking is allowed.
+    /// Labels of the selected series. May read the disk, like the other listings: call it where
+    /// blocking is allowed.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn series(&self, listed: Listed<'_>) -> Result<Vec<Labels>, StoreError> {
         self.listing(listed, |table, found| {
             found.iter().map(|id| table.labels(SeriesId(id))).collect()
         })
     }
 
-    /// The names of the labels that these series have, in byte order.
+    /// Label names of the selected series, in byte order.
     ///
     /// # Errors
     /// As [`series`](Self::series).
@@ -61,7 +63,7 @@ impl Store {
         self.listing(listed, SeriesTable::label_names)
     }
 
-    /// The values that the label `name` has on these series, in byte order.
+    /// Values of the label `name` on the selected series, in byte order.
     ///
     /// # Errors
     /// As [`series`](Self::series).
@@ -91,7 +93,7 @@ impl Store {
         Ok(list(&table, &found))
     }
 
-    /// The series that may have samples in `[from, to]`.
+    /// Returns the series that may have samples in `[from, to]`.
     fn active(&self, from: Timestamp, to: Timestamp) -> Result<RoaringBitmap, StoreError> {
         let layout = self.database().layout();
         let mut active = RoaringBitmap::new();
@@ -110,9 +112,9 @@ impl Store {
         if began <= to {
             active |= self.shared.head.since(from);
         }
-        // What came before this process is not in the head.
+        // Samples from before this process are not in the head.
         if from < began {
-            let Unsealed { series, since } = self.unsealed()?;
+            let UnsealedSeries { series, since } = self.unsealed()?;
             if since.is_some_and(|since| since <= to) {
                 active |= series;
             }
@@ -120,15 +122,16 @@ impl Store {
         Ok(active)
     }
 
-    /// What was outside of blocks when this process began. Found out once, by a scan of at most the hour that is not
-    /// sealed; it is too much once that hour is, and of no use then.
-    fn unsealed(&self) -> Result<&Unsealed, StoreError> {
+    /// Returns the series in segments from before this process. One scan of at most an hour of
+    /// samples finds them. Once that hour is sealed, the result lists too many series but is no
+    /// longer used.
+    fn unsealed(&self) -> Result<&UnsealedSeries, StoreError> {
         if let Some(known) = self.unsealed.get() {
             return Ok(known);
         }
         let db = self.database().connect()?;
         let scan = || {
-            let mut found = Unsealed::default();
+            let mut found = UnsealedSeries::default();
             for segment in &self.database().layout().segments {
                 let sql = format!(
                     "SELECT series, min(ts) FROM hot.{} GROUP BY series",
@@ -152,7 +155,7 @@ impl Store {
             }
             Ok(found)
         };
-        let found = scan().map_err(StoreError::sql("list the series that are not sealed"))?;
+        let found = scan().map_err(StoreError::sql("list the unsealed series"))?;
         Ok(self.unsealed.get_or_init(|| found))
     }
 }

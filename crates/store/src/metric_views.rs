@@ -1,7 +1,7 @@
-//! One view a metric, in the schema `metrics`: `ts`, `value`, and a column for each label.
+//! One SQL view per metric in the schema `metrics`: `ts`, `value`, and one column per label.
 //!
-//! Metrics come and go with what is scraped, so the views follow the table of series: whoever asks for one that is
-//! not there brings them up to date first.
+//! New metrics appear with new scrapes. A statement that names an unknown view therefore updates
+//! the views first.
 
 use super::block::metric_hash;
 use super::layout::POINTS;
@@ -10,12 +10,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 use std::sync::PoisonError;
 
-/// What the views have been made of so far.
+/// The series that the existing views cover.
 #[derive(Debug)]
 pub(super) struct MetricViews {
-    /// The highest number of a series that has been looked at.
+    /// Highest series number included so far.
     newest: i64,
-    /// The labels of each metric.
+    /// Label names by metric.
     labels: HashMap<String, BTreeSet<String>>,
 }
 
@@ -29,12 +29,12 @@ impl Default for MetricViews {
 }
 
 impl Database {
-    /// Makes the views of metrics that have come, or that have a label more; whether there were any.
+    /// Creates or updates views for new metrics and labels. Returns whether anything changed.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// If the database fails.
     pub fn follow_metrics(&self) -> Result<bool, StoreError> {
-        let failed = || StoreError::sql("make the views of metrics");
+        let failed = || StoreError::sql("create the views of metrics");
         let db = self.connect()?;
         let mut known = self
             .metric_views
@@ -80,12 +80,13 @@ impl Database {
     }
 }
 
-/// The view of one metric. Labels are read once a series, not once a sample, and a condition on them is known as numbers of
-/// series before samples are read.
+/// Returns the SQL that creates a metric's view. The query reads labels once per series, not per
+/// sample, and resolves conditions on labels to series numbers before it reads samples.
 fn view(metric: &str, labels: &BTreeSet<String>) -> String {
-    let (mut columns, mut paths) = (String::new(), String::new());
+    let mut columns = String::new();
+    let mut paths = String::new();
     for label in labels {
-        // A label of the same name as one of our columns, in DuckDB's eyes, which tell no case.
+        // A label may have the name of a fixed column. DuckDB ignores case.
         let name = match label.to_lowercase().as_str() {
             "ts" | "value" | "labels" => format!("label_{label}"),
             _ => label.clone(),

@@ -1,4 +1,4 @@
-//! What the store tells about itself: `takt_store_*`.
+//! Metrics of the store: `takt_store_*`.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -8,55 +8,55 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
 
-/// Why a sample was not stored.
+/// Reason why a sample was not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Dropped {
-    /// The queue was full because the disk could not take more.
+pub(crate) enum DropReason {
+    /// The queue was full because samples could not be written to disk.
     QueueFull,
-    /// The series has this instant or a later one already.
+    /// The series has a sample at that time or later.
     OutOfOrder,
-    /// Its own timestamp lies too far from the time of the scrape.
+    /// The sample's own timestamp is too far from the time of the scrape.
     OutOfBounds,
     /// Another target has the same series.
     OtherTarget,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Reason {
+struct ReasonLabel {
     reason: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
+struct SuccessLabel {
     success: &'static str,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct StoreMetrics {
     pub samples: Counter,
-    dropped: Family<Reason, Counter>,
-    commits: Family<Outcome, Counter>,
+    dropped: Family<ReasonLabel, Counter>,
+    commits: Family<SuccessLabel, Counter>,
     pub commit_seconds: Histogram,
     pub watermark_seconds: Gauge<f64, AtomicU64>,
     pub series: Gauge,
     pub queue_bytes: Gauge,
-    pub blocks: Family<ByResolution, Gauge>,
-    pub block_bytes: Family<ByResolution, Gauge>,
+    pub blocks: Family<ResolutionLabel, Gauge>,
+    pub block_bytes: Family<ResolutionLabel, Gauge>,
     pub unsealed_segments: Gauge,
     pub sealed_samples: Counter,
     pub seal_seconds: Histogram,
-    pub keeper_failures: Family<Task, Counter>,
+    pub compaction_failures: Family<TaskLabel, Counter>,
     pub damaged_files: Gauge,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct ByResolution {
+pub(crate) struct ResolutionLabel {
     pub resolution: &'static str,
 }
 
-/// What the keeper was doing.
+/// Task of the compactor.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Task {
+pub(crate) struct TaskLabel {
     pub task: &'static str,
 }
 
@@ -75,7 +75,7 @@ impl StoreMetrics {
             unsealed_segments: Gauge::default(),
             sealed_samples: Counter::default(),
             seal_seconds: Histogram::new(exponential_buckets(0.05, 2.0, 14)),
-            keeper_failures: Family::default(),
+            compaction_failures: Family::default(),
             damaged_files: Gauge::default(),
         };
         let Self {
@@ -153,7 +153,7 @@ impl StoreMetrics {
         registry.register(
             "keeper_failures",
             "Times that sealing, merging or removing blocks failed; each is tried again",
-            self.keeper_failures.clone(),
+            self.compaction_failures.clone(),
         );
         registry.register(
             "damaged_files",
@@ -162,23 +162,23 @@ impl StoreMetrics {
         );
     }
 
-    pub fn drop_samples(&self, reason: Dropped, count: usize) {
+    pub fn drop_samples(&self, reason: DropReason, count: usize) {
         let reason = match reason {
-            Dropped::QueueFull => "queue_full",
-            Dropped::OutOfOrder => "out_of_order",
-            Dropped::OutOfBounds => "out_of_bounds",
-            Dropped::OtherTarget => "other_target",
+            DropReason::QueueFull => "queue_full",
+            DropReason::OutOfOrder => "out_of_order",
+            DropReason::OutOfBounds => "out_of_bounds",
+            DropReason::OtherTarget => "other_target",
         };
         if count > 0 {
             self.dropped
-                .get_or_create(&Reason { reason })
+                .get_or_create(&ReasonLabel { reason })
                 .inc_by(count as u64);
         }
     }
 
     pub fn commit(&self, success: bool) {
         self.commits
-            .get_or_create(&Outcome {
+            .get_or_create(&SuccessLabel {
                 success: if success { "true" } else { "false" },
             })
             .inc();

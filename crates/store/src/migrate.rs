@@ -1,18 +1,19 @@
-//! Numbered SQL files bring a database file to the schema this program knows.
+//! Migrates database files: numbered SQL files bring a file to the current schema.
 //!
-//! Every file may be run twice (`IF NOT EXISTS`), so a crash between a file and its note in `schema_version` does no
-//! harm. DDL in the write-ahead log is DuckDB's weakest point at replay, so each migration ends with a checkpoint.
+//! Each SQL file can run twice (`IF NOT EXISTS`), so a crash between a migration and its entry in
+//! `schema_version` does no harm. DuckDB is least reliable at replaying DDL from its log, so each
+//! migration ends with a checkpoint.
 
 use super::StoreError;
 use super::database::microseconds_now;
 use duckdb::Connection;
 use std::path::Path;
 
-/// The schema of one database file.
+/// Schema of one database file.
 pub(crate) struct Schema {
-    /// The name it is attached under, and its file's stem.
+    /// Name of the attached catalog, and stem of the file's name.
     pub catalog: &'static str,
-    /// SQL files in order; version N is the Nth.
+    /// SQL files in order; the Nth one creates version N.
     pub migrations: &'static [&'static str],
 }
 
@@ -27,6 +28,7 @@ pub(crate) const RECORDS: Schema = Schema {
         include_str!("migrations/records/0006_nodes.sql"),
         include_str!("migrations/records/0007_reservations.sql"),
         include_str!("migrations/records/0008_raw_job_ids.sql"),
+        include_str!("migrations/records/0009_imports.sql"),
     ],
 };
 
@@ -38,9 +40,9 @@ pub(crate) const HOT: Schema = Schema {
     ],
 };
 
-/// Runs what is missing. The connection's current catalog is changed.
+/// Runs the missing migrations. Changes the connection's current catalog.
 pub(crate) fn migrate(db: &Connection, schema: &Schema, file: &Path) -> Result<(), StoreError> {
-    let failed = StoreError::sql("bring the schema up to date");
+    let failed = StoreError::sql("migrate the schema");
     (|| -> Result<_, duckdb::Error> {
         db.execute_batch(&format!(
             "USE {};

@@ -1,15 +1,17 @@
-//! A data directory, open for work: its databases, its series, its newest samples and its writer.
+//! The open data directory: databases, series, head, writer and compactor.
 
+use super::commit_count::CommitCount;
+use super::compactor::{CompactionSignal, Compactor, set_damaged_aside};
 use super::head::Head;
-use super::hot::{self, Writer};
-use super::intake::Shared;
-use super::keeper::{Bell, Keeper, set_damaged_aside};
-use super::listing::Unsealed;
+use super::intake::SharedState;
+use super::listing::UnsealedSeries;
 use super::metrics::StoreMetrics;
 use super::queue::Queue;
-use super::tally::Tally;
+use super::segments::{self, SampleWriter};
 use super::watermark::Watermark;
-use super::{Clock, DataDir, Database, Group, Health, Holder, Kept, StoreConfig, StoreError};
+use super::{
+    Clock, CompactionSummary, DataDir, Database, Group, Health, Holder, StoreConfig, StoreError,
+};
 use prometheus_client::registry::Registry;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -19,26 +21,27 @@ use takt_model::Matcher;
 use takt_model::Timestamp;
 use tokio::sync::watch;
 
-/// The store. Dropping it writes what still waits.
+/// The store. Dropping it writes the queued samples.
 #[derive(Debug)]
 pub struct Store {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<SharedState>,
     database: Arc<Database>,
     directory: Mutex<DataDir>,
     health: watch::Receiver<Health>,
     clock: Clock,
-    bell: Arc<Bell>,
+    signal: Arc<CompactionSignal>,
     /// See [`Store::unsealed`].
-    pub(super) unsealed: OnceLock<Unsealed>,
+    pub(super) unsealed: OnceLock<UnsealedSeries>,
     writer: Option<JoinHandle<()>>,
-    keeper: Option<JoinHandle<()>>,
+    compactor: Option<JoinHandle<()>>,
 }
 
 impl Store {
-    /// Opens the databases, reads the series and starts the writer. Metrics go into `registry`.
+    /// Opens the databases, loads the series and starts the threads. Registers metrics in
+    /// `registry`.
     ///
     /// # Errors
-    /// What [`Database::open`] refuses, and series that cannot be read.
+    /// The errors of [`Database::open`], and series that cannot be read.
     pub fn open(
         directory: DataDir,
         config: &StoreConfig,
@@ -47,7 +50,7 @@ impl Store {
         Self::open_at(directory, config, registry, Clock::default())
     }
 
-    /// The same by another clock than the system's.
+    /// Like [`open`](Self::open), with another clock than the system's.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -61,7 +64,7 @@ impl Store {
         let database = Arc::new(Database::open(&directory, &config.settings())?);
         let db = database.connect()?;
         let layout = database.layout();
-        let (series, state) = hot::load(&db, &layout, now)?;
+        let (series, state) = segments::load(&db, &layout, now)?;
         let watermark = state
             .newest
             .map_or(Timestamp(i64::MIN), |newest| newest.min(now));
@@ -69,7 +72,7 @@ impl Store {
         metrics.series.set(series.len() as i64);
         metrics.damaged_files.set(database.damaged().len() as i64);
         let queue_limit = usize::try_from(config.queue_limit_mib << 20).unwrap_or(usize::MAX);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             series: RwLock::new(series),
             head: Head::new(
                 config.head_window(),
@@ -80,15 +83,15 @@ impl Store {
             metrics: metrics.clone(),
             retention: config.retention(),
         });
-        let bell = Arc::new(Bell::default());
+        let signal = Arc::new(CompactionSignal::default());
         let (health_sender, health) = watch::channel(Health::default());
-        let writer = Writer {
-            tally: Tally::open(directory.path()),
-            segment: hot::open_segment(&db, layout.current())?,
+        let writer = SampleWriter {
+            commit_count: CommitCount::open(directory.path()),
+            segment: segments::open_segment(&db, layout.current())?,
             db,
             database: Arc::clone(&database),
             directory: directory.path().to_owned(),
-            file: Writer::file(directory.path()).map_err(|source| StoreError::Directory {
+            file: SampleWriter::file(directory.path()).map_err(|source| StoreError::Directory {
                 path: directory.path().to_owned(),
                 source,
             })?,
@@ -96,15 +99,15 @@ impl Store {
             shared: Arc::clone(&shared),
             health: health_sender,
             clock: clock.clone(),
-            bell: Arc::clone(&bell),
+            signal: Arc::clone(&signal),
             state,
         };
-        let keeper = Keeper {
+        let compactor = Compactor {
             database: Arc::clone(&database),
             config: config.clone(),
             clock: clock.clone(),
             metrics,
-            bell: Arc::clone(&bell),
+            signal: Arc::clone(&signal),
             replaced: Vec::new(),
         };
         let failed = |source| StoreError::Directory {
@@ -118,21 +121,22 @@ impl Store {
                 .map_err(failed)
         };
         let writer = Some(spawn("takt-samples", Box::new(move || writer.run()))?);
-        let keeper = Some(spawn("takt-keeper", Box::new(move || keeper.run()))?);
+        let compactor = Some(spawn("takt-compactor", Box::new(move || compactor.run()))?);
         if !layout.frozen().is_empty() {
-            bell.ring();
+            signal.segment_completed();
         }
-        let (directory, unsealed) = (Mutex::new(directory), OnceLock::new());
+        let directory = Mutex::new(directory);
+        let unsealed = OnceLock::new();
         Ok(Self {
             shared,
             database,
             directory,
             health,
             clock,
-            bell,
+            signal,
             unsealed,
             writer,
-            keeper,
+            compactor,
         })
     }
 
@@ -141,7 +145,7 @@ impl Store {
         &self.database
     }
 
-    /// The data directory.
+    /// Path of the data directory.
     pub fn path(&self) -> PathBuf {
         self.directory
             .lock()
@@ -150,52 +154,53 @@ impl Store {
             .to_owned()
     }
 
-    /// A new group of series that are written together.
+    /// Adds a group of series that are written together.
     pub fn group(&self) -> Group {
         Group::open(Arc::clone(&self.shared), self.clock.now())
     }
 
-    /// Every scrape up to this instant is durable, or was counted as failed or dropped.
+    /// Every scrape up to this time is durable, or was counted as failed or dropped.
     pub fn watermark(&self) -> Timestamp {
         self.shared.watermark.get()
     }
 
-    /// Whether samples reach the disk; can be awaited for a change.
+    /// Whether samples reach the disk. Subscribers can wait for changes.
     pub fn health(&self) -> watch::Receiver<Health> {
         self.health.clone()
     }
 
-    /// Commits what waits and returns when that was tried. Blocks.
+    /// Commits queued samples and waits for the result. Blocks.
     pub fn flush(&self) {
         self.shared.queue.flush();
     }
 
-    /// Seals every sample that was given so far, merges and removes what is due, and returns when that is done. Blocks.
+    /// Seals all samples written so far, merges finished days, removes expired blocks, and waits
+    /// for the result. Blocks.
     ///
     /// # Errors
-    /// The first thing that failed; it is tried again later.
-    pub fn seal(&self) -> Result<Kept, StoreError> {
-        self.bell.wish();
+    /// The first error. The compactor retries later.
+    pub fn seal(&self) -> Result<CompactionSummary, StoreError> {
+        self.signal.request_segment_end();
         self.flush();
-        self.bell.round()
+        self.signal.run_round()
     }
 
-    /// Does what is due: seals segments that are complete, merges days, removes what is too old. The store does so by
-    /// itself once a minute; this is for those whose clock runs faster. Blocks.
+    /// Seals complete segments, merges finished days and removes expired blocks. The compactor does
+    /// this once a minute; call this method if the clock runs faster. Blocks.
     ///
     /// # Errors
     /// As [`seal`](Self::seal).
-    pub fn keep(&self) -> Result<Kept, StoreError> {
+    pub fn keep(&self) -> Result<CompactionSummary, StoreError> {
         self.flush();
-        self.bell.round()
+        self.signal.run_round()
     }
 
-    /// Deletes every sample on disk of the series that the matchers accept. The labels stay known, and the head keeps
-    /// the last minutes of a series that is still scraped. Blocks.
+    /// Deletes the samples of all matching series from disk. The series stay listed, and the head
+    /// keeps the last minutes of series that are still scraped. Blocks.
     ///
     /// # Errors
-    /// The first thing that failed; what was deleted before stays deleted, so it can be asked again.
-    pub fn delete(&self, matchers: &[Matcher]) -> Result<Kept, StoreError> {
+    /// The first error. Samples deleted before it stay deleted; the call can be repeated.
+    pub fn delete(&self, matchers: &[Matcher]) -> Result<CompactionSummary, StoreError> {
         let series = {
             let table = self
                 .shared
@@ -204,16 +209,18 @@ impl Store {
                 .unwrap_or_else(PoisonError::into_inner);
             table.matching(matchers)
         };
-        // What is in a segment that is complete can go; what comes from now on was not meant.
-        self.bell.wish();
+        // Only complete segments can be changed, so end the current one.
+        self.signal.request_segment_end();
         self.flush();
-        match series.is_empty() {
-            true => Ok(Kept::default()),
-            false => self.bell.delete(series),
+        if series.is_empty() {
+            Ok(CompactionSummary::default())
+        } else {
+            self.signal.delete(series)
         }
     }
 
-    /// Sets blocks aside that have samples of that time and are damaged. Whether there were any.
+    /// Verifies the blocks that overlap a time range and sets damaged ones aside. Returns whether
+    /// any was damaged.
     pub(super) fn set_damaged_aside(&self, from: Timestamp, to: Timestamp) -> bool {
         let layout = self.database.layout();
         let suspects: Vec<_> = layout
@@ -225,10 +232,10 @@ impl Store {
         set_damaged_aside(&self.database, &self.shared.metrics, &suspects)
     }
 
-    /// Writes into the lock file where this process answers.
+    /// Writes the address of this process into the lock file.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn publish(&self, holder: &Holder) -> Result<(), StoreError> {
         self.directory
             .lock()
@@ -240,14 +247,14 @@ impl Store {
 impl Drop for Store {
     fn drop(&mut self) {
         self.shared.queue.close();
-        self.bell.close();
-        for thread in [self.writer.take(), self.keeper.take()]
+        self.signal.close();
+        for thread in [self.writer.take(), self.compactor.take()]
             .into_iter()
             .flatten()
         {
             let name = thread.thread().name().unwrap_or_default().to_owned();
             if thread.join().is_err() {
-                tracing::error!(thread = name, "a thread of the store had panicked");
+                tracing::error!(thread = name, "a thread of the store panicked");
             }
         }
     }
@@ -321,7 +328,8 @@ mod tests {
         );
         let group = store.group();
         let ticket = group.ticket(now()).unwrap();
-        let (at, up) = (ticket.at(), column(&group, "up"));
+        let at = ticket.at();
+        let up = column(&group, "up");
         group.commit(ticket, &[1.0], &[]).unwrap();
         assert_eq!((samples(&store, "up"), rows(&store)), (vec![(at, 1.0)], 0));
         assert!(store.watermark() < at);
@@ -330,7 +338,7 @@ mod tests {
             (rows(&store), store.watermark(), up),
             (1, at, column(&group, "up"))
         );
-        // What the head no longer has comes from the database.
+        // The head no longer has the sample; the database has.
         drop(group);
         assert_eq!(samples(&store, "up"), [(at, 1.0)]);
         drop(store);
@@ -389,7 +397,8 @@ mod tests {
     #[test]
     fn a_directory_that_was_replaced_is_not_written_to() {
         let root = tempfile::tempdir().unwrap();
-        let (data, elsewhere) = (root.path().join("data"), root.path().join("elsewhere"));
+        let data = root.path().join("data");
+        let elsewhere = root.path().join("elsewhere");
         let store = open(&data, &config());
         let group = store.group();
         column(&group, "up");
@@ -451,15 +460,13 @@ mod tests {
         let store = open(root.path(), &config());
         let group = store.group();
         column(&group, "a");
-        let (early, late) = (
-            group.ticket(now()).unwrap(),
-            group.ticket(now().plus(Duration::from_secs(1))).unwrap(),
-        );
+        let early = group.ticket(now()).unwrap();
+        let late = group.ticket(now().plus(Duration::from_secs(1))).unwrap();
         group.commit(late, &[2.0], &[]).unwrap();
         group.commit(early, &[1.0], &[]).unwrap_err();
         store.flush();
         assert_eq!(rows(&store), 1);
-        // It holds nothing back either.
+        // The refused row does not hold the watermark back.
         assert!(store.watermark() > now());
     }
 }

@@ -1,31 +1,32 @@
-//! The values of one series over the rows of a chunk, packed.
+//! Packed values of one series over the rows of a chunk.
 //!
-//! Most values are decimal numbers with few digits, and most steps are small: so a value is a whole number of some
-//! power of ten, and only the differences are kept, each in as many bits as the largest needs. Counters of seconds that
-//! an exporter has from microseconds are often the double next to such a number: then two bits say which. What is not
-//! like that (a NaN, an infinity, a number of seventeen digits) is kept as it is. Every value comes out bit by bit as it
-//! went in.
+//! Most values are decimal numbers with few digits, and most differences are small. A value is
+//! stored as an integer multiple of a power of ten; consecutive differences take as many bits as
+//! the largest one needs. Counters that an exporter converts from microseconds to seconds are often
+//! the double next to the decimal number: two bits record which. Other values (NaN, infinity, 17
+//! digits) are stored unchanged. Unpacking returns every value bit by bit.
 //!
-//! The form is the memory's own and never written to disk.
+//! The format exists in memory only.
 
 use super::head::{STALE, is_stale};
 
-/// Largest power of ten that a value is multiplied with.
+/// Largest power of ten to multiply a value with.
 const MAX_EXPONENT: u32 = 14;
 
-/// Whole numbers below this are exact as doubles.
+/// Integers below this are exact as doubles.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// The values stand as they are; else as differences.
+/// Flag: the values are stored unchanged, not as differences.
 const RAW: u8 = 1;
-/// Some rows lack the series: a bit for each row says which.
+/// Flag: some rows lack the series. One bit per row follows.
 const ABSENT: u8 = 2;
-/// Some values repeat: a bit for each after the first says which do not.
+/// Flag: some values repeat. One bit for each value after the first follows, set if it differs.
 const REPEATS: u8 = 4;
-/// Some values are the double before or after their decimal number: two bits for each.
+/// Flag: some values are the double before or after their decimal number. Two bits per value
+/// follow.
 const BESIDE: u8 = 8;
 
-/// Appends `values` ([`STALE`] where a row lacks the series) to `out`.
+/// Appends `values` to `out`; [`STALE`] where a row lacks the series.
 pub(super) fn pack(values: &[f64], out: &mut Vec<u8>) {
     let present: Vec<f64> = values
         .iter()
@@ -37,7 +38,7 @@ pub(super) fn pack(values: &[f64], out: &mut Vec<u8>) {
     } else {
         0
     };
-    let Some(plan) = Plan::of(&present) else {
+    let Some(plan) = DifferencePlan::of(&present) else {
         let repeats = if present.windows(2).any(|pair| is_same(pair[0], pair[1])) {
             REPEATS
         } else {
@@ -97,9 +98,9 @@ pub(super) fn pack(values: &[f64], out: &mut Vec<u8>) {
     );
 }
 
-/// The values that [`pack`] was given, `rows` of them.
+/// Returns the `rows` values that [`pack`] wrote.
 pub(super) fn unpack(packed: &[u8], rows: usize) -> Vec<f64> {
-    let mut reader = Reader { rest: packed };
+    let mut reader = PackedReader { rest: packed };
     let tag = reader.byte();
     let presence = (tag & ABSENT != 0).then(|| reader.bits(rows));
     let is_present = |row: usize| presence.is_none_or(|bits| bit(bits, row));
@@ -116,7 +117,7 @@ pub(super) fn unpack(packed: &[u8], rows: usize) -> Vec<f64> {
         .collect()
 }
 
-fn unpacked(mut reader: Reader<'_>, tag: u8, count: usize) -> Vec<f64> {
+fn unpacked(mut reader: PackedReader<'_>, tag: u8, count: usize) -> Vec<f64> {
     let after_first = count.saturating_sub(1);
     if tag & RAW != 0 {
         let changes = (tag & REPEATS != 0).then(|| reader.bits(after_first));
@@ -131,8 +132,11 @@ fn unpacked(mut reader: Reader<'_>, tag: u8, count: usize) -> Vec<f64> {
     }
     let beside = (tag & BESIDE != 0).then(|| reader.bits(2 * count));
     let form = u16::from(reader.byte()) | u16::from(reader.byte()) << 8;
-    let (exponent, shift, width) = (u32::from(form & 15), form >> 4 & 63, u32::from(form >> 10));
-    let (mut whole, least) = (reader.number(), reader.number());
+    let exponent = u32::from(form & 15);
+    let shift = form >> 4 & 63;
+    let width = u32::from(form >> 10);
+    let mut whole = reader.number();
+    let least = reader.number();
     let changes = (tag & REPEATS != 0).then(|| reader.bits(after_first));
     let value = |whole: i64, at: usize| {
         let beside = beside.map_or(0, |bits| take_bits(bits, 2 * at, 2) as i64 - 1);
@@ -152,25 +156,25 @@ fn unpacked(mut reader: Reader<'_>, tag: u8, count: usize) -> Vec<f64> {
     values
 }
 
-/// How values become differences.
-struct Plan {
+/// Conversion of values into differences.
+struct DifferencePlan {
     exponent: u32,
-    /// At least one.
+    /// At least one number.
     numbers: Vec<Decimal>,
-    /// From each number to the next.
+    /// Difference of each number from the one before.
     steps: Vec<i64>,
-    /// All steps are multiples of two to this.
+    /// All steps are multiples of `2^shift`.
     shift: u32,
-    /// The smallest kept step, after the shift.
+    /// Smallest stored step, after the shift.
     least: i64,
-    /// Bits of a step less the smallest.
+    /// Bits of a step minus the smallest one.
     width: u32,
-    /// Whether steps of zero are a bit each instead of a number.
+    /// Whether steps of zero take one bit instead of a number.
     skips_zeros: bool,
 }
 
-impl Plan {
-    /// `None` if there is no value, or one that is no short decimal number.
+impl DifferencePlan {
+    /// Returns `None` if `values` is empty or contains a value that is not a short decimal number.
     fn of(values: &[f64]) -> Option<Self> {
         let mut exponent = 0;
         for &value in values {
@@ -192,7 +196,8 @@ impl Plan {
             .collect();
         let moving = || steps.iter().copied().filter(|&step| step != 0);
         let shift = moving().map(i64::trailing_zeros).min().unwrap_or(0);
-        let (with_zeros, without) = (span(steps.iter().copied(), shift), span(moving(), shift));
+        let with_zeros = span(steps.iter().copied(), shift);
+        let without = span(moving(), shift);
         let bits_with = steps.len() * with_zeros.1 as usize;
         let bits_without = steps.len() + moving().count() * without.1 as usize;
         let skips_zeros = bits_without < bits_with;
@@ -209,23 +214,25 @@ impl Plan {
     }
 }
 
-/// The smallest of the steps after the shift, and the bits that hold each less that.
+/// Returns the smallest step after the shift, and the number of bits that each step needs beyond
+/// it.
 fn span(steps: impl Iterator<Item = i64> + Clone, shift: u32) -> (i64, u32) {
     let least = steps.clone().min().unwrap_or(0) >> shift;
     let most = steps.max().unwrap_or(0) >> shift;
     (least, u64::BITS - ((most - least) as u64).leading_zeros())
 }
 
-/// A value as a whole number of some power of ten.
+/// A value as an integer multiple of a power of ten.
 #[derive(Debug, Clone, Copy)]
 struct Decimal {
     whole: i64,
-    /// Which double it is, seen from the one nearest to the number: the one before (-1), that one, the one after (1).
+    /// Position of the double relative to the one nearest to the number: before (-1), equal (0) or
+    /// after (1).
     beside: i64,
 }
 
 impl Decimal {
-    /// Of ten to minus `exponent`; `None` if the value is no such number.
+    /// Returns `value` as a multiple of `10^-exponent`; `None` if it is not one.
     #[inline]
     fn of(value: f64, exponent: u32) -> Option<Self> {
         let scaled = (value * power(exponent)).round();
@@ -268,9 +275,10 @@ fn push_presence(values: &[f64], absent: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends each number in its width of bits, the lowest first; ends on a whole byte.
+/// Appends numbers with their widths in bits, lowest bit first, and pads to a whole byte.
 fn push_bits(numbers: impl Iterator<Item = (u64, u32)>, out: &mut Vec<u8>) {
-    let (mut held, mut count) = (0_u128, 0);
+    let mut held = 0_u128;
+    let mut count = 0;
     for (number, width) in numbers {
         held |= u128::from(number) << count;
         count += width;
@@ -285,7 +293,7 @@ fn push_bits(numbers: impl Iterator<Item = (u64, u32)>, out: &mut Vec<u8>) {
     }
 }
 
-/// The number of `width` bits that begins at bit `at`.
+/// Returns the number of `width` bits at bit position `at`.
 #[inline]
 fn take_bits(bytes: &[u8], at: usize, width: u32) -> u64 {
     if width == 0 {
@@ -304,7 +312,7 @@ fn bit(bytes: &[u8], at: usize) -> bool {
         .is_some_and(|byte| byte >> (at % 8) & 1 == 1)
 }
 
-/// Seven bits a byte, small numbers of either sign first.
+/// Appends a number as zigzag varint: seven bits per byte.
 fn push_number(number: i64, out: &mut Vec<u8>) {
     let mut rest = (number << 1 ^ number >> 63) as u64;
     while rest >= 128 {
@@ -314,12 +322,12 @@ fn push_number(number: i64, out: &mut Vec<u8>) {
     out.push(rest as u8);
 }
 
-/// Reads what [`pack`] wrote; beyond the end there are zeros.
-struct Reader<'a> {
+/// Reads the output of [`pack`]. Beyond the end it returns zeros.
+struct PackedReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> PackedReader<'a> {
     fn byte(&mut self) -> u8 {
         let (&byte, rest) = self.rest.split_first().unwrap_or((&0, &[]));
         self.rest = rest;
@@ -333,7 +341,8 @@ impl<'a> Reader<'a> {
     }
 
     fn number(&mut self) -> i64 {
-        let (mut number, mut shift) = (0_u64, 0);
+        let mut number = 0_u64;
+        let mut shift = 0;
         loop {
             let byte = self.byte();
             number |= u64::from(byte & 127) << shift;
@@ -363,9 +372,9 @@ mod tests {
     }
 
     #[test]
-    fn usual_series_become_small() {
+    fn usual_series_pack_well() {
         let sizes = [
-            // A counter at a steady pace, one whose pace wavers, pages of memory, centiseconds.
+            // Counters with a constant and a varying rate, memory pages, centiseconds.
             packed(
                 &(0..56)
                     .map(|n| 1e9 + f64::from(n) * 512.0)
@@ -386,13 +395,14 @@ mod tests {
                     .map(|n| 12345.0 + f64::from(n) / 100.0)
                     .collect::<Vec<_>>(),
             ),
-            // Something that changes once.
+            // A value that changes once.
             packed(
                 &(0..56)
                     .map(|n| f64::from(u8::from(n > 20)) * 77.0)
                     .collect::<Vec<_>>(),
             ),
-            // Microseconds as seconds, by multiplication: every other one is beside its number.
+            // Microseconds converted to seconds by multiplication: every other value is next to its
+            // decimal number.
             packed(
                 &(0..56)
                     .map(|n| f64::from(123_456_789 + n * 1000) * 1e-6)
@@ -414,7 +424,7 @@ mod tests {
         ]
     }
 
-    /// What stays, what moves on, what is anything.
+    /// Constant, rising and random values.
     fn series() -> impl Strategy<Value = Vec<f64>> {
         let steps = (
             value(),
@@ -437,13 +447,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_goes_in_comes_out(values in series()) {
+        fn unpacking_returns_the_packed_values(values in series()) {
             let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
             prop_assert_eq!(bits(&unpack(&packed(&values), values.len())), bits(&values));
         }
 
         #[test]
-        fn nothing_is_too_strange_to_unpack(bytes: Vec<u8>, rows in 0_usize..200) {
+        fn unpacking_arbitrary_bytes_does_not_panic(bytes: Vec<u8>, rows in 0_usize..200) {
             prop_assert_eq!(unpack(&bytes, rows).len(), rows);
         }
     }

@@ -1,13 +1,13 @@
--- PostgreSQL's system catalog, as far as psql, drivers and BI tools ask it: what a session of the PostgreSQL protocol
--- sees besides the tables. `api::postgres` drops the qualifiers pg_catalog. and public. and lets these names hide
--- DuckDB's own. Objects have the OIDs of PostgreSQL where those are fixed (types, access methods, schemas).
+-- The part of PostgreSQL's system catalog that psql, drivers and BI tools query. Sessions of the PostgreSQL protocol see
+-- it besides the tables. The server's module `postgres` drops the qualifiers pg_catalog. and public.; these names hide
+-- DuckDB's own. Objects have PostgreSQL's OIDs where those are fixed (types, access methods, schemas).
 USE memory;
 
 CREATE SCHEMA pg;
 
 CREATE SCHEMA information;
 
--- Kinds of names that clients cast to. A literal before ::regclass is looked up instead (to_regclass).
+-- Name types that clients cast to. A literal before ::regclass is resolved instead (to_regclass).
 CREATE TYPE regclass AS VARCHAR;
 CREATE TYPE regtype AS VARCHAR;
 CREATE TYPE regproc AS VARCHAR;
@@ -34,7 +34,7 @@ SELECT * FROM (VALUES
     (3802, 'jsonb', 'jsonb', -1, 'U', 3807)
 ) AS t(oid, typname, sql_name, typlen, typcategory, typarray);
 
--- The OID of the type in which a column of this type of DuckDB's is sent (api::postgres::encode says the same).
+-- OID of the PostgreSQL type in which a column of a DuckDB type is sent (as in the server's postgres::encode).
 CREATE MACRO pg.type_oid(duckdb_type) AS CASE
     WHEN duckdb_type LIKE '%[]' THEN 1009
     WHEN duckdb_type = 'BOOLEAN' THEN 16
@@ -56,7 +56,7 @@ CREATE MACRO pg.type_oid(duckdb_type) AS CASE
 
 CREATE MACRO pg.schema_oid(schema_name) AS CASE schema_name WHEN 'main' THEN 2200 ELSE 16384 END;
 
--- What is seen: the tables (schema public) and one view a metric (schema metrics).
+-- Visible objects: the tables (schema public) and one view per metric (schema metrics).
 CREATE VIEW pg.relations AS
 SELECT 16400 + view_oid AS oid, CASE schema_name WHEN 'main' THEN 'public' ELSE schema_name END AS schema_name,
     pg.schema_oid(schema_name) AS schema_oid, view_name AS name,
@@ -146,7 +146,7 @@ SELECT * FROM (VALUES ('server_version', '16.0', 'Preset Options'), ('server_ver
     ('max_index_keys', '32', 'Preset Options'), ('default_transaction_read_only', 'on', 'Client Connection Defaults'),
     ('search_path', '"$user", public, metrics', 'Client Connection Defaults')) AS t(name, setting, category);
 
--- Kinds of objects that there are none of.
+-- Empty: DuckDB or takt has no such objects.
 CREATE VIEW pg.pg_attrdef AS
 SELECT 0 AS oid, 0 AS adrelid, 0::SMALLINT AS adnum, '' AS adbin WHERE false;
 CREATE VIEW pg.pg_index AS
@@ -213,7 +213,7 @@ CREATE VIEW pg.pg_operator AS SELECT 0 AS oid, '' AS oprname, 0 AS oprnamespace,
 CREATE VIEW pg.pg_stat_user_tables AS
 SELECT 0 AS relid, '' AS schemaname, '' AS relname, 0::BIGINT AS n_live_tup WHERE false;
 
--- Functions that clients call on what they found above.
+-- Functions that clients call on the objects above.
 CREATE MACRO pg.pg_get_keywords() AS TABLE
 SELECT keyword_name AS word, upper(keyword_category[1]) AS catcode, keyword_category AS catdesc FROM duckdb_keywords();
 CREATE MACRO pg.pg_get_userbyid(role) AS 'takt';
@@ -261,7 +261,7 @@ CREATE MACRO pg.quote_literal(literal) AS '''' || replace(literal::VARCHAR, ''''
 CREATE MACRO pg.parse_ident(identifier) AS
     list_transform(regexp_extract_all(identifier, '"(?:[^"]|"")*"|[^."]+'), lambda part: CASE
         WHEN part[1] = '"' THEN replace(part[2:-2], '""', '"') ELSE lower(part) END);
--- What `x = ANY (list)` becomes: x IN same_list(list).
+-- `x = ANY (list)` is rewritten to x IN same_list(list).
 CREATE MACRO pg.same_list(list) AS list;
 CREATE MACRO pg.array_lower(list, dimension) AS CASE WHEN len(list) > 0 THEN 1 END;
 CREATE MACRO pg.array_upper(list, dimension) AS CASE WHEN len(list) > 0 THEN len(list) END;
@@ -282,7 +282,7 @@ CREATE MACRO pg.current_schema() AS 'public';
 CREATE MACRO pg.current_schemas(implicit) AS CASE WHEN implicit THEN ['pg_catalog', 'public', 'metrics']
     ELSE ['public', 'metrics'] END;
 CREATE MACRO pg.version() AS 'PostgreSQL 16.0 (takt, on DuckDB)';
--- No look into pg_settings: Grafana calls it where DuckDB allows no query.
+-- Does not query pg_settings: Grafana calls it where DuckDB allows no query.
 CREATE MACRO pg.setting_value(setting_name) AS CASE lower(setting_name) WHEN 'server_version' THEN '16.0'
     WHEN 'server_version_num' THEN '160000' WHEN 'search_path' THEN '"$user", public, metrics'
     WHEN 'timezone' THEN 'UTC' WHEN 'standard_conforming_strings' THEN 'on' WHEN 'max_index_keys' THEN '32'

@@ -1,16 +1,16 @@
-//! Samples on their way to the database: a bounded queue between the scrapes and the one writer.
+//! Bounded queue of samples between the scrapes and the writer.
 
 use super::{Sample, SeriesId, Ticket};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// The samples of one row.
+/// Samples of one row.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub ticket: Ticket,
     pub series: Vec<u32>,
-    /// One for each of `series`; [`STALE`](super::STALE) where it ended.
+    /// Values of `series`, in the same order; [`STALE`](super::STALE) where the series ended.
     pub values: Vec<f64>,
     /// Samples with timestamps of their own.
     pub own_time: Vec<(SeriesId, Sample)>,
@@ -28,25 +28,26 @@ impl Batch {
     }
 }
 
-/// Why the writer was woken.
+/// Everything queued at one wake-up of the writer.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub(crate) struct QueuedWork {
     pub batches: Vec<Batch>,
-    /// To be handed back with [`Queue::done`].
+    /// Pass this to [`Queue::done`].
     pub flush: FlushMark,
     pub is_closing: bool,
 }
 
-/// Beyond its limit the queue drops the oldest batches: the newest say what the cluster is doing.
+/// The queue. Beyond its limit it drops the oldest batches, because the newest show the current
+/// state of the cluster.
 #[derive(Debug)]
 pub(crate) struct Queue {
     limit_bytes: usize,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     batches: VecDeque<Batch>,
     bytes: usize,
     flush_asked: u64,
@@ -63,7 +64,7 @@ impl Queue {
         }
     }
 
-    /// Adds a batch and returns how many samples had to go for it.
+    /// Adds a batch. Returns the number of samples dropped to make room.
     pub fn push(&self, batch: Batch) -> usize {
         let mut state = self.state();
         state.bytes += batch.bytes();
@@ -71,8 +72,8 @@ impl Queue {
         state.shed(self.limit_bytes)
     }
 
-    /// Waits until `deadline`, a flush or the end, then takes everything.
-    pub fn wait(&self, deadline: Instant) -> Work {
+    /// Waits for `deadline`, a flush or the end, then returns all batches.
+    pub fn wait(&self, deadline: Instant) -> QueuedWork {
         let mut state = self.state();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -86,15 +87,16 @@ impl Queue {
                 .0;
         }
         state.bytes = 0;
-        Work {
+        QueuedWork {
             batches: std::mem::take(&mut state.batches).into(),
             flush: FlushMark(state.flush_asked),
             is_closing: state.is_closing,
         }
     }
 
-    /// Says that what [`Queue::wait`] gave was tried; `left` could not be written and waits on, before what came
-    /// since. Returns how many samples had to go.
+    /// Reports that the work of [`Queue::wait`] was tried. The batches in `left` could not be
+    /// written; they return to the front of the queue. Returns the number of samples dropped to
+    /// make room.
     pub fn done(&self, flush: FlushMark, left: Vec<Batch>) -> usize {
         let mut state = self.state();
         for batch in left.into_iter().rev() {
@@ -106,7 +108,7 @@ impl Queue {
         state.shed(self.limit_bytes)
     }
 
-    /// Asks for a commit now and waits until it was tried.
+    /// Requests a commit and waits until it was tried.
     pub fn flush(&self) {
         let mut state = self.state();
         state.flush_asked += 1;
@@ -120,27 +122,27 @@ impl Queue {
         }
     }
 
-    /// Tells the writer to finish.
+    /// Makes the writer commit a last time and stop.
     pub fn close(&self) {
         self.state().is_closing = true;
         self.changed.notify_all();
     }
 
-    /// Bytes that wait.
+    /// Size of the queued samples, in bytes.
     pub fn bytes(&self) -> usize {
         self.state().bytes
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Up to which [`Queue::flush`] a piece of work answers.
+/// The flush requests that a piece of work includes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FlushMark(u64);
 
-impl State {
+impl QueueState {
     fn shed(&mut self, limit_bytes: usize) -> usize {
         let mut dropped = 0;
         while self.bytes > limit_bytes
@@ -180,7 +182,7 @@ mod tests {
                 .collect::<Vec<_>>(),
             [2, 3, 4]
         );
-        // The disk was full; meanwhile another one came.
+        // One more batch arrived while the disk was full.
         assert_eq!(queue.push(batch(5)), 0);
         assert_eq!(queue.done(work.flush, work.batches), 100);
         let left = queue.wait(Instant::now()).batches;

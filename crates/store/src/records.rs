@@ -1,9 +1,10 @@
-//! Typed questions on the job records, and their import.
+//! Queries on the job records.
 
 mod credits;
 mod efficiency;
 mod held_gpus;
 mod import;
+mod imports;
 mod nodes;
 mod reservations;
 mod scheduler;
@@ -13,6 +14,7 @@ pub use credits::SentReport;
 pub use efficiency::Due;
 pub use held_gpus::{GivenGpu, HeldGpu};
 pub use import::{ImportError, ImportSummary, Origin, Shifted};
+pub use imports::{DeleteRuns, ImportRecord};
 pub use reservations::{KnownReason, WaitingRun};
 pub use scheduler::{LostJob, SchedulerNow};
 pub use shares::{CONFIGURED, ChargedRun, FairsharePoint, ShareSettingsRecord};
@@ -30,71 +32,70 @@ pub struct Records<'d> {
     database: &'d Database,
 }
 
-/// What takt knows of a cluster.
+/// A cluster in the records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownCluster {
-    /// Its name.
+    /// Name of the cluster.
     pub cluster: String,
-    /// The IANA name of the time zone that its records are written in and its months are cut by; `None` where nobody
-    /// has said it.
+    /// IANA name of the time zone of its records and of its months; `None` if unknown.
     pub timezone: Option<String>,
 }
 
-/// Who is in the records of a cluster.
+/// Users and accounts in the records of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Names {
-    /// Users.
+    /// User names.
     pub users: Vec<String>,
-    /// Accounts; the empty one is of runs that name none.
+    /// Account names; the empty name belongs to runs without an account.
     pub accounts: Vec<String>,
 }
 
-/// Which runs to list. What is `None` or empty does not restrict.
+/// Selects runs. `None` and empty fields do not restrict the selection.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobFilter {
-    /// The cluster's name.
+    /// Name of the cluster.
     pub cluster: Option<String>,
-    /// A job's id, with which its array tasks and components come too: `123` finds `123_4` and `123+1`. Slurm's own number of
-    /// one of them finds it too.
+    /// Job id, including its array tasks and components: `123` also selects `123_4` and `123+1`.
+    /// Slurm's own number of a task selects it, too.
     pub job_id: Option<String>,
-    /// The user's name.
+    /// User name.
     pub user: Option<String>,
-    /// The account's name.
+    /// Account name.
     pub account: Option<String>,
-    /// The partition's name.
+    /// Name of the partition.
     pub partition: Option<String>,
-    /// Any of these states, in Slurm's words.
+    /// Any of these states, as Slurm writes them.
     pub states: Vec<String>,
-    /// The name of a node that the run held.
+    /// Name of a node that the run held.
     pub node: Option<String>,
-    /// Only runs that were queued or ran after this instant (UTC seconds).
+    /// Only runs that were queued or ran after this time (UTC seconds).
     pub from: Option<i64>,
-    /// Only runs submitted before this instant (UTC seconds).
+    /// Only runs submitted before this time (UTC seconds).
     pub to: Option<i64>,
-    /// At most so many, the last submitted first.
+    /// Maximum number of runs, the last submitted first.
     pub limit: Option<usize>,
 }
 
-/// A run that had not ended when it was last heard of.
+/// A run that has not ended, as far as known.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OpenRun {
-    /// The job's id.
+    /// Job id.
     pub job_id: String,
-    /// Its submission, UTC seconds.
+    /// Time of submission, in UTC seconds.
     pub submit: i64,
 }
 
 impl<'d> Records<'d> {
-    /// The records of this database.
+    /// Returns the records of a database.
     pub fn of(database: &'d Database) -> Self {
         Self { database }
     }
 
-    /// The clusters there are records of, by name.
+    /// Returns the recorded clusters, by name.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn clusters(&self) -> Result<Vec<KnownCluster>, StoreError> {
         self.list(
             "list the clusters",
@@ -112,10 +113,10 @@ impl<'d> Records<'d> {
         )
     }
 
-    /// Everybody and every account that a cluster has records of, by name.
+    /// Returns all users and accounts in a cluster's records, by name.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn names(&self, cluster: &str) -> Result<Names, StoreError> {
         let list = |column: &str| {
             self.list(
@@ -133,10 +134,11 @@ impl<'d> Records<'d> {
         })
     }
 
-    /// From when to when runs of a cluster are recorded: the first submission and the last instant told of, UTC seconds.
+    /// Returns the recorded period of a cluster: the first submission and the last recorded time,
+    /// in UTC seconds.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn extent(&self, cluster: &str) -> Result<Option<(i64, i64)>, StoreError> {
         let sql = "SELECT epoch_ms(min(submit_time)) // 1000, epoch_ms(max(greatest(submit_time, start_time, end_time))) // 1000
                    FROM records.jobs WHERE cluster = ? HAVING count(*) > 0";
@@ -149,10 +151,10 @@ impl<'d> Records<'d> {
         Ok(found.into_iter().next())
     }
 
-    /// The time zone that was remembered for a cluster.
+    /// Returns the recorded time zone of a cluster.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn timezone(&self, cluster: &str) -> Result<Option<String>, StoreError> {
         let zones = self.list(
             "look up the cluster's time zone",
@@ -163,13 +165,13 @@ impl<'d> Records<'d> {
         Ok(zones.into_iter().next())
     }
 
-    /// Runs as they were recorded, the last submitted first.
+    /// Returns the selected runs, the last submitted first.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobRun>, StoreError> {
         let (condition, values) = filter.condition();
-        // Which nodes a list names is not SQL's to say, so with a node the limit has to wait.
+        // SQL cannot expand a list of nodes. With a node, the limit is applied afterwards.
         let sql_limit = filter.limit.filter(|_| filter.node.is_none());
         let sql_limit = sql_limit
             .map(|limit| format!("LIMIT {}", limit.min(i64::MAX as usize)))
@@ -187,11 +189,11 @@ impl<'d> Records<'d> {
         Ok(runs)
     }
 
-    /// Shows what accounting needs of every run of the cluster that was queued, ran or ended in `[from, to)`, in no
-    /// particular order. Instants are UTC seconds.
+    /// Passes every run of the cluster that was queued, ran or ended in `[from, to)` to `each`, in
+    /// no particular order, with the fields that accounting needs. Times are UTC seconds.
     ///
     /// # Errors
-    /// When DuckDB cannot answer; some runs may have been shown by then.
+    /// If DuckDB fails. Some runs may have been passed before.
     pub fn held_runs(
         &self,
         cluster: &str,
@@ -208,7 +210,7 @@ impl<'d> Records<'d> {
                  WHERE cluster = ? AND submit_time < make_timestamp(?::BIGINT)::TIMESTAMP_S
                    AND (end_time IS NULL OR end_time >= make_timestamp(?::BIGINT)::TIMESTAMP_S)",
             )?;
-            // Executed here and fetched below: the crate's own iterator panics where fetching fails.
+            // Executed here and fetched below: the crate's own iterator panics if fetching fails.
             drop(statement.stream_arrow(params![cluster, micros(to), micros(from)])?);
             while let Some(batch) = statement.step()? {
                 let runs = HeldRuns::of(&batch);
@@ -219,10 +221,11 @@ impl<'d> Records<'d> {
         .map_err(StoreError::sql("read the job records"))
     }
 
-    /// What the capacity of a period is computed from: every run of the cluster that waited or ran in `[from, to)`.
+    /// Returns every run of the cluster that waited or ran in `[from, to)`, for the capacity
+    /// report.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn capacity_runs(
         &self,
         cluster: &str,
@@ -245,10 +248,11 @@ impl<'d> Records<'d> {
         )
     }
 
-    /// Whether anybody but our own sight of processes told of a cluster's runs.
+    /// Returns whether any runs of a cluster come from a scheduler, not only from observed
+    /// processes.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn has_scheduler(&self, cluster: &str) -> Result<bool, StoreError> {
         let found = self.list(
             "look for a scheduler",
@@ -259,10 +263,10 @@ impl<'d> Records<'d> {
         Ok(!found.is_empty())
     }
 
-    /// The runs of a cluster that had not ended when its scheduler was last heard of.
+    /// Returns the runs of a cluster that have not ended, as far as known.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn open_runs(&self, cluster: &str) -> Result<Vec<OpenRun>, StoreError> {
         self.list(
             "list the open jobs",
@@ -278,10 +282,11 @@ impl<'d> Records<'d> {
         )
     }
 
-    /// When `source` last told everything up to an instant at or before `instant` (UTC seconds).
+    /// Returns the latest time, at or before `instant` (UTC seconds), up to which `source` was
+    /// imported completely.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn told_until(
         &self,
         cluster: &str,
@@ -316,7 +321,7 @@ impl<'d> Records<'d> {
 }
 
 impl JobFilter {
-    /// The SQL condition and its parameters.
+    /// Returns the SQL condition and its parameters.
     fn condition(&self) -> (String, Vec<Value>) {
         let mut conditions = vec!["true".to_owned()];
         let mut values = Vec::new();
@@ -359,7 +364,7 @@ impl JobFilter {
     }
 }
 
-/// DuckDB makes timestamps of microseconds.
+/// Converts seconds to microseconds, which DuckDB makes timestamps from.
 fn micros(seconds: i64) -> i64 {
     seconds.saturating_mul(1_000_000)
 }
@@ -368,7 +373,7 @@ fn names(list: &str, node: &str) -> bool {
     list == node || nodelist::expand(list).is_ok_and(|nodes| nodes.iter().any(|name| name == node))
 }
 
-/// What a [`JobRun`] is made of, in the order in which [`job_run`] reads it.
+/// Columns of a [`JobRun`], in the order in which [`job_run`] reads them.
 const RUN_COLUMNS: &str = "cluster, job_id, epoch_ms(submit_time) // 1000, epoch_ms(eligible_time) // 1000, \
      epoch_ms(start_time) // 1000, epoch_ms(end_time) // 1000, state, \"user\", account, \"partition\", qos, job_name, \
      nodes, cpus, gpus, gpu_model, mem_bytes, billing, alloc_tres, req_tres, node_list, elapsed_seconds, \
@@ -406,7 +411,7 @@ fn job_run(row: &Row<'_>) -> duckdb::Result<JobRun> {
     })
 }
 
-/// The columns of one batch of [`Records::held_runs`].
+/// Columns of one batch of [`Records::held_runs`].
 struct HeldRuns<'a> {
     times: [&'a TimestampSecondArray; 3],
     amounts: [&'a Int64Array; 5],
@@ -468,637 +473,4 @@ impl<'a> HeldRuns<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{DataDir, Settings};
-    use proptest::prelude::*;
-    use std::convert::Infallible;
-    use takt_slurm::{Entry, Reject};
-
-    /// A database in a directory of its own.
-    struct Store {
-        database: Database,
-        _dir: DataDir,
-        _root: tempfile::TempDir,
-    }
-
-    impl Store {
-        fn new() -> Self {
-            let root = tempfile::tempdir().unwrap();
-            let dir = DataDir::claim(root.path()).unwrap();
-            Self {
-                database: Database::open(&dir, &Settings::default()).unwrap(),
-                _dir: dir,
-                _root: root,
-            }
-        }
-
-        fn records(&self) -> Records<'_> {
-            Records::of(&self.database)
-        }
-
-        fn import(&self, runs: &[JobRun]) -> ImportSummary {
-            self.import_entries(runs.iter().cloned().map(Entry::Run).collect())
-        }
-
-        fn import_entries(&self, entries: Vec<Entry>) -> ImportSummary {
-            let entries = entries.into_iter().map(Ok::<_, Infallible>);
-            self.records().import(&ORIGIN, entries).unwrap()
-        }
-
-        fn jobs(&self) -> Vec<JobRun> {
-            self.records().jobs(&JobFilter::default()).unwrap()
-        }
-    }
-
-    const ORIGIN: Origin<'_> = Origin {
-        source: "sacct",
-        name: "test",
-        timezone: None,
-        told_until: None,
-        shifted: Shifted::Refuse,
-    };
-
-    fn run(job_id: &str, submit: i64, end: Option<i64>) -> JobRun {
-        JobRun {
-            cluster: "lab".into(),
-            job_id: job_id.into(),
-            submit,
-            eligible: Some(submit),
-            start: Some(submit + 10),
-            end,
-            state: if end.is_some() {
-                "COMPLETED"
-            } else {
-                "RUNNING"
-            }
-            .into(),
-            user: "ann".into(),
-            account: "physics".into(),
-            partition: "gpu".into(),
-            qos: Some("normal".into()),
-            name: Some("train 'x' | \u{1f980}".into()),
-            nodes: Some(2),
-            cpus: Some(8),
-            gpus: Some(1),
-            gpu_model: Some("a100".into()),
-            mem_bytes: Some(1 << 50),
-            billing: Some(9),
-            alloc_tres: Some("cpu=8".into()),
-            req_tres: Some("cpu=8".into()),
-            node_list: Some("g[1-2]".into()),
-            elapsed: end.map(|end| end.abs_diff(submit) - 10),
-            suspended: Some(0),
-            timelimit: Some(3600),
-            exit_code: Some("0:0".into()),
-            reservation: Some("class".into()),
-            raw_job_id: Some(format!("9{job_id}")),
-        }
-    }
-
-    /// Inserted, updated, unchanged, duplicates.
-    fn counts(summary: &ImportSummary) -> [u64; 4] {
-        [
-            summary.runs_inserted,
-            summary.runs_updated,
-            summary.unchanged,
-            summary.duplicates,
-        ]
-    }
-
-    #[test]
-    fn a_run_comes_back_as_it_went_in() {
-        let store = Store::new();
-        let bare = JobRun {
-            cluster: "lab".into(),
-            job_id: "8".into(),
-            submit: -5,
-            state: "PENDING".into(),
-            ..JobRun::default()
-        };
-        assert_eq!(
-            counts(&store.import(&[run("7", 1000, Some(2000)), bare.clone()])),
-            [2, 0, 0, 0]
-        );
-        assert_eq!(store.jobs(), [run("7", 1000, Some(2000)), bare]);
-        let mut held = Vec::new();
-        store
-            .records()
-            .held_runs("lab", -100, 3000, |run| held.push(format!("{run:?}")))
-            .unwrap();
-        held.sort();
-        let mut expected: Vec<_> = store
-            .jobs()
-            .iter()
-            .map(|run| format!("{:?}", run.held()))
-            .collect();
-        expected.sort();
-        assert_eq!(held, expected);
-    }
-
-    #[test]
-    fn the_same_and_an_overlapping_text_change_nothing() {
-        let store = Store::new();
-        let runs: Vec<_> = (0..5000)
-            .map(|id| run(&id.to_string(), 1000 + id, (id % 3 > 0).then_some(9000)))
-            .collect();
-        assert_eq!(counts(&store.import(&runs[..3000])), [3000, 0, 0, 0]);
-        assert_eq!(counts(&store.import(&runs[2000..])), [2000, 0, 1000, 0]);
-        let before = store.jobs();
-        assert_eq!(counts(&store.import(&runs)), [0, 0, 5000, 0]);
-        assert_eq!(store.jobs(), before);
-        assert_eq!(before.len(), 5000);
-    }
-
-    #[test]
-    fn a_late_correction_corrects_and_an_older_text_does_not() {
-        let store = Store::new();
-        let pending = JobRun {
-            start: None,
-            state: "PENDING".into(),
-            ..run("7", 1000, None)
-        };
-        let running = run("7", 1000, None);
-        let ended = run("7", 1000, Some(2000));
-        let corrected = JobRun {
-            end: Some(1900),
-            elapsed: Some(890),
-            state: "FAILED".into(),
-            ..ended.clone()
-        };
-        for (told, expected, known) in [
-            (&pending, [1, 0, 0, 0], &pending),
-            (&running, [0, 1, 0, 0], &running),
-            (&pending, [0, 0, 1, 0], &running),
-            (&ended, [0, 1, 0, 0], &ended),
-            (&running, [0, 0, 1, 0], &ended),
-            (&pending, [0, 0, 1, 0], &ended),
-            (&corrected, [0, 1, 0, 0], &corrected),
-        ] {
-            assert_eq!(counts(&store.import(std::slice::from_ref(told))), expected);
-            assert_eq!(store.jobs(), std::slice::from_ref(known));
-        }
-    }
-
-    #[test]
-    fn what_a_poorer_text_does_not_tell_stays_known() {
-        let store = Store::new();
-        let rich = run("7", 1000, Some(2000));
-        store.import(std::slice::from_ref(&rich));
-        let poor = JobRun {
-            account: String::new(),
-            qos: None,
-            gpus: None,
-            eligible: None,
-            exit_code: Some("1:0".into()),
-            ..rich.clone()
-        };
-        assert_eq!(counts(&store.import(&[poor])), [0, 1, 0, 0]);
-        assert_eq!(
-            store.jobs(),
-            [JobRun {
-                exit_code: Some("1:0".into()),
-                ..rich
-            }]
-        );
-    }
-
-    #[test]
-    fn of_two_rows_of_one_run_the_one_that_is_further_on_counts_then_the_last() {
-        let store = Store::new();
-        let (ended, last) = (run("7", 1000, Some(2000)), run("7", 1000, Some(2500)));
-        assert_eq!(
-            counts(&store.import(&[ended, last.clone(), run("7", 1000, None)])),
-            [1, 0, 0, 2]
-        );
-        assert_eq!(store.jobs(), [last]);
-    }
-
-    #[test]
-    fn a_requeued_run_and_an_id_that_comes_round_again_are_runs_of_their_own() {
-        let store = Store::new();
-        let other = JobRun {
-            cluster: "other".into(),
-            ..run("7", 1000, None)
-        };
-        let runs = [
-            run("7", 1000, Some(1500)),
-            run("7", 1500, None),
-            run("7_1", 1000, None),
-            other,
-        ];
-        assert_eq!(counts(&store.import(&runs)), [4, 0, 0, 0]);
-        assert_eq!(store.records().open_runs("lab").unwrap().len(), 2);
-        let clusters = store.records().clusters().unwrap();
-        assert_eq!(
-            clusters
-                .iter()
-                .map(|known| known.cluster.as_str())
-                .collect::<Vec<_>>(),
-            ["lab", "other"]
-        );
-    }
-
-    #[test]
-    fn bad_rows_are_kept_once_and_counted_each_time() {
-        let store = Store::new();
-        let reject = |line, text: &str| {
-            Entry::Rejected(Reject {
-                line,
-                reason: "bad".into(),
-                text: text.into(),
-            })
-        };
-        let tasks = Entry::Tasks {
-            run: run("", 1, None),
-            job_ids: vec!["9_1".into(), "9_2".into()],
-        };
-        let entries = vec![
-            reject(Some(2), "x"),
-            Entry::Step,
-            reject(None, "y"),
-            Entry::Step,
-            tasks,
-            reject(None, "y"),
-        ];
-        for inserted in [2, 0] {
-            let summary = store.import_entries(entries.clone());
-            assert_eq!(
-                (
-                    summary.rows,
-                    summary.runs,
-                    summary.steps_skipped,
-                    summary.rejected
-                ),
-                (6, 2, 2, 3)
-            );
-            assert_eq!(summary.runs_inserted, inserted);
-            assert_eq!(summary.first_rejects.len(), 3);
-            let db = store.database.connect().unwrap();
-            let kept: i64 = db
-                .query_row("SELECT count(*) FROM records.rejects", [], |row| row.get(0))
-                .unwrap();
-            assert_eq!(kept, 2);
-        }
-        let many = (0..50).map(|line| reject(Some(line), "z")).collect();
-        assert_eq!(store.import_entries(many).first_rejects.len(), 10);
-    }
-
-    #[test]
-    fn a_source_that_breaks_off_leaves_no_trace() {
-        let store = Store::new();
-        store.import(&[run("7", 1000, None)]);
-        let entries = (0..5000).map(|id| Ok(Entry::Run(run("7", 1000 + id, Some(9000)))));
-        let origin = Origin {
-            timezone: Some("UTC"),
-            told_until: Some(("lab", 5)),
-            ..ORIGIN
-        };
-        let error = store
-            .records()
-            .import(&origin, entries.chain([Err("cut off")]))
-            .unwrap_err();
-        assert!(matches!(error, ImportError::Source("cut off")));
-        assert_eq!(store.jobs(), [run("7", 1000, None)]);
-        assert_eq!(store.records().timezone("lab").unwrap(), None);
-        assert_eq!(
-            store.records().told_until("lab", "sacct", 100).unwrap(),
-            None
-        );
-        // And the next one works.
-        assert_eq!(
-            counts(&store.import(&[run("7", 1000, Some(9))])),
-            [0, 1, 0, 0]
-        );
-    }
-
-    #[test]
-    fn a_time_zone_and_how_far_a_source_told_are_remembered() {
-        let store = Store::new();
-        let import = |timezone, until| {
-            let origin = Origin {
-                timezone,
-                told_until: Some(("lab", until)),
-                ..ORIGIN
-            };
-            store
-                .records()
-                .import(
-                    &origin,
-                    [Ok::<_, Infallible>(Entry::Run(run("7", 1000, None)))],
-                )
-                .unwrap();
-        };
-        import(Some("Asia/Tokyo"), 500);
-        import(None, 900);
-        assert_eq!(
-            store.records().timezone("lab").unwrap().as_deref(),
-            Some("Asia/Tokyo")
-        );
-        import(Some("Europe/Oslo"), 901);
-        assert_eq!(
-            store.records().timezone("lab").unwrap().as_deref(),
-            Some("Europe/Oslo")
-        );
-        for (instant, told) in [
-            (499, None),
-            (500, Some(500)),
-            (900, Some(900)),
-            (5000, Some(901)),
-        ] {
-            assert_eq!(
-                store.records().told_until("lab", "sacct", instant).unwrap(),
-                told
-            );
-        }
-        assert_eq!(
-            store.records().told_until("lab", "jobcomp", 5000).unwrap(),
-            None
-        );
-    }
-
-    #[test]
-    fn filters() {
-        let store = Store::new();
-        let named =
-            |job_id: &str, submit, end, user: &str, state: &str, node_list: Option<&str>| JobRun {
-                user: user.into(),
-                state: state.into(),
-                node_list: node_list.map(str::to_owned),
-                ..run(job_id, submit, end)
-            };
-        store.import(&[
-            named("12", 100, Some(200), "ann", "COMPLETED", Some("g1")),
-            named("123", 200, Some(300), "bob", "FAILED", Some("g[1-3]")),
-            named("123_4", 300, None, "ann", "RUNNING", Some("g[10-12]")),
-            named("123+1", 400, None, "ann", "PENDING", None),
-        ]);
-        let ids = |filter: JobFilter| -> String {
-            let runs = store.records().jobs(&filter).unwrap();
-            runs.iter()
-                .map(|run| run.job_id.as_str())
-                .collect::<Vec<_>>()
-                .join(" ")
-        };
-        let text = |text: &str| Some(text.to_owned());
-        let any = JobFilter::default;
-        assert_eq!(ids(any()), "123+1 123_4 123 12");
-        assert_eq!(
-            ids(JobFilter {
-                limit: Some(2),
-                ..any()
-            }),
-            "123+1 123_4"
-        );
-        assert_eq!(
-            ids(JobFilter {
-                job_id: text("123"),
-                ..any()
-            }),
-            "123+1 123_4 123"
-        );
-        assert_eq!(
-            ids(JobFilter {
-                job_id: text("123_4"),
-                ..any()
-            }),
-            "123_4"
-        );
-        assert_eq!(
-            ids(JobFilter {
-                job_id: text("1"),
-                ..any()
-            }),
-            ""
-        );
-        assert_eq!(
-            ids(JobFilter {
-                user: text("ann"),
-                cluster: text("lab"),
-                ..any()
-            }),
-            "123+1 123_4 12"
-        );
-        assert_eq!(
-            ids(JobFilter {
-                states: vec!["failed".into(), "RUNNING".into()],
-                ..any()
-            }),
-            "123_4 123"
-        );
-        assert_eq!(
-            ids(JobFilter {
-                node: text("g1"),
-                ..any()
-            }),
-            "123 12"
-        );
-        assert_eq!(
-            ids(JobFilter {
-                node: text("g1"),
-                limit: Some(1),
-                ..any()
-            }),
-            "123"
-        );
-        assert_eq!(
-            ids(JobFilter {
-                node: text("g11"),
-                ..any()
-            }),
-            "123_4"
-        );
-        assert_eq!(
-            ids(JobFilter {
-                from: Some(200),
-                to: Some(400),
-                ..any()
-            }),
-            "123_4 123"
-        );
-        assert_eq!(
-            ids(JobFilter {
-                user: text("ann' OR true --"),
-                ..any()
-            }),
-            ""
-        );
-        assert_eq!(
-            ids(JobFilter {
-                account: text("physics"),
-                partition: text("cpu"),
-                ..any()
-            }),
-            ""
-        );
-    }
-
-    #[test]
-    fn only_runs_that_touch_the_period_are_shown_to_accounting() {
-        let store = Store::new();
-        let pending = JobRun {
-            start: None,
-            ..run("5", 50, None)
-        };
-        let cancelled = JobRun {
-            start: None,
-            ..run("6", 50, Some(100))
-        };
-        store.import(&[
-            run("1", 10, Some(99)),
-            run("2", 10, Some(100)),
-            run("3", 199, Some(400)),
-            run("4", 200, Some(400)),
-            pending,
-            cancelled,
-            JobRun {
-                cluster: "other".into(),
-                ..run("7", 100, None)
-            },
-        ]);
-        let mut submits = Vec::new();
-        store
-            .records()
-            .held_runs("lab", 100, 200, |run| submits.push((run.submit, run.end)))
-            .unwrap();
-        submits.sort_unstable();
-        assert_eq!(
-            submits,
-            [
-                (10, Some(100)),
-                (50, None),
-                (50, Some(100)),
-                (199, Some(400))
-            ]
-        );
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(12))]
-        /// Whatever is imported, importing it again changes nothing, and no identity is there twice.
-        #[test]
-        fn importing_twice_changes_nothing(
-            runs in proptest::collection::vec((0..4_u8, 0..3_i64, proptest::option::of(20..30_i64), any::<bool>()), 0..40)
-        ) {
-            let store = Store::new();
-            let runs: Vec<_> = runs
-                .into_iter()
-                .map(|(id, submit, end, started)| {
-                    let run = run(&id.to_string(), submit, end);
-                    JobRun { start: run.start.filter(|_| started), ..run }
-                })
-                .collect();
-            let first = store.import(&runs);
-            let before = store.jobs();
-            prop_assert_eq!(first.runs_inserted, before.len() as u64);
-            let again = store.import(&runs);
-            prop_assert_eq!(counts(&again), [0, 0, first.runs_inserted, first.duplicates]);
-            prop_assert_eq!(store.jobs(), before);
-        }
-    }
-    #[test]
-    fn the_same_runs_in_another_time_zone_are_refused_replaced_or_kept() {
-        let store = Store::new();
-        let runs: Vec<_> = (0..10)
-            .map(|n| run(&n.to_string(), 1000 * n, Some(1000 * n + 500)))
-            .collect();
-        store.import(&runs);
-        let later = |run: &JobRun| JobRun {
-            submit: run.submit + 7200,
-            start: run.start.map(|start| start + 7200),
-            end: run.end.map(|end| end + 7200),
-            ..run.clone()
-        };
-        let shifted: Vec<_> = runs.iter().map(later).collect();
-        let import = |shifted_runs: &[JobRun], shifted| {
-            let entries = shifted_runs
-                .iter()
-                .cloned()
-                .map(|run| Ok::<_, Infallible>(Entry::Run(run)));
-            store
-                .records()
-                .import(&Origin { shifted, ..ORIGIN }, entries)
-        };
-        let refused = import(&shifted, Shifted::Refuse).unwrap_err().to_string();
-        assert!(
-            refused.starts_with("10 of these runs are known already, 2 h earlier: one of the two"),
-            "{refused}"
-        );
-        assert_eq!(store.jobs().len(), 10);
-        // The same runs again, and other runs of the same ids, are no mistake.
-        assert_eq!(
-            counts(&import(&runs, Shifted::Refuse).unwrap()),
-            [0, 0, 10, 0]
-        );
-        let others: Vec<_> = (0..10)
-            .map(|n| run(&n.to_string(), 1000 * n + 7200, Some(1000 * n + 7900)))
-            .collect();
-        let mixed: Vec<_> = others.iter().chain(&shifted[..1]).cloned().collect();
-        let refused = import(&mixed, Shifted::Refuse).unwrap_err().to_string();
-        assert!(refused.starts_with("1 of these runs"), "{refused}");
-        assert_eq!(
-            counts(&import(&mixed, Shifted::Keep).unwrap()),
-            [10, 0, 0, 1]
-        );
-        assert_eq!(
-            import(&shifted, Shifted::Replace).unwrap().runs_inserted,
-            0,
-            "those of the same identity are known"
-        );
-        assert!(
-            store.jobs().iter().all(|run| run.submit >= 7200),
-            "the others are forgotten"
-        );
-    }
-
-    /// Issue 13: five of 300 runs existed twice after an import without --timezone, and `replace` left running ghosts.
-    #[test]
-    fn a_few_runs_of_another_time_zone_are_noticed_and_replaced_whole() {
-        let store = Store::new();
-        let later = |run: &JobRun, seconds: i64| JobRun {
-            submit: run.submit + seconds,
-            start: run.start.map(|start| start + seconds),
-            end: run.end.map(|end| end + seconds),
-            ..run.clone()
-        };
-        let all: Vec<_> = (0..300)
-            .map(|n| run(&n.to_string(), 1000 * n, Some(1000 * n + 500)))
-            .collect();
-        // As they were known while the last of them still ran, and one still waited.
-        let mut few: Vec<_> = all[..5].iter().map(|run| later(run, 7200)).collect();
-        few[3].end = None;
-        few[4].start = None;
-        few[4].end = None;
-        store.import(&few);
-        let import = |runs: &[JobRun], shifted| {
-            let entries = runs
-                .iter()
-                .cloned()
-                .map(|run| Ok::<_, Infallible>(Entry::Run(run)));
-            store
-                .records()
-                .import(&Origin { shifted, ..ORIGIN }, entries)
-        };
-        let refused = import(&all, Shifted::Refuse).unwrap_err().to_string();
-        assert!(
-            refused.starts_with("4 of these runs are known already, 2 h later"),
-            "{refused}"
-        );
-        assert_eq!(store.jobs().len(), 5, "nothing is stored");
-        import(&all, Shifted::Replace).unwrap();
-        let stored = store.jobs();
-        assert_eq!(stored.len(), 300);
-        assert!(stored.iter().all(|run| run.end.is_some()), "no ghosts");
-    }
-
-    /// Two runs of a requeued job, an hour apart to the second, are two runs.
-    #[test]
-    fn runs_of_a_requeued_job_are_no_shift() {
-        let store = Store::new();
-        let first = run("7", 1000, Some(1500));
-        let second = run("7", 4600, Some(5100));
-        store.import(std::slice::from_ref(&first));
-        store.import(&[first, second]);
-        assert_eq!(store.jobs().len(), 2);
-    }
-}
+mod tests;

@@ -1,7 +1,8 @@
-//! A database file with a damaged block: what can be read of it goes into a new one.
+//! Salvage: copies the readable part of a damaged database file into a new file.
 //!
-//! DuckDB compares a block's sum when it reads it. So such a file attaches, and fails later, in the middle of something:
-//! the start, every question about the last hour, every sealing. Here everything is read once, at the start.
+//! DuckDB verifies a block's checksum when it reads the block. A damaged file therefore attaches
+//! without an error and fails later: at the start, in queries of the last hour, while sealing. This
+//! module reads everything once, at the start.
 
 use super::StoreError;
 use super::database::{Damaged, quoted, set_aside, with_suffix};
@@ -10,19 +11,19 @@ use duckdb::Connection;
 use std::fs;
 use std::path::Path;
 
-/// Rows that lie together in the file, and are lost together.
+/// Rows of a row group, which are lost together.
 const ROW_GROUP: i64 = 122_880;
 
 const SALVAGED: &str = ".salvaged";
 
-/// Records beyond this many rows are not read at the start, which is every command's, too. What is damaged in them fails a
-/// question, not the server.
+/// Tables of records with more rows than this are not read at the start, because every command
+/// opens the database. Damage in them fails a query, not the server.
 const MOST_RECORDS: i64 = 500_000;
 
-/// Reads every table of a schema that is attached and up to date.
+/// Reads every table of an attached, migrated schema.
 ///
 /// # Errors
-/// The first thing that cannot be read.
+/// The first table that cannot be read.
 pub(super) fn check(db: &Connection, schema: &Schema) -> Result<(), StoreError> {
     let is_hot = schema.catalog == HOT.catalog;
     let tables = tables(db, schema.catalog)?;
@@ -30,7 +31,8 @@ pub(super) fn check(db: &Connection, schema: &Schema) -> Result<(), StoreError> 
         .iter()
         .filter(|table| is_hot || table.rows <= MOST_RECORDS)
     {
-        // A sum over all values of each column: no statistics of DuckDB's answer that.
+        // An aggregate over all values of each column, so that DuckDB cannot answer from
+        // statistics.
         let sql = format!(
             "SELECT max(hash(COLUMNS(*))) FROM {}.{}",
             schema.catalog, table.name
@@ -38,23 +40,23 @@ pub(super) fn check(db: &Connection, schema: &Schema) -> Result<(), StoreError> 
         let read = db
             .prepare(&sql)
             .and_then(|mut statement| statement.query_arrow([]).map(drop));
-        read.map_err(StoreError::sql("read a table to its end"))?;
+        read.map_err(StoreError::sql("read a whole table"))?;
     }
     Ok(())
 }
 
-/// Ends what a start that died between its last two steps left: the damaged file is aside, the new one has not its name yet.
+/// Completes a salvage that was interrupted between its last two renames: the damaged file is set
+/// aside, the new one has not got its name yet.
 pub(super) fn finish(file: &Path) -> Result<(), StoreError> {
     let new = with_suffix(file, SALVAGED);
-    match !file.exists() && new.exists() {
-        true => {
-            fs::rename(&new, file).map_err(|source| StoreError::Directory { path: new, source })
-        }
-        false => Ok(()),
+    if !file.exists() && new.exists() {
+        fs::rename(&new, file).map_err(|source| StoreError::Directory { path: new, source })
+    } else {
+        Ok(())
     }
 }
 
-/// Whether an error says that bytes of a file are not what was written.
+/// Returns whether an error means that the content of a file is damaged.
 pub(super) fn is_unreadable(error: &StoreError) -> bool {
     const SIGNS: &[&str] = &[
         "Corrupt",
@@ -69,7 +71,8 @@ pub(super) fn is_unreadable(error: &StoreError) -> bool {
     SIGNS.iter().any(|sign| text.contains(sign))
 }
 
-/// Puts what can be read of an attached file into a new one of its name, which is attached then, and the damaged one aside.
+/// Copies the readable part of an attached file into a new one, attaches the new one under the same
+/// name, and sets the damaged one aside.
 pub(super) fn salvage(
     db: &Connection,
     schema: &Schema,
@@ -86,7 +89,7 @@ pub(super) fn salvage(
         source,
     };
     for left_over in [&new_file, &with_suffix(&new_file, ".wal")] {
-        // Of a start that died here.
+        // Left over from a start that was interrupted here.
         let _ = fs::remove_file(left_over);
     }
     db.execute_batch(&format!(
@@ -97,7 +100,7 @@ pub(super) fn salvage(
     .map_err(failed)?;
     let lost = match migrate(db, &new, &new_file).and_then(|()| copy(db, schema, &new)) {
         Ok(lost) => Some(lost),
-        // Not even its tables can be listed.
+        // The tables cannot even be listed.
         Err(error) if is_unreadable(&error) => None,
         Err(error) => return Err(error),
     };
@@ -144,7 +147,7 @@ fn tables(db: &Connection, catalog: &str) -> Result<Vec<Table>, StoreError> {
     read().map_err(StoreError::sql("list the tables"))
 }
 
-/// Copies table by table and, where that fails, row group by row group. Says what was lost.
+/// Copies each table, or where that fails each row group. Returns a description of the losses.
 fn copy(db: &Connection, schema: &Schema, new: &Schema) -> Result<Vec<String>, StoreError> {
     let mut lost = Vec::new();
     let known = tables(db, new.catalog)?;
@@ -152,11 +155,9 @@ fn copy(db: &Connection, schema: &Schema, new: &Schema) -> Result<Vec<String>, S
         .into_iter()
         .filter(|table| table.name != "schema_version")
     {
-        let failed = || StoreError::sql("copy what can be read");
-        let (from, to) = (
-            format!("{}.{name}", schema.catalog),
-            format!("{}.{name}", new.catalog),
-        );
+        let failed = || StoreError::sql("copy the readable rows");
+        let from = format!("{}.{name}", schema.catalog);
+        let to = format!("{}.{name}", new.catalog);
         if !known.iter().any(|table| table.name == name) {
             db.execute_batch(&format!("CREATE TABLE {to} AS FROM {from} LIMIT 0"))
                 .map_err(failed())?;
@@ -166,7 +167,8 @@ fn copy(db: &Connection, schema: &Schema, new: &Schema) -> Result<Vec<String>, S
             continue;
         }
         if schema.catalog == HOT.catalog && name == "series" {
-            // A sample whose series nobody knows is worth nothing, and its number would be given out again.
+            // A sample without its series is useless, and the series' number would be assigned
+            // again.
             return Ok(vec![
                 "the series, and with them every sample that was not sealed".to_owned(),
             ]);

@@ -1,10 +1,10 @@
-//! Reading samples, wherever they are.
+//! Reading samples of series, from memory and disk.
 //!
-//! The head answers from the instant on since which it has everything; before that the segments of the hot database,
-//! the blocks, and where those are gone the down-sampled ones. Callers need not know which.
+//! The head answers for the time in which it is complete. Before that, samples come from segments,
+//! raw blocks and, where those were removed, from down-sampled blocks.
 
-use super::block::{Reading, Wanted};
-use super::hot::read_range;
+use super::block::{Reading, SampleSelection};
+use super::segments::read_range;
 use super::{SeriesId, Store, StoreError, head, is_stale};
 use hashbrown::HashMap;
 use roaring::RoaringBitmap;
@@ -13,35 +13,36 @@ use std::time::Duration;
 use takt_model::Matcher;
 use takt_model::{Labels, Timestamp};
 
-/// A value at an instant.
+/// Value of a series at one time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sample {
-    /// When.
+    /// Timestamp.
     pub at: Timestamp,
-    /// The value; [`STALE`](super::STALE) says that the series ended here.
+    /// The value; [`STALE`](super::STALE) marks the end of the series.
     pub value: f64,
 }
 
-/// A series and its samples in order of time, each instant once.
+/// A series and its samples in order of time, one per timestamp.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeriesData {
-    /// Its number.
+    /// Number of the series.
     pub id: SeriesId,
-    /// Its labels.
+    /// Labels of the series.
     pub labels: Labels,
-    /// Its samples; never empty.
+    /// Samples; never empty.
     pub samples: Vec<Sample>,
 }
 
-/// Is told how many samples have been read since it was told last, before more are read. `false`: no more are wanted.
+/// Called with the number of samples read since the last call, before more are read. Returns
+/// `false` to stop the read.
 pub type Meter<'a> = &'a mut dyn FnMut(usize) -> bool;
 
 impl Store {
-    /// The samples in `[from, to]` of every series that the matchers accept, markers of their ends included; in order
-    /// of the series' numbers. May read the disk: call it where blocking is allowed.
+    /// Returns the samples in `[from, to]` of all matching series, including staleness markers,
+    /// sorted by series number. May read the disk: call it where blocking is allowed.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn range(
         &self,
         matchers: &[Matcher],
@@ -51,11 +52,11 @@ impl Store {
         self.range_metered(matchers, from, to, Reading::Last, &mut |_| true)
     }
 
-    /// As [`range`](Self::range), as long as the meter wants more; `reading` says what stands for samples of which only
-    /// down-sampled rows are left.
+    /// Like [`range`](Self::range), until the meter stops the read. `reading` selects the column of
+    /// down-sampled rows.
     ///
     /// # Errors
-    /// When the database cannot be read, and [`StoreError::GivenUp`].
+    /// [`StoreError::GivenUp`] if the meter stopped the read, or if the database cannot be read.
     pub fn range_metered(
         &self,
         matchers: &[Matcher],
@@ -73,11 +74,11 @@ impl Store {
         self.unite(&ids, recent, (from, to), reading, meter)
     }
 
-    /// The last sample of every series that the matchers accept, if it is in `(at - lookback, at]` and the series has
-    /// not ended since. May read the disk, as [`range`](Self::range) does.
+    /// Returns the last sample of each matching series, if it is in `(at - lookback, at]` and the
+    /// series has not ended since. May read the disk, like [`range`](Self::range).
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the database cannot be read.
     pub fn instant(
         &self,
         matchers: &[Matcher],
@@ -87,10 +88,10 @@ impl Store {
         self.instant_metered(matchers, at, lookback, &mut |_| true)
     }
 
-    /// As [`instant`](Self::instant), as long as the meter wants more.
+    /// Like [`instant`](Self::instant), until the meter stops the read.
     ///
     /// # Errors
-    /// When the database cannot be read, and [`StoreError::GivenUp`].
+    /// [`StoreError::GivenUp`] if the meter stopped the read, or if the database cannot be read.
     pub fn instant_metered(
         &self,
         matchers: &[Matcher],
@@ -106,8 +107,9 @@ impl Store {
             .last(&ids, from, at, meter)
             .ok_or(StoreError::GivenUp)?;
         for recent in &mut recent {
-            // From there on the head has everything, so what it has is the last there is: what lies before is not asked
-            // for. Else every query would read the disk until the head is as old as the look-back.
+            // The head is complete from this time on, so its newest sample is the last one and the
+            // disk need not be read. Otherwise every query would read the disk until the head
+            // covers the look-back.
             if recent
                 .samples
                 .last()
@@ -125,7 +127,7 @@ impl Store {
         Ok(found)
     }
 
-    /// How many series the matchers accept.
+    /// Number of series that the matchers accept.
     pub fn count(&self, matchers: &[Matcher]) -> usize {
         self.matching(matchers).len()
     }
@@ -140,16 +142,16 @@ impl Store {
         found.iter().map(SeriesId).collect()
     }
 
-    /// Puts what the database has before what the head has.
+    /// Joins the samples of the database with those of the head.
     fn unite(
         &self,
         ids: &[SeriesId],
-        recent: Vec<head::Recent>,
+        recent: Vec<head::RecentSamples>,
         (from, to): (Timestamp, Timestamp),
         reading: Reading,
         meter: Meter<'_>,
     ) -> Result<Vec<SeriesData>, StoreError> {
-        let is_older = |recent: &head::Recent| recent.complete_from > from;
+        let is_older = |recent: &head::RecentSamples| recent.complete_from > from;
         let older: RoaringBitmap = ids
             .iter()
             .zip(&recent)
@@ -178,7 +180,7 @@ impl Store {
         Ok(found)
     }
 
-    /// What the disk has of these series. A block that turns out to be damaged is set aside, and the rest answers.
+    /// Reads samples of series from disk. Sets damaged blocks aside and reads again without them.
     fn stored(
         &self,
         series: RoaringBitmap,
@@ -195,7 +197,7 @@ impl Store {
                 .series
                 .read()
                 .unwrap_or_else(PoisonError::into_inner);
-            Wanted::new(
+            SampleSelection::new(
                 &series,
                 table.of_metrics(&series),
                 table.metrics(&series),
@@ -205,10 +207,10 @@ impl Store {
         };
         let db = self.database().connect()?;
         let layout = self.database().layout();
-        let pieces = self.database().pieces();
-        match read_range(&db, &layout, pieces, &wanted, meter) {
+        let block_cache = self.database().block_cache();
+        match read_range(&db, &layout, block_cache, &wanted, meter) {
             Err(StoreError::Sql { .. }) if self.set_damaged_aside(from, to) => {
-                read_range(&db, &self.database().layout(), pieces, &wanted, meter)
+                read_range(&db, &self.database().layout(), block_cache, &wanted, meter)
             }
             answer => answer,
         }

@@ -1,7 +1,7 @@
-//! Every series there is: its number, its labels, and which series have a label.
+//! The series table: number and labels of each series, and an index by label.
 //!
-//! A series gets its number when it is first seen and keeps it for ever; numbers are dense and the table only grows, so
-//! "what is not in the database yet" is everything from one number on.
+//! A series gets its number when it is first seen and keeps it. Numbers are consecutive and the
+//! table only grows, so the series that the database lacks are all those from some number on.
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use roaring::RoaringBitmap;
@@ -11,14 +11,14 @@ use std::sync::Arc;
 use takt_model::{Labels, METRIC_NAME};
 use takt_model::{MatchOp, Matcher};
 
-/// The number of a series in this data directory.
+/// Number of a series in this data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SeriesId(pub u32);
 
-/// The number of a text in [`Symbols`].
+/// Number of a text in [`Symbols`].
 type Symbol = u32;
 
-/// Label names and values, each text once: a label pair costs 8 bytes wherever it is used.
+/// Label names and values, each stored once. A label pair takes 8 bytes wherever it is used.
 #[derive(Debug, Default)]
 struct Symbols {
     texts: Vec<Arc<str>>,
@@ -58,26 +58,26 @@ impl Symbols {
     }
 }
 
-/// The series and the index over their labels.
+/// All series, with the index by label.
 #[derive(Debug, Default)]
 pub(crate) struct SeriesTable {
     symbols: Symbols,
-    /// Label pairs of all series one after the other, names in byte order; series N has those up to `ends[N]`.
+    /// Label pairs of all series, names in byte order. The pairs of series N end at `ends[N]`.
     pairs: Vec<(Symbol, Symbol)>,
     ends: Vec<u32>,
     by_labels: HashTable<u32>,
-    /// Label name, then value, to the series that have it.
+    /// Series by label name, then value.
     postings: HashMap<Symbol, HashMap<Symbol, RoaringBitmap>>,
     hasher: DefaultHashBuilder,
 }
 
 impl SeriesTable {
-    /// How many numbers are given out.
+    /// Number of assigned series numbers.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// The number of the series with these labels, a new one if it was never seen.
+    /// Returns the number of the series with these labels, a new one for a new series.
     pub fn intern(&mut self, labels: &Labels) -> SeriesId {
         let begin = self.pairs.len();
         for (name, value) in labels.iter() {
@@ -113,16 +113,16 @@ impl SeriesTable {
         id
     }
 
-    /// Takes a series from the database, under the number it has there.
+    /// Adds a stored series under its number.
     pub fn restore(&mut self, id: SeriesId, labels: &Labels) {
-        // A number that the database skips belongs to nothing and matches nothing.
+        // A skipped number has no labels and matches nothing.
         while self.len() < id.0 as usize {
             self.close();
         }
         self.intern(labels);
     }
 
-    /// The labels of a series.
+    /// Labels of a series.
     pub fn labels(&self, id: SeriesId) -> Labels {
         let text = |symbol| Arc::clone(self.symbols.text(symbol));
         Labels::from_sorted(
@@ -133,10 +133,11 @@ impl SeriesTable {
         )
     }
 
-    /// The series that all matchers accept.
+    /// Returns the series that all matchers accept.
     pub fn matching(&self, matchers: &[Matcher]) -> RoaringBitmap {
         let mut found: Option<RoaringBitmap> = None;
-        // A label that is not set counts as empty. So a matcher that accepts "" is answered by what it refuses.
+        // An absent label counts as empty. For a matcher that accepts "", subtract the series it
+        // rejects.
         for matcher in matchers.iter().filter(|matcher| !matcher.accepts("")) {
             let accepted = self.with_value(matcher.name(), matcher, true);
             found = Some(match found {
@@ -151,7 +152,7 @@ impl SeriesTable {
         found
     }
 
-    /// All label names that one of `ids` has, in byte order.
+    /// All label names of the series `ids`, in byte order.
     pub fn label_names(&self, ids: &RoaringBitmap) -> Vec<String> {
         let used =
             |values: &HashMap<_, RoaringBitmap>| values.values().any(|with| !with.is_disjoint(ids));
@@ -159,7 +160,7 @@ impl SeriesTable {
         sorted(names.map(|(&name, _)| self.symbols.text(name).to_string()))
     }
 
-    /// All values of a label that one of `ids` has, in byte order.
+    /// All values of a label on the series `ids`, in byte order.
     pub fn label_values(&self, name: &str, ids: &RoaringBitmap) -> Vec<String> {
         let values = self
             .symbols
@@ -172,13 +173,13 @@ impl SeriesTable {
         sorted(used.map(|(&value, _)| self.symbols.text(value).to_string()))
     }
 
-    /// The metric's name and the other labels as a JSON object, as `hot.series` has them.
+    /// Metric name and the other labels as JSON, as stored in `hot.series`.
     pub fn columns(&self, id: SeriesId) -> (String, String) {
         let labels = self.labels(id);
         (labels.metric().to_owned(), to_json(&labels))
     }
 
-    /// All series of the metrics of these series.
+    /// All series of the metrics that the series `ids` belong to.
     pub fn of_metrics(&self, ids: &RoaringBitmap) -> RoaringBitmap {
         let by_name = self
             .symbols
@@ -190,7 +191,7 @@ impl SeriesTable {
         metrics.fold(RoaringBitmap::new(), |all, of_metric| all | of_metric)
     }
 
-    /// The names of the metrics of these series.
+    /// Metric names of the series `ids`.
     pub fn metrics(&self, ids: &RoaringBitmap) -> impl Iterator<Item = &str> {
         let name = self.symbols.find(METRIC_NAME);
         let metrics = ids.iter().filter_map(|id| {
@@ -200,7 +201,7 @@ impl SeriesTable {
                 .find(|(label, _)| Some(*label) == name)?;
             Some(*metric)
         });
-        // Many series have one metric.
+        // Many series share one metric.
         metrics
             .collect::<BTreeSet<Symbol>>()
             .into_iter()
@@ -239,7 +240,7 @@ impl SeriesTable {
     }
 
     fn close(&mut self) -> SeriesId {
-        // DuckDB's INTEGER holds the number.
+        // The database stores the number as INTEGER.
         let id = i32::try_from(self.ends.len())
             .expect("fewer than 2^31 series fit into memory")
             .cast_unsigned();
@@ -270,7 +271,7 @@ fn to_json(labels: &Labels) -> String {
     String::from_utf8(out).expect("JSON is UTF-8")
 }
 
-/// The inverse of [`SeriesTable::columns`].
+/// Parses the output of [`SeriesTable::columns`].
 pub(crate) fn from_columns(metric: &str, json: &str) -> Result<Labels, serde_json::Error> {
     let others: std::collections::BTreeMap<String, String> = serde_json::from_str(json)?;
     let mut labels: Labels = others.iter().collect();

@@ -1,5 +1,5 @@
--- The tables that people query, kept in memory: made anew at every start, so they always fit the program.
--- docs/sql.md says what they mean. The views of single metrics are made by metric_views.rs, in the schema metrics.
+-- Views for queries of users. They exist in memory and are created at every start, so they always match the program.
+-- docs/sql.md documents them. metric_views.rs creates the views of single metrics, in the schema metrics.
 USE memory;
 
 CREATE SCHEMA metrics;
@@ -20,8 +20,8 @@ CREATE VIEW share_settings AS SELECT * FROM records.share_settings;
 
 CREATE VIEW series AS SELECT id, metric, labels FROM hot.series;
 
--- `samples` and `recent` (those of the last hours), samples_5m and samples_1h follow the blocks (layout.rs). All other views
--- go through them.
+-- layout.rs creates `samples`, `recent` (the samples of the last hours), samples_5m and samples_1h from the blocks. All
+-- other views use them.
 
 CREATE VIEW alert_transitions AS SELECT * FROM records.alert_transitions;
 
@@ -37,9 +37,11 @@ CREATE VIEW credits AS SELECT * FROM records.credits;
 
 CREATE VIEW rejects AS SELECT * FROM records.rejects;
 
--- A run that has not ended counts up to when its scheduler was last heard.
+CREATE VIEW imports AS SELECT * FROM records.imports;
+
+-- A run that has not ended counts until the last report of its scheduler.
 CREATE VIEW jobs AS
-SELECT j.*,
+SELECT j.* EXCLUDE (import_id),
     epoch(j.start_time - coalesce(j.eligible_time, j.submit_time))::BIGINT AS wait_seconds,
     greatest(0, epoch(coalesce(j.end_time, p.heard) - j.start_time)::BIGINT - coalesce(j.suspended_seconds, 0))
         AS run_seconds
@@ -47,7 +49,7 @@ FROM records.jobs AS j
 LEFT JOIN (SELECT cluster, max(told_until) AS heard FROM records.polls GROUP BY cluster) AS p
     ON p.cluster = j.cluster;
 
--- What each run held, as long as it held it. NULL where nobody saw how much.
+-- Resources held by each run, with the time. NULL if the amount is unknown.
 CREATE VIEW job_usage AS
 SELECT cluster, job_id, submit_time, start_time, end_time, state, "user", account, "partition", qos, gpu_model,
     run_seconds, nodes * run_seconds AS node_seconds, cpus * run_seconds AS cpu_seconds,

@@ -1,42 +1,42 @@
-//! Up to which instant everything is settled.
+//! The watermark: the time up to which all scrapes are settled.
 //!
-//! Every scrape holds a ticket from its timestamp on until its samples are durable or given up. The watermark is the
-//! instant before the oldest ticket: whatever carries a timestamp at or before it is in the database, or was counted
-//! as failed or dropped.
+//! Each scrape holds a ticket from its timestamp until its samples are durable or dropped. The
+//! watermark is the time before the oldest ticket: every sample up to it is in the database, or was
+//! counted as failed or dropped.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use takt_model::Timestamp;
 
-/// A ticket asked for at an instant that is settled already is moved behind the watermark, if by no more than this.
-/// The clock is read before the ticket is drawn, and a busy machine may put anything between the two.
+/// How far a ticket may be behind the watermark; it is then moved to just after the watermark. On a
+/// busy machine, time passes between reading the clock and drawing the ticket.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// The clock shows an instant that the watermark has long passed.
+/// The clock shows a time well before the watermark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the clock shows {at}, samples up to {watermark} are already stored: it went back")]
 pub struct ClockWentBack {
-    /// What the clock shows.
+    /// Time of the clock.
     pub at: Timestamp,
-    /// Where the watermark stands.
+    /// The watermark.
     pub watermark: Timestamp,
 }
 
 #[derive(Debug)]
-pub(crate) struct Watermark(Mutex<State>);
+pub(crate) struct Watermark(Mutex<WatermarkState>);
 
 #[derive(Debug)]
-struct State {
+struct WatermarkState {
     open: BTreeMap<Timestamp, u32>,
     newest_settled: Timestamp,
     published: Timestamp,
 }
 
 impl Watermark {
-    /// Everything up to `settled` is settled.
+    /// Returns a watermark that begins at `settled`.
     pub fn new(settled: Timestamp) -> Self {
-        Self(Mutex::new(State {
+        Self(Mutex::new(WatermarkState {
             open: BTreeMap::new(),
             newest_settled: settled,
             published: settled,
@@ -48,7 +48,7 @@ impl Watermark {
         self.state().published
     }
 
-    /// Holds the watermark before `at` until the ticket is dropped.
+    /// Keeps the watermark before `at` until the ticket is dropped.
     pub fn hold(self: &Arc<Self>, at: Timestamp) -> Result<Ticket, ClockWentBack> {
         let mut state = self.state();
         let watermark = state.published;
@@ -82,13 +82,13 @@ impl Watermark {
         state.published = state.published.max(settled);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WatermarkState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Holds the watermark back while a scrape and its samples are on their way. Dropping it says that they are durable
-/// or given up.
+/// Keeps the watermark before a scrape's timestamp. Dropping the ticket marks the samples as
+/// durable or dropped.
 #[derive(Debug)]
 pub struct Ticket {
     at: Timestamp,
@@ -96,7 +96,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The timestamp that the samples get.
+    /// Timestamp of the samples.
     pub fn at(&self) -> Timestamp {
         self.at
     }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_ticket_holds_it_back() {
+    fn the_oldest_ticket_holds_the_watermark_back() {
         let mark = Arc::new(Watermark::new(at(0)));
         let first = mark.hold(at(10)).unwrap();
         let second = mark.hold(at(20)).unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_ticket_is_moved_behind_it_and_a_clock_that_went_back_is_refused() {
+    fn a_late_ticket_is_moved_and_a_clock_that_went_back_is_rejected() {
         let mark = Arc::new(Watermark::new(at(5000)));
         assert_eq!(mark.hold(at(4990)).unwrap().at(), at(5001));
         let refused = mark.hold(at(1000)).unwrap_err();
@@ -147,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_never_goes_back_and_never_passes_an_open_ticket(steps in proptest::collection::vec((0_i64..3000, 0_usize..4), 1..60)) {
+        fn the_watermark_never_goes_back_or_passes_an_open_ticket(steps in proptest::collection::vec((0_i64..3000, 0_usize..4), 1..60)) {
             let mark = Arc::new(Watermark::new(at(0)));
             let mut open: Vec<Ticket> = Vec::new();
             let mut last = mark.get();

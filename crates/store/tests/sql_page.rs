@@ -1,4 +1,4 @@
-//! The queries of docs/sql.md, each run on a small cluster and compared with what it must find there.
+//! Runs the queries of docs/sql.md on a small cluster and compares their results.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,7 +10,8 @@ use std::path::Path;
 use takt_store::sql::{Limits, run};
 use takt_store::{DataDir, Database, Settings};
 
-/// Three runs on two nodes, of which one is down; alice holds G1 and works, bob holds G2 and does not.
+/// Three runs on two nodes, one of which is down. alice holds G1 and uses it; bob holds G2 and
+/// leaves it idle.
 const CLUSTER: &str = r#"
 INSERT INTO records.jobs BY NAME
 SELECT 'lab' AS cluster, job_id, submit_time, submit_time AS eligible_time, start_time, end_time, state, user_name AS "user",
@@ -47,7 +48,7 @@ FROM (VALUES (3, TIMESTAMP '2026-10-01 08:01:00', TIMESTAMP '2026-10-01 09:01:00
     range(i.since, i.until, INTERVAL 1 MINUTE) AS t(ts);
 "#;
 
-/// The first rows that each query finds, by its title.
+/// Expected first rows of each query, by its title.
 fn expected() -> Vec<(&'static str, Value)> {
     vec![
         ("energy by user", json!([["alice", 0.3], ["bob", 0.06]])),
@@ -94,7 +95,7 @@ fn expected() -> Vec<(&'static str, Value)> {
 }
 
 #[test]
-fn each_query_of_the_page_finds_what_it_must() {
+fn each_query_of_the_page_returns_the_expected_rows() {
     let root = tempfile::tempdir().unwrap();
     let database =
         Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
@@ -119,7 +120,7 @@ fn each_query_of_the_page_finds_what_it_must() {
         assert!(found.rows.len() >= rows.len(), "{title}: {:?}", found.rows);
         for (found, expected) in found.rows.iter().zip(rows) {
             let expected = expected.as_array().unwrap();
-            // The bar of characters is not compared.
+            // The bar chart is not compared.
             assert_eq!(&found[..expected.len()], &expected[..], "{title}");
         }
     }
@@ -142,7 +143,7 @@ fn a_metric_is_a_view_with_its_labels() {
         r#"INSERT INTO hot.series (id, metric, labels) VALUES (1, 'up', '{"node":"n1","ts":"x"}');
         INSERT INTO hot.samples VALUES (1, TIMESTAMP_MS '2026-10-01 00:00:00', 1)"#,
     );
-    // It has come since; its label ts is not its column ts.
+    // A metric that is newer than the views. Its label `ts` does not clash with the column `ts`.
     let rows = ask("SELECT * FROM up").unwrap();
     assert_eq!(rows.columns, ["ts", "value", "node", "label_ts"]);
     assert_eq!(

@@ -1,8 +1,8 @@
-//! The exposition text: what `/metrics` answers and what a scrape reads.
+//! The exposition format: the response of `/metrics`, and the input of a scrape.
 //!
-//! Written by our own code: `prometheus-client` encodes OpenMetrics only and wants every series registered, while an
-//! exporter's series come and go with the hardware. Formats: text 0.0.4
-//! (<https://prometheus.io/docs/instrumenting/exposition_formats/>) and OpenMetrics 1.0.
+//! Formats: text 0.0.4 (<https://prometheus.io/docs/instrumenting/exposition_formats/>) and
+//! OpenMetrics 1.0. The crate `prometheus-client` writes OpenMetrics only and requires every series
+//! to be registered, while an exporter's series come and go with the hardware.
 
 mod read;
 mod write;
@@ -11,7 +11,7 @@ pub use read::{Fact, Help, Line, Metadata, MetricType, Page, ReadError, Sample};
 pub use write::write_page;
 pub(crate) use write::{push_escaped_label, push_value};
 
-/// The two text formats.
+/// Text formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// Prometheus text 0.0.4.
@@ -21,7 +21,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The value of the `Content-Type` header.
+    /// Value of the `Content-Type` header.
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; version=0.0.4; charset=utf-8",
@@ -29,7 +29,8 @@ impl Format {
         }
     }
 
-    /// The format that an `Accept` header prefers; text 0.0.4 where it names neither or is absent.
+    /// Returns the format that an `Accept` header prefers; text 0.0.4 if the header is absent or
+    /// names neither.
     pub fn negotiate(accept: Option<&str>) -> Self {
         let mut best = (0.0, Self::Text);
         for range in accept.unwrap_or_default().split(',') {

@@ -1,10 +1,11 @@
-//! Writing a page.
+//! Writes exposition pages.
 
 use super::Format;
 use crate::Kind;
 use crate::samples::{Group, Samples};
 
-/// Writes one page from the samples of several collectors. Each metric must come from one of them only.
+/// Writes a page from the samples of several collectors. Each metric must come from only one of
+/// them.
 pub fn write_page<'a>(
     format: Format,
     parts: impl IntoIterator<Item = &'a Samples>,
@@ -25,8 +26,8 @@ fn write_metadata(format: Format, group: &Group, out: &mut String) {
         (Format::Text, Kind::Unknown) => (group.name.as_ref(), "untyped"),
         (_, Kind::Gauge) => (group.name.as_ref(), "gauge"),
         (Format::OpenMetrics, Kind::Unknown) => (group.name.as_ref(), "unknown"),
-        // OpenMetrics names the family without the suffix that its sample must have. A counter named otherwise,
-        // as DCGM's are, cannot be declared as one.
+        // In OpenMetrics the family's name lacks the suffix that its samples must have. A counter
+        // without that suffix, like DCGM's, cannot be declared as a counter.
         (Format::OpenMetrics, Kind::Counter) => match group.name.strip_suffix("_total") {
             Some(family) => (family, "counter"),
             None => (group.name.as_ref(), "unknown"),
@@ -43,7 +44,7 @@ fn write_metadata(format: Format, group: &Group, out: &mut String) {
     out.push('\n');
 }
 
-/// Appends a label's value with `\`, `"` and line feed escaped.
+/// Appends a label value with `\`, `"` and line feed escaped.
 pub(crate) fn push_escaped_label(out: &mut String, value: &str) {
     push_escaped(out, value, true);
 }
@@ -63,9 +64,9 @@ fn push_escaped(out: &mut String, text: &str, quotes: bool) {
     }
 }
 
-/// Appends a value in its shortest form that reads back as the same number.
+/// Appends a value in its shortest form that parses as the same number.
 pub(crate) fn push_value(out: &mut String, value: f64) {
-    // Every whole number below 2^53 is exact, and most samples are whole.
+    // Integers below 2^53 are exact, and most samples are integers.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if value.trunc() == value && value.abs() < EXACT && !(value == 0.0 && value.is_sign_negative())
     {

@@ -1,7 +1,7 @@
-//! A value of a type of its own, made of a tree by serde.
+//! Deserializes values of other types from a YAML tree, with serde.
 //!
-//! A plain scalar is what its reader takes it for, as in Go's YAML: where a label's value is wanted, `1.10` and `on` are
-//! texts. A mistake names its line.
+//! The target type decides how a plain scalar is read, as in Go's YAML: for a label's value, `1.10`
+//! and `on` are texts. Errors name their line.
 
 use super::{Key, Mistake, Node, Value};
 use serde::de::value::{SeqDeserializer, StrDeserializer};
@@ -17,7 +17,7 @@ impl de::Error for Mistake {
 }
 
 impl Mistake {
-    /// The same on this line, unless a line is known.
+    /// Sets the line of the error, unless it is known.
     fn on(mut self, line: usize) -> Self {
         if self.line == 0 {
             self.line = line;
@@ -26,25 +26,25 @@ impl Mistake {
     }
 }
 
-/// Reads a value of type `T`.
+/// Parses a value of type `T`.
 ///
 /// # Errors
-/// Where the text is no YAML, or no `T`.
+/// If the text is not valid YAML, or not a `T`.
 pub fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, Mistake> {
     Node::read(text)?.parse()
 }
 
 impl Node {
-    /// Makes a value of it.
+    /// Converts the node into a value.
     ///
     /// # Errors
-    /// Where it is none, with the line.
+    /// If the conversion fails, with the line.
     pub fn parse<T: DeserializeOwned>(self) -> Result<T, Mistake> {
         T::deserialize(self)
     }
 }
 
-/// Methods that ask for a number or a truth value: the scalar's text is read as one.
+/// Methods for numbers and booleans: they parse the scalar's text.
 macro_rules! parsed {
     ($($method:ident $visit:ident $type:ty, $what:literal;)*) => {$(
         fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
@@ -66,7 +66,7 @@ impl<'de> Deserializer<'de> for Node {
         let line = self.line;
         let is_null = self.is_null();
         let visited = match self.value {
-            // A list or mapping that is left empty; a text that is.
+            // An empty value: null for lists and mappings, an empty string for texts.
             Value::Scalar { .. } if is_null => visitor.visit_string(String::new()),
             Value::Scalar { text, .. } => visitor.visit_string(text),
             Value::List(items) => visitor.visit_seq(SeqDeserializer::new(items.into_iter())),
@@ -85,26 +85,29 @@ impl<'de> Deserializer<'de> for Node {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
-        match self.is_null() {
-            true => visitor.visit_none(),
-            false => visitor.visit_some(self),
+        if self.is_null() {
+            visitor.visit_none()
+        } else {
+            visitor.visit_some(self)
         }
     }
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
-        match self.is_null() {
-            true => visitor.visit_seq(SeqDeserializer::new(std::iter::empty::<Node>())),
-            false => self.deserialize_any(visitor),
+        if self.is_null() {
+            visitor.visit_seq(SeqDeserializer::new(std::iter::empty::<Node>()))
+        } else {
+            self.deserialize_any(visitor)
         }
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
-        match self.is_null() {
-            true => visitor.visit_map(Pairs {
+        if self.is_null() {
+            visitor.visit_map(Pairs {
                 rest: Vec::new().into_iter(),
                 value: None,
-            }),
-            false => self.deserialize_any(visitor),
+            })
+        } else {
+            self.deserialize_any(visitor)
         }
     }
 
@@ -149,7 +152,7 @@ impl<'de> IntoDeserializer<'de, Mistake> for Node {
     }
 }
 
-/// A mapping that is being read: what a reader says against a key or a value gets the line of that.
+/// A mapping being deserialized. Errors in a key or value get its line.
 struct Pairs {
     rest: std::vec::IntoIter<(Key, Node)>,
     value: Option<Node>,
@@ -204,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scalar_is_what_its_reader_takes_it_for() {
+    fn the_target_type_decides_how_a_scalar_is_read() {
         let text = "on: true\nlimit: 12\nport: 80\ntext: ~\nlabels: {v: 1.10, on: yes, q: '5'}\nlist: [a, 2]\n";
         let read: Some = from_str(text).unwrap();
         let labels = [("v", "1.10"), ("on", "yes"), ("q", "5")];
@@ -236,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_names_its_line() {
+    fn errors_name_their_line() {
         for (text, message) in [
             (
                 "on: true\nof: 1\n",
@@ -283,7 +286,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_is_too_strange(text in "[-a:{}\\[\\]&* \n'\"#|>]{0,60}") {
+        fn arbitrary_text_does_not_panic(text in "[-a:{}\\[\\]&* \n'\"#|>]{0,60}") {
             drop(from_str::<Some>(&text));
         }
     }

@@ -1,8 +1,9 @@
-//! YAML as its author wrote it: every scalar as text, every node with its line.
+//! YAML as written: every scalar as text, every node with its line.
 //!
-//! Rules and routes are read by hand from this tree, because a mistake has to name the file, the line, the rule it is in
-//! and the key that was probably meant; and because `severity: 1` or `job: on` are labels, and labels are text. What has
-//! a struct of its own, such as a scrape configuration, is made of the tree by serde (`de.rs`).
+//! Rules and routes are parsed by hand from this tree. An error can then name the file, the line,
+//! the rule and the key that was probably meant, and labels such as `severity: 1` or `job: on` stay
+//! text. Structs such as a scrape configuration are deserialized from the tree with serde
+//! (`de.rs`).
 
 mod de;
 
@@ -14,27 +15,27 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-/// How many nodes one file may grow to when its aliases are replaced by what they stand for.
+/// Maximum number of nodes in a file after its aliases are expanded.
 const NODES_MAX: usize = 1_000_000;
 
-/// How deep lists and mappings may be nested.
+/// Maximum depth of nested lists and mappings.
 const DEPTH_MAX: usize = 64;
 
-/// What is wrong in a file, and where.
+/// An error in a file, with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
-    /// The file, as its reader called it; empty until known.
+    /// Name of the file; empty until known.
     pub file: String,
-    /// The line, counted from 1; 0 where the whole file is meant.
+    /// Line, counted from 1; 0 for the whole file.
     pub line: usize,
-    /// What surrounds it, outermost first: ``group `gpu` ``, ``rule `GpuHot` ``.
+    /// Context, outermost first: ``group `gpu` ``, ``rule `GpuHot` ``.
     pub within: Vec<String>,
-    /// The mistake.
+    /// The error message.
     pub what: String,
 }
 
 impl Mistake {
-    /// A mistake on a line; 0 where it is not known yet.
+    /// Returns an error on a line; 0 if the line is not known yet.
     pub fn new(line: usize, what: impl Into<String>) -> Self {
         Self {
             file: String::new(),
@@ -44,13 +45,13 @@ impl Mistake {
         }
     }
 
-    /// The same mistake, seen from further out.
+    /// Adds an outer context to the error.
     pub fn within(mut self, what: impl Into<String>) -> Self {
         self.within.insert(0, what.into());
         self
     }
 
-    /// The same mistake, now that the file is known.
+    /// Adds the name of the file to the error.
     pub fn in_file(mut self, name: &str) -> Self {
         name.clone_into(&mut self.file);
         self
@@ -66,9 +67,10 @@ impl fmt::Display for Mistake {
             (file, line) => format!("{file}, line {line}: "),
         };
         write!(f, "{place}")?;
-        match self.within.is_empty() {
-            true => f.write_str(&self.what),
-            false => write!(f, "{}: {}", self.within.join(", "), self.what),
+        if self.within.is_empty() {
+            f.write_str(&self.what)
+        } else {
+            write!(f, "{}: {}", self.within.join(", "), self.what)
         }
     }
 }
@@ -89,8 +91,8 @@ enum NextNode {
     ValueOf(String),
 }
 
-/// The text of a file with `<secret>` in place of every value of these keys, also within lists and
-/// mappings. A URL stays one, so that Alertmanager's tools can still read the text.
+/// Replaces every value of these keys in the text of a file by `<secret>`, also within lists and
+/// mappings. URLs are replaced by a URL, so that Alertmanager's tools can still parse the text.
 pub fn without(text: &str, keys: &[&str]) -> String {
     let mut places = Vec::new();
     let mut open: Vec<OpenNode> = Vec::new();
@@ -134,7 +136,8 @@ pub fn without(text: &str, keys: &[&str]) -> String {
         }
     }
     let chars: Vec<char> = text.chars().collect();
-    let (mut out, mut at) = (String::with_capacity(text.len()), 0);
+    let mut out = String::with_capacity(text.len());
+    let mut at = 0;
     for (place, shown) in places {
         out.extend(&chars[at..place.start]);
         out.push_str(shown);
@@ -144,7 +147,7 @@ pub fn without(text: &str, keys: &[&str]) -> String {
     out
 }
 
-/// One node of a file.
+/// A node of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     line: usize,
@@ -165,15 +168,15 @@ struct Key {
 }
 
 impl Node {
-    /// Reads a file of one document. An empty file is nothing, as an empty value is.
+    /// Parses a file of one document. An empty file is null, like an empty value.
     ///
     /// # Errors
-    /// Where the text is no YAML, or has a key twice, or more than one document.
+    /// If the text is not valid YAML, repeats a key, or has several documents.
     pub fn read(text: &str) -> Result<Self, Mistake> {
         Loader::default().load(text)
     }
 
-    /// A mapping with nothing in it.
+    /// Returns an empty mapping.
     pub fn empty() -> Self {
         Self {
             line: 1,
@@ -181,7 +184,7 @@ impl Node {
         }
     }
 
-    /// This mapping with another text for `key`.
+    /// Returns this mapping with the value of `key` replaced by a text.
     pub fn with_text(&self, key: &str, text: &str) -> Self {
         let mut changed = self.clone();
         if let Value::Map(pairs) = &mut changed.value {
@@ -195,12 +198,12 @@ impl Node {
         changed
     }
 
-    /// The line it begins on, counted from 1.
+    /// Line of its start, counted from 1.
     pub fn line(&self) -> usize {
         self.line
     }
 
-    /// The value of a key; nothing if this is no mapping.
+    /// Returns the value of a key; `None` if the node is not a mapping.
     pub fn get(&self, key: &str) -> Option<&Self> {
         match &self.value {
             Value::Map(pairs) => pairs
@@ -211,14 +214,14 @@ impl Node {
         }
     }
 
-    /// This mapping without these keys.
+    /// Removes keys from this mapping.
     pub fn remove(&mut self, keys: &[&str]) {
         if let Value::Map(pairs) = &mut self.value {
             pairs.retain(|(key, _)| !keys.contains(&key.text.as_str()));
         }
     }
 
-    /// This mapping with a value for `key`, unless it has one.
+    /// Sets the value of `key`, unless this mapping has the key.
     pub fn set_default(&mut self, key: &str, node: &Self) {
         if let Value::Map(pairs) = &mut self.value
             && !pairs.iter().any(|(own, _)| own.text == key)
@@ -233,20 +236,20 @@ impl Node {
         }
     }
 
-    /// A mistake at this node.
+    /// Returns an error at this node.
     pub fn mistake(&self, what: impl Into<String>) -> Mistake {
         Mistake::new(self.line, what)
     }
 
-    /// Whether it is `~`, `null` or nothing at all.
+    /// Returns whether the node is `~`, `null` or empty.
     pub fn is_null(&self) -> bool {
         matches!(&self.value, Value::Scalar { text, quoted: false } if matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL"))
     }
 
-    /// The scalar as it was written.
+    /// Returns a scalar as written.
     ///
     /// # Errors
-    /// Where it is a list or a mapping.
+    /// If the node is a list or a mapping.
     pub fn text(&self) -> Result<&str, Mistake> {
         match &self.value {
             Value::Scalar { .. } if self.is_null() => Ok(""),
@@ -255,10 +258,10 @@ impl Node {
         }
     }
 
-    /// The items of a list; nothing counts as an empty list.
+    /// Returns the items of a list; null counts as an empty list.
     ///
     /// # Errors
-    /// Where it is something else.
+    /// If the node has another type.
     pub fn list(&self) -> Result<&[Node], Mistake> {
         match &self.value {
             Value::List(items) => Ok(items),
@@ -267,10 +270,10 @@ impl Node {
         }
     }
 
-    /// The texts of a list.
+    /// Returns the texts of a list.
     ///
     /// # Errors
-    /// Where it is no list, or an item is no text.
+    /// If the node is not a list, or an item is not a text.
     pub fn texts(&self) -> Result<Vec<String>, Mistake> {
         self.list()?
             .iter()
@@ -278,10 +281,11 @@ impl Node {
             .collect()
     }
 
-    /// The keys and values of a mapping whose keys its author chooses; nothing counts as an empty mapping.
+    /// Returns the keys and values of a mapping with arbitrary keys; null counts as an empty
+    /// mapping.
     ///
     /// # Errors
-    /// Where it is something else.
+    /// If the node has another type.
     pub fn pairs(&self) -> Result<impl Iterator<Item = (&str, &Node)>, Mistake> {
         let pairs: &[(Key, Node)] = match &self.value {
             Value::Map(pairs) => pairs,
@@ -293,20 +297,21 @@ impl Node {
         Ok(pairs.iter().map(|(key, value)| (key.text.as_str(), value)))
     }
 
-    /// The keys and texts of a mapping.
+    /// Returns the keys and texts of a mapping.
     ///
     /// # Errors
-    /// Where it is no mapping, or a value is no text.
+    /// If the node is not a mapping, or a value is not a text.
     pub fn text_pairs(&self) -> Result<Vec<(String, String)>, Mistake> {
         self.pairs()?
             .map(|(key, value)| Ok((key.to_owned(), value.text()?.to_owned())))
             .collect()
     }
 
-    /// A mapping whose keys are given by the format.
+    /// Returns the fields of a mapping whose keys are `known`.
     ///
     /// # Errors
-    /// Where it is no mapping, or has a key that is not `known`: the message names the nearest one.
+    /// If the node is not a mapping, or has another key; the message suggests the nearest known
+    /// key.
     pub fn fields(&self, known: &[&str]) -> Result<Fields<'_>, Mistake> {
         let pairs: &[(Key, Node)] = match &self.value {
             Value::Map(pairs) => pairs,
@@ -327,10 +332,10 @@ impl Node {
         }
     }
 
-    /// A duration as Prometheus writes it: `1h30m`.
+    /// Parses a duration in Prometheus' format: `1h30m`.
     ///
     /// # Errors
-    /// Where it is none.
+    /// If the node is not a duration.
     pub fn duration(&self) -> Result<Duration, Mistake> {
         let text = self.text()?;
         duration::parse(text).ok_or_else(|| {
@@ -338,10 +343,10 @@ impl Node {
         })
     }
 
-    /// `true` or `false`, also in YAML 1.1's words for them; but not in quotes, which make it text.
+    /// Parses `true` or `false`, or YAML 1.1's other words for them. Quoted words are text.
     ///
     /// # Errors
-    /// Where it is neither.
+    /// If the node is not a boolean.
     pub fn boolean(&self) -> Result<bool, Mistake> {
         if let Value::Scalar { text, quoted: true } = &self.value {
             return Err(self.mistake(format!(
@@ -358,10 +363,10 @@ impl Node {
         }
     }
 
-    /// A number of any type that Rust can read.
+    /// Parses a number of any type.
     ///
     /// # Errors
-    /// Where it is none.
+    /// If the node is not such a number.
     pub fn number<N: std::str::FromStr>(&self) -> Result<N, Mistake> {
         let text = self.text()?;
         text.parse()
@@ -379,7 +384,7 @@ impl Value {
     }
 }
 
-/// The message about a key that the format does not have, which names the nearest one that it has.
+/// Returns the message for an unknown key, which suggests the nearest known one.
 pub fn unknown_key(key: &str, known: &[&str]) -> String {
     let nearest = known
         .iter()
@@ -390,7 +395,7 @@ pub fn unknown_key(key: &str, known: &[&str]) -> String {
     }
 }
 
-/// The fields of one mapping, all of them known. A field set to nothing is the same as none.
+/// Fields of a mapping, all of them known. A field set to null counts as absent.
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'a> {
     line: usize,
@@ -398,12 +403,12 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The line the mapping begins on.
+    /// Line of the mapping's start.
     pub fn line(&self) -> usize {
         self.line
     }
 
-    /// A field.
+    /// Returns a field.
     pub fn get(&self, key: &str) -> Option<&'a Node> {
         self.pairs
             .iter()
@@ -411,19 +416,19 @@ impl<'a> Fields<'a> {
             .map(|(_, node)| node)
     }
 
-    /// A field that has to be there.
+    /// Returns a required field.
     ///
     /// # Errors
-    /// Where it is not.
+    /// If the field is absent.
     pub fn require(&self, key: &str) -> Result<&'a Node, Mistake> {
         self.get(key)
             .ok_or_else(|| Mistake::new(self.line, format!("`{key}` is missing")))
     }
 
-    /// A field's value as `read` understands it, or the default.
+    /// Returns a field's value, converted with `read`, or the default.
     ///
     /// # Errors
-    /// Those of `read`, with the field's name.
+    /// The error of `read`, with the field's name.
     pub fn or_default<T: Default>(
         &self,
         key: &str,
@@ -432,10 +437,10 @@ impl<'a> Fields<'a> {
         Ok(self.optional(key, read)?.unwrap_or_default())
     }
 
-    /// A field's value as `read` understands it, if the field is there.
+    /// Returns a field's value, converted with `read`, if the field is present.
     ///
     /// # Errors
-    /// Those of `read`, with the field's name.
+    /// The error of `read`, with the field's name.
     pub fn optional<T>(
         &self,
         key: &str,
@@ -581,7 +586,7 @@ fn size_of_tree(node: &Node) -> usize {
     }
 }
 
-/// The pairs of a mapping; `<<` brings in what the mapping does not say itself.
+/// Returns the pairs of a mapping. A merge key (`<<`) adds the pairs that the mapping lacks.
 fn mapping(items: Vec<Node>) -> Result<Vec<(Key, Node)>, Mistake> {
     let mut pairs: Vec<(Key, Node)> = Vec::with_capacity(items.len() / 2);
     let mut merged = Vec::new();
@@ -659,7 +664,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_say_where() {
+    fn errors_name_their_position() {
         for (text, says) in [
             ("a: 1\na: 2\n", "line 2: `a` is set twice"),
             ("a: [1\n", "not YAML"),

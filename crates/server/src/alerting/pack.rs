@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn every_shipped_file_is_in_the_program_and_can_be_read() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards/rules");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dashboards/rules");
         let mut found: Vec<_> = std::fs::read_dir(&folder)
             .unwrap()
             .map(|entry| entry.unwrap().path())

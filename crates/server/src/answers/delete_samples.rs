@@ -2,7 +2,7 @@
 
 use super::{AnswerConfig, AnswerError, Asker, Question, RequestForm};
 use serde::{Deserialize, Serialize};
-use takt_store::{Kept, Store};
+use takt_store::{CompactionSummary, Store};
 
 /// Deletes the samples of matching series. Answers with the blocks rewritten and removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,7 +16,7 @@ impl Question for DeleteQuestion {
     const PATH: &'static str = "/api/takt/v1/store/delete";
     const REQUEST: RequestForm = RequestForm::PostQuery;
     const CHANGES: bool = true;
-    type Answer = Kept;
+    type Answer = CompactionSummary;
     type Data = Store;
 
     fn answer(
@@ -24,7 +24,7 @@ impl Question for DeleteQuestion {
         _asker: &Asker,
         store: &Store,
         _config: &AnswerConfig,
-    ) -> Result<Kept, AnswerError> {
+    ) -> Result<CompactionSummary, AnswerError> {
         let matchers = takt_promql::selector(&self.selector).map_err(AnswerError::usage)?;
         Ok(store.delete(&matchers)?)
     }

@@ -89,7 +89,12 @@ pub fn import(
                 columns: columns.map(|columns| columns.split('|').map(str::to_owned).collect()),
             };
             let entries = sacct::Reader::open(text, &question.name, options);
-            imported(&records, &origin, entries.map_err(AnswerError::input)?)
+            imported(
+                &records,
+                &origin,
+                zone_name.as_deref(),
+                entries.map_err(AnswerError::input)?,
+            )
         }
         ImportFormat::Jobcomp => {
             let options = jobcomp::Options {
@@ -99,7 +104,12 @@ pub fn import(
                 resized: jobcomp::Resized::default(),
             };
             let entries = jobcomp::Reader::open(text, &question.name, options);
-            imported(&records, &origin, entries.map_err(AnswerError::input)?)
+            imported(
+                &records,
+                &origin,
+                zone_name.as_deref(),
+                entries.map_err(AnswerError::input)?,
+            )
         }
     }
 }
@@ -119,9 +129,10 @@ pub fn prepare_import(
 fn imported<E: std::error::Error>(
     records: &Records<'_>,
     origin: &Origin<'_>,
+    zone: Option<&str>,
     entries: impl Iterator<Item = Result<Entry, E>>,
 ) -> Result<ImportSummary, AnswerError> {
-    let imported = records.import(origin, entries);
+    let imported = records.import_file(origin, zone, entries);
     imported.map_err(|error| match error {
         ImportError::Source(error) => AnswerError::input(error),
         ImportError::Shifted { .. } => AnswerError::input(error),

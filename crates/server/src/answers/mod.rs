@@ -10,11 +10,13 @@ mod capacity;
 mod config;
 mod credit;
 mod credits;
+mod delete_records;
 mod delete_samples;
 mod error;
 mod fairshare;
 mod fairshare_plan;
 mod import;
+mod imports;
 mod jobs;
 mod near;
 mod note_sent_report;
@@ -25,6 +27,7 @@ mod sheets;
 mod sql;
 mod store_stat;
 mod store_verify;
+mod undo_import;
 mod usage;
 
 pub use asker::Asker;
@@ -34,12 +37,14 @@ pub use capacity::{CapacityAnswer, CapacityQuestion, Charge};
 pub use config::{AccountingConfig, AnswerConfig};
 pub use credit::CreditOrder;
 pub use credits::CreditsQuestion;
+pub use delete_records::DeleteRecordsQuestion;
 pub use delete_samples::DeleteQuestion;
 pub use error::AnswerError;
 pub use fairshare::{FairshareAnswer, FairshareQuestion, note_fairshare};
 pub use import::{
     CountingReader, IMPORT_PATH, ImportFormat, ImportQuestion, import, prepare_import,
 };
+pub use imports::ImportsQuestion;
 pub use jobs::{JobsQuestion, ListedRun, WhyWaiting};
 pub use note_sent_report::NoteSentReport;
 pub use period::LOCAL_CLUSTER;
@@ -49,6 +54,7 @@ pub use sheets::{SheetQuestion, sheets};
 pub use sql::SqlQuestion;
 pub use store_stat::StatQuestion;
 pub use store_verify::VerifyQuestion;
+pub use undo_import::UndoImportQuestion;
 pub use usage::UsageQuestion;
 
 use serde::Serialize;
@@ -195,6 +201,9 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<CapacityQuestion>();
     visitor.question::<FairshareQuestion>();
     visitor.question::<JobsQuestion>();
+    visitor.question::<DeleteRecordsQuestion>();
+    visitor.question::<ImportsQuestion>();
+    visitor.question::<UndoImportQuestion>();
     visitor.question::<SheetQuestion>();
     visitor.question::<SentQuestion>();
     visitor.question::<NoteSentReport>();

@@ -2,7 +2,7 @@
 
 use super::{AnswerConfig, AnswerError, Asker, Question, RequestForm};
 use serde::{Deserialize, Serialize};
-use takt_store::{Kept, Store};
+use takt_store::{CompactionSummary, Store};
 
 /// Writes the hot samples into blocks now. Answers with the blocks written and removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,7 +12,7 @@ impl Question for SealQuestion {
     const PATH: &'static str = "/api/takt/v1/store/seal";
     const REQUEST: RequestForm = RequestForm::PostQuery;
     const CHANGES: bool = true;
-    type Answer = Kept;
+    type Answer = CompactionSummary;
     type Data = Store;
 
     fn answer(
@@ -20,7 +20,7 @@ impl Question for SealQuestion {
         _asker: &Asker,
         store: &Store,
         _config: &AnswerConfig,
-    ) -> Result<Kept, AnswerError> {
+    ) -> Result<CompactionSummary, AnswerError> {
         Ok(store.seal()?)
     }
 }

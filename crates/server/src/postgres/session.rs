@@ -29,7 +29,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use takt_store::Database;
-use takt_store::sql::{Answer, Cancel, Limits, Session, SqlError};
+use takt_store::sql::{Cancel, Limits, ResultSet, Session, SqlError};
 use tokio::net::TcpStream;
 
 /// Maximum number of rows in a portion, for clients that request portions.
@@ -81,7 +81,7 @@ impl PgWireServerHandlers for Sessions {
 
 /// The result of a statement.
 enum StatementResult {
-    Rows(Answer),
+    Rows(ResultSet),
     /// One row with one text.
     Text(String, String),
     Done(Response),
@@ -175,7 +175,7 @@ impl Sessions {
 
     /// Runs a query. DuckDB blocks, so it runs on its own thread; it is interrupted when the client
     /// disconnects.
-    async fn select<C: ClientInfo>(&self, client: &C, sql: String) -> PgWireResult<Answer> {
+    async fn select<C: ClientInfo>(&self, client: &C, sql: String) -> PgWireResult<ResultSet> {
         let limits = self.limits();
         let cancel = Cancel::default();
         let _guard = CancelOnDrop(cancel.clone());

@@ -1,35 +1,38 @@
-//! Values as integers: what exporters print is nearly always a decimal of few digits.
+//! Stores values as integers. Exporters nearly always print decimal numbers with few digits.
 //!
-//! `12.75` is stored as the mantissa 1275 with the divisor 100. Integers in order of time compress to about two thirds
-//! of the same floats, and `mantissa / divisor` gives back the very bits, which is checked for every value; one that
-//! is not such a decimal (1/3, NaN, -0.0) is stored as the float it is.
+//! `12.75` becomes the mantissa 1275 with the divisor 100. Integers in order of time compress to
+//! about two thirds of the same floats. `mantissa / divisor` must return the exact bits, which is
+//! checked for every value. Other values (1/3, NaN, -0.0) are stored as floats.
 
 use crate::is_stale;
 
-/// 10^0 to 10^15; a double holds no more than 15 to 16 digits.
+/// 10^0 to 10^15. A double holds 15 to 16 digits.
 const POWERS: [f64; 16] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
 ];
 
-/// Below it every integer is a double.
+/// Integers below this are exact as doubles.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// A series that is no series of decimals is given up after this many values, if they are more than a quarter.
+/// Number of values that are not decimals after which a series is stored as floats, if they are
+/// more than a quarter of the values so far.
 const MISSES: usize = 8;
 
-/// How the values of one series are stored.
+/// Encoding of the values of one series.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Scale {
-    /// As integers: the value times this power of ten.
+    /// As integers: each value times this power of ten.
     Decimal(f64),
-    /// As they are.
+    /// As floats.
     Float,
 }
 
 impl Scale {
-    /// The scale that suits most values.
+    /// Returns the encoding that suits most values.
     pub fn of(values: &[f64]) -> Self {
-        let (mut digits, mut misses, mut last) = (0, 0, 0);
+        let mut digits = 0;
+        let mut misses = 0;
+        let mut last = 0;
         for (seen, &value) in values.iter().enumerate() {
             let is_old = value.to_bits() == last;
             last = value.to_bits();
@@ -49,7 +52,7 @@ impl Scale {
         Self::Decimal(POWERS[digits])
     }
 
-    /// What the mantissa is divided by.
+    /// Divisor of the mantissa.
     pub fn divisor(self) -> f64 {
         match self {
             Self::Decimal(power) => power,
@@ -57,7 +60,8 @@ impl Scale {
         }
     }
 
-    /// The two columns of a value: a mantissa, or the float itself, or neither for the end of a series.
+    /// Returns the two columns of a value: the mantissa or the float. Both are `None` at the end of
+    /// a series.
     pub fn split(self, value: f64) -> (Option<i64>, Option<f64>) {
         if is_stale(value) {
             return (None, None);
@@ -79,7 +83,8 @@ impl Scale {
 
 fn mantissa(value: f64, power: f64) -> Option<i64> {
     let scaled = value * power;
-    // Rounding by hand: `round` is a call into libm on the oldest x86-64. Where it errs the last line notices.
+    // `round` would be a call into libm on the oldest x86-64. The last line of this function
+    // detects a wrong result.
     let mantissa = (scaled + 0.5_f64.copysign(scaled)) as i64;
     (scaled.abs() < EXACT && (mantissa as f64 / power).to_bits() == value.to_bits())
         .then_some(mantissa)
@@ -114,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_decimal_stays_a_float_and_an_end_is_neither() {
+    fn other_values_stay_floats_and_an_end_is_null() {
         let (divisor, cells) = split(&[0.1, 1.0 / 3.0, -0.0, f64::INFINITY, STALE]);
         assert_eq!(divisor, 10.0);
         assert_eq!(cells[..2], [(Some(1), None), (None, Some(1.0 / 3.0))]);
@@ -123,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_of_fractions_is_given_up() {
+    fn a_series_of_fractions_is_stored_as_floats() {
         let values: Vec<f64> = (1..100).map(|n| 1.0 / (f64::from(n) * 3.0)).collect();
         assert_eq!(Scale::of(&values), Scale::Float);
     }

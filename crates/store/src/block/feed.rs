@@ -1,7 +1,7 @@
-//! Rows from Rust into a statement of DuckDB: the table function `takt_rows`.
+//! Passes rows from Rust into a DuckDB statement: the table function `takt_rows`.
 //!
-//! A feed hands batches from the thread that makes them to the `COPY` that writes them, and holds only a few at a time.
-//! Users cannot call it: SQL from outside may only name the functions that are on its list.
+//! A feed passes batches from the thread that makes them to the `COPY` that writes them, and holds
+//! only a few at a time. Users cannot call it: their SQL may only name functions on a list.
 
 use crate::StoreError;
 use duckdb::Connection;
@@ -17,38 +17,39 @@ use std::error::Error;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Batches that wait for the writer; one is made meanwhile.
+/// Batches that wait for the writer, while the next one is made.
 const WAITING: usize = 1;
 
-/// Rows of one of DuckDB's data chunks.
+/// Rows of a DuckDB data chunk.
 const CHUNK: usize = 2048;
 
-/// The feeds that are open, by the number their statement names. DuckDB knows functions, not values, so this is global.
+/// Open feeds by the number in their statement. DuckDB functions have no state of their own, so
+/// this is global.
 static OPEN: Mutex<BTreeMap<u64, Arc<Feed>>> = Mutex::new(BTreeMap::new());
 
 #[derive(Debug)]
 struct Feed {
     schema: SchemaRef,
-    state: Mutex<State>,
+    state: Mutex<FeedState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct FeedState {
     batches: Receiver<RecordBatch>,
     current: Option<RecordBatch>,
 }
 
-/// The reading end of a feed; it closes when this is dropped.
+/// Reading end of a feed. Dropping it closes the feed.
 #[derive(Debug)]
-pub(super) struct Rows(u64);
+pub(super) struct BatchStream(u64);
 
-impl Rows {
-    /// A feed of batches of this schema.
+impl BatchStream {
+    /// Opens a feed for batches of a schema. Returns both ends.
     pub fn open(schema: SchemaRef) -> (Self, SyncSender<RecordBatch>) {
         let (send, batches) = sync_channel(WAITING);
         let feed = Feed {
             schema,
-            state: Mutex::new(State {
+            state: Mutex::new(FeedState {
                 batches,
                 current: None,
             }),
@@ -59,13 +60,13 @@ impl Rows {
         (Self(number), send)
     }
 
-    /// The feed as a table of a statement.
+    /// The feed as a table expression in SQL.
     pub fn table(&self) -> String {
         format!("takt_rows({}::UBIGINT)", self.0)
     }
 }
 
-impl Drop for Rows {
+impl Drop for BatchStream {
     fn drop(&mut self) {
         OPEN.lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -73,7 +74,7 @@ impl Drop for Rows {
     }
 }
 
-/// Makes `takt_rows` known to a database.
+/// Registers `takt_rows` in a database.
 pub(crate) fn register(db: &Connection) -> Result<(), StoreError> {
     db.register_table_function::<Function>("takt_rows")
         .map_err(StoreError::sql("register a table function"))

@@ -1,6 +1,6 @@
-//! A block's folder: what it must hold, and making it durable.
+//! The files in a block's folder.
 
-use super::{Block, FACTS, Name, Resolution, SAMPLES, SERIES, damaged};
+use super::{Block, BlockName, FACTS, Resolution, SAMPLES, SERIES, damaged};
 use crate::StoreError;
 use crate::database::quoted;
 use duckdb::Connection;
@@ -12,35 +12,37 @@ use std::io::{self, Read};
 use std::path::Path;
 use xxhash_rust::xxh64::Xxh64;
 
-/// The format this program writes. A block of a later one is refused.
+/// Format version that this program writes. Blocks of a later version are rejected.
 const FORMAT: u32 = 1;
 
-/// What a block is, as `block.json` has it.
+/// Description of a block, stored in `block.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Facts {
-    /// The version of the layout.
+pub(crate) struct BlockFacts {
+    /// Format version.
     pub format: u32,
-    /// Its first instant, milliseconds since 1970.
+    /// Time of the first row, in milliseconds since 1970.
     pub from_ms: i64,
-    /// Its last instant.
+    /// Time of the last row, in milliseconds since 1970.
     pub to_ms: i64,
-    /// How many rows it has.
+    /// Number of rows.
     pub rows: u64,
-    /// Its files.
-    pub files: BTreeMap<String, File>,
+    /// Size and hash of the Parquet files, by name.
+    pub files: BTreeMap<String, BlockFile>,
 }
 
-/// What a file must be.
+/// Expected size and hash of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct File {
+pub(crate) struct BlockFile {
     pub bytes: u64,
     pub xxh64: u64,
 }
 
-impl File {
-    /// Reads a file to its end.
+impl BlockFile {
+    /// Reads a file and returns its size and hash.
     pub fn of(path: &Path) -> io::Result<Self> {
-        let (mut file, mut hash, mut bytes) = (fs::File::open(path)?, Xxh64::new(0), 0);
+        let mut file = fs::File::open(path)?;
+        let mut hash = Xxh64::new(0);
+        let mut bytes = 0;
         let mut buffer = vec![0; 1 << 18];
         loop {
             match file.read(&mut buffer)? {
@@ -59,14 +61,14 @@ impl File {
     }
 }
 
-impl Facts {
-    /// Describes the Parquet files of a folder, makes them durable and writes `block.json` beside them.
+impl BlockFacts {
+    /// Describes the Parquet files of a folder, syncs them and writes `block.json`.
     pub fn write(folder: &Path, from_ms: i64, to_ms: i64, rows: u64) -> io::Result<Self> {
         let mut files = BTreeMap::new();
         for name in [SAMPLES, SERIES] {
             let path = folder.join(name);
             fs::File::open(&path)?.sync_all()?;
-            files.insert(name.to_owned(), File::of(&path)?);
+            files.insert(name.to_owned(), BlockFile::of(&path)?);
         }
         let facts = Self {
             format: FORMAT,
@@ -83,24 +85,26 @@ impl Facts {
     }
 }
 
-/// Makes the names in a directory durable.
+/// Syncs a directory, which makes renames in it durable.
 pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     fs::File::open(path)?.sync_all()
 }
 
 impl Block {
-    /// Reads what a block's folder says of itself, the end of its Parquet file included: views over many of them cannot be made
-    /// where one has none. The rows are not read: that is [`verify`](super::verify)'s work.
+    /// Loads a block's description and checks the end of each Parquet file: views over many blocks
+    /// fail if one has no footer. [`verify`](super::verify) checks the rows.
     pub fn load(
         db: &Connection,
         folder: &Path,
-        name: Name,
+        name: BlockName,
         resolution: Resolution,
     ) -> Result<Self, StoreError> {
         let text = fs::read(folder.join(FACTS)).map_err(|error| unreadable(folder, &error))?;
-        let facts: Facts = serde_json::from_slice(&text).map_err(|error| damaged(folder, error))?;
+        let facts: BlockFacts =
+            serde_json::from_slice(&text).map_err(|error| damaged(folder, error))?;
         if facts.format > FORMAT {
-            let (found, known) = (i64::from(facts.format), i64::from(FORMAT));
+            let found = i64::from(facts.format);
+            let known = i64::from(FORMAT);
             return Err(StoreError::Newer {
                 path: folder.to_owned(),
                 found,
@@ -153,7 +157,7 @@ impl Block {
     }
 }
 
-/// A missing file is damage to a block; one that may not be read is not.
+/// A missing file means a damaged block. Missing permissions do not.
 fn unreadable(path: &Path, error: &io::Error) -> StoreError {
     match error.kind() {
         io::ErrorKind::NotFound => damaged(path, "the file is missing"),

@@ -1,16 +1,17 @@
 //! Blocks: sealed samples in files that never change.
 //!
 //! ```text
-//! blocks/raw/2026-11-21T13-00_12-15.0/samples.parquet   every sample, in order of metric, series and time
-//!                                     series.parquet    the series in it: labels, first and last sample, count
-//!                                     block.json        times, sizes and hashes: what it must be
-//! blocks/5m/…, blocks/1h/…                              the same days at a lower resolution
-//! blocks.sql                                            views over them for anybody's `duckdb`
-//! sealing/                                              a block that is being written
+//! blocks/raw/2026-11-21T13-00_12-15.0/samples.parquet   samples, by metric, series and time
+//!                                     series.parquet    labels, first and last time, count
+//!                                     block.json        times, sizes and hashes
+//! blocks/5m/…, blocks/1h/…                              down-sampled days
+//! blocks.sql                                            views for other programs
+//! sealing/                                              unfinished blocks
 //! ```
 //!
-//! A block is written aside, read back and compared, made durable and then renamed to where it belongs; only then do
-//! the samples it was made of go. Whatever a crash leaves is told by the names alone ([`Name`]).
+//! A block is written to `sealing/`, read back and compared, synced, and then renamed to its final
+//! path. Only then are the source samples dropped. The names alone ([`BlockName`]) identify
+//! everything that a crash leaves behind.
 
 mod encode;
 mod feed;
@@ -25,15 +26,15 @@ mod without;
 mod write;
 
 pub(super) use feed::register;
-pub(super) use files::{Facts, sync_directory};
-pub(super) use name::Name;
+pub(super) use files::{BlockFacts, sync_directory};
+pub(super) use name::BlockName;
 pub use name::Resolution;
-pub(super) use plan::{Source, metric_hash};
-pub(super) use read::{Wanted, collect, read_blocks, read_rows};
+pub(super) use plan::{BlockSource, metric_hash};
+pub(super) use read::{SampleSelection, collect, read_blocks, read_rows};
 pub use reading::Reading;
 pub(super) use verify::verify;
 pub(super) use without::without;
-pub(super) use write::{Output, write};
+pub(super) use write::{BlockOutput, write};
 
 use super::StoreError;
 use super::database::quoted;
@@ -41,65 +42,65 @@ use roaring::RoaringBitmap;
 use std::path::{Path, PathBuf};
 use takt_model::Timestamp;
 
-/// The folder of the blocks in the data directory.
+/// Folder of the blocks in the data directory.
 pub(super) const BLOCKS: &str = "blocks";
 
-/// The folder in which blocks are written.
+/// Folder in which blocks are written.
 pub(super) const SEALING: &str = "sealing";
 
 pub(super) const SAMPLES: &str = "samples.parquet";
 pub(super) const SERIES: &str = "series.parquet";
 pub(super) const FACTS: &str = "block.json";
 
-/// A block, as it is known in memory.
+/// A block on disk.
 #[derive(Debug)]
 pub(crate) struct Block {
-    pub name: Name,
+    pub name: BlockName,
     pub resolution: Resolution,
     pub path: PathBuf,
-    pub facts: Facts,
-    /// The series in it.
+    pub facts: BlockFacts,
+    /// Series in the block.
     pub series: RoaringBitmap,
 }
 
 impl Block {
-    /// The file of its rows as a SQL literal.
+    /// Path of the rows' file as a SQL literal.
     pub fn samples(&self) -> String {
         quoted(&self.path.join(SAMPLES).to_string_lossy())
     }
 
-    /// The file of its series as a SQL literal.
+    /// Path of the series' file as a SQL literal.
     pub fn series_file(&self) -> String {
         quoted(&self.path.join(SERIES).to_string_lossy())
     }
 
-    /// Whether it may have samples in `[from, to]`.
+    /// Returns whether the block may have samples in `[from, to]`.
     pub fn overlaps(&self, from: Timestamp, to: Timestamp) -> bool {
         self.facts.from_ms <= to.0 && from.0 <= self.facts.to_ms
     }
 
-    /// The bytes of its files.
+    /// Size of its files, in bytes.
     pub fn bytes(&self) -> u64 {
         self.facts.files.values().map(|file| file.bytes).sum()
     }
 
-    /// Its folder and name, for people.
+    /// Resolution and name, for messages.
     pub fn title(&self) -> String {
         format!("{}/{}", self.resolution.name(), self.name)
     }
 }
 
-/// The folder of a resolution's blocks.
+/// Folder of the blocks of a resolution.
 pub(super) fn folder(data: &Path, resolution: Resolution) -> PathBuf {
     data.join(BLOCKS).join(resolution.name())
 }
 
-/// Files as a SQL list.
+/// Returns files as a SQL list.
 pub(crate) fn list_of(files: impl Iterator<Item = String>) -> String {
     format!("[{}]", files.collect::<Vec<_>>().join(", "))
 }
 
-/// A block's file that cannot be read, or is not what was written.
+/// Error for a block's file that cannot be read or has wrong content.
 pub(super) fn damaged(path: &Path, reason: impl ToString) -> StoreError {
     StoreError::DamagedBlock {
         path: path.to_owned(),

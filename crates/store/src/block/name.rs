@@ -1,30 +1,31 @@
-//! What a block is called: `2026-11-21T13-00_12-15.0`.
+//! Block names: `2026-11-21T13-00_12-15.0`.
 //!
-//! The date is for people. The numbers are those of the segments whose samples the block holds, so the names alone say
-//! which block stands in for which: one that holds the segments of another has replaced it, and of two with the same
-//! segments the later edition counts. Nothing else has to be written down, and a rename publishes a block.
+//! The date is for people. The numbers are the first and last segment of the samples, then the
+//! edition. The names alone show which block replaces which: a block replaces all blocks whose
+//! segments it covers, and of two blocks with the same segments the later edition is valid. A
+//! rename is therefore enough to publish a block.
 
 use jiff::tz::TimeZone;
 use std::fmt;
 use std::str::FromStr;
 use takt_model::Timestamp;
 
-/// The time between two rows of a block.
+/// Interval between the rows of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resolution {
-    /// Every sample as it was scraped.
+    /// All samples as scraped.
     Raw,
-    /// One row for five minutes.
+    /// One row per five minutes.
     FiveMinutes,
-    /// One row an hour.
+    /// One row per hour.
     Hour,
 }
 
 impl Resolution {
-    /// All, the finest first.
+    /// All resolutions, the finest first.
     pub const ALL: [Self; 3] = [Self::Raw, Self::FiveMinutes, Self::Hour];
 
-    /// The folder of its blocks, and its name.
+    /// Name of the resolution and of its folder.
     pub fn name(self) -> &'static str {
         match self {
             Self::Raw => "raw",
@@ -33,7 +34,7 @@ impl Resolution {
         }
     }
 
-    /// Milliseconds of one row; 1 for raw samples.
+    /// Length of a row's interval, in milliseconds; 1 for raw samples.
     pub fn milliseconds(self) -> i64 {
         match self {
             Self::Raw => 1,
@@ -43,20 +44,20 @@ impl Resolution {
     }
 }
 
-/// The name of a block.
+/// Name of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Name {
-    /// When its first sample was taken, to the minute.
+pub(crate) struct BlockName {
+    /// Time of the first sample, to the minute.
     date: String,
-    /// The first segment in it.
+    /// First segment.
     pub first: u32,
-    /// The last one.
+    /// Last segment.
     pub last: u32,
-    /// Counts up when a block is written anew without some series.
+    /// Number of times that the block was rewritten without some series.
     pub edition: u32,
 }
 
-impl Name {
+impl BlockName {
     pub fn new(from: Timestamp, first: u32, last: u32, edition: u32) -> Self {
         let at = jiff::Timestamp::from_millisecond(from.0)
             .unwrap_or_default()
@@ -69,19 +70,19 @@ impl Name {
         }
     }
 
-    /// Whether this block has the segments of `other`.
+    /// Returns whether this block covers the segments of `other`.
     pub fn covers(&self, other: &Self) -> bool {
         self.first <= other.first && other.last <= self.last
     }
 
-    /// Whether this block has what `other` has, and so stands in for it.
+    /// Returns whether this block replaces `other`.
     pub fn replaces(&self, other: &Self) -> bool {
         let is_same = self.first == other.first && self.last == other.last;
         self.covers(other) && (!is_same || self.edition > other.edition)
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for BlockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -91,7 +92,7 @@ impl fmt::Display for Name {
     }
 }
 
-impl FromStr for Name {
+impl FromStr for BlockName {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -115,13 +116,13 @@ impl FromStr for Name {
 mod tests {
     use super::*;
 
-    fn name(text: &str) -> Name {
+    fn name(text: &str) -> BlockName {
         text.parse().unwrap()
     }
 
     #[test]
-    fn reads_what_it_writes_and_nothing_else() {
-        let name = Name::new(Timestamp(1_795_266_000_000), 12, 15, 1);
+    fn names_round_trip_and_others_are_rejected() {
+        let name = BlockName::new(Timestamp(1_795_266_000_000), 12, 15, 1);
         assert_eq!(name.to_string(), "2026-11-21T13-00_12-15.1");
         assert_eq!(name.to_string().parse(), Ok(name));
         for other in [
@@ -133,12 +134,12 @@ mod tests {
             "x_1-2.0.damaged",
             "x_-1-2.0",
         ] {
-            assert_eq!(other.parse::<Name>(), Err(()), "{other}");
+            assert_eq!(other.parse::<BlockName>(), Err(()), "{other}");
         }
     }
 
     #[test]
-    fn a_block_of_more_segments_or_of_a_later_edition_replaces() {
+    fn a_block_of_more_segments_or_a_later_edition_replaces_others() {
         for (one, other, replaces) in [
             ("x_1-4.0", "x_2-3.0", true),
             ("x_2-3.0", "x_1-4.0", false),

@@ -1,11 +1,11 @@
-//! What a new block is made from, and in which slices.
+//! Plans a new block: its series, and the slices in which they are written.
 //!
-//! Hot samples lie in order of time, a block wants them in order of series. So the samples of each series are counted
-//! first, which gives every series its place, and then scattered: one pass over the source for as many series as fit
-//! into memory at a time.
+//! Segments are in order of time, blocks in order of series. The samples of each series are counted
+//! first, which gives each series a range of positions, and then scattered: one pass over the
+//! source for as many series as fit into memory.
 
 use super::{Block, list_of};
-use crate::segment::Segment;
+use crate::segments::Segment;
 use crate::{STALE, Sample, StoreError, is_stale};
 use duckdb::Connection;
 use duckdb::arrow::array::{Array, AsArray};
@@ -14,42 +14,42 @@ use std::sync::Arc;
 use takt_model::Timestamp;
 use xxhash_rust::xxh64::xxh64;
 
-/// Where the samples of a new block come from.
+/// Source of the samples of a new block.
 #[derive(Debug, Clone)]
-pub(crate) enum Source {
-    /// A segment of the hot database.
+pub(crate) enum BlockSource {
+    /// A segment.
     Segment(Segment),
     /// Raw blocks, in order of time.
     Blocks(Vec<Arc<Block>>),
 }
 
-/// A series of a block.
+/// A series of a new block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct SliceEntry {
     pub series: u32,
     pub metric_hash: i32,
-    /// How many samples the source has of it.
+    /// Number of its samples in the source.
     pub samples: usize,
 }
 
-/// The samples of some series, in a block's order.
+/// Samples of some series, in block order.
 #[derive(Debug, Default)]
 pub(super) struct Slice {
-    /// The series, one after the other.
-    pub entries: Vec<Entry>,
+    /// The series, in order.
+    pub entries: Vec<SliceEntry>,
     pub at: Vec<i64>,
     pub values: Vec<f64>,
 }
 
-/// A number for a metric's name that is the same everywhere and always. Blocks are sorted by it before the series, so
-/// the series of one metric lie together.
+/// Hash of a metric's name, stable across versions and machines. Blocks are sorted by it, then by
+/// series, so the series of one metric are adjacent.
 pub(crate) fn metric_hash(metric: &str) -> i32 {
     xxh64(metric.as_bytes(), 0) as i32
 }
 
-impl Source {
-    /// The series in the source, in a block's order.
-    pub(super) fn entries(&self, db: &Connection) -> Result<Vec<Entry>, StoreError> {
+impl BlockSource {
+    /// Returns the series in the source, in block order.
+    pub(super) fn entries(&self, db: &Connection) -> Result<Vec<SliceEntry>, StoreError> {
         let counted = match self {
             Self::Segment(segment) => {
                 format!(
@@ -66,13 +66,13 @@ impl Source {
             "SELECT c.series, s.metric_hash, c.samples FROM ({counted}) AS c
              JOIN hot.series AS s ON s.id = c.series ORDER BY s.metric_hash, c.series"
         );
-        let read = || -> Result<Vec<Entry>, duckdb::Error> {
+        let read = || -> Result<Vec<SliceEntry>, duckdb::Error> {
             let mut entries = Vec::new();
             for batch in db.prepare(&sql)?.query_arrow([])? {
                 let series = batch.column(0).as_primitive::<Int32Type>().values();
                 let hashes = batch.column(1).as_primitive::<Int32Type>().values();
                 let samples = batch.column(2).as_primitive::<Int64Type>().values();
-                entries.extend((0..batch.num_rows()).map(|row| Entry {
+                entries.extend((0..batch.num_rows()).map(|row| SliceEntry {
                     series: series[row].cast_unsigned(),
                     metric_hash: hashes[row],
                     samples: usize::try_from(samples[row]).unwrap_or(0),
@@ -83,14 +83,15 @@ impl Source {
         read().map_err(StoreError::sql("count the samples of each series"))
     }
 
-    /// The samples of these series. `places` is scratch space, one for each series there is.
+    /// Reads the samples of some series. `positions` is scratch space with an entry for every
+    /// series.
     pub(super) fn slice(
         &self,
         db: &Connection,
-        entries: &[Entry],
-        places: &mut Places,
+        entries: &[SliceEntry],
+        positions: &mut RowPositions,
     ) -> Result<Slice, StoreError> {
-        let samples = places.lay_out(entries);
+        let samples = positions.lay_out(entries);
         let mut at = vec![0; samples];
         let mut values = vec![0.0; samples];
         let mut extra = 0;
@@ -104,10 +105,10 @@ impl Source {
                     .values();
                 let floats = batch.column(2).as_primitive::<Float64Type>();
                 for row in 0..batch.num_rows() {
-                    let Some(place) = places.next(series[row].cast_unsigned()) else {
+                    let Some(place) = positions.next(series[row].cast_unsigned()) else {
                         continue;
                     };
-                    // Should the source have more than it counted, it is not what was planned for.
+                    // More samples than were counted: the source has changed.
                     if place >= samples {
                         extra += 1;
                         continue;
@@ -123,7 +124,7 @@ impl Source {
             Ok(())
         };
         scan().map_err(StoreError::sql("read samples to be sealed"))?;
-        if extra > 0 || !places.are_full(entries) {
+        if extra > 0 || !positions.are_full(entries) {
             return Err(StoreError::Unsealed {
                 what: self.title(),
                 reason: "the samples changed while they were read",
@@ -138,17 +139,19 @@ impl Source {
         Ok(slice)
     }
 
-    fn rows(&self, entries: &[Entry]) -> String {
+    fn rows(&self, entries: &[SliceEntry]) -> String {
         match self {
             Self::Segment(segment) => {
                 format!("SELECT series, ts, value FROM hot.{}", segment.table())
             }
             Self::Blocks(blocks) => {
-                let (first, last) = (entries.first(), entries.last());
+                let first = entries.first();
+                let last = entries.last();
                 let hashes = first.zip(last).map_or_else(String::new, |(first, last)| {
-                    let one_metric = match first.metric_hash == last.metric_hash {
-                        true => format!(" AND series BETWEEN {} AND {}", first.series, last.series),
-                        false => String::new(),
+                    let one_metric = if first.metric_hash == last.metric_hash {
+                        format!(" AND series BETWEEN {} AND {}", first.series, last.series)
+                    } else {
+                        String::new()
                     };
                     format!(
                         " WHERE metric_hash BETWEEN {} AND {}{one_metric}",
@@ -163,7 +166,7 @@ impl Source {
         }
     }
 
-    /// For messages.
+    /// Name of the source, for messages.
     pub fn title(&self) -> String {
         match self {
             Self::Segment(segment) => segment.table(),
@@ -176,12 +179,13 @@ impl Source {
     }
 }
 
-/// Cuts the series of a block into runs of at most so many samples; a series is never cut.
-pub(super) fn cut(entries: &[Entry], samples: usize) -> impl Iterator<Item = &[Entry]> {
+/// Splits the series of a block into groups of at most `samples` samples. A larger series forms a
+/// group of its own.
+pub(super) fn cut(entries: &[SliceEntry], samples: usize) -> impl Iterator<Item = &[SliceEntry]> {
     let mut rest = entries;
     std::iter::from_fn(move || {
         let mut total = 0;
-        let fits = |entry: &&Entry| {
+        let fits = |entry: &&SliceEntry| {
             total += entry.samples;
             total <= samples
         };
@@ -192,16 +196,16 @@ pub(super) fn cut(entries: &[Entry], samples: usize) -> impl Iterator<Item = &[E
     })
 }
 
-/// Where the next sample of each series goes.
+/// By series: position of the next sample.
 #[derive(Debug)]
-pub(super) struct Places(Vec<u32>);
+pub(super) struct RowPositions(Vec<u32>);
 
-impl Places {
-    /// A series that is not in the slice.
+impl RowPositions {
+    /// Marks a series that is not in the slice.
     const NONE: u32 = u32::MAX;
 
-    /// For the series of a block.
-    pub fn new(entries: &[Entry]) -> Self {
+    /// Returns scratch space for the series of a block.
+    pub fn new(entries: &[SliceEntry]) -> Self {
         let end = entries
             .iter()
             .map(|entry| entry.series as usize + 1)
@@ -210,7 +214,7 @@ impl Places {
         Self(vec![Self::NONE; end])
     }
 
-    fn lay_out(&mut self, entries: &[Entry]) -> usize {
+    fn lay_out(&mut self, entries: &[SliceEntry]) -> usize {
         self.0.fill(Self::NONE);
         let mut next = 0;
         for entry in entries {
@@ -231,7 +235,7 @@ impl Places {
         Some(*place as usize - 1)
     }
 
-    fn are_full(&self, entries: &[Entry]) -> bool {
+    fn are_full(&self, entries: &[SliceEntry]) -> bool {
         let mut end = 0;
         entries.iter().all(|entry| {
             end += entry.samples;
@@ -241,10 +245,11 @@ impl Places {
 }
 
 impl Slice {
-    /// Sorts each series by time and drops what it has twice. Nearly always there is nothing to do: only samples with
-    /// timestamps of their own come late.
+    /// Sorts the samples of each series by time and removes duplicates. Nearly always a no-op: only
+    /// samples with timestamps of their own arrive late.
     fn put_in_order(&mut self) {
-        let (mut begin, mut kept) = (0, 0);
+        let mut begin = 0;
+        let mut kept = 0;
         for entry in &mut self.entries {
             let end = begin + entry.samples;
             if self.at[begin..end].is_sorted_by(|one, next| one < next) {
@@ -272,8 +277,8 @@ impl Slice {
         self.values.truncate(kept);
     }
 
-    /// Each series with its samples.
-    pub fn series(&self) -> impl Iterator<Item = (Entry, &[i64], &[f64])> {
+    /// Returns each series with its samples.
+    pub fn series(&self) -> impl Iterator<Item = (SliceEntry, &[i64], &[f64])> {
         let mut begin = 0;
         self.entries.iter().map(move |entry| {
             let range = begin..begin + entry.samples;
@@ -283,18 +288,18 @@ impl Slice {
     }
 }
 
-/// Folds samples into one number, in their order: two files with the same digest have the same samples.
+/// Digest of samples in their order. Two files with the same digest have the same samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Digest {
+pub(super) struct SampleDigest {
     pub samples: u64,
     fold: u64,
 }
 
-impl Digest {
+impl SampleDigest {
     #[inline]
     pub fn add(&mut self, series: u32, at: i64, value: f64) {
         const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-        // DuckDB keeps a NaN a NaN, but not its bits.
+        // DuckDB preserves NaNs, but not their bits.
         let bits = if value.is_nan() && !is_stale(value) {
             f64::NAN.to_bits()
         } else {
@@ -311,8 +316,8 @@ impl Digest {
 mod tests {
     use super::*;
 
-    fn entry(series: u32, samples: usize) -> Entry {
-        Entry {
+    fn entry(series: u32, samples: usize) -> SliceEntry {
+        SliceEntry {
             series,
             metric_hash: 0,
             samples,
@@ -320,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn series_are_cut_into_slices_and_never_apart() {
+    fn slices_contain_whole_series() {
         let entries = [
             entry(1, 3),
             entry(2, 3),
@@ -336,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn late_samples_are_put_in_order_and_repeated_ones_go() {
+    fn late_samples_are_sorted_and_repeated_ones_removed() {
         let mut slice = Slice {
             entries: vec![entry(1, 2), entry(2, 4), entry(3, 1)],
             at: vec![1, 2, 5, 3, 5, 4, 9],
@@ -358,9 +363,9 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_knows_order_value_and_series() {
+    fn a_digest_depends_on_order_value_and_series() {
         let digest = |samples: &[(u32, i64, f64)]| {
-            let mut digest = Digest::default();
+            let mut digest = SampleDigest::default();
             samples
                 .iter()
                 .for_each(|&(series, at, value)| digest.add(series, at, value));

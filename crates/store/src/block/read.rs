@@ -1,8 +1,8 @@
-//! Reading samples from blocks.
+//! Reads samples from blocks.
 
 use super::reading::never_falling;
 use super::{Block, Reading, Resolution, list_of, metric_hash};
-use crate::hot::instant;
+use crate::segments::instant;
 use crate::{Meter, STALE, Sample, StoreError};
 use duckdb::Connection;
 use duckdb::arrow::array::{Array, AsArray, StructArray};
@@ -15,26 +15,27 @@ use std::sync::Arc;
 use std::time::Duration;
 use takt_model::Timestamp;
 
-/// So many numbers may stand in a condition; more are told apart here, after DuckDB has left out what it can.
+/// Maximum number of values in a SQL condition. With more, the condition is coarser, and the
+/// results are filtered here.
 const LISTED: u64 = 64;
 
-/// Which samples are wanted.
+/// Selects samples by series and time.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct SampleSelection {
     pub series: RoaringBitmap,
     pub from: Timestamp,
     pub to: Timestamp,
-    /// All series of those series' metrics.
+    /// All series of the selected series' metrics.
     of_metrics: RoaringBitmap,
-    /// The hashes of the metrics.
+    /// Hashes of the metrics.
     metric_hashes: BTreeSet<i32>,
-    /// Those of them that are counters by their names.
+    /// Hashes of metrics that are counters, judged by their names.
     counters: BTreeSet<i32>,
-    /// What stands for samples where only rows are left.
+    /// Column of down-sampled rows that replaces samples.
     pub reading: Reading,
 }
 
-impl Wanted {
+impl SampleSelection {
     pub fn new<'m>(
         series: &RoaringBitmap,
         of_metrics: RoaringBitmap,
@@ -42,7 +43,8 @@ impl Wanted {
         (from, to): (Timestamp, Timestamp),
         reading: Reading,
     ) -> Self {
-        let (mut metric_hashes, mut counters) = (BTreeSet::new(), BTreeSet::new());
+        let mut metric_hashes = BTreeSet::new();
+        let mut counters = BTreeSet::new();
         for metric in metrics {
             metric_hashes.insert(metric_hash(metric));
             if ["_total", "_count", "_sum", "_bucket"]
@@ -63,17 +65,17 @@ impl Wanted {
         }
     }
 
-    /// All series of the metrics that are wanted, those too that are not.
+    /// All series of the selected metrics, including series that are not selected.
     pub fn of_metrics(&self) -> &RoaringBitmap {
         &self.of_metrics
     }
 
-    /// The hashes of those metrics, by which blocks are sorted.
+    /// Hashes of the selected metrics. Blocks are sorted by them.
     pub fn metric_hashes(&self) -> impl Iterator<Item = &i32> {
         self.metric_hashes.iter()
     }
 
-    /// A condition that no wanted row fails; rows that pass it may still not be wanted.
+    /// SQL condition that all selected rows satisfy. Other rows may satisfy it too.
     fn condition(&self, to: Timestamp) -> String {
         let mut sql = format!("{} AND {}", self.times(to), self.hot_series());
         if self.metric_hashes.len() as u64 <= LISTED {
@@ -82,7 +84,7 @@ impl Wanted {
         sql
     }
 
-    /// The same for a table that does not have the metric's hash.
+    /// The same for segments, which have no column for the metric's hash.
     pub fn hot_condition(&self) -> String {
         format!("{} AND {}", self.times(self.to), self.hot_series())
     }
@@ -101,7 +103,8 @@ impl Wanted {
         }
     }
 
-    /// What a statement over files of a resolution selects: series, instant, value and, of rows, by how much it grew.
+    /// SQL that reads files of a resolution: series, time, value, and for down-sampled rows the
+    /// increase.
     fn select(&self, resolution: Resolution, files: &str) -> String {
         if resolution == Resolution::Raw {
             return format!(
@@ -110,9 +113,10 @@ impl Wanted {
                 self.condition(self.to)
             );
         }
-        let counters = match self.counters.is_empty() {
-            true => "false".to_owned(),
-            false => format!("metric_hash IN ({})", list(self.counters.iter())),
+        let counters = if self.counters.is_empty() {
+            "false".to_owned()
+        } else {
+            format!("metric_hash IN ({})", list(self.counters.iter()))
         };
         let interval = resolution.milliseconds();
         let steps = self.reading.steps(resolution);
@@ -136,11 +140,11 @@ fn list(numbers: impl Iterator<Item = impl ToString>) -> String {
         .join(",")
 }
 
-/// Adds the wanted samples of some blocks of one resolution to those of their series, in no particular order.
+/// Adds the selected samples of blocks of one resolution to `found`, unordered.
 pub(crate) fn read_blocks(
     db: &Connection,
     blocks: &[&Arc<Block>],
-    wanted: &Wanted,
+    wanted: &SampleSelection,
     found: &mut HashMap<u32, Vec<Sample>>,
     meter: Meter<'_>,
 ) -> Result<(), StoreError> {
@@ -154,11 +158,11 @@ pub(crate) fn read_blocks(
     whole(collect(db, &sql, &wanted.series, found, meter))
 }
 
-/// Adds what stands for the samples of blocks of which only rows are left, each resolution with its blocks.
+/// Adds values from down-sampled blocks to `found`, by resolution.
 pub(crate) fn read_rows(
     db: &Connection,
     blocks: &[Vec<&Arc<Block>>],
-    wanted: &Wanted,
+    wanted: &SampleSelection,
     found: &mut HashMap<u32, Vec<Sample>>,
     meter: Meter<'_>,
 ) -> Result<(), StoreError> {
@@ -203,14 +207,15 @@ pub(crate) fn read_rows(
 }
 
 fn whole(complete: Result<bool, duckdb::Error>) -> Result<(), StoreError> {
-    match complete.map_err(StoreError::sql("read samples from blocks"))? {
-        true => Ok(()),
-        false => Err(StoreError::GivenUp),
+    if complete.map_err(StoreError::sql("read samples from blocks"))? {
+        Ok(())
+    } else {
+        Err(StoreError::GivenUp)
     }
 }
 
-/// Adds the rows (series, ts, value) of a statement to the samples of their series, batch by batch as DuckDB has them.
-/// Whether it came to the end; the meter may have stopped it before.
+/// Adds the rows (series, ts, value) of a statement to `found`. Returns `false` if the meter
+/// stopped the read.
 pub(crate) fn collect(
     db: &Connection,
     sql: &str,
@@ -238,7 +243,8 @@ pub(crate) fn collect(
     })
 }
 
-/// Hands on the rows of a statement whose first column is the series, as runs of rows of one wanted series.
+/// Passes the rows of a statement to `add`, in runs of one selected series. The first column must
+/// be the series.
 fn each_series(
     db: &Connection,
     sql: &str,
@@ -247,14 +253,14 @@ fn each_series(
     mut each: impl FnMut(u32, &StructArray, Range<usize>),
 ) -> Result<bool, duckdb::Error> {
     let mut statement = db.prepare(sql)?;
-    // The iterator that this returns panics where fetching fails; `step` does not.
+    // The returned iterator panics if fetching fails; `step` does not.
     drop(statement.stream_arrow([])?);
     while let Some(batch) = statement.step()? {
         let mut taken = 0;
         let series = batch.column(0).as_primitive::<Int32Type>().values();
         let mut row = 0;
         while row < batch.len() {
-            // Rows of one series follow each other in a block.
+            // In a block, the rows of one series are adjacent.
             let id = series[row];
             let end = row
                 + series[row..]

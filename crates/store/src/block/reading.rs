@@ -1,38 +1,40 @@
-//! What stands for samples where only down-sampled rows are left.
+//! Values of queries over down-sampled rows.
 //!
-//! A row knows the least, the greatest, the mean, the last and the number of its samples and by how much they grew. Which of
-//! them answers depends on the question: the greatest value of a day is that of the rows' greatest ones, not that of their
-//! last ones. docs/storage.md has the table.
+//! A row stores minimum, maximum, mean, last value, number and increase of its samples. The
+//! function of the query selects the column: the maximum of a day is the maximum of the rows'
+//! maxima, not of their last values. docs/storage.md has the table.
 
 use super::Resolution;
 use crate::{Sample, is_stale};
 use takt_model::Timestamp;
 
-/// A query looks back five minutes for a value, so an hour is told as twelve times five minutes.
+/// Number of values for a row of an hour: queries look back five minutes for a value.
 const STEPS_OF_AN_HOUR: u32 = 12;
 
-/// Which of a row's columns stands for its samples.
+/// Column of a row that replaces its samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Reading {
-    /// The last value; of an hour the line between its two ends for a counter, the mean for anything else.
+    /// The last value. For rows of an hour: the line between both ends for a counter, the mean for
+    /// other metrics.
     #[default]
     Last,
-    /// The least value.
+    /// The minimum.
     Min,
-    /// The greatest value.
+    /// The maximum.
     Max,
     /// The mean.
     Mean,
     /// The sum.
     Sum,
-    /// As many values as there were samples.
+    /// One value for each sample.
     Count,
-    /// A counter that ends at the last value and never fell: what was lost to its restarts is subtracted before.
+    /// A counter without resets that ends at the last value: the increases before a reset are
+    /// subtracted from earlier values.
     Growth,
 }
 
 impl Reading {
-    /// What a function of PromQL needs of the window that it eats.
+    /// Returns the column that a PromQL function over a range needs.
     pub fn of_function(name: &str) -> Self {
         match name {
             "min_over_time" => Self::Min,
@@ -45,7 +47,8 @@ impl Reading {
         }
     }
 
-    /// How many rows one row of a file becomes, as a SQL expression: `step` counts them from the end of the interval.
+    /// SQL for the number of values that a row becomes. The column `step` counts them from the end
+    /// of the interval.
     pub(super) fn steps(self, resolution: Resolution) -> String {
         match (self, resolution) {
             (Self::Count, _) => "samples".to_owned(),
@@ -54,7 +57,7 @@ impl Reading {
         }
     }
 
-    /// The value of each of them; `is_counter` is a condition.
+    /// SQL for each of these values. `is_counter` is a SQL condition.
     pub(super) fn value(self, resolution: Resolution, is_counter: &str) -> String {
         let steps = if resolution == Resolution::Hour {
             STEPS_OF_AN_HOUR
@@ -75,7 +78,7 @@ impl Reading {
         }
     }
 
-    /// By how much the samples grew in each of them.
+    /// SQL for the increase in each of these values.
     pub(super) fn growth(resolution: Resolution) -> String {
         match resolution {
             Resolution::Hour => format!("increase / {STEPS_OF_AN_HOUR}"),
@@ -83,12 +86,12 @@ impl Reading {
         }
     }
 
-    /// Two values of one instant as one, that of the earlier block first: rows of one interval that blocks share, or a row and
-    /// the sample at its very end.
+    /// Joins two values of the same time, the one from the earlier block first. This happens if
+    /// blocks share an interval, or if a sample lies on the end of a row's interval.
     pub(crate) fn join(self, earlier: f64, later: f64) -> f64 {
         match self {
             Self::Last | Self::Count | Self::Growth => later,
-            // The end of a series is no value.
+            // A staleness marker is not a value.
             _ if is_stale(later) => earlier,
             _ if is_stale(earlier) => later,
             Self::Min => earlier.min(later),
@@ -99,13 +102,13 @@ impl Reading {
     }
 }
 
-/// The samples of a counter that never falls, from its rows in order of time: the instant, the last value and the growth
-/// since the row before.
+/// Returns the samples of a counter without resets, from rows in order of time: timestamp, last
+/// value, and increase since the row before.
 pub(super) fn never_falling(rows: &[(Timestamp, f64, f64)]) -> Vec<Sample> {
     let Some(&(_, last, _)) = rows.last() else {
         return Vec::new();
     };
-    // Backwards from the end, so that a sample after the last row goes on from it.
+    // Backwards from the last value, so that a raw sample after the last row continues the counter.
     let mut value = last;
     let mut samples: Vec<Sample> = Vec::with_capacity(rows.len());
     for &(at, _, growth) in rows.iter().rev() {

@@ -1,8 +1,9 @@
-//! Down-sampling: one row for all samples of five minutes, or of an hour.
+//! Down-sampling: one row for all samples of five minutes or an hour.
 //!
-//! A row carries the end of its interval and speaks of `(ts - interval, ts]`, as a PromQL window does. The increase is
-//! that of a counter: what it grew by from one sample to the next, where a smaller value means that it began anew. The first
-//! row of a block goes on from the last one of the block before, so nothing is lost where blocks meet.
+//! A row carries the end of its interval and covers `(ts - interval, ts]`, like a PromQL range. The
+//! increase is that of a counter: the sum of differences between samples, where a smaller value
+//! means a reset. The first row of a block continues from the last row of the block before, so
+//! nothing is lost between blocks.
 
 use super::Resolution;
 use super::write::{Summary, key_fields};
@@ -17,7 +18,7 @@ use std::sync::Arc;
 /// All samples of one interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Rollup {
-    /// The end of the interval.
+    /// End of the interval, in milliseconds since 1970.
     pub at: i64,
     pub samples: u32,
     pub min: f64,
@@ -42,20 +43,21 @@ impl Rollup {
 
     fn add(&mut self, value: f64) {
         self.samples += 1;
-        // A NaN is a value only where there is no other, as in PromQL's min and max.
+        // A NaN counts only without any other value, as in PromQL's min and max.
         self.min = self.min.min(value);
         self.max = self.max.max(value);
         self.sum += value;
         self.last = value;
     }
 
-    /// The mean of the samples.
+    /// Mean of the samples.
     pub fn avg(&self) -> f64 {
         self.sum / f64::from(self.samples)
     }
 }
 
-/// The rows of one series; `at` ascends, `before` is the last value before them, if it is known.
+/// Returns the rows of one series. Samples are in order of time; `before` is the last value before
+/// them, if known.
 pub(super) fn roll_up(
     interval: i64,
     mut before: Option<f64>,
@@ -93,10 +95,10 @@ pub(super) fn roll_up(
     current.into_iter().for_each(row);
 }
 
-/// Rows on their way to a file.
+/// Rows to be written.
 pub(super) struct RollupColumns {
     interval: i64,
-    /// The last value of each series in the block before.
+    /// Last value of each series in the block before.
     before: HashMap<u32, f64>,
     metric_hash: Vec<i32>,
     series: Vec<i32>,
@@ -243,7 +245,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn samples_cut_anywhere_grow_as_much_as_in_one(
+        fn increases_do_not_depend_on_block_limits(
             steps in proptest::collection::vec((1_i64..20, 0_u32..100), 1..80),
             cut in 0_usize..80,
         ) {
@@ -261,7 +263,7 @@ mod tests {
         }
 
         #[test]
-        fn rows_of_an_hour_are_the_rows_of_five_minutes_taken_together(
+        fn hourly_rows_combine_five_minute_rows(
             steps in proptest::collection::vec((1_i64..900_000, -100_i32..100), 1..80)
         ) {
             let mut at = 0;

@@ -1,7 +1,7 @@
-//! Reading blocks back: after they were written, and when somebody asks.
+//! Verifies blocks: after writing, and on request.
 
-use super::files::File;
-use super::plan::Digest;
+use super::files::BlockFile;
+use super::plan::SampleDigest;
 use super::{Block, Resolution, SAMPLES, damaged};
 use crate::database::quoted;
 use crate::{STALE, StoreError};
@@ -11,12 +11,12 @@ use duckdb::arrow::datatypes::{Float64Type, Int32Type, TimestampMillisecondType}
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-/// The digest of a file of rows, in their order, through DuckDB's own arithmetic.
+/// Returns the digest of a file's rows in their order, as DuckDB decodes them.
 pub(super) fn read_digest(
     db: &Connection,
     file: &Path,
     resolution: Resolution,
-) -> Result<Digest, StoreError> {
+) -> Result<SampleDigest, StoreError> {
     let values = match resolution {
         Resolution::Raw => "coalesce(mantissa / divisor, exact)",
         Resolution::FiveMinutes | Resolution::Hour => {
@@ -27,8 +27,8 @@ pub(super) fn read_digest(
         "SELECT series, ts::TIMESTAMP_MS, {values} FROM read_parquet({})",
         quoted(&file.to_string_lossy())
     );
-    let read = || -> Result<Digest, duckdb::Error> {
-        let mut digest = Digest::default();
+    let read = || -> Result<SampleDigest, duckdb::Error> {
+        let mut digest = SampleDigest::default();
         let mut statement = db.prepare(&sql)?;
         for batch in statement.stream_arrow([])? {
             let series = batch.column(0).as_primitive::<Int32Type>().values();
@@ -53,7 +53,7 @@ pub(super) fn read_digest(
         }
         Ok(digest)
     };
-    // The stream has no other way to say that a page cannot be decoded than a panic.
+    // The stream panics if a page cannot be decoded.
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(Ok(digest)) => Ok(digest),
         Ok(Err(error)) => Err(damaged(file, error)),
@@ -64,11 +64,11 @@ pub(super) fn read_digest(
 /// Reads every byte of a block and decodes every row.
 ///
 /// # Errors
-/// [`StoreError::DamagedBlock`] with the file and what is wrong with it.
+/// [`StoreError::DamagedBlock`] with the file and the damage.
 pub(crate) fn verify(db: &Connection, block: &Block) -> Result<(), StoreError> {
     for (name, expected) in &block.facts.files {
         let path = block.path.join(name);
-        let found = File::of(&path).map_err(|error| damaged(&path, error))?;
+        let found = BlockFile::of(&path).map_err(|error| damaged(&path, error))?;
         if found != *expected {
             return Err(damaged(&path, "its bytes are not those that were written"));
         }
@@ -80,11 +80,12 @@ pub(crate) fn verify(db: &Connection, block: &Block) -> Result<(), StoreError> {
         6
     };
     let found = read_digest(db, &file, block.resolution)?.samples / columns;
-    match found == block.facts.rows {
-        true => Ok(()),
-        false => Err(damaged(
+    if found == block.facts.rows {
+        Ok(())
+    } else {
+        Err(damaged(
             &file,
             format!("expected {} rows, found {found}", block.facts.rows),
-        )),
+        ))
     }
 }

@@ -1,16 +1,17 @@
-//! A block without some of its series.
+//! Deletes series from a block.
 
-use super::files::Facts;
-use super::write::{Draft, copy};
-use super::{Block, Name, SAMPLES, SERIES, damaged};
+use super::files::BlockFacts;
+use super::write::{BlockDraft, copy};
+use super::{Block, BlockName, SAMPLES, SERIES, damaged};
 use crate::{Database, StoreError};
 use roaring::RoaringBitmap;
 use takt_model::Timestamp;
 
-/// Writes a later edition of a block without these series; `None` where nothing is left.
+/// Writes a new edition of a block without some series. Returns `None` if no series is left.
 ///
 /// # Errors
-/// When the block cannot be read, the disk cannot take the new one, or it has not the rows it should have.
+/// If the block cannot be read, the new one cannot be written, or the new one has a wrong number of
+/// rows.
 pub(crate) fn without(
     database: &Database,
     block: &Block,
@@ -21,7 +22,7 @@ pub(crate) fn without(
         return Ok(None);
     }
     let db = database.connect()?;
-    let draft = Draft::begin(database.path(), block.resolution)?;
+    let draft = BlockDraft::begin(database.path(), block.resolution)?;
     let gone = (&block.series & series)
         .iter()
         .map(|id| id.to_string())
@@ -49,8 +50,8 @@ pub(crate) fn without(
             format!("expected {expected} rows, found {found}"),
         ));
     }
-    let Facts { from_ms, to_ms, .. } = block.facts;
-    let name = Name::new(
+    let BlockFacts { from_ms, to_ms, .. } = block.facts;
+    let name = BlockName::new(
         Timestamp(from_ms),
         block.name.first,
         block.name.last,

@@ -1,12 +1,13 @@
-//! Writing blocks: aside, compared with what they were made from, durable, and then renamed to where they belong.
+//! Writes blocks: to a folder aside, compared with the source, synced, and renamed to the final
+//! path.
 
 use super::encode::Scale;
-use super::feed::Rows;
-use super::files::{Facts, sync_directory};
-use super::plan::{Digest, Places, Slice, Source, cut};
+use super::feed::BatchStream;
+use super::files::{BlockFacts, sync_directory};
+use super::plan::{BlockSource, RowPositions, SampleDigest, Slice, cut};
 use super::rollup::RollupColumns;
 use super::verify::read_digest;
-use super::{Block, Name, Resolution, SAMPLES, SEALING, SERIES, damaged, folder};
+use super::{Block, BlockName, Resolution, SAMPLES, SEALING, SERIES, damaged, folder};
 use crate::crash::crash_point;
 use crate::database::quoted;
 use crate::layout::Layout;
@@ -26,34 +27,34 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use takt_model::Timestamp;
 
-/// Rows of a Parquet row group, which is what a reader can skip, and of a batch on its way there.
+/// Rows of a Parquet row group, the unit that readers can skip, and of a batch.
 const GROUP_ROWS: usize = 122_880;
 
-/// Dictionaries are off: they made integers half as large again (docs/storage.md), and a filter of every one of them
-/// would cost more than the row groups' own minimum and maximum can save.
+/// Dictionaries are disabled: they made integers half as large again (docs/storage.md), and a
+/// filter per dictionary costs more than the row groups' minimum and maximum save.
 const PARQUET: &str = "FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 3, PARQUET_VERSION V1, \
                        ROW_GROUP_SIZE 122880, DICTIONARY_SIZE_LIMIT 1, WRITE_BLOOM_FILTER false";
 
-/// Which blocks are to be made of a source.
+/// The blocks to be written from a source.
 #[derive(Debug, Clone)]
-pub(crate) struct Output {
-    /// The first and the last segment whose samples are in it.
+pub(crate) struct BlockOutput {
+    /// First and last segment of the samples.
     pub segments: (u32, u32),
-    /// The raw block comes last, for its name says that the others are there.
+    /// The raw block must be last: its name implies that the others exist.
     pub resolutions: Vec<Resolution>,
-    /// Samples in memory at a time.
+    /// Number of samples in memory at a time.
     pub slice_samples: usize,
 }
 
-/// Makes blocks of a source and gives them their places. Nothing is returned where the source is empty.
+/// Writes blocks from a source and publishes them. Returns no blocks if the source is empty.
 ///
 /// # Errors
-/// When the source cannot be read, the disk cannot take the blocks, or what is read back is not what was written; then
-/// nothing has changed.
+/// If the source cannot be read, the blocks cannot be written, or reading back returns other
+/// samples. Nothing has changed then.
 pub(crate) fn write(
     database: &Database,
-    source: &Source,
-    output: &Output,
+    source: &BlockSource,
+    output: &BlockOutput,
 ) -> Result<Vec<Block>, StoreError> {
     let db = database.connect()?;
     let entries = source.entries(&db)?;
@@ -63,7 +64,7 @@ pub(crate) fn write(
     let drafts = output
         .resolutions
         .iter()
-        .map(|&resolution| Draft::begin(database.path(), resolution));
+        .map(|&resolution| BlockDraft::begin(database.path(), resolution));
     let drafts = drafts.collect::<Result<Vec<_>, _>>()?;
     let layout = database.layout();
     let begin = |&resolution: &Resolution| match resolution {
@@ -78,7 +79,7 @@ pub(crate) fn write(
         let mut senders = Vec::new();
         let mut writers = Vec::new();
         for (draft, columns) in drafts.iter().zip(&columns) {
-            let (rows, sender) = Rows::open(columns.schema());
+            let (rows, sender) = BatchStream::open(columns.schema());
             let db = database.connect()?;
             senders.push(sender);
             writers.push(scope.spawn(move || {
@@ -89,10 +90,10 @@ pub(crate) fn write(
                 )
             }));
         }
-        let mut places = Places::new(&entries);
+        let mut positions = RowPositions::new(&entries);
         let mut produced = Ok(());
         'slices: for run in cut(&entries, output.slice_samples) {
-            let slice = match source.slice(&db, run, &mut places) {
+            let slice = match source.slice(&db, run, &mut positions) {
                 Ok(slice) => slice,
                 Err(error) => {
                     produced = Err(error);
@@ -100,7 +101,7 @@ pub(crate) fn write(
                 }
             };
             for (columns, sender) in columns.iter_mut().zip(&senders) {
-                // A writer that is gone says itself why.
+                // A writer that has stopped reports its own error.
                 if !columns.send(&slice, sender) {
                     break 'slices;
                 }
@@ -123,8 +124,8 @@ pub(crate) fn write(
     Ok(blocks)
 }
 
-/// The last value of each series in the block of this resolution before a segment. One that cannot be read keeps no later
-/// day from being made.
+/// Returns the last value of each series in the block of this resolution before a segment. If that
+/// block cannot be read, later days are still merged.
 fn last_values(
     db: &Connection,
     layout: &Layout,
@@ -148,7 +149,11 @@ fn last_values(
         rows.collect()
     };
     read().unwrap_or_else(|error| {
-        tracing::warn!(block = %before.title(), %error, "cannot read the last values of the block before");
+        tracing::warn!(
+            block = %before.title(),
+            %error,
+            "cannot read the last values of the previous block"
+        );
         HashMap::new()
     })
 }
@@ -162,10 +167,10 @@ pub(super) fn copy(db: &Connection, select: &str, file: &Path) -> Result<(), Sto
         .map_err(StoreError::sql("write a block"))
 }
 
-/// What a file of rows holds.
+/// Contents of a file of rows.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
-    digest: Digest,
+    digest: SampleDigest,
     series: Vec<SeriesFact>,
 }
 
@@ -179,7 +184,7 @@ struct SeriesFact {
 }
 
 impl Summary {
-    /// Notes a row; rows come in the order of the file.
+    /// Adds a row; rows come in the order of the file.
     pub fn row(&mut self, series: u32, metric_hash: i32, at: i64, values: &[f64]) {
         values
             .iter()
@@ -207,7 +212,7 @@ impl Summary {
     }
 }
 
-/// Rows on their way into the file of one resolution.
+/// Rows to be written to the file of one resolution.
 enum Columns {
     Raw(Box<RawColumns>),
     Rollup(RollupColumns),
@@ -221,7 +226,7 @@ impl Columns {
         }
     }
 
-    /// `false` where nobody takes the rows any more.
+    /// Returns `false` if the writer has stopped.
     fn send(&mut self, slice: &Slice, sender: &SyncSender<RecordBatch>) -> bool {
         match self {
             Self::Raw(columns) => slice.series().all(|(entry, at, values)| {
@@ -241,7 +246,7 @@ impl Columns {
             Self::Rollup(columns) => columns.take(),
         };
         if rest.num_rows() > 0 {
-            // As above: the writer says why.
+            // As above: the writer reports its own error.
             let _ = sender.send(rest);
         }
     }
@@ -254,7 +259,7 @@ impl Columns {
     }
 }
 
-/// The columns of raw samples.
+/// Columns of raw samples.
 #[derive(Default)]
 struct RawColumns {
     metric_hash: Vec<i32>,
@@ -266,7 +271,7 @@ struct RawColumns {
     summary: Summary,
 }
 
-/// The columns that every file of rows begins with.
+/// First columns of every file of rows.
 pub(super) fn key_fields() -> Vec<Field> {
     vec![
         Field::new("metric_hash", DataType::Int32, false),
@@ -323,14 +328,14 @@ impl RawColumns {
     }
 }
 
-/// A block that is being written, in a folder of its own.
-pub(super) struct Draft {
+/// A block being written, in a folder of its own.
+pub(super) struct BlockDraft {
     resolution: Resolution,
     data: PathBuf,
     path: PathBuf,
 }
 
-impl Draft {
+impl BlockDraft {
     pub fn begin(data: &Path, resolution: Resolution) -> Result<Self, StoreError> {
         let path = data.join(SEALING).join(resolution.name());
         let failed = |source| StoreError::Directory {
@@ -352,12 +357,12 @@ impl Draft {
         self.path.join(name)
     }
 
-    /// Reads the rows back, describes them and publishes the block.
+    /// Verifies the rows, describes them and publishes the block.
     fn finish(
         self,
         db: &Connection,
         summary: Summary,
-        output: &Output,
+        output: &BlockOutput,
     ) -> Result<Option<Block>, StoreError> {
         if summary.series.is_empty() {
             return Ok(None);
@@ -384,19 +389,19 @@ impl Draft {
             .map(|fact| fact.last)
             .max()
             .unwrap_or(0);
-        // A row of a lower resolution speaks of the time before it, too.
+        // A down-sampled row also covers its interval before this time.
         let from_ms = from_ms - (self.resolution.milliseconds() - 1);
         let (first, last) = output.segments;
-        let name = Name::new(Timestamp(from_ms), first, last, 0);
+        let name = BlockName::new(Timestamp(from_ms), first, last, 0);
         let series: RoaringBitmap = summary.series.iter().map(|fact| fact.series).collect();
         self.publish(name, (from_ms, to_ms), summary.rows(), series)
             .map(Some)
     }
 
-    /// Makes the files durable, describes them, and renames the folder to where it belongs.
+    /// Syncs the files, describes them, and renames the folder to its final path.
     pub fn publish(
         self,
-        name: Name,
+        name: BlockName,
         (from_ms, to_ms): (i64, i64),
         rows: u64,
         series: RoaringBitmap,
@@ -405,11 +410,12 @@ impl Draft {
             let path = path.to_owned();
             move |source| StoreError::Directory { path, source }
         };
-        let facts = Facts::write(&self.path, from_ms, to_ms, rows).map_err(failed(&self.path))?;
+        let facts =
+            BlockFacts::write(&self.path, from_ms, to_ms, rows).map_err(failed(&self.path))?;
         crash_point("durable");
         let parent = folder(&self.data, self.resolution);
         let path = parent.join(name.to_string());
-        // What a crash left between the blocks of one source: it is made anew.
+        // A crash between two blocks of one source left this folder; it is written again.
         if path.exists() {
             fs::remove_dir_all(&path).map_err(failed(&path))?;
         }
@@ -426,7 +432,7 @@ impl Draft {
         })
     }
 
-    /// The series with their labels, so that the block can be read without anything else.
+    /// Writes the series with their labels, so that the block can be read by itself.
     fn write_series(&self, db: &Connection, series: &[SeriesFact]) -> Result<(), StoreError> {
         let instant = DataType::Timestamp(TimeUnit::Millisecond, None);
         let schema = Arc::new(Schema::new(vec![
@@ -456,7 +462,7 @@ impl Draft {
         ];
         let batch = RecordBatch::try_new(Arc::clone(&schema), columns)
             .expect("five columns of the schema's types");
-        let (rows, sender) = Rows::open(schema);
+        let (rows, sender) = BatchStream::open(schema);
         sender
             .send(batch)
             .expect("the feed is open, and one batch fits");

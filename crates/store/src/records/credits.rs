@@ -1,4 +1,4 @@
-//! The ledger of credits, and the log of the reports that were sent.
+//! The ledger of credits, and the log of sent reports.
 
 use super::{Records, StoreError, micros};
 use duckdb::params;
@@ -9,29 +9,29 @@ use takt_accounting::Credit;
 /// A report that was sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentReport {
-    /// The cluster.
+    /// Name of the cluster.
     pub cluster: String,
-    /// `2026-10`
+    /// Month of the report, as `2026-10`.
     pub month: String,
-    /// `user`, `account`, `cluster`
+    /// Kind of report: `user`, `account` or `cluster`.
     pub kind: String,
-    /// Whose it is.
+    /// User, account or cluster of the report.
     pub subject: String,
-    /// To whom it went.
+    /// Mail address that it was sent to.
     pub recipient: String,
-    /// 1, then 2 for its correction, …
+    /// Number of the edition: 1, then 2 for the first correction.
     pub edition: i64,
-    /// Of its figures.
+    /// Digest of its figures.
     pub digest: String,
-    /// UTC seconds.
+    /// Time of sending, in UTC seconds.
     pub sent_at: i64,
 }
 
 impl Records<'_> {
-    /// All entries of a cluster's ledger, the oldest first.
+    /// Returns all ledger entries of a cluster, the oldest first.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn credits(&self, cluster: &str) -> Result<Vec<Credit>, StoreError> {
         self.list(
             "read the credits",
@@ -59,16 +59,17 @@ impl Records<'_> {
         )
     }
 
-    /// Enters a credit and returns it with its number. `check` sees the ledger as it is and may refuse.
+    /// Adds a credit to the ledger and returns it with its number. `check` gets the current ledger
+    /// and may reject the credit.
     ///
     /// # Errors
-    /// The refusal, or the store's.
+    /// The error of `check`, or of the store.
     pub fn enter_credit<E: From<StoreError>>(
         &self,
         mut credit: Credit,
         check: impl FnOnce(&[Credit]) -> Result<(), E>,
     ) -> Result<Credit, E> {
-        // Two at a time could take one number, or give one run's hours back twice.
+        // Two concurrent entries could get the same number or credit a run twice.
         let _writing = self
             .database
             .writing
@@ -101,10 +102,10 @@ impl Records<'_> {
         Ok(credit)
     }
 
-    /// The reports of a month that were sent, the first first.
+    /// Returns the reports sent for a month, the oldest first.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn sent_reports(&self, cluster: &str, month: &str) -> Result<Vec<SentReport>, StoreError> {
         self.list(
             "read which reports were sent",
@@ -126,10 +127,10 @@ impl Records<'_> {
         )
     }
 
-    /// Notes that a report was sent.
+    /// Records that a report was sent.
     ///
     /// # Errors
-    /// When DuckDB refuses.
+    /// If DuckDB fails.
     pub fn note_sent_report(&self, sent: &SentReport) -> Result<(), StoreError> {
         let db = self.database.connect()?;
         db.execute(
@@ -146,6 +147,6 @@ impl Records<'_> {
             ],
         )
         .map(|_| ())
-        .map_err(StoreError::sql("note a report as sent"))
+        .map_err(StoreError::sql("record a sent report"))
     }
 }

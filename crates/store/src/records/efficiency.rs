@@ -1,7 +1,7 @@
-//! How well runs used what they held: which runs are due, what was found, and reading it back.
+//! Efficiency of finished runs: which runs to assess, and storing the results.
 //!
-//! The columns of `run_efficiency` are the fields of [`Efficiency`] by name, so a figure is added in the struct and in a
-//! migration and nowhere else.
+//! The columns of `run_efficiency` are the fields of [`Efficiency`] by name. A new figure needs a
+//! field in the struct and a migration.
 
 use super::{JobRun, RUN_COLUMNS, Records, StoreError, job_run, micros};
 use duckdb::types::Value;
@@ -10,21 +10,22 @@ use serde_json::{Map, Number, Value as Json};
 use std::sync::PoisonError;
 use takt_accounting::efficiency::{AssessedRun, Efficiency};
 
-/// Which of the runs that have ended are to be assessed.
+/// Selects finished runs to assess.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// Those that were not, or whose end is another by now.
+    /// Runs that were not assessed, or whose end has changed since.
     New,
-    /// All of them, once more.
+    /// All runs.
     All,
 }
 
 impl Records<'_> {
-    /// Runs of a cluster that held something and ended in `[from, to)` (UTC seconds), the first ended first, at most
-    /// `limit`; of an order in which `after` was the last one that is known, those behind it.
+    /// Returns runs of a cluster that held resources and ended in `[from, to)` (UTC seconds), the
+    /// first ended first, at most `limit`. With `after`, only the runs behind that one in this
+    /// order.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn due(
         &self,
         cluster: &str,
@@ -71,10 +72,10 @@ impl Records<'_> {
         self.list("list the runs to assess", &sql, values, job_run)
     }
 
-    /// Keeps what was found, in place of what was found before. `now` is UTC seconds.
+    /// Stores assessments in place of earlier ones of the same runs. `now` is UTC seconds.
     ///
     /// # Errors
-    /// When DuckDB refuses; nothing is kept then.
+    /// If DuckDB fails; nothing is stored then.
     pub fn keep_efficiencies(&self, found: &[AssessedRun], now: i64) -> Result<(), StoreError> {
         if found.is_empty() {
             return Ok(());
@@ -86,7 +87,7 @@ impl Records<'_> {
             .unwrap_or_else(PoisonError::into_inner);
         let db = self.database.connect()?;
         let names = columns().collect::<Vec<_>>().join(", ");
-        // The table has no index, so what is new is staged and sets are compared, as an import does.
+        // The table has no index, so rows are staged and compared as sets, like in an import.
         (|| {
             db.execute_batch(&format!(
                 "CREATE TEMP TABLE judged AS
@@ -116,16 +117,16 @@ impl Records<'_> {
             db.execute_batch("COMMIT")
         })()
         .map_err(|error| {
-            // Where even this fails there is no transaction left to end.
+            // If the rollback fails too, no transaction is open.
             let _ = db.execute_batch("ROLLBACK");
             StoreError::sql("store the efficiency of runs")(error)
         })
     }
 
-    /// The runs of a cluster that were assessed and held something in `[from, to)` (UTC seconds).
+    /// Returns the assessed runs of a cluster that held resources in `[from, to)` (UTC seconds).
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn assessed(
         &self,
         cluster: &str,

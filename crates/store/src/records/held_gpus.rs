@@ -1,4 +1,4 @@
-//! Which GPUs runs held: intervals of having been seen.
+//! GPUs held by runs: the intervals in which they were observed.
 
 use super::{Records, micros};
 use crate::StoreError;
@@ -8,39 +8,41 @@ use std::sync::PoisonError;
 /// A GPU that a run holds now, by its GRES index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldGpu {
-    /// The job's id.
+    /// Job id.
     pub job_id: String,
-    /// Its submission, UTC seconds.
+    /// Time of submission, in UTC seconds.
     pub submit: i64,
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// Slurm's number of the GPU on that node.
+    /// GRES index of the GPU on that node.
     pub index: u32,
 }
 
-/// A GPU that a node's exporter says was given to a job.
+/// A GPU that a node's exporter reports as assigned to a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GivenGpu {
-    /// The job's number on the node: an array's task has another than in its scheduler's records.
+    /// Number of the job on the node. For an array task it differs from the job id.
     pub number: String,
-    /// The node.
+    /// Name of the node.
     pub node: String,
-    /// NVML's UUID.
+    /// UUID of the GPU, from NVML.
     pub uuid: String,
 }
 
-/// Not told of for so many seconds is over: what is told of later is another interval.
+/// Seconds without an observation after which an interval ends. A later observation begins a new
+/// interval.
 const GAP_SECONDS: i64 = 600;
 
-/// The clocks of a node and of Slurm may differ by so much, and the exporter may tell of a job that much after its end.
+/// Maximum difference between the clocks of a node and of Slurm, in seconds. Exporters may also
+/// report a job this long after its end.
 const CLOCKS_DIFFER_SECONDS: i64 = 60;
 
 impl Records<'_> {
-    /// Notes which GPUs the exporters say are held at `now`. A number of Slurm's becomes the run that had it at that time as
-    /// soon as that is known.
+    /// Records the GPUs that exporters report as held at `now`. Slurm's number of a job is replaced
+    /// by the run that had it at that time, as soon as the run is known.
     ///
     /// # Errors
-    /// When DuckDB cannot.
+    /// If DuckDB fails.
     pub fn note_given_gpus(
         &self,
         cluster: &str,
@@ -61,7 +63,7 @@ impl Records<'_> {
                 "coalesce(j.raw_job_id, j.job_id) = g.job_id AND j.start_time <= g.last_seen + INTERVAL {CLOCKS_DIFFER_SECONDS} SECONDS
                  AND coalesce(j.end_time >= g.first_seen - INTERVAL {CLOCKS_DIFFER_SECONDS} SECONDS, true)"
             );
-            // Ids come round again: of those that fit, the last that was submitted.
+            // Job ids are reused. Of the matching runs, take the one submitted last.
             db.execute(
                 &format!(
                     "UPDATE records.job_gpus AS g SET job_id = r.job_id, submit_time = r.submit_time
@@ -107,10 +109,10 @@ impl Records<'_> {
         })
     }
 
-    /// Notes which GPUs slurmctld says are held at `now`.
+    /// Records the GPUs that slurmctld reports as held at `now`.
     ///
     /// # Errors
-    /// When DuckDB cannot.
+    /// If DuckDB fails.
     pub fn note_held_gpus(
         &self,
         cluster: &str,
@@ -153,7 +155,7 @@ impl Records<'_> {
             )?;
             db.execute_batch("COMMIT")
         })()
-        .map_err(StoreError::sql("note which GPUs are held"))
+        .map_err(StoreError::sql("record the held GPUs"))
     }
 }
 
@@ -165,7 +167,7 @@ mod tests {
     use takt_slurm::{Entry, JobRun};
 
     #[test]
-    fn what_exporters_tell_becomes_intervals() {
+    fn reports_of_exporters_become_intervals() {
         let root = tempfile::tempdir().unwrap();
         let dir = DataDir::claim(root.path()).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();
@@ -196,7 +198,7 @@ mod tests {
                 )
                 .unwrap();
         };
-        // 7 came round: that of before is over.
+        // Id 7 is reused: the earlier interval has ended.
         import(vec![
             run("7", None, -90_000, Some(-80_000)),
             run("7", None, 50, None),
@@ -213,7 +215,7 @@ mod tests {
         ] {
             records.note_given_gpus("lab", &given, now).unwrap();
         }
-        // Now the scheduler tells of an array's task with the number 12, which has ended meanwhile.
+        // Now the scheduler reports an array task with the number 12, which has ended meanwhile.
         import(vec![run("11_2", Some("12"), 80, Some(215))]);
         records
             .note_given_gpus("lab", &[gpu("7", "a")], 2000)

@@ -1,9 +1,9 @@
-//! Import: runs are upserted by identity, all of a text in one transaction.
+//! Import of runs: upserts by identity, all rows of a source in one transaction.
 //!
-//! Runs are staged in a temporary table, by a thread of its own while more are read; then sets are compared, not rows, and
-//! there is no index to keep. What a text
-//! does not tell (NULL, an empty account) leaves what was known, and one that is older than what was known (the run
-//! still waits or runs, though it has ended) changes nothing.
+//! Runs are staged in a temporary table by a thread of its own, while more are read. Sets are
+//! compared instead of rows, so no index is needed. A value missing in the source (NULL, an empty
+//! account) keeps the recorded one. An older state than the recorded one (the run still waits or
+//! runs, though it has ended) changes nothing.
 
 use super::Records;
 use crate::StoreError;
@@ -19,60 +19,62 @@ use std::sync::{Arc, PoisonError};
 use std::thread;
 use takt_slurm::{Entry, JobRun, Reject};
 
-/// Where runs come from.
+/// Origin of imported runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin<'a> {
-    /// The kind of source: `sacct`.
+    /// Kind of source, as in `sacct`.
     pub source: &'a str,
-    /// The file, or whatever else tells rejected rows apart.
+    /// Name of the file or of another source, recorded with rejected rows.
     pub name: &'a str,
-    /// Time zone to record for every cluster in the text. `None`: the recorded one stays.
+    /// Time zone to record for every cluster in the source. `None` keeps the recorded one.
     pub timezone: Option<&'a str>,
-    /// The instant up to which the source has now told everything of this cluster (UTC seconds), to go on from.
+    /// Cluster, and the time (UTC seconds) up to which the source has now been imported completely.
+    /// The next import continues from it.
     pub told_until: Option<(&'a str, i64)>,
-    /// What becomes of runs that are known already, but earlier or later by the difference of two time zones.
+    /// Handling of runs that are recorded earlier or later by the difference of two time zones.
     pub shifted: Shifted,
 }
 
-/// What to do with a text whose runs are known, all of them earlier or later by the same quarters of an hour: one of
-/// the two imports named the wrong time zone, and storing both would count everything twice.
+/// Handling of a source whose runs are recorded with all times shifted by the same quarters of an
+/// hour. One of the two imports used a wrong time zone, and storing both would count every run
+/// twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shifted {
-    /// Import nothing and say so.
+    /// Import nothing and return an error.
     #[default]
     Refuse,
-    /// Forget the runs as they were known.
+    /// Delete the recorded runs first.
     Replace,
-    /// Take them for other runs.
+    /// Import the runs as other runs.
     Keep,
 }
 
-/// What an import did.
+/// Result of an import.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportSummary {
-    /// Rows read: runs (an array's tasks may share one), steps and rejected rows.
+    /// Rows read: runs (array tasks may share one), steps and rejected rows.
     pub rows: u64,
     /// Runs read.
     pub runs: u64,
-    /// Runs that were not known.
+    /// Runs that were not recorded before.
     pub runs_inserted: u64,
-    /// Runs that were known otherwise.
+    /// Recorded runs that changed.
     pub runs_updated: u64,
-    /// Runs that were known as they are, or better.
+    /// Runs recorded with the same or newer data.
     pub unchanged: u64,
-    /// Runs that the text told again later on; the last, and latest, counts.
+    /// Runs that occur again later in the source. The last and latest row is used.
     pub duplicates: u64,
-    /// Steps, which hold nothing beyond their job's allocation.
+    /// Job steps, skipped because they use the job's allocation.
     pub steps_skipped: u64,
-    /// Rows that could not be understood and were set aside in `rejects`.
+    /// Rows that could not be parsed and were stored in `rejects`.
     pub rejected: u64,
-    /// The first of them.
+    /// The first rejected rows.
     pub first_rejects: Vec<Reject>,
 }
 
 impl AddAssign for ImportSummary {
-    /// Both together.
+    /// Adds the figures of another import.
     fn add_assign(&mut self, other: Self) {
         self.rows += other.rows;
         self.runs += other.runs;
@@ -87,44 +89,56 @@ impl AddAssign for ImportSummary {
     }
 }
 
-/// Most rejected rows that a summary shows.
+/// Maximum number of rejected rows in a summary.
 const FIRST_REJECTS: usize = 10;
 
-/// Why nothing was imported.
+/// Reason why nothing was imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError<E> {
-    /// The source broke off.
+    /// The source failed.
     #[error(transparent)]
     Source(E),
-    /// The runs are known at other times of the day.
+    /// The runs are recorded at other times of the day.
     #[error(
-        "{runs} of these runs are known already, {hours} h {earlier}: one of the two imports named the wrong time zone; \
-         import with the right --timezone, and with --shifted replace if it was the other one that was wrong"
+        "{runs} of these runs are known already, {hours} h {earlier}: one of the two imports used a \
+         wrong time zone; use the right --timezone, and add --shifted replace if the earlier import \
+         was wrong"
     )]
     Shifted {
-        /// How many.
+        /// Number of these runs.
         runs: u64,
-        /// By how many hours.
+        /// Difference in hours.
         hours: f64,
         /// `earlier` or `later`.
         earlier: &'static str,
     },
-    /// The store refused.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Records<'_> {
-    /// Imports what a source tells, or nothing at all if the source or the store fails on the way.
+    /// Imports all entries of a source. Imports nothing if the source or the store fails.
     ///
     /// # Errors
-    /// The source's own, or the store's.
+    /// The error of the source or of the store.
     pub fn import<E>(
         &self,
         origin: &Origin<'_>,
         entries: impl IntoIterator<Item = Result<Entry, E>>,
     ) -> Result<ImportSummary, ImportError<E>> {
-        // Two imports at a time could both find a run unknown: nothing but this lock keeps identities unique.
+        self.import_as(origin, None, entries)
+    }
+
+    /// Imports and, where `file` is given, logs the import with the time zone of the file.
+    pub(super) fn import_as<E>(
+        &self,
+        origin: &Origin<'_>,
+        file: Option<Option<&str>>,
+        entries: impl IntoIterator<Item = Result<Entry, E>>,
+    ) -> Result<ImportSummary, ImportError<E>> {
+        // Two concurrent imports could both add the same new run. Only this lock keeps identities
+        // unique.
         let _writing = self
             .database
             .writing
@@ -136,21 +150,22 @@ impl Records<'_> {
         db.execute_batch("BEGIN")
             .map_err(StoreError::sql("store the job records"))?;
         guard(&db, origin)?;
-        merge(&db, origin, &mut summary).map_err(StoreError::sql("store the job records"))?;
+        merge(&db, origin, file, &mut summary).map_err(StoreError::sql("store the job records"))?;
         Ok(summary)
     }
 }
 
-/// What one thread has read for another to stage.
-enum Read {
+/// Entries passed from the reading to the staging thread.
+enum StagedEntry {
     Runs(RecordBatch),
     Rejected(Reject),
 }
 
-/// Batches that may be read ahead of what is staged.
+/// Batches that may be read ahead of staging.
 const READ_AHEAD: usize = 8;
 
-/// Reads everything into the temporary tables `incoming` and `refused` of this connection, and hands it back.
+/// Reads all entries into the temporary tables `incoming` and `refused` of a connection, and
+/// returns the connection.
 fn stage<E>(
     db: Connection,
     origin: &Origin<'_>,
@@ -179,19 +194,19 @@ fn stage<E>(
     Ok(db)
 }
 
-/// Reads entries until there are no more, the source breaks off, or nobody stages them any longer.
+/// Reads entries until the end, an error of the source, or the end of the staging thread.
 fn read<E>(
     entries: impl IntoIterator<Item = Result<Entry, E>>,
-    to: &SyncSender<Read>,
+    to: &SyncSender<StagedEntry>,
     summary: &mut ImportSummary,
 ) -> Result<(), E> {
-    let mut batch = Batch::new();
+    let mut batch = RunBatch::new();
     for entry in entries {
         summary.rows += 1;
         let mut push = |run: &JobRun| {
             batch
                 .push(run)
-                .is_none_or(|full| to.send(Read::Runs(full)).is_ok())
+                .is_none_or(|full| to.send(StagedEntry::Runs(full)).is_ok())
         };
         let is_staged = match entry? {
             Entry::Run(run) => push(&run),
@@ -208,7 +223,7 @@ fn read<E>(
                 if summary.first_rejects.len() < FIRST_REJECTS {
                     summary.first_rejects.push(reject.clone());
                 }
-                to.send(Read::Rejected(reject)).is_ok()
+                to.send(StagedEntry::Rejected(reject)).is_ok()
             }
         };
         if !is_staged {
@@ -216,13 +231,13 @@ fn read<E>(
         }
     }
     summary.runs = batch.pushed;
-    // That nobody takes it has its reason, which the other thread tells.
-    let _ = to.send(Read::Runs(batch.take()));
+    // If the staging thread has stopped, it reports its own error.
+    let _ = to.send(StagedEntry::Runs(batch.take()));
     Ok(())
 }
 
-/// Makes the temporary tables and appends to them what comes.
-fn append(db: Connection, from: &Receiver<Read>) -> duckdb::Result<Connection> {
+/// Creates the temporary tables and appends the received entries.
+fn append(db: Connection, from: &Receiver<StagedEntry>) -> duckdb::Result<Connection> {
     let columns: Vec<String> = COLUMNS
         .iter()
         .map(|(name, kind)| format!("\"{name}\" {}", kind.sql_type()))
@@ -233,11 +248,12 @@ fn append(db: Connection, from: &Receiver<Read>) -> duckdb::Result<Connection> {
         columns.join(", ")
     ))?;
     let appender = |table| db.appender_to_catalog_and_db(table, "temp", "main");
-    let (mut runs, mut rejects) = (appender("incoming")?, appender("refused")?);
+    let mut runs = appender("incoming")?;
+    let mut rejects = appender("refused")?;
     for read in from {
         match read {
-            Read::Runs(batch) => runs.append_record_batch(batch)?,
-            Read::Rejected(reject) => {
+            StagedEntry::Runs(batch) => runs.append_record_batch(batch)?,
+            StagedEntry::Rejected(reject) => {
                 rejects.append_row(params![reject.line, reject.reason, reject.text])?
             }
         }
@@ -248,17 +264,17 @@ fn append(db: Connection, from: &Receiver<Read>) -> duckdb::Result<Connection> {
     Ok(db)
 }
 
-/// Longest difference between two time zones.
+/// Longest difference between two time zones, in seconds.
 const MAX_SHIFT_SECONDS: i64 = 26 * 3600;
 
-/// Looks for staged runs that are known at other times of the day, and does with them what the origin says. One such run is
-/// enough to doubt the time zone: a job id does not come round within a day.
+/// Finds staged runs that are recorded at other times of the day, and handles them as the origin
+/// requires. One such run is enough: job ids are not reused within a day.
 fn guard<E>(db: &Connection, origin: &Origin<'_>) -> Result<(), ImportError<E>> {
     if origin.shifted == Shifted::Keep {
         return Ok(());
     }
-    // The same run in another zone differs in all its instants alike. A known run that the text has too, at the same time, is
-    // another run of a requeued job.
+    // In another time zone, all times of a run differ by the same amount. A recorded run that the
+    // source contains with the same times is another run of a requeued job.
     let shift = "(epoch(j.submit_time) - epoch(i.submit_time))::BIGINT";
     let find = format!(
         "CREATE TEMP TABLE elsewhere AS
@@ -266,8 +282,10 @@ fn guard<E>(db: &Connection, origin: &Origin<'_>) -> Result<(), ImportError<E>> 
              coalesce(epoch(j.start_time) - epoch(i.start_time) = {shift}, false)
              AND coalesce(epoch(j.end_time) - epoch(i.end_time) = {shift}, true) AS is_same
          FROM incoming AS i
-         JOIN records.jobs AS j ON i.cluster = j.cluster AND i.job_id = j.job_id AND i.\"user\" = j.\"user\"
-         ANTI JOIN incoming AS k ON k.cluster = j.cluster AND k.job_id = j.job_id AND k.submit_time = j.submit_time
+         JOIN records.jobs AS j
+             ON i.cluster = j.cluster AND i.job_id = j.job_id AND i.\"user\" = j.\"user\"
+         ANTI JOIN incoming AS k
+             ON k.cluster = j.cluster AND k.job_id = j.job_id AND k.submit_time = j.submit_time
          WHERE abs({shift}) <= {MAX_SHIFT_SECONDS} AND {shift} % 900 = 0"
     );
     let found: duckdb::Result<(u64, Option<i64>)> = db.execute_batch(&find).and_then(|()| {
@@ -277,21 +295,22 @@ fn guard<E>(db: &Connection, origin: &Origin<'_>) -> Result<(), ImportError<E>> 
             |row| Ok((row.get(0)?, row.get(1)?)),
         )
     });
-    let (runs, seconds) = found.map_err(StoreError::sql("compare the runs with those known"))?;
+    let (runs, seconds) = found.map_err(StoreError::sql("compare the runs with recorded ones"))?;
     let Some(seconds) = seconds else {
         return Ok(());
     };
     if origin.shifted == Shifted::Replace {
-        // Runs recorded as pending or running have no end to compare. The shift of the others identifies them.
+        // Runs recorded as pending or running have no end to compare. The shift of the other runs
+        // identifies them.
         let forget = "DELETE FROM records.jobs AS j USING elsewhere AS e
              WHERE j.cluster = e.cluster AND j.job_id = e.job_id AND j.submit_time = e.submit_time
                  AND e.seconds IN (SELECT seconds FROM elsewhere WHERE is_same)";
         let forgotten = db
             .execute(forget, [])
-            .map_err(StoreError::sql("forget the runs of the other time zone"))?;
+            .map_err(StoreError::sql("delete the runs of the other time zone"))?;
         tracing::warn!(
             runs = forgotten,
-            "forgot runs that had been imported in another time zone"
+            "deleted runs imported in another time zone"
         );
         return Ok(());
     }
@@ -303,8 +322,13 @@ fn guard<E>(db: &Connection, origin: &Origin<'_>) -> Result<(), ImportError<E>> 
     })
 }
 
-/// Brings what was staged into the records, and ends the transaction.
-fn merge(db: &Connection, origin: &Origin<'_>, summary: &mut ImportSummary) -> duckdb::Result<()> {
+/// Merges the staged rows into the records and commits.
+fn merge(
+    db: &Connection,
+    origin: &Origin<'_>,
+    file: Option<Option<&str>>,
+    summary: &mut ImportSummary,
+) -> duckdb::Result<()> {
     let count = |sql: &str| db.query_row(sql, [], |row| row.get::<_, u64>(0));
     let identity =
         "i.cluster = j.cluster AND i.job_id = j.job_id AND i.submit_time = j.submit_time";
@@ -320,7 +344,7 @@ fn merge(db: &Connection, origin: &Origin<'_>, summary: &mut ImportSummary) -> d
         )?;
     }
 
-    let told_otherwise: Vec<String> = told().map(|(_, incoming)| incoming).collect();
+    let told_otherwise: Vec<String> = merged_columns().map(|(_, incoming)| incoming).collect();
     db.execute_batch(&format!(
         "CREATE TEMP TABLE known AS
              SELECT i.precedence,
@@ -343,7 +367,7 @@ fn merge(db: &Connection, origin: &Origin<'_>, summary: &mut ImportSummary) -> d
     let stamp = format!("?, make_timestamp({})", microseconds_now());
     let target = format!("INSERT INTO records.jobs ({names}, source, recorded_at)");
     if summary.runs_updated > 0 {
-        let merged: Vec<String> = told().map(|(merged, _)| merged).collect();
+        let merged: Vec<String> = merged_columns().map(|(merged, _)| merged).collect();
         db.execute_batch(&format!(
             "CREATE TEMP TABLE corrected AS
                  SELECT {} FROM incoming AS i JOIN records.jobs AS j ON {identity}
@@ -356,20 +380,50 @@ fn merge(db: &Connection, origin: &Origin<'_>, summary: &mut ImportSummary) -> d
             [origin.source],
         )?;
     }
+    let import_id = file
+        .map(|zone| log_import(db, origin, zone, summary))
+        .transpose()?;
     if summary.runs_inserted > 0 {
+        // Corrected runs have no import: other sources have them too.
         let sql = format!(
-            "{target} SELECT {names}, {stamp} FROM incoming ANTI JOIN known USING (precedence)"
+            "INSERT INTO records.jobs ({names}, source, recorded_at, import_id)
+             SELECT {names}, {stamp}, ? FROM incoming ANTI JOIN known USING (precedence)"
         );
-        db.execute(&sql, [origin.source])?;
+        db.execute(&sql, params![origin.source, import_id])?;
     }
     note(db, origin, summary)?;
     db.execute_batch("COMMIT")
 }
 
-/// Seconds for which every answer of a source is remembered.
+/// Adds an import to the log and returns its number.
+fn log_import(
+    db: &Connection,
+    origin: &Origin<'_>,
+    zone: Option<&str>,
+    summary: &ImportSummary,
+) -> duckdb::Result<i64> {
+    db.query_row(
+        &format!(
+            "INSERT INTO records.imports
+             SELECT coalesce(max(id), 0) + 1, ?, ?, ?, make_timestamp({}), ?, ?, NULL FROM records.imports
+             RETURNING id",
+            microseconds_now()
+        ),
+        params![
+            origin.source,
+            origin.name,
+            zone,
+            summary.runs_inserted.cast_signed(),
+            summary.runs_updated.cast_signed()
+        ],
+        |row| row.get(0),
+    )
+}
+
+/// Seconds for which every imported-until time of a source is kept.
 const LONGEST_LOOK_BACK: i64 = 86_400;
 
-/// Rejected rows, the clusters' time zone, and how far the source has told.
+/// Stores rejected rows, the clusters' time zone, and the time up to which the source was imported.
 fn note(db: &Connection, origin: &Origin<'_>, summary: &ImportSummary) -> duckdb::Result<()> {
     if summary.rejected > 0 {
         db.execute(
@@ -397,7 +451,8 @@ fn note(db: &Connection, origin: &Origin<'_>, summary: &ImportSummary) -> duckdb
             "INSERT INTO records.polls VALUES (?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S)",
             params![cluster, origin.source, super::micros(instant)],
         )?;
-        // The last one that is older than any look-back, and all since, are what may still be asked for.
+        // Keep the last entry older than the longest look-back, and all newer ones: only these can
+        // be queried.
         db.execute(
             "DELETE FROM records.polls AS old USING (
                  SELECT max(told_until) AS keep FROM records.polls
@@ -409,11 +464,11 @@ fn note(db: &Connection, origin: &Origin<'_>, summary: &ImportSummary) -> duckdb
     Ok(())
 }
 
-/// For each column beyond the identity: its value after a correction, and whether the text tells another than is known.
-fn told() -> impl Iterator<Item = (String, String)> {
+/// For each column beyond the identity: SQL for its merged value, and SQL for whether it changes.
+fn merged_columns() -> impl Iterator<Item = (String, String)> {
     COLUMNS.iter().map(|(name, kind)| {
         let told = match kind {
-            Kind::Word(_) => format!("nullif(i.\"{name}\", '')"),
+            ColumnKind::Word(_) => format!("nullif(i.\"{name}\", '')"),
             _ => format!("i.\"{name}\""),
         };
         let merged = format!("coalesce({told}, j.\"{name}\") AS \"{name}\"");
@@ -424,16 +479,16 @@ fn told() -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// How a column is filled.
-enum Kind {
-    /// Always there; empty where the text does not have it.
+/// How a run fills a column.
+enum ColumnKind {
+    /// Never NULL; empty if the source lacks it.
     Word(fn(&JobRun) -> &str),
     Text(fn(&JobRun) -> Option<&str>),
     Time(fn(&JobRun) -> Option<i64>),
     Amount(fn(&JobRun) -> Option<u64>),
 }
 
-impl Kind {
+impl ColumnKind {
     fn sql_type(&self) -> &'static str {
         match self {
             Self::Word(_) => "VARCHAR NOT NULL",
@@ -445,62 +500,81 @@ impl Kind {
 }
 
 /// The columns of `records.jobs` that a run fills.
-const COLUMNS: &[(&str, Kind)] = &[
-    ("cluster", Kind::Word(|run| &run.cluster)),
-    ("job_id", Kind::Word(|run| &run.job_id)),
-    ("submit_time", Kind::Time(|run| Some(run.submit))),
-    ("eligible_time", Kind::Time(|run| run.eligible)),
-    ("start_time", Kind::Time(|run| run.start)),
-    ("end_time", Kind::Time(|run| run.end)),
-    ("state", Kind::Word(|run| &run.state)),
-    ("user", Kind::Word(|run| &run.user)),
-    ("account", Kind::Word(|run| &run.account)),
-    ("partition", Kind::Word(|run| &run.partition)),
-    ("qos", Kind::Text(|run| run.qos.as_deref())),
-    ("job_name", Kind::Text(|run| run.name.as_deref())),
-    ("nodes", Kind::Amount(|run| run.nodes)),
-    ("cpus", Kind::Amount(|run| run.cpus)),
-    ("gpus", Kind::Amount(|run| run.gpus)),
-    ("gpu_model", Kind::Text(|run| run.gpu_model.as_deref())),
-    ("mem_bytes", Kind::Amount(|run| run.mem_bytes)),
-    ("billing", Kind::Amount(|run| run.billing)),
-    ("alloc_tres", Kind::Text(|run| run.alloc_tres.as_deref())),
-    ("req_tres", Kind::Text(|run| run.req_tres.as_deref())),
-    ("node_list", Kind::Text(|run| run.node_list.as_deref())),
-    ("elapsed_seconds", Kind::Amount(|run| run.elapsed)),
-    ("suspended_seconds", Kind::Amount(|run| run.suspended)),
-    ("timelimit_seconds", Kind::Amount(|run| run.timelimit)),
-    ("exit_code", Kind::Text(|run| run.exit_code.as_deref())),
-    ("reservation", Kind::Text(|run| run.reservation.as_deref())),
-    ("raw_job_id", Kind::Text(|run| run.raw_job_id.as_deref())),
+const COLUMNS: &[(&str, ColumnKind)] = &[
+    ("cluster", ColumnKind::Word(|run| &run.cluster)),
+    ("job_id", ColumnKind::Word(|run| &run.job_id)),
+    ("submit_time", ColumnKind::Time(|run| Some(run.submit))),
+    ("eligible_time", ColumnKind::Time(|run| run.eligible)),
+    ("start_time", ColumnKind::Time(|run| run.start)),
+    ("end_time", ColumnKind::Time(|run| run.end)),
+    ("state", ColumnKind::Word(|run| &run.state)),
+    ("user", ColumnKind::Word(|run| &run.user)),
+    ("account", ColumnKind::Word(|run| &run.account)),
+    ("partition", ColumnKind::Word(|run| &run.partition)),
+    ("qos", ColumnKind::Text(|run| run.qos.as_deref())),
+    ("job_name", ColumnKind::Text(|run| run.name.as_deref())),
+    ("nodes", ColumnKind::Amount(|run| run.nodes)),
+    ("cpus", ColumnKind::Amount(|run| run.cpus)),
+    ("gpus", ColumnKind::Amount(|run| run.gpus)),
+    (
+        "gpu_model",
+        ColumnKind::Text(|run| run.gpu_model.as_deref()),
+    ),
+    ("mem_bytes", ColumnKind::Amount(|run| run.mem_bytes)),
+    ("billing", ColumnKind::Amount(|run| run.billing)),
+    (
+        "alloc_tres",
+        ColumnKind::Text(|run| run.alloc_tres.as_deref()),
+    ),
+    ("req_tres", ColumnKind::Text(|run| run.req_tres.as_deref())),
+    (
+        "node_list",
+        ColumnKind::Text(|run| run.node_list.as_deref()),
+    ),
+    ("elapsed_seconds", ColumnKind::Amount(|run| run.elapsed)),
+    ("suspended_seconds", ColumnKind::Amount(|run| run.suspended)),
+    ("timelimit_seconds", ColumnKind::Amount(|run| run.timelimit)),
+    (
+        "exit_code",
+        ColumnKind::Text(|run| run.exit_code.as_deref()),
+    ),
+    (
+        "reservation",
+        ColumnKind::Text(|run| run.reservation.as_deref()),
+    ),
+    (
+        "raw_job_id",
+        ColumnKind::Text(|run| run.raw_job_id.as_deref()),
+    ),
 ];
 
-/// Runs on their way into `incoming`, a vector of DuckDB's at a time.
-struct Batch {
-    columns: Vec<Builder>,
+/// Runs to be appended to `incoming`, one DuckDB vector at a time.
+struct RunBatch {
+    columns: Vec<ColumnBuilder>,
     precedence: Int64Builder,
     rows: usize,
     pushed: u64,
 }
 
-enum Builder {
+enum ColumnBuilder {
     Text(StringBuilder),
     Time(TimestampSecondBuilder),
     Amount(Int64Builder),
 }
 
-/// DuckDB's vector size: larger batches are cut, smaller ones cost a call each.
+/// DuckDB's vector size: larger batches are split, and each batch costs a call.
 const BATCH_ROWS: usize = 2048;
 
-/// Of two rows of one run the later row counts, but first the one that is further on: waiting, running, over.
+/// Weight of a run's stage. Of two rows of one run, the one in the later stage (waiting, running,
+/// finished) is used, then the later row.
 const STAGE: i64 = 1 << 48;
 
-impl Batch {
+impl RunBatch {
     fn new() -> Self {
-        let builder = |(_, kind): &(&str, Kind)| match kind {
-            Kind::Word(_) | Kind::Text(_) => Builder::Text(StringBuilder::new()),
-            Kind::Time(_) => Builder::Time(TimestampSecondBuilder::new()),
-            Kind::Amount(_) => Builder::Amount(Int64Builder::new()),
+        let builder = |(_, kind): &(&str, ColumnKind)| match kind {
+            ColumnKind::Word(_) | ColumnKind::Text(_) => ColumnBuilder::Text(StringBuilder::new()),
+            ColumnKind::Time(_) => ColumnBuilder::Time(TimestampSecondBuilder::new()),
+            ColumnKind::Amount(_) => ColumnBuilder::Amount(Int64Builder::new()),
         };
         Self {
             columns: COLUMNS.iter().map(builder).collect(),
@@ -510,14 +584,18 @@ impl Batch {
         }
     }
 
-    /// Adds a run; gives the batch when it is full.
+    /// Adds a run. Returns the batch when it is full.
     fn push(&mut self, run: &JobRun) -> Option<RecordBatch> {
         for ((_, kind), builder) in COLUMNS.iter().zip(&mut self.columns) {
             match (kind, builder) {
-                (Kind::Word(of), Builder::Text(column)) => column.append_value(of(run)),
-                (Kind::Text(of), Builder::Text(column)) => column.append_option(of(run)),
-                (Kind::Time(of), Builder::Time(column)) => column.append_option(of(run)),
-                (Kind::Amount(of), Builder::Amount(column)) => {
+                (ColumnKind::Word(of), ColumnBuilder::Text(column)) => column.append_value(of(run)),
+                (ColumnKind::Text(of), ColumnBuilder::Text(column)) => {
+                    column.append_option(of(run))
+                }
+                (ColumnKind::Time(of), ColumnBuilder::Time(column)) => {
+                    column.append_option(of(run))
+                }
+                (ColumnKind::Amount(of), ColumnBuilder::Amount(column)) => {
                     column.append_option(of(run).map(u64::cast_signed))
                 }
                 _ => unreachable!("each column has the builder of its kind"),
@@ -531,14 +609,14 @@ impl Batch {
         (self.rows == BATCH_ROWS).then(|| self.take())
     }
 
-    /// What was added since the last time.
+    /// Returns the rows added since the last call.
     fn take(&mut self) -> RecordBatch {
         self.rows = 0;
-        let finish = |builder: &mut Builder| -> ArrayRef {
+        let finish = |builder: &mut ColumnBuilder| -> ArrayRef {
             match builder {
-                Builder::Text(column) => Arc::new(column.finish()),
-                Builder::Time(column) => Arc::new(column.finish()),
-                Builder::Amount(column) => Arc::new(column.finish()),
+                ColumnBuilder::Text(column) => Arc::new(column.finish()),
+                ColumnBuilder::Time(column) => Arc::new(column.finish()),
+                ColumnBuilder::Amount(column) => Arc::new(column.finish()),
             }
         };
         let names = COLUMNS.iter().map(|(name, _)| *name).chain(["precedence"]);

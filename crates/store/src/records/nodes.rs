@@ -1,4 +1,4 @@
-//! Nodes, when they could not be used, and what the cluster had.
+//! Nodes: capacity, and the times when they were not usable.
 
 use super::{Records, micros};
 use crate::StoreError;
@@ -10,11 +10,11 @@ use takt_slurm::Amounts;
 use takt_slurm::{Node, NodeEvent};
 
 impl Records<'_> {
-    /// Remembers the nodes as slurmctld tells of them at `now`. With `as_history`, what changed since the last time
-    /// becomes an interval, for a cluster without slurmdbd.
+    /// Records the nodes that slurmctld reports at `now`. With `as_history`, for clusters without
+    /// slurmdbd, changes since the last report become intervals.
     ///
     /// # Errors
-    /// When DuckDB cannot.
+    /// If DuckDB fails.
     pub fn note_nodes(
         &self,
         cluster: &str,
@@ -52,13 +52,13 @@ impl Records<'_> {
             }
             db.execute_batch("COMMIT")
         })()
-        .map_err(StoreError::sql("remember the nodes"))
+        .map_err(StoreError::sql("record the nodes"))
     }
 
-    /// Remembers intervals; one that is known is corrected.
+    /// Records intervals. A recorded interval is updated.
     ///
     /// # Errors
-    /// When DuckDB cannot.
+    /// If DuckDB fails.
     pub fn note_node_events(
         &self,
         cluster: &str,
@@ -102,10 +102,10 @@ impl Records<'_> {
             }
             db.execute_batch("COMMIT")
         })()
-        .map_err(StoreError::sql("remember when nodes were down"))
+        .map_err(StoreError::sql("record when nodes were down"))
     }
 
-    /// The intervals that begin or end with these nodes.
+    /// Returns the intervals that begin or end with a report of slurmctld.
     fn changes(
         &self,
         cluster: &str,
@@ -170,15 +170,15 @@ impl Records<'_> {
                     ..ended
                 }),
         );
-        // Two changes within a second are one.
+        // Two changes within a second count as one.
         changes.retain(|event| event.to != Some(event.from));
         Ok(changes)
     }
 
-    /// The intervals of a cluster that had not ended by `from`, UTC seconds.
+    /// Returns the intervals of a cluster that had not ended by `from` (UTC seconds).
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn node_events(&self, cluster: &str, from: i64) -> Result<Vec<NodeEvent>, StoreError> {
         self.list(
             "list when nodes were down",
@@ -201,10 +201,10 @@ impl Records<'_> {
         )
     }
 
-    /// The same as accounting looks at them.
+    /// Returns the same intervals as accounting needs them.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn capacity_spans(&self, cluster: &str, from: i64) -> Result<Vec<Span>, StoreError> {
         let span = |event: NodeEvent| {
             let effect = if event.node.is_empty() {
@@ -226,10 +226,10 @@ impl Records<'_> {
             .collect())
     }
 
-    /// What each node has.
+    /// Returns the capacity of each node.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn node_capacities(&self, cluster: &str) -> Result<Vec<NodeCapacity>, StoreError> {
         self.list(
             "list the nodes",

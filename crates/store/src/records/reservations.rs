@@ -1,4 +1,4 @@
-//! Reservations, and why runs wait.
+//! Reservations, and the reasons why runs wait.
 
 use super::{OpenRun, Records, micros};
 use crate::StoreError;
@@ -6,35 +6,36 @@ use duckdb::{Connection, params};
 use std::sync::PoisonError;
 use takt_slurm::{Owner, Reservation};
 
-/// A run that waits.
+/// A waiting run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingRun {
-    /// Which.
+    /// The run.
     pub run: OpenRun,
-    /// Why, in Slurm's word.
+    /// Slurm's reason for waiting.
     pub reason: String,
-    /// When slurmctld means to start it, UTC seconds.
+    /// Start time planned by slurmctld, in UTC seconds.
     pub expected_start: Option<i64>,
 }
 
-/// Why a run waits, as it was last heard.
+/// Last reported reason of a waiting run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownReason {
-    /// In Slurm's word.
+    /// Slurm's reason for waiting.
     pub reason: String,
-    /// Since when slurmctld has said so, UTC seconds.
+    /// First report of this reason by slurmctld, in UTC seconds.
     pub since: i64,
-    /// When it said so last, UTC seconds.
+    /// Last report, in UTC seconds.
     pub last_seen: i64,
-    /// When it meant to start the run, UTC seconds.
+    /// Start time planned by slurmctld, in UTC seconds.
     pub expected_start: Option<i64>,
 }
 
 impl Records<'_> {
-    /// Remembers the reservations that slurmdbd tells of since an instant, in place of those that it told of before.
+    /// Records the reservations that slurmdbd reports since a time, in place of those it reported
+    /// before.
     ///
     /// # Errors
-    /// When DuckDB cannot.
+    /// If DuckDB fails.
     pub fn note_reservations(
         &self,
         cluster: &str,
@@ -52,10 +53,11 @@ impl Records<'_> {
         })
     }
 
-    /// Remembers the reservations that slurmctld tells of at `now`. One that is gone before its end has ended now.
+    /// Records the reservations that slurmctld reports at `now`. A reservation missing before its
+    /// end has ended now.
     ///
     /// # Errors
-    /// When DuckDB cannot.
+    /// If DuckDB fails.
     pub fn note_live_reservations(
         &self,
         cluster: &str,
@@ -92,10 +94,10 @@ impl Records<'_> {
         })
     }
 
-    /// The reservations of a cluster that had not ended by `from`, UTC seconds.
+    /// Returns the reservations of a cluster that had not ended by `from` (UTC seconds).
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn reservations(&self, cluster: &str, from: i64) -> Result<Vec<Reservation>, StoreError> {
         self.list(
             "list the reservations",
@@ -120,10 +122,10 @@ impl Records<'_> {
         )
     }
 
-    /// Notes why runs wait at `now`: a reason that lasts is one row.
+    /// Records why runs wait at `now`. A reason that persists stays one row.
     ///
     /// # Errors
-    /// When DuckDB cannot.
+    /// If DuckDB fails.
     pub fn note_waiting(
         &self,
         cluster: &str,
@@ -169,10 +171,10 @@ impl Records<'_> {
         })
     }
 
-    /// Why a run waits, as it was last heard; `None` where nobody has said.
+    /// Returns the last reported reason of a waiting run; `None` if it is unknown.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn reason(
         &self,
         cluster: &str,
@@ -198,7 +200,7 @@ impl Records<'_> {
         Ok(found.into_iter().next())
     }
 
-    /// Does several changes as one.
+    /// Runs several changes in one transaction.
     pub(super) fn writing(
         &self,
         what: &'static str,
@@ -216,7 +218,7 @@ impl Records<'_> {
             db.execute_batch("COMMIT")
         })();
         changed.map_err(|error| {
-            // Where even this fails there is no transaction left to end.
+            // If the rollback fails too, no transaction is open.
             let _ = db.execute_batch("ROLLBACK");
             StoreError::sql(what)(error)
         })
@@ -244,7 +246,7 @@ fn keep(db: &Connection, cluster: &str, kept: &Reservation, source: &str) -> duc
     .map(drop)
 }
 
-/// `account` or `account/user`.
+/// Writes an owner as `account` or `account/user`.
 fn owner_text(owner: &Owner) -> String {
     match &owner.user {
         Some(user) => format!("{}/{user}", owner.account),
@@ -297,14 +299,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_before_its_end_has_ended_and_what_has_not_begun_never_was() {
+    fn a_reservation_deleted_early_has_ended_and_one_deleted_before_its_start_is_removed() {
         let root = tempfile::tempdir().unwrap();
         let database = database(root.path());
         let records = Records::of(&database);
-        let (class, later) = (
-            reservation("class", 100, 1000),
-            reservation("later", 2000, 3000),
-        );
+        let class = reservation("class", 100, 1000);
+        let later = reservation("later", 2000, 3000);
         records
             .note_live_reservations("lab", &[class.clone(), later.clone()], 200)
             .unwrap();
@@ -321,7 +321,7 @@ mod tests {
             ..class.clone()
         };
         assert_eq!(records.reservations("lab", 0).unwrap(), [ended]);
-        // slurmdbd knows better.
+        // Reports of slurmdbd take precedence.
         records
             .note_reservations("lab", std::slice::from_ref(&class), 0)
             .unwrap();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_lasts_until_another_is_given() {
+    fn a_reason_lasts_until_the_next_one() {
         let root = tempfile::tempdir().unwrap();
         let database = database(root.path());
         let records = Records::of(&database);

@@ -1,50 +1,50 @@
-//! What the records say of the scheduler at this moment, for the series that the server exports.
+//! Current state of the scheduler, for the series that the server exports.
 
 use super::{Records, micros};
 use crate::StoreError;
 use takt_slurm::Reservation;
 
-/// The scheduler at one moment.
+/// State of the scheduler at one time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SchedulerNow {
-    /// Nodes: name, Slurm's words for the state, reason.
+    /// Nodes: name, Slurm's states, reason.
     pub nodes: Vec<(String, String, Option<String>)>,
-    /// The last start of a job, UTC seconds.
+    /// Last start of a job, in UTC seconds.
     pub last_start: Option<i64>,
     /// Jobs that ended within the last day because a node failed or did not boot.
     pub lost_jobs: Vec<LostJob>,
-    /// Jobs that run and that somebody works in, by their names: their pauses are a person's.
+    /// Running interactive jobs, judged by their names. Idle times of such jobs are normal.
     pub interactive: Vec<String>,
-    /// Reservations for maintenance that have begun and are not over.
+    /// Maintenance reservations that have begun and not ended.
     pub maintenance: Vec<Reservation>,
 }
 
 /// A job that ended because a node failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostJob {
-    /// Its number.
+    /// Job id.
     pub job_id: String,
-    /// Its name, if Slurm gave one.
+    /// Name of the job; `None` if Slurm gave none.
     pub name: Option<String>,
-    /// Whether Slurm has put it back into the queue: a later run of the same number exists.
+    /// Whether Slurm has requeued the job: a later run with the same id exists.
     pub is_requeued: bool,
-    /// Whose it was.
+    /// User of the job.
     pub user: String,
-    /// Where it ran, as Slurm writes it.
+    /// Nodes of the job, as Slurm writes them.
     pub node_list: Option<String>,
-    /// When it ended, UTC seconds.
+    /// End of the job, in UTC seconds.
     pub end: i64,
 }
 
-/// The names that such jobs have where nobody gives them another: salloc's and those of shells under srun, Open
-/// OnDemand's, and what begins with the word.
+/// Default names of interactive jobs: of salloc, of shells under srun, of Open OnDemand, and names
+/// that begin with "interactive".
 const INTERACTIVE: &str = "^(interactive.*|sys/dashboard/.*|-?(bash|sh|zsh|fish|tcsh|ksh|csh)|jupyter.*|vscode.*|.*code-server.*)$";
 
 impl Records<'_> {
-    /// What is known of the scheduler at `now`, UTC seconds.
+    /// Returns the state of the scheduler at `now` (UTC seconds).
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn scheduler_now(&self, cluster: &str, now: i64) -> Result<SchedulerNow, StoreError> {
         let nodes = self.list(
             "list the nodes",

@@ -1,4 +1,4 @@
-//! Shares and prices as they were told, what runs are charged, and fair share as it was.
+//! Shares and prices, charged runs, and the history of fair share.
 
 use super::{Records, micros};
 use crate::StoreError;
@@ -13,18 +13,18 @@ use takt_slurm::{ShareSettings, Shares};
 /// Source name under which the share settings of takt.toml are recorded.
 pub const CONFIGURED: &str = "takt.toml";
 
-/// What was said of shares and prices, by whom, since when.
+/// Recorded share settings of one source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShareSettingsRecord {
-    /// `slurm`, or `takt.toml`.
+    /// Source: `slurm` or `takt.toml`.
     pub source: String,
-    /// Since when it has been so, UTC seconds.
+    /// Time since which these settings apply, in UTC seconds.
     pub recorded_at: i64,
-    /// What was said.
+    /// The settings.
     pub settings: ShareSettings,
 }
 
-/// A run as far as fair share looks at it.
+/// A run with the fields that fair share needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[expect(
     missing_docs,
@@ -45,34 +45,34 @@ pub struct ChargedRun {
     pub mem_bytes: Option<u64>,
 }
 
-/// One association's fair share at one instant.
+/// Fair share of one association at one time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FairsharePoint {
-    /// UTC seconds.
+    /// Time, in UTC seconds.
     pub at: i64,
-    /// Its account.
+    /// Account of the association.
     pub account: String,
-    /// Its user; `None` for an account.
+    /// User of the association; `None` for an account.
     pub user: Option<String>,
-    /// Billing units × seconds, faded.
+    /// Decayed usage, in billing units × seconds.
     pub raw_usage: f64,
-    /// Part of its account's usage, or the classic formula's.
+    /// Share of its account's usage, or the effective usage of the classic formula.
     pub effective_usage: f64,
-    /// Shares over usage; infinite where nothing was used.
+    /// Shares divided by usage; infinite without usage.
     #[serde(serialize_with = "infinite", deserialize_with = "finite_or_infinite")]
     pub level_fs: Option<f64>,
-    /// The factor of priority.
+    /// Fair-share factor of the priority.
     pub fair_share: Option<f64>,
 }
 
-/// Longest history that is kept at one point an hour.
+/// Length of the stored history, with one point per hour, in seconds.
 const HISTORY_SECONDS: i64 = 400 * 86_400;
 
 impl Records<'_> {
-    /// Remembers what `source` says of a cluster's shares and prices, if it says anything new.
+    /// Records the share settings of `source` for a cluster, if they have changed.
     ///
     /// # Errors
-    /// When DuckDB cannot.
+    /// If DuckDB fails.
     pub fn note_share_settings(
         &self,
         cluster: &str,
@@ -103,10 +103,11 @@ impl Records<'_> {
         .map_err(StoreError::sql("store the shares"))
     }
 
-    /// What fair share of a cluster goes by: what `preferred` says, if it names anybody, else what anybody else says.
+    /// Returns the share settings of a cluster: those of `preferred` if they name any association,
+    /// else those of another source.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn share_settings(
         &self,
         cluster: &str,
@@ -118,10 +119,11 @@ impl Records<'_> {
         Ok(known.into_iter().next())
     }
 
-    /// The account of each user that `takt.toml` or Slurm names, her first: what runs without an account are charged to.
+    /// Returns the default account of each user in `takt.toml` or Slurm, to which runs without an
+    /// account are charged. `takt.toml` takes precedence.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn accounts_of_users(&self, cluster: &str) -> Result<HashMap<String, String>, StoreError> {
         let mut accounts = HashMap::new();
         let known = self.share_settings(cluster, CONFIGURED)?;
@@ -136,10 +138,10 @@ impl Records<'_> {
         Ok(accounts)
     }
 
-    /// The account above each account, as `takt.toml` or Slurm names them.
+    /// Returns the parent of each account in `takt.toml` or Slurm.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn accounts(&self, cluster: &str) -> Result<Accounts, StoreError> {
         let known = self.share_settings(cluster, CONFIGURED)?;
         let associations = known
@@ -153,7 +155,7 @@ impl Records<'_> {
         ))
     }
 
-    /// The last word of each source.
+    /// Returns the latest settings of each source.
     fn latest_settings(&self, cluster: &str) -> Result<Vec<ShareSettingsRecord>, StoreError> {
         let rows = self.list(
             "look up the shares",
@@ -168,7 +170,7 @@ impl Records<'_> {
                 ))
             },
         )?;
-        // Settings of another version of this program that cannot be read are asked for again.
+        // Settings that another version of takt wrote may be unreadable. They are fetched again.
         let read = |(source, recorded_at, text): (String, i64, String)| {
             Some(ShareSettingsRecord {
                 source,
@@ -179,10 +181,11 @@ impl Records<'_> {
         Ok(rows.into_iter().filter_map(read).collect())
     }
 
-    /// Every run of a cluster that held something after `from` (UTC seconds), in no particular order.
+    /// Returns every run of a cluster that held resources after `from` (UTC seconds), in no
+    /// particular order.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn charged_runs(&self, cluster: &str, from: i64) -> Result<Vec<ChargedRun>, StoreError> {
         self.list(
             "read what runs are charged",
@@ -211,10 +214,10 @@ impl Records<'_> {
         )
     }
 
-    /// Notes fair share as it is at an instant, and forgets what is more than 400 days old.
+    /// Records fair share at a time, and deletes points older than 400 days.
     ///
     /// # Errors
-    /// When DuckDB cannot.
+    /// If DuckDB fails.
     pub fn note_fairshare(
         &self,
         cluster: &str,
@@ -260,13 +263,13 @@ impl Records<'_> {
             }
             db.execute_batch("COMMIT")
         })()
-        .map_err(StoreError::sql("note the fair share"))
+        .map_err(StoreError::sql("record the fair share"))
     }
 
-    /// When fair share of a cluster was last noted, UTC seconds.
+    /// Returns the time of the last recorded point of a cluster, in UTC seconds.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn fairshare_noted(&self, cluster: &str) -> Result<Option<i64>, StoreError> {
         let noted = self.list(
             "look up the fair share",
@@ -277,10 +280,10 @@ impl Records<'_> {
         Ok(noted.into_iter().next().flatten())
     }
 
-    /// Fair share as it was since `from`, of one user or of everybody, the oldest first.
+    /// Returns the fair share since `from` of one user or of all, the oldest first.
     ///
     /// # Errors
-    /// When DuckDB cannot answer.
+    /// If DuckDB fails.
     pub fn fairshare_history(
         &self,
         cluster: &str,
@@ -317,11 +320,11 @@ impl Records<'_> {
 }
 
 impl ChargedRun {
-    /// What it held in Slurm's words, made from the plain amounts where nobody wrote that down; `None` where nobody saw
-    /// anything of it.
+    /// Returns the resources of a run as a Slurm TRES text, built from the recorded amounts if the
+    /// scheduler sent none. `None` if nothing is known.
     pub fn tres_text(&self) -> Option<String> {
         if let Some(text) = self.alloc_tres.as_ref().filter(|text| !text.is_empty()) {
-            // Without slurmdbd Slurm does not write GPUs down; we may have seen them.
+            // Without slurmdbd, Slurm records no GPUs; observed GPUs may be known.
             let gpus = self
                 .gpus
                 .filter(|gpus| *gpus > 0 && !text.contains("gres/gpu"));

@@ -1,4 +1,4 @@
-//! One value of an answer, whatever column of Arrow it stands in.
+//! Reads single values from Arrow columns.
 
 use duckdb::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StructArray};
 use duckdb::arrow::datatypes::{
@@ -8,16 +8,16 @@ use duckdb::arrow::datatypes::{
     TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 
-/// What a statement found.
+/// Result of a statement.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct ResultSet {
     schema: SchemaRef,
     batches: Vec<RecordBatch>,
     rows: usize,
     truncated: bool,
 }
 
-impl Answer {
+impl ResultSet {
     pub(super) fn new(schema: SchemaRef) -> Self {
         Self {
             schema,
@@ -27,7 +27,7 @@ impl Answer {
         }
     }
 
-    /// Adds rows as long as there are at most `max_rows`; whether more are wanted.
+    /// Adds the rows of a batch, up to `max_rows` in total. Returns whether more rows are wanted.
     pub(super) fn take(&mut self, batch: &StructArray, max_rows: usize) -> bool {
         let batch = RecordBatch::from(batch);
         let fit = batch.num_rows().min(max_rows - self.rows);
@@ -44,43 +44,43 @@ impl Answer {
         &self.schema
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Whether there were more rows than were wanted.
+    /// Whether the statement had more rows than the limit.
     pub fn truncated(&self) -> bool {
         self.truncated
     }
 
-    /// The rows, a batch at a time.
+    /// The rows, in batches.
     pub fn batches(&self) -> &[RecordBatch] {
         &self.batches
     }
 
-    /// The same rows to be taken away.
+    /// Returns the rows by value.
     pub fn into_batches(self) -> Vec<RecordBatch> {
         self.batches
     }
 }
 
-/// A value.
+/// A value of any type.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cell<'a> {
-    /// None.
+    /// NULL.
     Null,
-    /// A truth value.
+    /// Boolean.
     Bool(bool),
-    /// Any integer.
+    /// Integer of any size.
     Int(i128),
-    /// A number of `scale` decimal places, times ten to the power of that.
+    /// Decimal number: `n × 10^-scale`.
     Decimal(i128, i8),
-    /// 32 bits of floating point.
+    /// 32-bit floating point number.
     Float(f32),
-    /// 64 bits of it.
+    /// 64-bit floating point number.
     Double(f64),
-    /// A text, an enumerated one or JSON.
+    /// Text, ENUM or JSON.
     Text(&'a str),
     /// Bytes.
     Bytes(&'a [u8]),
@@ -90,26 +90,26 @@ pub enum Cell<'a> {
     Date(i32),
     /// Microseconds since midnight.
     Time(i64),
-    /// A span.
+    /// Interval.
     Interval {
-        /// Its months.
+        /// Months.
         months: i32,
-        /// Its days.
+        /// Days.
         days: i32,
-        /// The rest.
+        /// Microseconds besides the months and days.
         microseconds: i64,
     },
     /// Values of one type.
     List(ArrayRef),
     /// Named values.
     Struct(Vec<(&'a str, Cell<'a>)>),
-    /// Keys with values.
+    /// Pairs of key and value.
     Map(Vec<(Cell<'a>, Cell<'a>)>),
-    /// What we have no reading for, by its type.
+    /// A type that this module does not support.
     Other(&'a DataType),
 }
 
-/// The value in a row of a column.
+/// Returns the value in a row of a column.
 pub fn cell(array: &dyn Array, row: usize) -> Cell<'_> {
     if array.is_null(row) {
         return Cell::Null;
@@ -182,10 +182,8 @@ pub fn cell(array: &dyn Array, row: usize) -> Cell<'_> {
         }
         DataType::Map(_, _) => {
             let map = array.as_map();
-            let (from, to) = (
-                map.value_offsets()[row] as usize,
-                map.value_offsets()[row + 1] as usize,
-            );
+            let from = map.value_offsets()[row] as usize;
+            let to = map.value_offsets()[row + 1] as usize;
             Cell::Map(
                 (from..to)
                     .map(|at| {
@@ -201,7 +199,7 @@ pub fn cell(array: &dyn Array, row: usize) -> Cell<'_> {
     }
 }
 
-/// DuckDB's infinite instants are the ends of each unit's range.
+/// Converts seconds to a timestamp. DuckDB's infinite timestamps are the ends of each unit's range.
 fn seconds(n: i64, microseconds: i64) -> Cell<'static> {
     Cell::Timestamp(n.saturating_mul(microseconds))
 }

@@ -1,15 +1,16 @@
-//! Which statements are answered.
+//! Decides which statements of users are allowed.
 //!
-//! DuckDB parses the statement for us: `json_serialize_sql` turns `SELECT`s into a tree and refuses everything else,
-//! so what is allowed is a short list and not a guess at what is dangerous. In the tree every table function must be
-//! on a list of harmless ones (`read_text`, `glob` and `query` are not), every table in a schema that we have, and no
-//! function may make much out of nothing. The instance itself cannot leave the data directory (`store::Database`).
+//! DuckDB parses the statement: `json_serialize_sql` converts `SELECT`s into a tree and rejects all
+//! other statements. Everything in the tree must be on a list: table functions that read no files
+//! (`read_text`, `glob` and `query` are excluded), and schemas of takt. Functions with a result of
+//! arbitrary size are limited. The DuckDB instance itself cannot leave the data directory
+//! (`store::Database`).
 
 use super::{SqlError, first_line};
 use duckdb::Connection;
 use serde_json::{Map, Value};
 
-/// Table functions that read nothing but their arguments and the catalog.
+/// Table functions that read only their arguments and the catalog.
 const TABLE_FUNCTIONS: &[&str] = &[
     "range",
     "generate_series",
@@ -30,7 +31,7 @@ const TABLE_FUNCTIONS: &[&str] = &[
     "summary",
 ];
 
-/// Where a table may be. DuckDB reads a table in any other schema, such as `"/etc/x".csv`, from a file of that name.
+/// Allowed schemas. DuckDB treats a table in any other schema, such as `"/etc/x".csv`, as a file.
 const SCHEMAS: &[&str] = &[
     "",
     "memory",
@@ -44,8 +45,8 @@ const SCHEMAS: &[&str] = &[
     "pg_catalog",
 ];
 
-/// Functions whose result is as large as an argument says, and which argument that is: DuckDB allocates the result at
-/// once and outside its memory limit.
+/// Functions whose result size is given by an argument, with the index of that argument. DuckDB
+/// allocates the result at once and outside its memory limit.
 const GROWING: &[(&str, usize)] = &[
     ("array_resize", 1),
     ("bar", 3),
@@ -59,13 +60,14 @@ const GROWING: &[(&str, usize)] = &[
     ("rpad", 1),
 ];
 
-/// So large may the argument of such a function be.
+/// Maximum value of such an argument.
 const GROWTH_LIMIT: i64 = 1_000_000;
 
-/// Functions that do something besides computing a value.
+/// Functions with side effects or access to the environment.
 const EFFECTS: &[&str] = &["getenv", "nextval", "setseed", "write_log"];
 
-/// Refuses whatever is not one `SELECT` over tables and harmless functions, or an `EXPLAIN` of one.
+/// Rejects everything except one `SELECT` over allowed tables and functions, or an `EXPLAIN` of
+/// one.
 pub(super) fn admit(db: &Connection, sql: &str) -> Result<(), SqlError> {
     let text: String = db
         .query_row(
@@ -96,7 +98,7 @@ pub(super) fn admit(db: &Connection, sql: &str) -> Result<(), SqlError> {
     }
 }
 
-/// The statement that an `EXPLAIN` or `EXPLAIN ANALYZE` is about; any other as it is.
+/// Returns the statement inside an `EXPLAIN` or `EXPLAIN ANALYZE`; other statements unchanged.
 fn explained(sql: &str) -> &str {
     let after = |text: &'_ str, word: &str| -> Option<usize> {
         let start = text.len() - text.trim_start().len();
@@ -116,7 +118,8 @@ fn admit_tree(node: &Value) -> Result<(), SqlError> {
         Value::Array(nodes) => nodes.iter().try_for_each(admit_tree),
         Value::Object(fields) => {
             admit_node(fields)?;
-            // A table function's call is a FUNCTION node of its own; its size is a stream, not an allocation.
+            // A call of a table function is a FUNCTION node, too. Its result is a stream, so its
+            // size is not limited here.
             let of_table = fields
                 .get("type")
                 .is_some_and(|kind| kind == "TABLE_FUNCTION");
@@ -138,20 +141,19 @@ fn admit_node(fields: &Map<String, Value>) -> Result<(), SqlError> {
                 .as_str()
                 .unwrap_or_default()
                 .to_lowercase();
-            match TABLE_FUNCTIONS.contains(&name.as_str()) {
-                true => Ok(()),
-                false => Err(SqlError::Refused(format!(
+            if TABLE_FUNCTIONS.contains(&name.as_str()) {
+                Ok(())
+            } else {
+                Err(SqlError::Refused(format!(
                     "the function {name} is not available here"
-                ))),
+                )))
             }
         }
         // DuckDB reads a table that is named like a file from that file.
         "BASE_TABLE" => {
-            let (catalog, schema, table) = (
-                text("catalog_name"),
-                text("schema_name"),
-                text("table_name"),
-            );
+            let catalog = text("catalog_name");
+            let schema = text("schema_name");
+            let table = text("table_name");
             let known = |name: &str| SCHEMAS.contains(&name.to_lowercase().as_str());
             if !known(catalog) || !known(schema) {
                 let name = [catalog, schema, table]
@@ -163,11 +165,12 @@ fn admit_node(fields: &Map<String, Value>) -> Result<(), SqlError> {
                     name.join(".")
                 )));
             }
-            match table.contains(['/', '.', '*', '\\', ':']) {
-                true => Err(SqlError::Refused(format!(
+            if table.contains(['/', '.', '*', '\\', ':']) {
+                Err(SqlError::Refused(format!(
                     "{table:?} names a file, not a table"
-                ))),
-                false => Ok(()),
+                )))
+            } else {
+                Ok(())
             }
         }
         "FUNCTION" => admit_call(&text("function_name").to_lowercase(), &fields["children"]),
@@ -183,7 +186,7 @@ fn admit_call(name: &str, arguments: &Value) -> Result<(), SqlError> {
     }
     let arguments = arguments.as_array().map_or(&[][..], Vec::as_slice);
     let too_large = match name {
-        // The width stands in the text.
+        // The width is part of the format text.
         "printf" | "format" | "fmt" => arguments
             .first()
             .is_some_and(|first| !is_small_format(first)),
@@ -191,15 +194,17 @@ fn admit_call(name: &str, arguments: &Value) -> Result<(), SqlError> {
             *grows == name && arguments.get(*at).is_some_and(|size| !is_small(size))
         }),
     };
-    match too_large {
-        true => Err(SqlError::Refused(format!(
+    if too_large {
+        Err(SqlError::Refused(format!(
             "{name} is answered for constants up to {GROWTH_LIMIT} only"
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 
-/// Whether an argument is a number that is not large, or no number at all (`range` of instants ends by itself).
+/// Returns whether an argument is a small number, or not a number (`range` over timestamps is
+/// finite).
 fn is_small(argument: &Value) -> bool {
     let value = &argument["value"]["value"];
     match argument["class"].as_str() {
@@ -213,7 +218,8 @@ fn is_small(argument: &Value) -> bool {
     }
 }
 
-/// Whether a format asks for widths of at most four digits, and none that an argument gives.
+/// Returns whether all widths in a format have at most four digits, and none comes from an
+/// argument.
 fn is_small_format(argument: &Value) -> bool {
     let Some(text) = argument["value"]["value"].as_str() else {
         return false;

@@ -1,14 +1,14 @@
-//! An answer as JSON.
+//! Converts query results to JSON.
 
 use super::Rows;
-use super::cell::{Answer, Cell, cell};
+use super::cell::{Cell, ResultSet, cell};
 use duckdb::arrow::array::Array;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use serde_json::Value;
 
-/// The rows of an answer.
-pub(super) fn rows(answer: &Answer) -> Rows {
+/// Converts the rows of a result.
+pub(super) fn rows(answer: &ResultSet) -> Rows {
     let columns = answer
         .schema()
         .fields()
@@ -31,7 +31,7 @@ pub(super) fn rows(answer: &Answer) -> Rows {
     }
 }
 
-/// A value as JSON. What JSON's numbers cannot hold exactly goes out as text.
+/// Converts a value. Numbers that JSON cannot represent exactly become strings.
 pub fn json(value: Cell<'_>) -> Value {
     const EXACT: i128 = 1 << 53;
     match value {
@@ -88,7 +88,7 @@ fn key_text(key: Cell<'_>) -> String {
     }
 }
 
-/// JSON has no NaN and no infinity; they keep Prometheus' spelling.
+/// JSON has no NaN and infinity; they become strings in Prometheus' spelling.
 fn number(x: f64) -> Value {
     match serde_json::Number::from_f64(x) {
         Some(finite) => finite.into(),
@@ -97,7 +97,7 @@ fn number(x: f64) -> Value {
     }
 }
 
-/// A decimal number, all its places written.
+/// Writes a decimal number with all its decimal places.
 pub fn decimal(n: i128, scale: i8) -> String {
     let places = usize::try_from(scale).unwrap_or(0);
     let digits = format!("{:0>width$}", n.unsigned_abs(), width = places + 1);
@@ -110,13 +110,11 @@ pub fn decimal(n: i128, scale: i8) -> String {
     }
 }
 
-/// A time of the day, `09:05:00` or with its microseconds.
+/// Writes a time of day as `09:05:00`, with microseconds if they are not zero.
 pub fn clock(microseconds: i64) -> String {
     let sign = if microseconds < 0 { "-" } else { "" };
-    let (seconds, part) = (
-        microseconds.unsigned_abs() / 1_000_000,
-        microseconds.unsigned_abs() % 1_000_000,
-    );
+    let seconds = microseconds.unsigned_abs() / 1_000_000;
+    let part = microseconds.unsigned_abs() % 1_000_000;
     let text = format!(
         "{sign}{:02}:{:02}:{:02}",
         seconds / 3600,
@@ -130,7 +128,7 @@ pub fn clock(microseconds: i64) -> String {
     }
 }
 
-/// A span as PostgreSQL writes it: `1 mon 2 days 03:04:05`.
+/// Writes an interval like PostgreSQL: `1 mon 2 days 03:04:05`.
 pub fn span(months: i32, days: i32, microseconds: i64) -> String {
     let mut parts = Vec::new();
     let mut part = |n: i32, one: &str, more: &str| {

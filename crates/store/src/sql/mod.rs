@@ -1,13 +1,14 @@
-//! Read-only SQL over the views, for `takt sql` and for everything that speaks SQL to the server.
+//! Read-only SQL over the views, for `takt sql` and the server's SQL interfaces.
 //!
-//! [`gate`] says what is answered at all, [`Session`] runs it within [`Limits`], [`cell`] reads what came.
+//! [`gate`] decides which statements are allowed, [`Session`] runs them within [`Limits`], [`cell`]
+//! reads the values.
 
 pub mod cell;
 mod gate;
 pub mod json;
 mod session;
 
-pub use cell::Answer;
+pub use cell::ResultSet;
 pub use session::{Cancel, Session};
 
 use crate::{Database, StoreError};
@@ -15,15 +16,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
 
-/// How much one statement may take.
+/// Limits of one statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// After this long it is interrupted.
+    /// Time until the statement is interrupted.
     pub timeout: Duration,
-    /// Rows beyond this number are left out, and the answer says so.
+    /// Maximum number of rows. Further rows are omitted, and the result is marked as truncated.
     pub max_rows: usize,
-    /// It is interrupted once the process has grown by so much while it ran. DuckDB has a limit of its own, which
-    /// holds for most of what it allocates, not for all.
+    /// Growth of the process, in bytes, after which the statement is interrupted. DuckDB's own
+    /// limit covers most of its allocations, not all.
     pub memory_bytes: u64,
 }
 
@@ -37,39 +38,40 @@ impl Default for Limits {
     }
 }
 
-/// The answer to a statement.
+/// Result of a statement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Rows {
-    /// Names, in the order of the statement.
+    /// Column names, in the order of the statement.
     pub columns: Vec<String>,
-    /// One array a row. Instants are RFC 3339 in UTC; 64-bit numbers that JSON cannot hold exactly are strings.
+    /// Rows, one array each. Timestamps are RFC 3339 in UTC; 64-bit integers that JSON cannot
+    /// represent exactly are strings.
     pub rows: Vec<Vec<Value>>,
-    /// Whether rows were left out because of [`Limits::max_rows`].
+    /// Whether rows were omitted because of [`Limits::max_rows`].
     pub truncated: bool,
 }
 
-/// Why a statement got no answer.
+/// Reason why a statement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SqlError {
-    /// Not a `SELECT`, or one that does more than read the tables.
+    /// The statement is not a `SELECT`, or does more than read tables.
     #[error("refused: {0}")]
     Refused(String),
-    /// DuckDB's own word on the statement.
+    /// DuckDB rejected the statement. Contains its message.
     #[error("{0}")]
     Statement(String),
-    /// It took longer than [`Limits::timeout`].
+    /// The statement took longer than [`Limits::timeout`].
     #[error("interrupted after {} s", .0.as_secs_f64())]
     Timeout(Duration),
-    /// It took more than [`Limits::memory_bytes`].
-    #[error("interrupted: it takes too much memory; ask for less at a time")]
+    /// The statement took more memory than [`Limits::memory_bytes`].
+    #[error("interrupted: the query takes too much memory; query less at a time")]
     Memory,
-    /// Its answer is too large to be held.
-    #[error("the answer is larger than 256 MiB; ask for fewer rows or columns")]
+    /// The result is too large to be held in memory.
+    #[error("the result is larger than 256 MiB; select fewer rows or columns")]
     TooLarge,
-    /// Nobody waits for it any more.
+    /// The client cancelled the statement.
     #[error("cancelled")]
     Cancelled,
-    /// The database itself failed.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -77,7 +79,7 @@ pub enum SqlError {
 /// Runs one read-only statement.
 ///
 /// # Errors
-/// [`SqlError`]; the statement has changed nothing.
+/// [`SqlError`]. The statement changes nothing.
 pub fn run(database: &Database, sql: &str, limits: Limits) -> Result<Rows, SqlError> {
     let answer = Session::open(database)?.select(database, sql, limits, &Cancel::default())?;
     Ok(json::rows(&answer))
@@ -195,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_in_one_line() {
+    fn errors_take_one_line() {
         let said = ask("SELECT * FROM jbs").unwrap_err().to_string();
         assert!(
             said.contains("jbs does not exist") && !said.contains('\n'),

@@ -1,6 +1,6 @@
-//! A connection on which users' statements run, one at a time and within limits.
+//! A connection for statements of users, which run one at a time and within limits.
 
-use super::cell::Answer;
+use super::cell::ResultSet;
 use super::gate::admit;
 use super::{Limits, SqlError, first_line};
 use crate::{Database, StoreError, microseconds_now, quoted};
@@ -12,14 +12,15 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// An answer that takes more than this is given up: it would be held in memory whole.
+/// Maximum size of a result, in bytes. The whole result is held in memory.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
 
-/// So often a running statement is looked after.
+/// Interval at which a running statement is checked against its limits.
 const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What a statement that tells the time is made of, in lower case. DuckDB's own clock has a time zone, which needs an
-/// extension that a build from source has not; these are the same instant for the whole statement, in UTC.
+/// Replacements for functions that return the current time, in lower case. DuckDB's own functions
+/// return a time zone, which needs an extension that source builds lack. The replacements return
+/// the same time in UTC during a whole statement.
 const CLOCK: &[(&str, &str)] = &[
     ("now", "TIMESTAMP"),
     ("get_current_timestamp", "TIMESTAMP"),
@@ -29,12 +30,12 @@ const CLOCK: &[(&str, &str)] = &[
     ("today", "DATE"),
 ];
 
-/// Asks that a statement be given up. Clones ask for the same.
+/// Cancels a statement. Clones cancel the same statement.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Gives it up; a statement that has not begun will not.
+    /// Cancels the statement; one that has not begun will not run.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -44,27 +45,27 @@ impl Cancel {
     }
 }
 
-/// A connection for users' statements.
+/// A connection for statements of users.
 #[derive(Debug)]
 pub struct Session {
     db: Connection,
 }
 
 impl Session {
-    /// A session that sees the tables and the metrics.
+    /// Opens a session that sees the tables and the metrics.
     ///
     /// # Errors
-    /// A database that does not answer.
+    /// If the database fails.
     pub fn open(database: &Database) -> Result<Self, StoreError> {
         Self::with_path(database, "memory.main,memory.metrics")
     }
 
-    /// A session that also sees PostgreSQL's catalog, for `user`.
+    /// Opens a session for `user` that also sees PostgreSQL's catalog.
     ///
     /// # Errors
-    /// A database that does not answer.
+    /// If the database fails.
     pub fn open_postgres(database: &Database, user: &str) -> Result<Self, StoreError> {
-        // A client that looks around shall see what there is.
+        // Clients list the tables right after connecting.
         database.follow_metrics()?;
         let session = Self::with_path(database, "memory.main,memory.metrics,memory.pg")?;
         let macros = ["current_user", "session_user", "current_role", "user"]
@@ -83,22 +84,22 @@ impl Session {
         Ok(Self { db })
     }
 
-    /// Runs one read-only statement on the database that the session is of.
+    /// Runs one read-only statement on the session's database.
     ///
     /// # Errors
-    /// [`SqlError`]; the statement has changed nothing.
+    /// [`SqlError`]. The statement changes nothing.
     pub fn select(
         &self,
         database: &Database,
         sql: &str,
         limits: Limits,
         cancel: &Cancel,
-    ) -> Result<Answer, SqlError> {
+    ) -> Result<ResultSet, SqlError> {
         admit(&self.db, sql)?;
         self.set_clock(sql)?;
-        let watch = Watch::start(self.db.interrupt_handle(), limits, cancel.clone());
+        let watch = StatementWatch::start(self.db.interrupt_handle(), limits, cancel.clone());
         let mut answer = self.fetch(sql, limits);
-        // The metric may have come since the views were made.
+        // The metric may be newer than the views.
         if matches!(&answer, Err(SqlError::Statement(text)) if text.contains("does not exist"))
             && database.follow_metrics()?
         {
@@ -110,11 +111,11 @@ impl Session {
         }
     }
 
-    /// The types that the parameters of a statement have by where they stand, as DuckDB calls them: by number, `None`
-    /// where any would do. The statement is bound, not run.
+    /// Returns the types that a statement requires for its parameters, in DuckDB's names, by
+    /// number; `None` for parameters of any type. The statement is bound, not run.
     ///
     /// # Errors
-    /// A statement that is not answered at all, or that cannot be bound.
+    /// If the statement is not allowed or cannot be bound.
     pub fn parameter_types(&self, sql: &str) -> Result<HashMap<usize, String>, SqlError> {
         admit(&self.db, sql)?;
         let failed = |error: duckdb::Error| SqlError::Statement(first_line(&error));
@@ -160,12 +161,12 @@ impl Session {
             .map_err(SqlError::from)
     }
 
-    fn fetch(&self, sql: &str, limits: Limits) -> Result<Answer, SqlError> {
+    fn fetch(&self, sql: &str, limits: Limits) -> Result<ResultSet, SqlError> {
         let failed = |error: duckdb::Error| SqlError::Statement(first_line(&error));
         let mut statement = self.db.prepare(sql).map_err(failed)?;
-        // The iterator that this returns panics where fetching fails; `step` does not.
+        // The returned iterator panics if fetching fails; `step` does not.
         drop(statement.stream_arrow([]).map_err(failed)?);
-        let mut answer = Answer::new(statement.schema());
+        let mut answer = ResultSet::new(statement.schema());
         let mut bytes = 0;
         while let Some(batch) = statement.step().map_err(failed)? {
             bytes += batch_bytes(&batch);
@@ -180,7 +181,7 @@ impl Session {
     }
 }
 
-/// Reads the parameters out of DuckDB's plan of a statement.
+/// Finds the parameters in DuckDB's plan of a statement.
 fn find_parameters(plan: &serde_json::Value, found: &mut HashMap<usize, String>) {
     if plan["expression_class"] == "BOUND_PARAMETER"
         && let (Some(number), Some(kind)) = (
@@ -206,30 +207,33 @@ fn batch_bytes(batch: &duckdb::arrow::array::StructArray) -> usize {
     duckdb::arrow::array::Array::get_array_memory_size(batch)
 }
 
-/// Interrupts a statement whose time is up, that takes too much memory, or that nobody waits for any more.
-struct Watch {
+/// Interrupts a statement that exceeds its time or memory, or that was cancelled.
+struct StatementWatch {
     done: mpsc::Sender<()>,
     thread: JoinHandle<Option<SqlError>>,
 }
 
-impl Watch {
+impl StatementWatch {
     fn start(interrupt: Arc<InterruptHandle>, limits: Limits, cancel: Cancel) -> Self {
         let (done, is_done) = mpsc::channel();
         let thread = std::thread::spawn(move || {
-            let (start, memory) = (Instant::now(), resident_bytes());
+            let start = Instant::now();
+            let memory = resident_bytes();
             let mut cause = None;
             while is_done.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                cause = cause.or_else(|| match () {
-                    () if cancel.asked() => Some(SqlError::Cancelled),
-                    () if start.elapsed() >= limits.timeout => {
+                let grown = resident_bytes().saturating_sub(memory);
+                if cause.is_none() {
+                    cause = if cancel.asked() {
+                        Some(SqlError::Cancelled)
+                    } else if start.elapsed() >= limits.timeout {
                         Some(SqlError::Timeout(limits.timeout))
-                    }
-                    () if resident_bytes().saturating_sub(memory) > limits.memory_bytes => {
+                    } else if grown > limits.memory_bytes {
                         Some(SqlError::Memory)
-                    }
-                    () => None,
-                });
-                // Again and again: an interrupt before the statement has begun would be lost.
+                    } else {
+                        None
+                    };
+                }
+                // Repeat the interrupt: one sent before the statement begins has no effect.
                 if cause.is_some() {
                     interrupt.interrupt();
                 }
@@ -239,15 +243,15 @@ impl Watch {
         Self { done, thread }
     }
 
-    /// Stops watching; why the statement was interrupted, if it was.
+    /// Stops watching. Returns the reason if the statement was interrupted.
     fn end(self) -> Option<SqlError> {
-        // The watch ends with the sender.
+        // Dropping the sender ends the watch thread.
         drop(self.done);
         self.thread.join().ok().flatten()
     }
 }
 
-/// What this process has in memory; 0 where that cannot be known.
+/// Returns the resident memory of this process in bytes; 0 if it is unknown.
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages: u64 = statm

@@ -1,5 +1,5 @@
-//! Where samples are makes no difference to what a query answers: the head, the hot tables, blocks, merged days, and as far
-//! as they can, the rows that are left when the samples are gone.
+//! A query returns the same result wherever its samples are: in the head, in segments, in blocks or
+//! in merged days. Down-sampled rows return approximately the same.
 
 use super::bench_store::{BEGIN, DAY, HOUR, SECOND, config};
 use prometheus_client::registry::Registry;
@@ -13,7 +13,8 @@ use takt_store::{Clock, DataDir, Group, STALE, Store, StoreConfig};
 
 const MINUTE: i64 = 60 * SECOND;
 
-/// A counter that restarts, a decimal that moves, one that comes and goes, one that was there once.
+/// A counter that restarts, a changing decimal, a series that comes and goes, a series of the first
+/// hour only.
 const SERIES: [&str; 4] = ["restarting_total", "moving", "coming", "first_hour"];
 
 fn value(series: usize, at: i64) -> Option<f64> {
@@ -32,14 +33,14 @@ fn labels(series: usize) -> Labels {
         .collect()
 }
 
-/// A store, and beside it the same samples in plain memory.
+/// A store, and the same samples in plain memory.
 struct Twin {
     root: PathBuf,
     config: StoreConfig,
     now: Arc<AtomicI64>,
     open: Option<(Store, Group)>,
     plain: Memory,
-    /// Which series the group's last row had.
+    /// Series in the group's last row.
     was_there: [bool; 4],
 }
 
@@ -78,7 +79,7 @@ impl Twin {
         self.now.load(Ordering::SeqCst)
     }
 
-    /// Rows from the present on.
+    /// Writes rows, from the current time on.
     fn scrape(&mut self, rows: usize, step: i64) {
         let mut told: [Vec<(i64, Option<f64>)>; 4] = Default::default();
         for _ in 0..rows {
@@ -117,18 +118,16 @@ impl Twin {
             .unwrap_or_else(|error| panic!("{query}: {error}"))
             .value;
         if let Value::Vector(samples) = &mut value {
-            // Their order is the source's.
+            // PromQL keeps the order of the source.
             samples.sort_by(|one, other| one.labels.cmp(&other.labels));
         }
         value
     }
 
     fn compare(&self, query: &str, at: Asked) {
-        let (found, expected) = (
-            Self::answer(self.store(), query, at),
-            Self::answer(&self.plain, query, at),
-        );
-        // The text tells a NaN from none, and equal ones apart from nothing.
+        let found = Self::answer(self.store(), query, at);
+        let expected = Self::answer(&self.plain, query, at);
+        // The text distinguishes NaN from no value.
         assert_eq!(
             format!("{found:?}"),
             format!("{expected:?}"),
@@ -152,7 +151,7 @@ enum Step {
     },
     Seal,
     Reopen,
-    /// Nothing comes for so many minutes, and the keeper does what is due.
+    /// Minutes without samples. The compactor runs.
     Pause(i64),
 }
 
@@ -211,9 +210,10 @@ proptest! {
     }
 }
 
-/// Six days a sample a minute; samples stay for a day, five minutes for three, hours for all.
+/// Six days with a sample per minute. Samples are kept for one day, five-minute rows for three,
+/// hourly rows for all.
 #[test]
-fn rows_answer_as_their_samples_would_have() {
+fn rows_answer_like_their_samples() {
     let root = tempfile::tempdir().unwrap();
     let config = StoreConfig {
         retention_days: 1,
@@ -246,7 +246,8 @@ fn rows_answer_as_their_samples_would_have() {
             Value::Vector(found) => found.first().map(|sample| sample.point.value),
             other => panic!("{other:?}"),
         };
-    // In the middle of where only hours are left, only five minutes, where both meet, and where rows and samples do.
+    // The middle of the time with hourly rows only, of the time with five-minute rows, and both
+    // transitions.
     let middle = |from: i64, to: i64| (from + (to - from) / 2) / HOUR * HOUR;
     let places = [
         middle(oldest[2], oldest[1]),
@@ -257,12 +258,11 @@ fn rows_answer_as_their_samples_would_have() {
     for at in places {
         for function in ["min", "max", "sum", "count", "avg"] {
             let query = format!("{function}_over_time(moving[4h])");
-            let (found, expected) = (
-                one(twin.store(), &query, at).unwrap(),
-                one(&twin.plain, &query, at).unwrap(),
-            );
+            let found = one(twin.store(), &query, at).unwrap();
+            let expected = one(&twin.plain, &query, at).unwrap();
             let is_near = (found - expected).abs() <= 1e-9 * expected.abs().max(1.0);
-            // Where blocks meet within an interval its mean counts twice, and where hours begin their share is cut off.
+            // Where blocks share an interval, its mean counts twice. At the transition to hourly
+            // rows, a part of an hour is missing.
             assert!(
                 is_near || at >= oldest[1],
                 "{query} at {at}: {found}, expected {expected}"
@@ -272,16 +272,14 @@ fn rows_answer_as_their_samples_would_have() {
                 "{query} at {at}: {found}, expected {expected}"
             );
         }
-        // Of a counter that restarts within the rows, and over the days' edges.
+        // A counter that resets within rows, and across the ends of days.
         for query in [
             "increase(restarting_total[6h])",
             "increase(restarting_total[1d])",
             "rate(restarting_total[2h])",
         ] {
-            let (found, expected) = (
-                one(twin.store(), query, at).unwrap(),
-                one(&twin.plain, query, at).unwrap(),
-            );
+            let found = one(twin.store(), query, at).unwrap();
+            let expected = one(&twin.plain, query, at).unwrap();
             assert!(
                 (found - expected).abs() <= 0.02 * expected,
                 "{query} at {at}: {found}, expected {expected}"

@@ -1,4 +1,4 @@
-//! A store whose clock the test turns, with a few series whose values follow from the time.
+//! A store with a clock controlled by the test, and a few series whose values follow from the time.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -17,7 +17,7 @@ pub const DAY: i64 = 24 * HOUR;
 
 pub const METRICS: [&str; 4] = ["counter_total", "power_watts", "share", "constant"];
 
-/// Nothing is sealed before the test says so.
+/// Configuration in which the test decides when to seal.
 pub fn config() -> StoreConfig {
     StoreConfig {
         commit_interval_ms: 20,
@@ -27,7 +27,7 @@ pub fn config() -> StoreConfig {
     }
 }
 
-/// The value of a series at an instant: a counter, a decimal, a fraction that is none, a constant.
+/// Value of a series at a time: a counter, a decimal, a fraction that is not a decimal, a constant.
 pub fn value(metric: usize, at: i64) -> f64 {
     let seconds = (at - BEGIN) as f64 / 1000.0;
     match metric {
@@ -38,7 +38,7 @@ pub fn value(metric: usize, at: i64) -> f64 {
     }
 }
 
-/// The labels of a series.
+/// Labels of a series.
 pub fn labels(metric: usize) -> Labels {
     [
         (METRIC_NAME, METRICS[metric]),
@@ -76,7 +76,7 @@ impl Bench {
         self.now.store(now, Ordering::SeqCst);
     }
 
-    /// Writes a row of all series at `at`, which is the present then.
+    /// Sets the clock to `at` and writes a row of all series.
     pub fn scrape(&self, at: i64) {
         self.set_clock(at);
         let ticket = self.group.ticket(Timestamp(at)).unwrap();
@@ -91,7 +91,7 @@ impl Bench {
         self.group.commit(ticket, &row, &[]).unwrap();
     }
 
-    /// Writes rows from `from` on, before `to`.
+    /// Writes rows in `[from, to)`.
     pub fn scrape_all(&self, from: i64, to: i64, step: i64) {
         for (n, at) in (from..to).step_by(step as usize).enumerate() {
             self.scrape(at);
@@ -102,7 +102,7 @@ impl Bench {
         self.store.flush();
     }
 
-    /// Writes rows and seals them an hour at a time.
+    /// Writes rows, and seals after each hour.
     pub fn scrape_and_seal(&self, from: i64, to: i64, step: i64) {
         for hour in (from..to).step_by(HOUR as usize) {
             self.scrape_all(hour, to.min(hour + HOUR), step);
@@ -110,7 +110,7 @@ impl Bench {
         }
     }
 
-    /// The samples of a series, wherever they are.
+    /// Samples of a series, from memory and disk.
     pub fn samples(&self, metric: usize, from: i64, to: i64) -> Vec<(i64, f64)> {
         let found = self
             .store
@@ -130,7 +130,7 @@ impl Bench {
             .collect()
     }
 
-    /// Every sample that was written is there, once and bit for bit.
+    /// Asserts that every written sample exists exactly once, bit for bit.
     #[track_caller]
     pub fn expect_all(&self, from: i64, to: i64, step: i64) {
         for (metric, name) in METRICS.iter().enumerate() {
@@ -140,7 +140,8 @@ impl Bench {
                 .map(|at| (at, value(metric, at)))
                 .collect();
             let missing = expected.iter().find(|sample| !found.contains(sample));
-            let (count, wanted) = (found.len(), expected.len());
+            let count = found.len();
+            let wanted = expected.len();
             assert!(
                 found == expected,
                 "{name}: {count} samples, expected {wanted}; missing: {missing:?}"
@@ -154,7 +155,7 @@ impl Bench {
         assert_eq!(counts.0, counts.1, "a sample is there twice");
     }
 
-    /// A metric of the store about itself, by the beginning of its line.
+    /// Value of one of the store's own metrics, found by the beginning of its line.
     pub fn metric(&self, line: &str) -> f64 {
         let mut text = String::new();
         encode(&mut text, &self.registry).unwrap();
@@ -165,7 +166,7 @@ impl Bench {
         found.trim().parse().unwrap()
     }
 
-    /// How many blocks of a resolution there are.
+    /// Number of blocks of a resolution.
     pub fn blocks(&self, resolution: &str) -> usize {
         let stat = self.store.database().stat().unwrap();
         stat.blocks

@@ -1,6 +1,7 @@
-//! Dying at each step of sealing and of merging: the next start has every sample, once.
+//! Aborts the process at each step of sealing and merging: the next start has every sample exactly
+//! once.
 //!
-//! The test runs itself: the child has `TAKT_CRASH_AT` and does not come back.
+//! The test runs itself as a child process with `TAKT_CRASH_AT`.
 
 use super::bench_store::{BEGIN, Bench, DAY, HOUR, SECOND, config};
 use std::os::unix::process::ExitStatusExt;
@@ -11,7 +12,7 @@ const STEPS: [&str; 5] = ["written", "verified", "durable", "renamed", "publishe
 const MINUTE: i64 = 60 * SECOND;
 const END: i64 = BEGIN + 5 * HOUR;
 
-/// What the child is to do.
+/// Work of the child process.
 const WORK: &str = "TAKT_TEST_WORK";
 const ROOT: &str = "TAKT_TEST_ROOT";
 
@@ -50,7 +51,7 @@ fn die_at(root: &Path, work: &str, step: &str) {
 }
 
 #[test]
-fn dying_at_any_step_loses_nothing_and_repeats_nothing() {
+fn a_crash_at_any_step_loses_and_repeats_nothing() {
     for step in STEPS {
         let root = tempfile::tempdir().unwrap();
         {
@@ -68,7 +69,8 @@ fn dying_at_any_step_loses_nothing_and_repeats_nothing() {
             assert_eq!(bench.blocks("raw"), 5);
         }
         die_at(root.path(), "merge", step);
-        // A clock before the day's end: what is there was made before the crash, not after it.
+        // The clock is before the end of the day, so this start does not merge: any merged block is
+        // from before the crash.
         Bench::open(root.path(), &config(), END).expect_all(BEGIN, END, MINUTE);
         let bench = Bench::open(root.path(), &config(), BEGIN + DAY + HOUR);
         bench.store.keep().unwrap();

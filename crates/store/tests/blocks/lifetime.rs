@@ -1,4 +1,4 @@
-//! How long samples stay, how much room they take, and what is damaged.
+//! Retention, disk limits and damaged blocks.
 
 use super::bench_store::{BEGIN, Bench, DAY, HOUR, METRICS, SECOND, config, value};
 use std::path::{Path, PathBuf};
@@ -7,16 +7,18 @@ use takt_store::StoreConfig;
 fn bytes(path: &Path) -> u64 {
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     entries
-        .map(
-            |entry| match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                true => bytes(&entry.path()),
-                false => entry.metadata().map_or(0, |file| file.len()),
-            },
-        )
+        .map(|entry| {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                bytes(&entry.path())
+            } else {
+                entry.metadata().map_or(0, |file| file.len())
+            }
+        })
         .sum()
 }
 
-/// Twelve days at an accelerated clock with a retention of three: what is there does not grow after the first five.
+/// Twelve days with an accelerated clock and a retention of three days: disk usage must not grow
+/// after the fifth day.
 #[test]
 fn the_disk_stays_bounded_over_three_times_the_retention() {
     let root = tempfile::tempdir().unwrap();
@@ -51,11 +53,12 @@ fn the_disk_stays_bounded_over_three_times_the_retention() {
                 .sum::<u64>(),
         );
     }
-    let (early, late) = (sizes[6], sizes[11]);
+    let early = sizes[6];
+    let late = sizes[11];
     assert!(late <= early + early / 4, "{sizes:?}");
     let end = BEGIN + 12 * DAY;
     bench.expect_all(end - 3 * DAY + HOUR, end, 60 * SECOND);
-    // Before that the rows of an hour answer.
+    // Before that, hourly rows answer.
     let coarse = bench.samples(0, end - 5 * DAY, end - 4 * DAY);
     assert!(
         !coarse.is_empty() && coarse.len() < 24 * 13,
@@ -63,7 +66,8 @@ fn the_disk_stays_bounded_over_three_times_the_retention() {
         coarse.len()
     );
     assert_eq!(bench.samples(0, BEGIN, BEGIN + 5 * DAY), []);
-    // An hour is told every five minutes: a counter on its line, which here is the truth, anything else as the mean.
+    // An hourly row yields a value every five minutes: on the line between both ends for a counter,
+    // which is exact here; the mean for other metrics.
     let hours = end - 5 * DAY + 2 * HOUR..end - 5 * DAY + 4 * HOUR;
     let counter = bench.samples(0, hours.start, hours.end);
     assert!(counter.len() >= 24, "{counter:?}");
@@ -81,7 +85,7 @@ fn the_disk_stays_bounded_over_three_times_the_retention() {
     );
     assert!(bench.metric("takt_store_blocks{resolution=\"raw\"}") > 0.0);
     drop(bench);
-    // What is no longer named is no longer there, but for each block's few hundred bytes of facts.
+    // Disk usage matches the listed blocks, except for a few hundred bytes of metadata per block.
     let found = bytes(&root.path().join("blocks"));
     assert!(
         found >= late && found <= late + 40_000,
@@ -107,7 +111,7 @@ fn a_damaged_block_is_set_aside_and_the_rest_answers() {
     let end = BEGIN + 3 * HOUR;
     drop(bench);
 
-    // A byte that is not what it was: verify names the file, and nothing else has to happen.
+    // A changed byte: verify names the file. Nothing else happens yet.
     let blocks = raw_blocks(root.path());
     assert_eq!(blocks.len(), 3);
     let file = blocks[1].join("samples.parquet");
@@ -123,7 +127,7 @@ fn a_damaged_block_is_set_aside_and_the_rest_answers() {
         "{said:?}"
     );
 
-    // A query that meets it sets it aside and answers from the others.
+    // A query that reads the damaged block sets it aside and answers from the others.
     for (metric, name) in METRICS.iter().enumerate() {
         let found = bench.samples(metric, BEGIN, end).len();
         assert!(found == 2 * 3600 || metric == 3, "{name}: {found}");
@@ -137,7 +141,7 @@ fn a_damaged_block_is_set_aside_and_the_rest_answers() {
         .collect();
     assert_eq!(aside.len(), 1);
 
-    // A file that is shorter than it was is seen at the start.
+    // The next start detects a truncated file.
     let block = raw_blocks(root.path())
         .into_iter()
         .find(|path| !path.to_string_lossy().contains(".damaged-"))
@@ -153,7 +157,7 @@ fn a_damaged_block_is_set_aside_and_the_rest_answers() {
     assert_eq!(bench.samples(0, BEGIN, end).len(), 3600);
     drop(bench);
 
-    // So is one of the right length that ends in something else: views over it could not be made.
+    // The next start also detects a file with a damaged end: views over it would fail.
     let is_left = |path: &PathBuf| !path.to_string_lossy().contains(".damaged-");
     let file = raw_blocks(root.path())
         .into_iter()
@@ -168,7 +172,7 @@ fn a_damaged_block_is_set_aside_and_the_rest_answers() {
     assert!(bench.samples(0, BEGIN, end).is_empty());
 }
 
-/// The whole hot database is lost: the blocks tell their series, and numbers are not given out twice.
+/// The whole hot database is lost. The blocks restore the series, and no number is assigned twice.
 #[test]
 fn blocks_outlive_the_hot_database() {
     let root = tempfile::tempdir().unwrap();

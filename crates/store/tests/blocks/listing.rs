@@ -1,10 +1,10 @@
-//! Series are listed for the time in which they had samples, wherever those are.
+//! A series is listed for the time in which it had samples, wherever they are stored.
 
 use crate::bench_store::{BEGIN, Bench, HOUR, SECOND, config};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 use takt_store::Listed;
 
-/// Samples of a series that nobody else has, which ends then.
+/// Writes samples of a series in a group of its own. The series ends afterwards.
 fn scrape_briefly(bench: &Bench, metric: &str, times: impl Iterator<Item = i64>) {
     let group = bench.store.group();
     let labels: Labels = [(METRIC_NAME, metric), ("rack", metric)]
@@ -47,7 +47,7 @@ fn expect(bench: &Bench, from: i64, to: i64, expected: &[&str]) {
 }
 
 #[test]
-fn a_listing_keeps_to_its_time() {
+fn listings_are_limited_to_their_time() {
     let root = tempfile::tempdir().unwrap();
     let minute = 60 * SECOND;
     {
@@ -73,7 +73,7 @@ fn a_listing_keeps_to_its_time() {
         expect(&bench, BEGIN + 4 * HOUR, BEGIN + 5 * HOUR, &[]);
     }
     {
-        // Without a block, too.
+        // The same without a block.
         let root = tempfile::tempdir().unwrap();
         for at in [BEGIN + HOUR, BEGIN + HOUR + minute] {
             let bench = Bench::open(root.path(), &config(), at);
@@ -82,7 +82,7 @@ fn a_listing_keeps_to_its_time() {
             expect(&bench, BEGIN + HOUR, BEGIN + 2 * HOUR, &["only_one"]);
         }
     }
-    // After a restart nothing of it is in memory.
+    // After a restart, nothing of the series is in memory.
     let bench = Bench::open(root.path(), &config(), BEGIN + 5 * HOUR);
     expect(&bench, BEGIN, BEGIN + HOUR / 2, &["early_one"]);
     expect(&bench, BEGIN + 2 * HOUR, BEGIN + 5 * HOUR, &["late_one"]);

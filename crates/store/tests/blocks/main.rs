@@ -1,4 +1,4 @@
-//! Blocks: what is sealed is what was given, whoever reads it and whatever happens on the way.
+//! Blocks contain exactly the samples that were written, for every reader and after every failure.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,15 +1,15 @@
-//! The blocks in the hands of somebody who has DuckDB and nothing of takt's.
+//! Reads the blocks with plain DuckDB, without takt.
 
 use super::bench_store::{BEGIN, Bench, HOUR, SECOND, config, value};
 use duckdb::Connection;
 
 #[test]
-fn stock_duckdb_reads_the_blocks_through_the_view_that_we_ship() {
+fn plain_duckdb_reads_the_blocks() {
     let root = tempfile::tempdir().unwrap();
     let bench = Bench::open(root.path(), &config(), BEGIN);
     bench.scrape_and_seal(BEGIN, BEGIN + 25 * HOUR, 60 * SECOND);
 
-    // The server goes on running; only the files are opened.
+    // The server keeps running; only files are opened.
     let db = Connection::open_in_memory().unwrap();
     let path = root.path().to_string_lossy().replace('\'', "''");
     db.execute_batch(&format!("SET file_search_path = '{path}'"))

@@ -1,4 +1,4 @@
-//! What the store finds after something went wrong, and that it goes on from there.
+//! Recovery after crashes, damage, a wrong clock and a full disk.
 
 use super::bench_store::{BEGIN, Bench, HOUR, METRICS, SECOND, config, value};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -8,21 +8,24 @@ use std::process::Command;
 
 const STEP: i64 = 15 * SECOND;
 
-/// The directory as a power failure would leave it: everything that is durable, while the store is open.
+/// Copies the directory of an open store: its state after a power failure.
 fn image(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
         let target = to.join(entry.file_name());
-        match entry.file_type().unwrap().is_dir() {
-            true => image(&entry.path(), &target),
-            false => drop(fs::copy(entry.path(), target).unwrap()),
+        if entry.file_type().unwrap().is_dir() {
+            image(&entry.path(), &target)
+        } else {
+            fs::copy(entry.path(), target).unwrap();
         }
     }
 }
 
-/// An hour in a block, and then an hour in the log; the log is as `damage` leaves it.
+/// Writes one hour into a block and one hour into the log, and opens the store after `damage` has
+/// changed the log.
 fn with_damaged_log(damage: impl Fn(&mut Vec<u8>)) -> (f64, usize) {
-    let (root, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let root = tempfile::tempdir().unwrap();
+    let copy = tempfile::tempdir().unwrap();
     let bench = Bench::open(root.path(), &config(), BEGIN);
     bench.scrape_and_seal(BEGIN, BEGIN + HOUR, STEP);
     bench.scrape_all(BEGIN + HOUR, BEGIN + 2 * HOUR, STEP);
@@ -45,19 +48,19 @@ fn with_damaged_log(damage: impl Fn(&mut Vec<u8>)) -> (f64, usize) {
         );
     }
     let logged = bench.samples(0, BEGIN + HOUR, BEGIN + 2 * HOUR - 1).len();
-    // It goes on, sealing included.
+    // The store continues, including sealing.
     bench.scrape_and_seal(BEGIN + 2 * HOUR, BEGIN + 3 * HOUR, STEP);
     bench.expect_all(BEGIN + 2 * HOUR, BEGIN + 3 * HOUR, STEP);
     (bench.metric("takt_store_damaged_files "), logged)
 }
 
 #[test]
-fn a_log_that_is_whole_loses_nothing() {
+fn an_intact_log_loses_nothing() {
     assert_eq!(with_damaged_log(|_| {}), (0.0, 240));
 }
 
 #[test]
-fn a_log_with_garbage_is_read_up_to_there_and_set_aside() {
+fn a_damaged_log_is_replayed_up_to_the_damage_and_set_aside() {
     let (damaged, logged) = with_damaged_log(|log| {
         let middle = log.len() / 2;
         log[middle..middle + 64].fill(0x5a);
@@ -71,7 +74,7 @@ fn a_log_with_garbage_is_read_up_to_there_and_set_aside() {
 }
 
 #[test]
-fn a_log_that_lost_its_end_is_set_aside() {
+fn a_truncated_log_is_set_aside() {
     let (damaged, logged) = with_damaged_log(|log| log.truncate(log.len() - 7));
     assert!(
         damaged == 1.0 && logged < 240,
@@ -80,7 +83,7 @@ fn a_log_that_lost_its_end_is_set_aside() {
 }
 
 #[test]
-fn a_clock_that_jumps_an_hour_ahead_and_back_takes_nothing_twice() {
+fn a_clock_an_hour_ahead_stores_no_sample_twice() {
     let root = tempfile::tempdir().unwrap();
     let minute = 60 * SECOND;
     {
@@ -88,7 +91,7 @@ fn a_clock_that_jumps_an_hour_ahead_and_back_takes_nothing_twice() {
         bench.scrape_all(BEGIN, BEGIN + 10 * minute, STEP);
         bench.scrape_all(BEGIN + HOUR, BEGIN + HOUR + 10 * minute, STEP);
         bench.store.seal().unwrap();
-        // The clock is right again: an instant that is settled long since is not given out.
+        // The clock is right again: a ticket for a settled time is refused.
         bench.set_clock(BEGIN + 10 * minute);
         assert!(
             bench
@@ -98,7 +101,7 @@ fn a_clock_that_jumps_an_hour_ahead_and_back_takes_nothing_twice() {
                 .is_err()
         );
     }
-    // After a restart the right time goes on being stored, and what is given twice is stored once.
+    // After a restart, samples with the right time are stored again, and repeated ones only once.
     let bench = Bench::open(root.path(), &config(), BEGIN + 10 * minute - SECOND);
     bench.scrape_all(BEGIN + 10 * minute, BEGIN + HOUR, STEP);
     bench.store.seal().unwrap();
@@ -115,19 +118,20 @@ fn full_child() {
         return;
     };
     let bench = Bench::open(Path::new(&root), &config(), BEGIN + HOUR);
-    // What is there stays writable, as on a full disk, but nothing grows.
+    // Existing files stay writable, as on a full disk, but no file can grow.
     let bytes = fs::metadata(Path::new(&root).join("hot.duckdb"))
         .unwrap()
         .len();
-    let (current, maximum) = (Some(bytes), getrlimit(Resource::Fsize).maximum);
+    let current = Some(bytes);
+    let maximum = getrlimit(Resource::Fsize).maximum;
     setrlimit(Resource::Fsize, Rlimit { current, maximum }).unwrap();
-    // Whether that fails depends on what DuckDB finds room for in its file; what counts is what is left afterwards.
+    // The result depends on free space inside DuckDB's file. The state afterwards counts.
     let done = bench.store.seal();
     println!("{done:?}");
 }
 
 #[test]
-fn a_disk_that_is_full_while_sealing_loses_nothing() {
+fn a_full_disk_while_sealing_loses_nothing() {
     let root = tempfile::tempdir().unwrap();
     {
         let bench = Bench::open(root.path(), &config(), BEGIN);

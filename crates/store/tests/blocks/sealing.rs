@@ -1,4 +1,4 @@
-//! Sealing and merging change where samples are, and nothing else.
+//! Sealing and merging move samples and change nothing else.
 
 use super::bench_store::{BEGIN, Bench, DAY, HOUR, METRICS, SECOND, config, value};
 use takt_model::Matcher;
@@ -8,7 +8,7 @@ use takt_store::{Sample, StoreConfig};
 const STEP: i64 = 15 * SECOND;
 
 #[test]
-fn what_is_sealed_is_what_was_given() {
+fn sealing_keeps_every_sample() {
     let root = tempfile::tempdir().unwrap();
     let end = BEGIN + 3 * HOUR;
     {
@@ -34,7 +34,7 @@ fn what_is_sealed_is_what_was_given() {
     }
     let bench = Bench::open(root.path(), &config(), end);
     bench.expect_all(BEGIN, end, STEP);
-    // What comes now is in the segment after the sealed ones.
+    // New samples are in the next segment.
     bench.scrape_all(end, end + HOUR, STEP);
     bench.expect_all(BEGIN, end + HOUR, STEP);
 }
@@ -54,10 +54,10 @@ fn a_day_becomes_one_block_and_gets_its_lower_resolutions() {
         .unwrap();
     assert!(day.to_ms - day.from_ms > 20 * HOUR, "{stat:?}");
     bench.expect_all(BEGIN, BEGIN + 25 * HOUR, minute);
-    // Asking again changes nothing.
+    // A second call changes nothing.
     assert_eq!(bench.store.keep().unwrap().written, [""; 0]);
 
-    // Every row of five minutes says what the samples say.
+    // Every five-minute row agrees with the samples.
     let db = bench.store.database().connect().unwrap();
     let sql = "SELECT epoch_ms(ts), samples, min, max, avg, last, increase FROM samples_5m WHERE metric = ? ORDER BY ts";
     for metric in [0, 1] {
@@ -89,7 +89,7 @@ fn a_day_becomes_one_block_and_gets_its_lower_resolutions() {
 }
 
 #[test]
-fn samples_with_their_own_time_come_late_and_are_found_where_they_belong() {
+fn late_samples_with_own_timestamps_are_sorted_in() {
     let root = tempfile::tempdir().unwrap();
     let own: Labels = [(METRIC_NAME, "own_time"), ("node", "g01")]
         .into_iter()
@@ -134,7 +134,7 @@ fn samples_with_their_own_time_come_late_and_are_found_where_they_belong() {
         bench.store.seal().unwrap();
         assert_eq!(own_times(&bench), [BEGIN - 2 * HOUR, BEGIN - HOUR]);
     }
-    // A page repeats its sample after a restart: the blocks know it.
+    // A target repeats its sample after a restart. The store finds it in the blocks.
     let bench = Bench::open(root.path(), &config(), BEGIN + 2 * HOUR);
     give(&bench, BEGIN + 2 * HOUR, BEGIN - HOUR);
     give(&bench, BEGIN + 3 * HOUR, BEGIN + 2 * HOUR);
@@ -151,7 +151,8 @@ fn samples_with_their_own_time_come_late_and_are_found_where_they_belong() {
 
 #[test]
 fn a_small_memory_makes_the_same_blocks_in_more_slices() {
-    let (small, large) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let small = tempfile::tempdir().unwrap();
+    let large = tempfile::tempdir().unwrap();
     let fill = |root: &std::path::Path, config: &StoreConfig| {
         let bench = Bench::open(root, config, BEGIN);
         bench.scrape_all(BEGIN, BEGIN + HOUR, SECOND / 4);
@@ -161,7 +162,7 @@ fn a_small_memory_makes_the_same_blocks_in_more_slices() {
     };
     let one = fill(large.path(), &config());
     assert_eq!((one.len(), one[0].rows), (1, 4 * 4 * 3600));
-    // Not a setting for a server (16 is the least), but a slice a series and row.
+    // Far below the minimum of 16 MiB for servers: one slice per series and row.
     let found = fill(
         small.path(),
         &StoreConfig {
@@ -178,13 +179,11 @@ fn a_small_memory_makes_the_same_blocks_in_more_slices() {
 #[test]
 fn deleting_a_series_leaves_the_others() {
     let root = tempfile::tempdir().unwrap();
-    let (long, end) = (
-        StoreConfig {
-            retention_days: 30,
-            ..config()
-        },
-        BEGIN + DAY + 3 * HOUR,
-    );
+    let long = StoreConfig {
+        retention_days: 30,
+        ..config()
+    };
+    let end = BEGIN + DAY + 3 * HOUR;
     {
         let bench = Bench::open(root.path(), &long, BEGIN);
         bench.scrape_and_seal(BEGIN, end - HOUR, 60 * SECOND);

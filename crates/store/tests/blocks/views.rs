@@ -1,4 +1,5 @@
-//! The view of a metric has what `samples` has, and reads no more than its conditions leave.
+//! The view of a metric has the same rows as `samples`, and reads only the rows that its conditions
+//! need.
 
 use crate::bench_store::{BEGIN, Bench, HOUR, SECOND, config};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
@@ -7,7 +8,7 @@ use takt_store::sql::{Limits, run};
 const NODES: usize = 40;
 const METRICS: [&str; 3] = ["load", "power", "heat"];
 
-/// Rows of [`METRICS`] for each node, a minute apart.
+/// Writes rows of [`METRICS`] for each node, one per minute.
 fn scrape(bench: &Bench, from: i64, to: i64) {
     let group = bench.store.group();
     let all = METRICS
@@ -50,7 +51,7 @@ fn a_condition_on_a_label_reads_the_rows_of_its_series() {
     };
     let ask = |sql: &str| run(bench.store.database(), sql, limits).unwrap().rows;
 
-    // The same rows by either way.
+    // Both views return the same rows.
     let of_metric = ask("SELECT ts, node, value FROM power ORDER BY ALL");
     assert_eq!(of_metric.len(), 5 * 60 * NODES);
     let of_samples = ask(
@@ -58,7 +59,7 @@ fn a_condition_on_a_label_reads_the_rows_of_its_series() {
     );
     assert_eq!(of_metric, of_samples);
 
-    // What each step of the plan has yielded.
+    // Largest number of rows that a step of the plan returns.
     let most = |condition: &str| -> usize {
         let plan = ask(&format!(
             "EXPLAIN ANALYZE SELECT avg(value) FROM power WHERE {condition}"
@@ -71,7 +72,7 @@ fn a_condition_on_a_label_reads_the_rows_of_its_series() {
             .unwrap()
     };
     assert!(most("true") >= 4 * 60 * NODES);
-    // Of the hour that is not sealed yet all rows are looked at.
+    // All rows of the unsealed hour are read.
     let hot = 60 * NODES * METRICS.len();
     assert!(most("node = 'n07'") <= hot, "{}", most("node = 'n07'"));
     assert!(

@@ -1,52 +1,53 @@
-//! Rows of one group over a part of the head's window: open while they come, then sealed.
+//! Chunks: rows of one group over a part of the head's window. A chunk is open while it gets rows,
+//! then sealed.
 //!
-//! About half the values of a node stay the same from one scrape to the next, so an open chunk keeps of each row only
-//! what changed: a bit for every column, and the new values in the order of the columns. A sealed chunk is turned round,
-//! each series' values packed together, and a series that did not change at all is one bit: it has the value with which
-//! the next chunk begins.
+//! About half of a node's values do not change between two scrapes. An open chunk therefore stores
+//! only the changes of each row: one bit per column, and the new values in column order. A sealed
+//! chunk stores the values by series, packed. A series that did not change at all takes one bit:
+//! its value is the one with which the next chunk begins.
 
-use super::Sample;
-use super::head::STALE;
-use super::packed::{pack, unpack};
+use super::STALE;
+use crate::Sample;
+use crate::packed::{pack, unpack};
 use std::time::Duration;
 use takt_model::Timestamp;
 
-/// The chunk that rows are added to.
+/// The chunk that gets new rows.
 #[derive(Debug)]
-pub(super) struct Open {
-    /// The first row in full.
+pub(super) struct OpenChunk {
+    /// Values of the first row.
     first: Vec<f64>,
-    /// The first row's entry is empty.
-    rows: Vec<Row>,
+    /// Changes of each row. The entry of the first row is empty.
+    rows: Vec<ChunkRow>,
 }
 
-/// What a row changed. Boxes of their exact size: the next rows of some other group take the place of these.
+/// Changes of one row. The slices have no spare capacity, because the head holds very many of them.
 #[derive(Debug)]
-struct Row {
+struct ChunkRow {
     at: Timestamp,
     columns: u32,
-    changed: Box<[Changed]>,
+    changed: Box<[ChangedColumns]>,
     values: Box<[f64]>,
 }
 
-/// Which of 64 columns changed, and where in the row's values the first of them is.
+/// Changes in 64 columns: one bit per column, and the index of the first new value in the row.
 #[derive(Debug, Clone, Copy)]
-struct Changed {
+struct ChangedColumns {
     bits: u64,
     values: u32,
 }
 
-/// A row's changes while they are gathered; kept from row to row for its memory.
+/// Changes of the row being added. Reused for every row, to avoid allocations.
 #[derive(Debug, Default)]
-pub(super) struct Changes {
-    changed: Vec<Changed>,
+pub(super) struct RowChanges {
+    changed: Vec<ChangedColumns>,
     values: Vec<f64>,
     current: u64,
     begin: u32,
 }
 
-impl Changes {
-    /// Notes a change; columns come in rising order.
+impl RowChanges {
+    /// Adds a change. Columns must come in ascending order.
     #[inline]
     pub fn push(&mut self, column: usize, value: f64) {
         self.advance(column / 64);
@@ -56,7 +57,7 @@ impl Changes {
 
     fn advance(&mut self, word: usize) {
         while self.changed.len() < word {
-            self.changed.push(Changed {
+            self.changed.push(ChangedColumns {
                 bits: self.current,
                 values: self.begin,
             });
@@ -64,7 +65,7 @@ impl Changes {
         }
     }
 
-    /// Forgets what was gathered.
+    /// Removes all changes.
     pub fn clear(&mut self) {
         self.changed.clear();
         self.values.clear();
@@ -72,14 +73,14 @@ impl Changes {
     }
 }
 
-impl Open {
-    /// Keeps a chunk's rows few enough to be read quickly, however fast they come.
+impl OpenChunk {
+    /// Maximum number of rows, so that a chunk stays quick to read at any scrape interval.
     const MAX_ROWS: usize = 512;
-    /// Below this, what a sealed chunk costs by itself outweighs what it saves.
+    /// Minimum number of rows: the fixed cost of a smaller sealed chunk exceeds what packing saves.
     const MIN_ROWS: usize = 16;
 
     pub fn new(at: Timestamp, first: Vec<f64>) -> Self {
-        let row = Row {
+        let row = ChunkRow {
             at,
             columns: 0,
             changed: Box::default(),
@@ -99,8 +100,9 @@ impl Open {
         self.rows.last().expect("a chunk begins with a row").at
     }
 
-    /// Whether a row at `at` begins the next chunk. Chunks are `length` long, and each group's end at a `phase` of
-    /// their own, so that not all are full at once; `longest` bounds those of rare rows.
+    /// Returns whether a row at `at` must begin a new chunk. A chunk covers `length`; `phase`
+    /// shifts the ends of each group's chunks, so that not all chunks are sealed at once. `longest`
+    /// limits chunks with few rows.
     pub fn is_full(&self, at: Timestamp, length: Duration, phase: u32, longest: Duration) -> bool {
         let length_ms = i64::try_from(length.as_millis()).unwrap_or(i64::MAX).max(1);
         let part = |at: Timestamp| {
@@ -112,14 +114,12 @@ impl Open {
             || (self.rows.len() >= Self::MIN_ROWS && part(at) != part(self.oldest()))
     }
 
-    /// Adds a row that has `columns` columns and differs from the one before by `changes`, which are empty afterwards.
-    pub fn push(&mut self, at: Timestamp, columns: usize, changes: &mut Changes) {
+    /// Adds a row of `columns` columns, given as changes from the row before. Clears `changes`.
+    pub fn push(&mut self, at: Timestamp, columns: usize, changes: &mut RowChanges) {
         changes.advance(columns.div_ceil(64));
-        let (changed, values) = (
-            changes.changed.as_slice().into(),
-            changes.values.as_slice().into(),
-        );
-        self.rows.push(Row {
+        let changed = changes.changed.as_slice().into();
+        let values = changes.values.as_slice().into();
+        self.rows.push(ChunkRow {
             at,
             columns: offset(columns),
             changed,
@@ -128,18 +128,19 @@ impl Open {
         changes.clear();
     }
 
-    /// A column's value in the first row.
+    /// Value of a column in the first row.
     pub fn first(&self, column: u32) -> f64 {
         self.first.get(column as usize).copied().unwrap_or(STALE)
     }
 
-    /// A column's value in each row.
+    /// Values of a column in all rows.
     pub fn samples(&self, column: u32) -> impl Iterator<Item = Sample> {
-        let (word, bit) = ((column / 64) as usize, column % 64);
+        let word = (column / 64) as usize;
+        let bit = column % 64;
         let mut value = self.first(column);
         self.rows.iter().map(move |row| {
             if column < row.columns {
-                let Changed { bits, values } = row.changed[word];
+                let ChangedColumns { bits, values } = row.changed[word];
                 if bits >> bit & 1 == 1 {
                     let before = (bits & ((1 << bit) - 1)).count_ones();
                     value = row.values[(values + before) as usize];
@@ -149,21 +150,19 @@ impl Open {
         })
     }
 
-    /// The same rows packed; `next` is the first row of the next chunk.
-    pub fn seal(&self, next: &[f64]) -> Sealed {
+    /// Packs the chunk. `next` holds the first row of the next chunk.
+    pub fn seal(&self, next: &[f64]) -> SealedChunk {
         let columns = self
             .rows
             .last()
             .map_or(0, |row| row.columns as usize)
             .max(self.first.len());
-        let (mut words, mut lengths, mut bytes) = (
-            Vec::with_capacity(columns.div_ceil(64)),
-            Vec::new(),
-            Vec::new(),
-        );
+        let mut words = Vec::with_capacity(columns.div_ceil(64));
+        let mut lengths = Vec::new();
+        let mut bytes = Vec::new();
         let mut values = Vec::with_capacity(self.rows.len());
         for word in 0..columns.div_ceil(64) {
-            let mut packed = Word {
+            let mut packed = PackedWord {
                 bits: 0,
                 lengths: offset(lengths.len()),
                 bytes: offset(bytes.len()),
@@ -191,9 +190,10 @@ impl Open {
             words.push(packed);
         }
         let begin = self.oldest();
-        let since =
-            |row: &Row| u32::try_from(row.at.0 - begin.0).expect("a chunk is shorter than 49 days");
-        Sealed {
+        let since = |row: &ChunkRow| {
+            u32::try_from(row.at.0 - begin.0).expect("a chunk is shorter than 49 days")
+        };
+        SealedChunk {
             begin,
             since_begin: self.rows.iter().map(since).collect(),
             columns: offset(columns),
@@ -204,28 +204,29 @@ impl Open {
     }
 }
 
-/// A chunk that gets no more rows.
+/// A packed chunk that gets no more rows.
 #[derive(Debug)]
-pub(super) struct Sealed {
+pub(super) struct SealedChunk {
     begin: Timestamp,
     /// Milliseconds from `begin` to each row.
     since_begin: Box<[u32]>,
     columns: u32,
-    words: Box<[Word]>,
-    /// Of each column that is packed.
+    words: Box<[PackedWord]>,
+    /// Number of bytes of each packed column.
     lengths: Box<[u16]>,
     bytes: Box<[u8]>,
 }
 
-/// Which of 64 columns are packed, and where the first of them is.
+/// Packed columns among 64: one bit per column, and the indexes of the first one's length and
+/// bytes.
 #[derive(Debug)]
-struct Word {
+struct PackedWord {
     bits: u64,
     lengths: u32,
     bytes: u32,
 }
 
-impl Sealed {
+impl SealedChunk {
     pub fn oldest(&self) -> Timestamp {
         self.begin
     }
@@ -234,7 +235,7 @@ impl Sealed {
         self.at(self.since_begin.last().copied().unwrap_or_default())
     }
 
-    /// A column's value in each row, where `next` is its value in the first row of the next chunk.
+    /// Values of a column in all rows. `next` is its value in the first row of the next chunk.
     pub fn values(&self, column: u32, next: f64) -> Vec<f64> {
         let rows = self.since_begin.len();
         if column >= self.columns {
@@ -258,7 +259,7 @@ impl Sealed {
         )
     }
 
-    /// `values` with their instants.
+    /// Combines `values` with the timestamps of the rows.
     pub fn samples(&self, values: Vec<f64>) -> impl Iterator<Item = Sample> {
         self.since_begin
             .iter()

@@ -1,4 +1,5 @@
-//! What the head costs, by pages captured one second apart. `bench/head.sh` captures them and runs this.
+//! Measures the head's memory per series, with pages captured one second apart. `bench/head.sh`
+//! captures the pages and runs this.
 
 #![allow(
     clippy::print_stdout,
@@ -16,7 +17,7 @@ use takt_model::exposition::{Format, Line, Page};
 
 const WINDOW: Duration = Duration::from_secs(900);
 
-/// The captured pages as rows: a column for each series in the order of first sight.
+/// Reads the captured pages as rows, with one column per series in order of first appearance.
 fn captured() -> Vec<Vec<f64>> {
     let folder = std::env::var_os("TAKT_CAPTURED_PAGES")
         .expect("TAKT_CAPTURED_PAGES names a folder of captured pages");
@@ -32,7 +33,8 @@ fn captured() -> Vec<Vec<f64>> {
     let mut columns: HashMap<Vec<u8>, usize> = HashMap::new();
     let row = |path| {
         let text = std::fs::read(path).unwrap();
-        let (mut page, mut row) = (Page::new(Format::Text, &text), Vec::new());
+        let mut page = Page::new(Format::Text, &text);
+        let mut row = Vec::new();
         while let Some(line) = page.next_line(b"").unwrap() {
             let Line::Sample(sample) = line else { continue };
             let next = columns.len();
@@ -52,12 +54,13 @@ fn resident_bytes() -> f64 {
 
 #[test]
 #[ignore = "a measurement: bench/head.sh"]
-fn what_the_head_costs() {
+fn head_memory_per_series() {
     let pages = captured();
     let width = pages.iter().map(Vec::len).max().unwrap();
     println!("{} pages of {width} series", pages.len());
-    // Heads stay until the end: memory that one gave back would be the next one's.
-    let (mut measured, mut heads) = (Vec::new(), Vec::new());
+    // Keep all heads until the end: the next head would reuse the memory of a dropped one.
+    let mut measured = Vec::new();
+    let mut heads = Vec::new();
     for wanted in [100_000, 200_000] {
         let groups = wanted / width;
         let before = resident_bytes();
@@ -74,7 +77,7 @@ fn what_the_head_costs() {
             }
             all.push(rows);
         }
-        // Each node at a place of its own in what was captured.
+        // Each node starts at a different page.
         let page = |group: usize, second: usize| &pages[(second + 37 * group) % pages.len()];
         let seconds = 900 + 180;
         let began = Instant::now();
@@ -88,7 +91,8 @@ fn what_the_head_costs() {
                 );
             }
         }
-        let (bytes, elapsed) = (resident_bytes() - before, began.elapsed());
+        let bytes = resident_bytes() - before;
+        let elapsed = began.elapsed();
         let series = groups * width;
         println!(
             "{series} series, {seconds} rows: {:.0} bytes a series, {:.1} ns a sample",
@@ -97,10 +101,8 @@ fn what_the_head_costs() {
         );
         measured.push((series as f64, bytes));
         let began = Instant::now();
-        let (from, to) = (
-            Timestamp((seconds as i64 - 900) * 1000),
-            Timestamp(seconds as i64 * 1000),
-        );
+        let from = Timestamp((seconds as i64 - 900) * 1000);
+        let to = Timestamp(seconds as i64 * 1000);
         for column in 0..width {
             let found = head
                 .range(

@@ -1,43 +1,46 @@
-//! How many samples the newest segment had at the last commit.
+//! Detects lost samples: the number of samples in the newest segment, written to a file at each
+//! commit.
 //!
-//! DuckDB reads a damaged log up to the damage and says nothing, which looks like a crash in the middle of a write. So what
-//! must be there is written down beside it, after each commit and without waiting for the disk: too little after a loss
-//! of power, never too much. A start after a crash keeps a copy of the log until it knows that nothing is missing.
+//! DuckDB replays a damaged log up to the damage and reports nothing, as after a crash in the
+//! middle of a write. The number of samples is therefore written beside the log after each commit,
+//! without an fsync: after a power failure it may be too small, never too large. A start after a
+//! crash keeps a copy of the log until this check has passed.
 
 use super::StoreError;
 use super::block::Resolution;
 use super::database::{Damaged, set_aside};
 use super::layout::Layout;
-use super::segment::Segment;
+use super::segments::Segment;
 use duckdb::Connection;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-const TALLY: &str = "hot.tally";
+const COUNT_FILE: &str = "hot.tally";
 const LOG: &str = "hot.duckdb.wal";
 
-/// The file with the number.
+/// The file with the number. `None` if it could not be created.
 #[derive(Debug)]
-pub(crate) struct Tally(Option<File>);
+pub(crate) struct CommitCount(Option<File>);
 
-impl Tally {
-    /// Where the file cannot be made nothing is noted.
+impl CommitCount {
+    /// Opens the file. A failure disables the check and is logged.
     pub fn open(data: &Path) -> Self {
         let file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(false)
-            .open(data.join(TALLY));
+            .open(data.join(COUNT_FILE));
         Self(
             file.inspect_err(
-                |error| tracing::warn!(%error, "cannot note how many samples are committed"),
+                |error| tracing::warn!(%error, "cannot open the file for the number of committed samples"),
             )
             .ok(),
         )
     }
 
-    /// Notes what was committed. Always as many bytes, so there is never less of them than there should be.
+    /// Records the number of committed samples. The text has a fixed length, so a write never
+    /// truncates the file.
     pub fn note(&self, segment: Segment, samples: u64) {
         let text = format!("{:010} {samples:020}\n", segment.0);
         if let Some(Err(error)) = self
@@ -45,32 +48,35 @@ impl Tally {
             .as_ref()
             .map(|file| file.write_all_at(text.as_bytes(), 0))
         {
-            tracing::debug!(%error, "cannot note how many samples were committed");
+            tracing::debug!(%error, "cannot record the number of committed samples");
         }
     }
 }
 
-/// The log as it was before DuckDB read it.
+/// Copy of the log, taken before DuckDB replays it.
 #[derive(Debug)]
 pub(crate) struct LogCopy(Option<PathBuf>);
 
 impl LogCopy {
-    /// Copies the log, if a crash left one. Where there is no room for a copy there is none.
+    /// Copies the log that a crash left. Without a log, or without space for a copy, there will be
+    /// none.
     pub fn take(data: &Path) -> Self {
-        let (log, copy) = (data.join(LOG), data.join(format!("{LOG}.before")));
+        let log = data.join(LOG);
+        let copy = data.join(format!("{LOG}.before"));
         Self(fs::copy(&log, &copy).ok().map(|_| copy))
     }
 
-    /// Compares what is there with what was noted; the copy is set aside if something is missing, and goes if not, or if
-    /// DuckDB itself refused the log (`is_told`), which was set aside then.
+    /// Compares the stored samples with the recorded number. Sets the copy aside if samples are
+    /// missing, and deletes it otherwise. `is_reported`: DuckDB itself rejected the log, which was
+    /// set aside already.
     pub fn check(
         self,
         db: &Connection,
         data: &Path,
         layout: &Layout,
-        is_told: bool,
+        is_reported: bool,
     ) -> Result<Option<Damaged>, StoreError> {
-        let reason = if is_told {
+        let reason = if is_reported {
             None
         } else {
             missing(db, data, layout)?
@@ -87,7 +93,11 @@ impl LogCopy {
         match &self.0 {
             Some(copy) => set_aside(copy, &reason).map(Some),
             None => {
-                tracing::error!(file = %data.join(LOG).display(), error = reason, "samples are missing");
+                tracing::error!(
+                    file = %data.join(LOG).display(),
+                    error = reason,
+                    "samples are missing"
+                );
                 Ok(Some(Damaged {
                     moved_to: data.join(LOG),
                     reason,
@@ -98,7 +108,7 @@ impl LogCopy {
 }
 
 fn missing(db: &Connection, data: &Path, layout: &Layout) -> Result<Option<String>, StoreError> {
-    let text = fs::read_to_string(data.join(TALLY)).unwrap_or_default();
+    let text = fs::read_to_string(data.join(COUNT_FILE)).unwrap_or_default();
     let noted = text
         .trim_end()
         .split_once(' ')

@@ -1,0 +1,503 @@
+//! The compactor thread: seals segments, merges finished days, removes expired blocks.
+//!
+//! Replaced segments and blocks stay on disk for a grace period, because running queries may still
+//! read them. A crash in that period does no harm: the next start recognizes replaced blocks by
+//! their names ([`Layout::open`]).
+
+mod signal;
+
+use signal::CompactionRequest;
+pub(crate) use signal::CompactionSignal;
+
+use super::allocator;
+use super::block::{self, Block, BlockOutput, BlockSource, Resolution, without};
+use super::crash::crash_point;
+use super::database::set_aside;
+use super::free_space::check_free_space;
+use super::layout::{Layout, remove_block, remove_if_there};
+use super::metrics::{ResolutionLabel, StoreMetrics, TaskLabel};
+use super::segments::Segment;
+use super::{Clock, Database, StoreConfig, StoreError};
+use duckdb::Connection;
+use roaring::RoaringBitmap;
+use serde::{Deserialize, Serialize};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use takt_model::Timestamp;
+use takt_model::error_chain;
+
+/// Time that replaced data stays on disk, by the store's clock. Data that a query still reads stays
+/// longer.
+const REPLACED_GRACE: Duration = Duration::from_secs(20);
+
+/// Milliseconds from the end of a day until its blocks are merged.
+const MERGE_DELAY_MS: i64 = 600_000;
+
+const DAY_MS: i64 = 86_400_000;
+
+/// Tasks of a round, in order. Expired blocks go first to free space for new ones.
+const TASKS: [(&str, CompactionTask); 3] = [
+    ("expire", Compactor::expire),
+    ("seal", Compactor::seal),
+    ("merge", Compactor::merge),
+];
+
+type CompactionTask = fn(&mut Compactor) -> Result<CompactionSummary, StoreError>;
+
+/// Result of a round of the compactor.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompactionSummary {
+    /// Titles of the blocks written.
+    pub written: Vec<String>,
+    /// Rows in the written blocks; for a deletion, rows deleted.
+    pub rows: u64,
+    /// Titles of the blocks removed or replaced.
+    pub removed: Vec<String>,
+}
+
+/// State of the compactor thread.
+pub(crate) struct Compactor {
+    pub database: Arc<Database>,
+    pub config: StoreConfig,
+    pub clock: Clock,
+    pub metrics: StoreMetrics,
+    pub signal: Arc<CompactionSignal>,
+    pub replaced: Vec<Replaced>,
+}
+
+/// A segment or block that the layout no longer names. Running queries may still read it.
+pub(crate) struct Replaced {
+    data: ReplacedData,
+    /// Time when the layout dropped the data.
+    since: Timestamp,
+}
+
+enum ReplacedData {
+    Segment(Segment),
+    Block(Arc<Block>),
+}
+
+impl Compactor {
+    /// Runs until [`CompactionSignal::close`].
+    pub fn run(mut self) {
+        self.count();
+        while let Some(request) = self.signal.wait() {
+            match request {
+                None => drop(self.round()),
+                Some((CompactionRequest::Round, reply)) => drop(reply.send(self.round())),
+                Some((CompactionRequest::Delete(series), reply)) => {
+                    let done = self.attempt("delete", |compactor| compactor.delete(&series));
+                    if let Err(error) = &done {
+                        tracing::error!(
+                            error = %error_chain(error),
+                            "series could not be deleted from all blocks"
+                        );
+                    }
+                    // The caller may have stopped waiting.
+                    drop(reply.send(done));
+                }
+            }
+            allocator::give_back();
+        }
+        self.sweep(Duration::ZERO);
+    }
+
+    /// Runs all tasks. A failed task does not stop the others; the first error is returned.
+    fn round(&mut self) -> Result<CompactionSummary, StoreError> {
+        let mut summary = CompactionSummary::default();
+        let mut first_error = None;
+        for (name, task) in TASKS {
+            match self.attempt(name, task) {
+                Ok(done) => summary.add(done),
+                Err(error) => {
+                    tracing::error!(
+                        task = name,
+                        error = %error_chain(&error),
+                        "compaction failed; it is retried"
+                    );
+                    first_error = first_error.or(Some(error));
+                }
+            }
+        }
+        self.sweep(REPLACED_GRACE);
+        self.count();
+        first_error.map_or(Ok(summary), Err)
+    }
+
+    /// Runs a task and counts its failure. A failed task keeps the steps it completed.
+    fn attempt(
+        &mut self,
+        name: &'static str,
+        task: impl FnOnce(&mut Self) -> Result<CompactionSummary, StoreError>,
+    ) -> Result<CompactionSummary, StoreError> {
+        // The iterator over query results panics on errors.
+        let done = catch_unwind(AssertUnwindSafe(|| task(&mut *self)));
+        let done = done.unwrap_or_else(|_| {
+            Err(StoreError::Unsealed {
+                what: name.to_owned(),
+                reason: "reading samples failed; see the log",
+            })
+        });
+        if done.is_err() {
+            self.metrics
+                .compaction_failures
+                .get_or_create(&TaskLabel { task: name })
+                .inc();
+            // Free the space of unfinished blocks.
+            drop(remove_if_there(&self.database.path().join(block::SEALING)));
+        }
+        done
+    }
+
+    /// Seals each complete segment into a block.
+    fn seal(&mut self) -> Result<CompactionSummary, StoreError> {
+        let mut summary = CompactionSummary::default();
+        for segment in self.database.layout().frozen().to_vec() {
+            self.check_room()?;
+            let began = Instant::now();
+            let output = BlockOutput {
+                segments: (segment.0, segment.0),
+                resolutions: vec![Resolution::Raw],
+                slice_samples: self.config.slice_samples(),
+            };
+            let blocks = block::write(&self.database, &BlockSource::Segment(segment), &output)?;
+            self.metrics
+                .seal_seconds
+                .observe(began.elapsed().as_secs_f64());
+            for block in &blocks {
+                self.metrics.sealed_samples.inc_by(block.facts.rows);
+                tracing::info!(
+                    block = %block.title(),
+                    samples = block.facts.rows,
+                    bytes = block.bytes(),
+                    seconds = began.elapsed().as_secs_f64(),
+                    "sealed samples"
+                );
+            }
+            summary.add(self.publish(blocks, Some(segment))?);
+        }
+        Ok(summary)
+    }
+
+    /// Merges the raw blocks of each finished day into one, and writes its lower resolutions.
+    fn merge(&mut self) -> Result<CompactionSummary, StoreError> {
+        let mut summary = CompactionSummary::default();
+        let now = self.clock.now();
+        for day in days(&self.database.layout()) {
+            let resolutions = self.due(&day, now);
+            if resolutions.is_empty() {
+                continue;
+            }
+            self.check_room()?;
+            let first = &day[0];
+            let last = &day[day.len() - 1];
+            let output = BlockOutput {
+                segments: (first.name.first, last.name.last),
+                resolutions,
+                slice_samples: self.config.slice_samples(),
+            };
+            let blocks =
+                match block::write(&self.database, &BlockSource::Blocks(day.clone()), &output) {
+                    Err(error) if set_damaged_aside(&self.database, &self.metrics, &day) => {
+                        tracing::warn!(
+                            error = %error_chain(&error),
+                            "merging a day without its damaged blocks"
+                        );
+                        continue;
+                    }
+                    written => written?,
+                };
+            for block in &blocks {
+                tracing::info!(
+                    block = %block.title(),
+                    rows = block.facts.rows,
+                    bytes = block.bytes(),
+                    "merged a day"
+                );
+            }
+            summary.add(self.publish(blocks, None)?);
+        }
+        Ok(summary)
+    }
+
+    /// Returns the resolutions that must still be written for a day's raw blocks. Empty if the day
+    /// is not finished.
+    fn due(&self, day: &[Arc<Block>], now: Timestamp) -> Vec<Resolution> {
+        let first = &day[0];
+        let last = &day[day.len() - 1];
+        let newest = day
+            .iter()
+            .map(|block| block.facts.to_ms)
+            .max()
+            .unwrap_or(i64::MAX);
+        if now.0 < (newest.div_euclid(DAY_MS) + 1) * DAY_MS + MERGE_DELAY_MS {
+            return Vec::new();
+        }
+        let layout = self.database.layout();
+        let is_missing = |resolution: &Resolution| {
+            let is_kept = self
+                .config
+                .retention_of(*resolution)
+                .is_some_and(|retention| newest >= now.minus(retention).0);
+            let mut existing = layout.of(*resolution);
+            is_kept
+                && !existing
+                    .any(|b| b.name.first == first.name.first && b.name.last == last.name.last)
+        };
+        [Resolution::Hour, Resolution::FiveMinutes, Resolution::Raw]
+            .into_iter()
+            .filter(is_missing)
+            .collect()
+    }
+
+    /// Removes blocks past their retention, then the oldest blocks until the rest fits
+    /// `max_disk_gib`.
+    fn expire(&mut self) -> Result<CompactionSummary, StoreError> {
+        let now = self.clock.now();
+        let layout = self.database.layout();
+        let is_past = |block: &Arc<Block>, resolution| {
+            self.config
+                .retention_of(resolution)
+                .is_none_or(|retention| block.facts.to_ms < now.minus(retention).0)
+        };
+        // Keep the samples of an unmerged day: its lower resolutions are computed from them.
+        let is_awaited = |block: &Arc<Block>| {
+            [Resolution::FiveMinutes, Resolution::Hour]
+                .into_iter()
+                .any(|coarse| {
+                    let is_made = layout.of(coarse).any(|row| row.name.covers(&block.name));
+                    !is_made && !is_past(block, coarse)
+                })
+        };
+        let is_old = |block: &Arc<Block>| {
+            is_past(block, block.resolution)
+                && (block.resolution != Resolution::Raw || !is_awaited(block))
+        };
+        let (mut gone, mut left): (Vec<_>, Vec<_>) =
+            layout.blocks.iter().cloned().partition(is_old);
+        if let Some(limit) = self.config.max_disk_bytes() {
+            left.sort_by_key(|block| (block.resolution, block.facts.to_ms));
+            let mut bytes: u64 = left.iter().map(|block| block.bytes()).sum();
+            for block in left {
+                if bytes <= limit {
+                    break;
+                }
+                bytes -= block.bytes();
+                tracing::warn!(
+                    block = %block.title(),
+                    limit,
+                    "removing a block before its retention ends: max_disk_gib"
+                );
+                gone.push(block);
+            }
+        }
+        self.remove(&gone)
+    }
+
+    fn remove(&mut self, gone: &[Arc<Block>]) -> Result<CompactionSummary, StoreError> {
+        if !gone.is_empty() {
+            self.database.set_layout(|layout| layout.with(gone, []))?;
+        }
+        for block in gone {
+            tracing::info!(block = %block.title(), bytes = block.bytes(), "removing a block");
+            self.replaced.push(Replaced {
+                data: ReplacedData::Block(Arc::clone(block)),
+                since: self.clock.now(),
+            });
+        }
+        Ok(CompactionSummary {
+            removed: gone.iter().map(|block| block.title()).collect(),
+            ..CompactionSummary::default()
+        })
+    }
+
+    /// Publishes new blocks in the layout, in place of the segment or blocks they replace.
+    fn publish(
+        &mut self,
+        blocks: Vec<Block>,
+        sealed: Option<Segment>,
+    ) -> Result<CompactionSummary, StoreError> {
+        let rows = blocks.iter().map(|block| block.facts.rows).sum();
+        let written: Vec<String> = blocks.iter().map(Block::title).collect();
+        let new: Vec<Arc<Block>> = blocks.into_iter().map(Arc::new).collect();
+        let layout = self.database.layout();
+        let is_replaced = |block: &&Arc<Block>| {
+            new.iter()
+                .any(|new| new.resolution == block.resolution && new.name.replaces(&block.name))
+        };
+        let gone: Vec<_> = layout.blocks.iter().filter(is_replaced).cloned().collect();
+        self.database.set_layout(|layout| {
+            let mut layout = layout.with(&gone, new);
+            layout.segments.retain(|segment| Some(*segment) != sealed);
+            layout
+        })?;
+        crash_point("published");
+        let things = gone
+            .iter()
+            .cloned()
+            .map(ReplacedData::Block)
+            .chain(sealed.map(ReplacedData::Segment));
+        let since = self.clock.now();
+        self.replaced
+            .extend(things.map(|data| Replaced { data, since }));
+        Ok(CompactionSummary {
+            written,
+            rows,
+            removed: gone.iter().map(|block| block.title()).collect(),
+        })
+    }
+
+    /// Deletes the samples of series from all blocks and complete segments.
+    fn delete(&mut self, series: &RoaringBitmap) -> Result<CompactionSummary, StoreError> {
+        let mut summary = CompactionSummary::default();
+        let db = self.database.connect()?;
+        let list = series
+            .iter()
+            .map(|id| id.to_string())
+            .collect::<Vec<_>>()
+            .join(",");
+        for segment in self.database.layout().frozen() {
+            let sql = format!(
+                "DELETE FROM hot.{} WHERE series IN ({list})",
+                segment.table()
+            );
+            summary.rows += db
+                .execute(&sql, [])
+                .map_err(StoreError::sql("delete samples"))? as u64;
+        }
+        let layout = self.database.layout();
+        for block in layout
+            .blocks
+            .iter()
+            .filter(|block| !block.series.is_disjoint(series))
+        {
+            let rewritten = without(&self.database, block, series)?;
+            let rows_left = rewritten.as_ref().map_or(0, |new| new.facts.rows);
+            summary.rows += block.facts.rows - rows_left;
+            match rewritten {
+                Some(new) => summary.add(CompactionSummary {
+                    rows: 0,
+                    ..self.publish(vec![new], None)?
+                }),
+                None => summary.add(self.remove(&[Arc::clone(block)])?),
+            }
+        }
+        self.sweep(Duration::ZERO);
+        Ok(summary)
+    }
+
+    /// Removes replaced data after the grace period, unless a query still reads it. A `grace` of
+    /// zero removes everything.
+    fn sweep(&mut self, grace: Duration) {
+        let database = Arc::clone(&self.database);
+        let before = self.clock.now().minus(grace);
+        self.replaced.retain(|replaced| {
+            let is_read = match &replaced.data {
+                ReplacedData::Block(block) => Arc::strong_count(block) > 1,
+                ReplacedData::Segment(_) => false,
+            };
+            if (replaced.since > before && !grace.is_zero()) || (is_read && !grace.is_zero()) {
+                return true;
+            }
+            match replaced.data.remove(&database) {
+                Ok(()) => false,
+                Err(error) => {
+                    tracing::warn!(
+                        error = %error_chain(&error),
+                        "cannot remove replaced samples; the removal is retried"
+                    );
+                    true
+                }
+            }
+        });
+    }
+
+    fn check_room(&self) -> Result<(), StoreError> {
+        check_free_space(self.database.path(), self.config.min_free_bytes)
+    }
+
+    fn count(&self) {
+        let layout = self.database.layout();
+        self.metrics
+            .unsealed_segments
+            .set(layout.frozen().len() as i64);
+        for resolution in Resolution::ALL {
+            let label = ResolutionLabel {
+                resolution: resolution.name(),
+            };
+            let bytes: u64 = layout.of(resolution).map(|block| block.bytes()).sum();
+            self.metrics
+                .blocks
+                .get_or_create(&label)
+                .set(layout.of(resolution).count() as i64);
+            self.metrics
+                .block_bytes
+                .get_or_create(&label)
+                .set(bytes as i64);
+        }
+    }
+}
+
+impl ReplacedData {
+    fn remove(&self, database: &Database) -> Result<(), StoreError> {
+        match self {
+            Self::Segment(segment) => {
+                let sql = format!("DROP TABLE IF EXISTS hot.{}", segment.table());
+                let db: Connection = database.connect()?;
+                db.execute_batch(&sql)
+                    .map_err(StoreError::sql("drop a sealed table"))
+            }
+            Self::Block(block) => {
+                remove_block(database.path(), block).map_err(|source| StoreError::Directory {
+                    path: block.path.clone(),
+                    source,
+                })
+            }
+        }
+    }
+}
+
+impl CompactionSummary {
+    fn add(&mut self, other: Self) {
+        self.written.extend(other.written);
+        self.removed.extend(other.removed);
+        self.rows += other.rows;
+    }
+}
+
+/// Returns consecutive raw blocks, grouped by the day on which they end.
+fn days(layout: &Layout) -> Vec<Vec<Arc<Block>>> {
+    let blocks: Vec<_> = layout.of(Resolution::Raw).cloned().collect();
+    let day = |block: &Arc<Block>| block.facts.to_ms.div_euclid(DAY_MS);
+    blocks
+        .chunk_by(|one, next| day(one) == day(next))
+        .map(<[_]>::to_vec)
+        .collect()
+}
+
+/// Verifies blocks and sets damaged ones aside. Returns whether any was damaged.
+pub(crate) fn set_damaged_aside(
+    database: &Database,
+    metrics: &StoreMetrics,
+    blocks: &[Arc<Block>],
+) -> bool {
+    let Ok(db) = database.connect() else {
+        return false;
+    };
+    let mut damaged = Vec::new();
+    for block in blocks {
+        if let Err(StoreError::DamagedBlock { path, reason }) = block::verify(&db, block) {
+            let reason = format!("{}: {reason}", path.display());
+            // Another reader may have set it aside already.
+            if let Ok(()) =
+                database.set_layout(|layout| layout.with(std::slice::from_ref(block), []))
+                && set_aside(&block.path, &reason).is_ok()
+            {
+                metrics.damaged_files.inc();
+            }
+            damaged.push(block);
+        }
+    }
+    !damaged.is_empty()
+}

@@ -1,0 +1,335 @@
+//! Rows of one group: new rows in an open chunk, older ones in sealed chunks.
+
+use super::chunk::{OpenChunk, RowChanges, SealedChunk};
+use super::{Column, STALE, is_stale};
+use crate::{Sample, SeriesId};
+use hashbrown::HashMap;
+use std::collections::VecDeque;
+use std::time::Duration;
+use takt_model::Timestamp;
+
+/// Number of chunks in a window. More chunks cost more memory per series; fewer leave more rows
+/// unpacked.
+const CHUNKS_PER_WINDOW: u32 = 16;
+
+/// Longest time of a chunk, as a part of the window. The head holds up to this much more than its
+/// window.
+const LONGEST_CHUNK: u32 = 4;
+
+/// Rows of one group.
+#[derive(Debug)]
+pub(crate) struct GroupRows {
+    window: Duration,
+    complete_from: Timestamp,
+    /// For columns whose series had samples elsewhere: the time from which on this column is
+    /// complete.
+    since: HashMap<u32, Timestamp>,
+    columns: Vec<Option<SeriesId>>,
+    /// Columns without a series, to be reused.
+    free: Vec<u32>,
+    /// Values of the newest row; [`STALE`] for absent series.
+    latest: Vec<f64>,
+    /// For columns that are [`STALE`] in the newest row: the time of the last value.
+    ended: HashMap<u32, Timestamp>,
+    /// Offset of the group's chunk ends, see [`OpenChunk::is_full`].
+    phase: u32,
+    sealed: VecDeque<SealedChunk>,
+    open: Option<OpenChunk>,
+    changes: RowChanges,
+    /// Samples with timestamps of their own, by column, in order of time.
+    own_time: HashMap<u32, Vec<Sample>>,
+}
+
+/// Result of adding a row.
+#[derive(Debug, Default)]
+pub(crate) struct RowOutcome {
+    /// Number of series that the row before did not have.
+    pub added: usize,
+    /// Series that ended before the oldest chunk and lost their column.
+    pub dropped: Vec<DroppedSeries>,
+}
+
+/// A series that lost its column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DroppedSeries {
+    pub series: SeriesId,
+    pub column: Column,
+    /// The series has no samples from this time on.
+    pub from: Timestamp,
+}
+
+impl GroupRows {
+    pub(super) fn new(complete_from: Timestamp, window: Duration, phase: u32) -> Self {
+        Self {
+            window,
+            complete_from,
+            since: HashMap::new(),
+            columns: Vec::new(),
+            free: Vec::new(),
+            latest: Vec::new(),
+            ended: HashMap::new(),
+            phase,
+            sealed: VecDeque::new(),
+            open: None,
+            changes: RowChanges::default(),
+            own_time: HashMap::new(),
+        }
+    }
+
+    /// Adds a column for a series whose samples before `from` are elsewhere.
+    pub(super) fn add_column(&mut self, series: SeriesId, from: Timestamp) -> u32 {
+        let column = self.free.pop().unwrap_or_else(|| {
+            self.columns.push(None);
+            self.latest.push(STALE);
+            u32::try_from(self.columns.len() - 1).expect("fewer columns than series")
+        });
+        self.columns[column as usize] = Some(series);
+        if from > self.complete_from {
+            self.since.insert(column, from);
+        }
+        // A column that never gets a value is dropped like one that ended.
+        self.ended
+            .insert(column, self.newest().unwrap_or(self.complete_from));
+        column
+    }
+
+    /// Time from which on a column has every sample.
+    pub(super) fn complete_from(&self, column: u32) -> Timestamp {
+        self.since
+            .get(&column)
+            .map_or(self.complete_from, |&since| since.max(self.complete_from))
+    }
+
+    /// Timestamp of the newest row.
+    pub fn newest(&self) -> Option<Timestamp> {
+        self.open.as_ref().map(OpenChunk::newest)
+    }
+
+    /// Number of columns, including free ones.
+    pub fn width(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Number of columns that have a series.
+    pub fn series_count(&self) -> usize {
+        self.columns.len() - self.free.len()
+    }
+
+    /// Adds a row with one value per column: [`STALE`] for absent series, also for columns beyond
+    /// the end of `row`. Calls `written` with everything that the database must store: each value,
+    /// and [`STALE`] once when a series ends.
+    pub fn push(
+        &mut self,
+        at: Timestamp,
+        row: &[f64],
+        mut written: impl FnMut(SeriesId, f64),
+    ) -> RowOutcome {
+        let mut outcome = RowOutcome::default();
+        let length = self.window / CHUNKS_PER_WINDOW;
+        let longest = self.window / LONGEST_CHUNK;
+        let is_full = self
+            .open
+            .as_ref()
+            .is_none_or(|open| open.is_full(at, length, self.phase, longest));
+        self.changes.clear();
+        for (column, latest) in self.latest.iter_mut().enumerate() {
+            let value = row.get(column).copied().unwrap_or(STALE);
+            let is = !is_stale(value);
+            let was = !is_stale(*latest);
+            if (is || was)
+                && let Some(series) = self.columns[column]
+            {
+                written(series, value);
+            }
+            if value.to_bits() != latest.to_bits() {
+                if is != was {
+                    let column = column as u32;
+                    if is {
+                        outcome.added += 1;
+                        self.ended.remove(&column);
+                    } else {
+                        self.ended.insert(column, at);
+                    }
+                }
+                *latest = value;
+                if !is_full {
+                    self.changes.push(column, value);
+                }
+            }
+        }
+        match &mut self.open {
+            Some(open) if !is_full => open.push(at, self.latest.len(), &mut self.changes),
+            _ => {
+                self.begin_chunk(at);
+                outcome.dropped = self.drop_ended();
+            }
+        }
+        outcome
+    }
+
+    /// Adds a sample with a timestamp of its own. Returns `false` if the series has a sample at
+    /// that time or later.
+    pub fn push_own_time(&mut self, column: Column, now: Timestamp, sample: Sample) -> bool {
+        if is_stale(self.latest[column.0 as usize]) {
+            self.ended.insert(column.0, now);
+        }
+        let samples = self.own_time.entry(column.0).or_default();
+        if samples.last().is_some_and(|last| last.at >= sample.at) {
+            return false;
+        }
+        samples.push(sample);
+        true
+    }
+
+    /// Series of a column.
+    pub fn series(&self, column: Column) -> Option<SeriesId> {
+        self.columns.get(column.0 as usize).copied().flatten()
+    }
+
+    fn begin_chunk(&mut self, at: Timestamp) {
+        let begin = at.minus(self.window);
+        let full = self.open.replace(OpenChunk::new(at, self.latest.clone()));
+        self.sealed.extend(full.map(|full| full.seal(&self.latest)));
+        let held = self.sealed.len();
+        while self
+            .sealed
+            .front()
+            .is_some_and(|chunk| chunk.newest() < begin)
+        {
+            self.sealed.pop_front();
+        }
+        if self.sealed.len() < held {
+            // Staleness markers from before the oldest remaining row are in the database only, so
+            // this row is no longer complete.
+            let oldest = self.sealed.front().map_or(at, SealedChunk::oldest);
+            self.complete_from = self
+                .complete_from
+                .max(oldest.plus(Duration::from_millis(1)));
+        }
+    }
+
+    /// Drops columns whose last value is older than the oldest chunk.
+    fn drop_ended(&mut self) -> Vec<DroppedSeries> {
+        let begin = self.complete_from;
+        self.since.retain(|_, since| *since > begin);
+        for samples in self.own_time.values_mut() {
+            // The newest sample stays, so that a repeated sample is recognized.
+            let old = samples
+                .partition_point(|sample| sample.at < begin)
+                .min(samples.len() - 1);
+            samples.drain(..old);
+        }
+        let gone: Vec<u32> = self
+            .ended
+            .extract_if(|_, &mut last| last < begin)
+            .map(|(column, _)| column)
+            .collect();
+        let mut dropped = Vec::new();
+        for column in gone {
+            let last = self
+                .own_time
+                .remove(&column)
+                .and_then(|samples| samples.last().copied());
+            let from = last.map_or(begin, |last| {
+                begin.max(last.at.plus(Duration::from_millis(1)))
+            });
+            self.free.push(column);
+            self.since.remove(&column);
+            let series = self.columns[column as usize].take();
+            dropped.extend(series.map(|series| DroppedSeries {
+                series,
+                column: Column(column),
+                from,
+            }));
+        }
+        // Each new series was in these maps until its first value; give that memory back.
+        self.ended.shrink_to_fit();
+        self.since.shrink_to_fit();
+        dropped
+    }
+
+    /// First time after the last sample of a column.
+    pub(super) fn after_last(&self, column: u32) -> Timestamp {
+        let own = self
+            .own_time
+            .get(&column)
+            .and_then(|samples| samples.last())
+            .map(|sample| sample.at);
+        let last = self.newest().max(own);
+        last.map_or(self.complete_from, |last| {
+            self.complete_from.max(last.plus(Duration::from_millis(1)))
+        })
+    }
+
+    pub(super) fn range(&self, column: u32, from: Timestamp, to: Timestamp) -> Vec<Sample> {
+        // Backwards: a sealed chunk needs the first value of the next chunk.
+        let mut next = self.open.as_ref().map_or(STALE, |open| open.first(column));
+        let mut older = Vec::new();
+        for chunk in self
+            .sealed
+            .iter()
+            .rev()
+            .take_while(|chunk| chunk.newest() >= from)
+        {
+            let values = chunk.values(column, next);
+            next = values.first().copied().unwrap_or(next);
+            older.push((chunk, values));
+        }
+        let older = older
+            .into_iter()
+            .rev()
+            .filter(|(chunk, _)| chunk.oldest() <= to);
+        let older = older.flat_map(|(chunk, values)| chunk.samples(values));
+        let newest = self
+            .open
+            .as_ref()
+            .filter(|open| open.newest() >= from && open.oldest() <= to);
+        let newest = newest.map(|open| open.samples(column));
+        let mut samples = Vec::new();
+        let mut was_stale = true;
+        for sample in older.chain(newest.into_iter().flatten()) {
+            let is_stale = is_stale(sample.value);
+            if sample.at >= from && sample.at <= to && !(is_stale && was_stale) {
+                samples.push(sample);
+            }
+            was_stale = is_stale;
+        }
+        let own = self.own_time.get(&column).into_iter().flatten();
+        let own = own
+            .filter(|sample| sample.at >= from && sample.at <= to)
+            .copied();
+        merge(samples, own.collect())
+    }
+
+    pub(super) fn last(&self, column: u32, from: Timestamp, to: Timestamp) -> Vec<Sample> {
+        if let Some(at) = self.newest().filter(|&at| from <= at && at <= to)
+            && !self.own_time.contains_key(&column)
+        {
+            return vec![Sample {
+                at,
+                value: self.latest[column as usize],
+            }];
+        }
+        // The last sample is nearly always in the last part of the range. Only ended series need a
+        // longer search.
+        let near = from.max(to.minus(self.window / CHUNKS_PER_WINDOW));
+        let mut samples = self.range(column, near, to);
+        if samples.last().is_none_or(|last| is_stale(last.value)) {
+            samples = self.range(column, from, to);
+        }
+        samples.split_off(samples.len().saturating_sub(1))
+    }
+}
+
+/// Merges two lists in order of time. If both have a sample at the same time, the one of `first`
+/// stays.
+pub(crate) fn merge(first: Vec<Sample>, second: Vec<Sample>) -> Vec<Sample> {
+    if second.is_empty() {
+        return first;
+    }
+    let mut all = first;
+    all.extend(second);
+    all.sort_by_key(|sample| sample.at);
+    all.dedup_by_key(|sample| sample.at);
+    all
+}

@@ -1,0 +1,636 @@
+//! Tests of queries and imports.
+
+use super::*;
+use crate::{DataDir, Settings};
+use proptest::prelude::*;
+use std::convert::Infallible;
+use takt_slurm::{Entry, Reject};
+
+/// A database in a temporary directory.
+struct Store {
+    database: Database,
+    _dir: DataDir,
+    _root: tempfile::TempDir,
+}
+
+impl Store {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::claim(root.path()).unwrap();
+        Self {
+            database: Database::open(&dir, &Settings::default()).unwrap(),
+            _dir: dir,
+            _root: root,
+        }
+    }
+
+    fn records(&self) -> Records<'_> {
+        Records::of(&self.database)
+    }
+
+    fn import(&self, runs: &[JobRun]) -> ImportSummary {
+        self.import_entries(runs.iter().cloned().map(Entry::Run).collect())
+    }
+
+    fn import_entries(&self, entries: Vec<Entry>) -> ImportSummary {
+        let entries = entries.into_iter().map(Ok::<_, Infallible>);
+        self.records().import(&ORIGIN, entries).unwrap()
+    }
+
+    fn jobs(&self) -> Vec<JobRun> {
+        self.records().jobs(&JobFilter::default()).unwrap()
+    }
+}
+
+const ORIGIN: Origin<'_> = Origin {
+    source: "sacct",
+    name: "test",
+    timezone: None,
+    told_until: None,
+    shifted: Shifted::Refuse,
+};
+
+fn run(job_id: &str, submit: i64, end: Option<i64>) -> JobRun {
+    JobRun {
+        cluster: "lab".into(),
+        job_id: job_id.into(),
+        submit,
+        eligible: Some(submit),
+        start: Some(submit + 10),
+        end,
+        state: if end.is_some() {
+            "COMPLETED"
+        } else {
+            "RUNNING"
+        }
+        .into(),
+        user: "ann".into(),
+        account: "physics".into(),
+        partition: "gpu".into(),
+        qos: Some("normal".into()),
+        name: Some("train 'x' | \u{1f980}".into()),
+        nodes: Some(2),
+        cpus: Some(8),
+        gpus: Some(1),
+        gpu_model: Some("a100".into()),
+        mem_bytes: Some(1 << 50),
+        billing: Some(9),
+        alloc_tres: Some("cpu=8".into()),
+        req_tres: Some("cpu=8".into()),
+        node_list: Some("g[1-2]".into()),
+        elapsed: end.map(|end| end.abs_diff(submit) - 10),
+        suspended: Some(0),
+        timelimit: Some(3600),
+        exit_code: Some("0:0".into()),
+        reservation: Some("class".into()),
+        raw_job_id: Some(format!("9{job_id}")),
+    }
+}
+
+/// Inserted, updated, unchanged, duplicates.
+fn counts(summary: &ImportSummary) -> [u64; 4] {
+    [
+        summary.runs_inserted,
+        summary.runs_updated,
+        summary.unchanged,
+        summary.duplicates,
+    ]
+}
+
+#[test]
+fn a_run_is_stored_unchanged() {
+    let store = Store::new();
+    let bare = JobRun {
+        cluster: "lab".into(),
+        job_id: "8".into(),
+        submit: -5,
+        state: "PENDING".into(),
+        ..JobRun::default()
+    };
+    assert_eq!(
+        counts(&store.import(&[run("7", 1000, Some(2000)), bare.clone()])),
+        [2, 0, 0, 0]
+    );
+    assert_eq!(store.jobs(), [run("7", 1000, Some(2000)), bare]);
+    let mut held = Vec::new();
+    store
+        .records()
+        .held_runs("lab", -100, 3000, |run| held.push(format!("{run:?}")))
+        .unwrap();
+    held.sort();
+    let mut expected: Vec<_> = store
+        .jobs()
+        .iter()
+        .map(|run| format!("{:?}", run.held()))
+        .collect();
+    expected.sort();
+    assert_eq!(held, expected);
+}
+
+#[test]
+fn repeated_and_overlapping_imports_change_nothing() {
+    let store = Store::new();
+    let runs: Vec<_> = (0..5000)
+        .map(|id| run(&id.to_string(), 1000 + id, (id % 3 > 0).then_some(9000)))
+        .collect();
+    assert_eq!(counts(&store.import(&runs[..3000])), [3000, 0, 0, 0]);
+    assert_eq!(counts(&store.import(&runs[2000..])), [2000, 0, 1000, 0]);
+    let before = store.jobs();
+    assert_eq!(counts(&store.import(&runs)), [0, 0, 5000, 0]);
+    assert_eq!(store.jobs(), before);
+    assert_eq!(before.len(), 5000);
+}
+
+#[test]
+fn a_late_correction_applies_and_an_older_text_does_not() {
+    let store = Store::new();
+    let pending = JobRun {
+        start: None,
+        state: "PENDING".into(),
+        ..run("7", 1000, None)
+    };
+    let running = run("7", 1000, None);
+    let ended = run("7", 1000, Some(2000));
+    let corrected = JobRun {
+        end: Some(1900),
+        elapsed: Some(890),
+        state: "FAILED".into(),
+        ..ended.clone()
+    };
+    for (told, expected, known) in [
+        (&pending, [1, 0, 0, 0], &pending),
+        (&running, [0, 1, 0, 0], &running),
+        (&pending, [0, 0, 1, 0], &running),
+        (&ended, [0, 1, 0, 0], &ended),
+        (&running, [0, 0, 1, 0], &ended),
+        (&pending, [0, 0, 1, 0], &ended),
+        (&corrected, [0, 1, 0, 0], &corrected),
+    ] {
+        assert_eq!(counts(&store.import(std::slice::from_ref(told))), expected);
+        assert_eq!(store.jobs(), std::slice::from_ref(known));
+    }
+}
+
+#[test]
+fn missing_values_keep_the_recorded_ones() {
+    let store = Store::new();
+    let rich = run("7", 1000, Some(2000));
+    store.import(std::slice::from_ref(&rich));
+    let poor = JobRun {
+        account: String::new(),
+        qos: None,
+        gpus: None,
+        eligible: None,
+        exit_code: Some("1:0".into()),
+        ..rich.clone()
+    };
+    assert_eq!(counts(&store.import(&[poor])), [0, 1, 0, 0]);
+    assert_eq!(
+        store.jobs(),
+        [JobRun {
+            exit_code: Some("1:0".into()),
+            ..rich
+        }]
+    );
+}
+
+#[test]
+fn the_row_of_the_later_stage_counts_then_the_last_row() {
+    let store = Store::new();
+    let ended = run("7", 1000, Some(2000));
+    let last = run("7", 1000, Some(2500));
+    assert_eq!(
+        counts(&store.import(&[ended, last.clone(), run("7", 1000, None)])),
+        [1, 0, 0, 2]
+    );
+    assert_eq!(store.jobs(), [last]);
+}
+
+#[test]
+fn requeued_runs_and_reused_ids_are_separate_runs() {
+    let store = Store::new();
+    let other = JobRun {
+        cluster: "other".into(),
+        ..run("7", 1000, None)
+    };
+    let runs = [
+        run("7", 1000, Some(1500)),
+        run("7", 1500, None),
+        run("7_1", 1000, None),
+        other,
+    ];
+    assert_eq!(counts(&store.import(&runs)), [4, 0, 0, 0]);
+    assert_eq!(store.records().open_runs("lab").unwrap().len(), 2);
+    let clusters = store.records().clusters().unwrap();
+    assert_eq!(
+        clusters
+            .iter()
+            .map(|known| known.cluster.as_str())
+            .collect::<Vec<_>>(),
+        ["lab", "other"]
+    );
+}
+
+#[test]
+fn rejected_rows_are_stored_once_and_counted_each_time() {
+    let store = Store::new();
+    let reject = |line, text: &str| {
+        Entry::Rejected(Reject {
+            line,
+            reason: "bad".into(),
+            text: text.into(),
+        })
+    };
+    let tasks = Entry::Tasks {
+        run: run("", 1, None),
+        job_ids: vec!["9_1".into(), "9_2".into()],
+    };
+    let entries = vec![
+        reject(Some(2), "x"),
+        Entry::Step,
+        reject(None, "y"),
+        Entry::Step,
+        tasks,
+        reject(None, "y"),
+    ];
+    for inserted in [2, 0] {
+        let summary = store.import_entries(entries.clone());
+        assert_eq!(
+            (
+                summary.rows,
+                summary.runs,
+                summary.steps_skipped,
+                summary.rejected
+            ),
+            (6, 2, 2, 3)
+        );
+        assert_eq!(summary.runs_inserted, inserted);
+        assert_eq!(summary.first_rejects.len(), 3);
+        let db = store.database.connect().unwrap();
+        let kept: i64 = db
+            .query_row("SELECT count(*) FROM records.rejects", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(kept, 2);
+    }
+    let many = (0..50).map(|line| reject(Some(line), "z")).collect();
+    assert_eq!(store.import_entries(many).first_rejects.len(), 10);
+}
+
+#[test]
+fn a_failed_source_imports_nothing() {
+    let store = Store::new();
+    store.import(&[run("7", 1000, None)]);
+    let entries = (0..5000).map(|id| Ok(Entry::Run(run("7", 1000 + id, Some(9000)))));
+    let origin = Origin {
+        timezone: Some("UTC"),
+        told_until: Some(("lab", 5)),
+        ..ORIGIN
+    };
+    let error = store
+        .records()
+        .import(&origin, entries.chain([Err("cut off")]))
+        .unwrap_err();
+    assert!(matches!(error, ImportError::Source("cut off")));
+    assert_eq!(store.jobs(), [run("7", 1000, None)]);
+    assert_eq!(store.records().timezone("lab").unwrap(), None);
+    assert_eq!(
+        store.records().told_until("lab", "sacct", 100).unwrap(),
+        None
+    );
+    // The next import works.
+    assert_eq!(
+        counts(&store.import(&[run("7", 1000, Some(9))])),
+        [0, 1, 0, 0]
+    );
+}
+
+#[test]
+fn the_time_zone_and_the_imported_period_are_recorded() {
+    let store = Store::new();
+    let import = |timezone, until| {
+        let origin = Origin {
+            timezone,
+            told_until: Some(("lab", until)),
+            ..ORIGIN
+        };
+        store
+            .records()
+            .import(
+                &origin,
+                [Ok::<_, Infallible>(Entry::Run(run("7", 1000, None)))],
+            )
+            .unwrap();
+    };
+    import(Some("Asia/Tokyo"), 500);
+    import(None, 900);
+    assert_eq!(
+        store.records().timezone("lab").unwrap().as_deref(),
+        Some("Asia/Tokyo")
+    );
+    import(Some("Europe/Oslo"), 901);
+    assert_eq!(
+        store.records().timezone("lab").unwrap().as_deref(),
+        Some("Europe/Oslo")
+    );
+    for (instant, told) in [
+        (499, None),
+        (500, Some(500)),
+        (900, Some(900)),
+        (5000, Some(901)),
+    ] {
+        assert_eq!(
+            store.records().told_until("lab", "sacct", instant).unwrap(),
+            told
+        );
+    }
+    assert_eq!(
+        store.records().told_until("lab", "jobcomp", 5000).unwrap(),
+        None
+    );
+}
+
+#[test]
+fn filters() {
+    let store = Store::new();
+    let named =
+        |job_id: &str, submit, end, user: &str, state: &str, node_list: Option<&str>| JobRun {
+            user: user.into(),
+            state: state.into(),
+            node_list: node_list.map(str::to_owned),
+            ..run(job_id, submit, end)
+        };
+    store.import(&[
+        named("12", 100, Some(200), "ann", "COMPLETED", Some("g1")),
+        named("123", 200, Some(300), "bob", "FAILED", Some("g[1-3]")),
+        named("123_4", 300, None, "ann", "RUNNING", Some("g[10-12]")),
+        named("123+1", 400, None, "ann", "PENDING", None),
+    ]);
+    let ids = |filter: JobFilter| -> String {
+        let runs = store.records().jobs(&filter).unwrap();
+        runs.iter()
+            .map(|run| run.job_id.as_str())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let text = |text: &str| Some(text.to_owned());
+    let any = JobFilter::default;
+    assert_eq!(ids(any()), "123+1 123_4 123 12");
+    assert_eq!(
+        ids(JobFilter {
+            limit: Some(2),
+            ..any()
+        }),
+        "123+1 123_4"
+    );
+    assert_eq!(
+        ids(JobFilter {
+            job_id: text("123"),
+            ..any()
+        }),
+        "123+1 123_4 123"
+    );
+    assert_eq!(
+        ids(JobFilter {
+            job_id: text("123_4"),
+            ..any()
+        }),
+        "123_4"
+    );
+    assert_eq!(
+        ids(JobFilter {
+            job_id: text("1"),
+            ..any()
+        }),
+        ""
+    );
+    assert_eq!(
+        ids(JobFilter {
+            user: text("ann"),
+            cluster: text("lab"),
+            ..any()
+        }),
+        "123+1 123_4 12"
+    );
+    assert_eq!(
+        ids(JobFilter {
+            states: vec!["failed".into(), "RUNNING".into()],
+            ..any()
+        }),
+        "123_4 123"
+    );
+    assert_eq!(
+        ids(JobFilter {
+            node: text("g1"),
+            ..any()
+        }),
+        "123 12"
+    );
+    assert_eq!(
+        ids(JobFilter {
+            node: text("g1"),
+            limit: Some(1),
+            ..any()
+        }),
+        "123"
+    );
+    assert_eq!(
+        ids(JobFilter {
+            node: text("g11"),
+            ..any()
+        }),
+        "123_4"
+    );
+    assert_eq!(
+        ids(JobFilter {
+            from: Some(200),
+            to: Some(400),
+            ..any()
+        }),
+        "123_4 123"
+    );
+    assert_eq!(
+        ids(JobFilter {
+            user: text("ann' OR true --"),
+            ..any()
+        }),
+        ""
+    );
+    assert_eq!(
+        ids(JobFilter {
+            account: text("physics"),
+            partition: text("cpu"),
+            ..any()
+        }),
+        ""
+    );
+}
+
+#[test]
+fn accounting_gets_only_runs_of_the_period() {
+    let store = Store::new();
+    let pending = JobRun {
+        start: None,
+        ..run("5", 50, None)
+    };
+    let cancelled = JobRun {
+        start: None,
+        ..run("6", 50, Some(100))
+    };
+    store.import(&[
+        run("1", 10, Some(99)),
+        run("2", 10, Some(100)),
+        run("3", 199, Some(400)),
+        run("4", 200, Some(400)),
+        pending,
+        cancelled,
+        JobRun {
+            cluster: "other".into(),
+            ..run("7", 100, None)
+        },
+    ]);
+    let mut submits = Vec::new();
+    store
+        .records()
+        .held_runs("lab", 100, 200, |run| submits.push((run.submit, run.end)))
+        .unwrap();
+    submits.sort_unstable();
+    assert_eq!(
+        submits,
+        [
+            (10, Some(100)),
+            (50, None),
+            (50, Some(100)),
+            (199, Some(400))
+        ]
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    /// Importing runs a second time changes nothing, and every identity exists once.
+    #[test]
+    fn importing_twice_changes_nothing(
+        runs in proptest::collection::vec((0..4_u8, 0..3_i64, proptest::option::of(20..30_i64), any::<bool>()), 0..40)
+    ) {
+        let store = Store::new();
+        let runs: Vec<_> = runs
+            .into_iter()
+            .map(|(id, submit, end, started)| {
+                let run = run(&id.to_string(), submit, end);
+                JobRun { start: run.start.filter(|_| started), ..run }
+            })
+            .collect();
+        let first = store.import(&runs);
+        let before = store.jobs();
+        prop_assert_eq!(first.runs_inserted, before.len() as u64);
+        let again = store.import(&runs);
+        prop_assert_eq!(counts(&again), [0, 0, first.runs_inserted, first.duplicates]);
+        prop_assert_eq!(store.jobs(), before);
+    }
+}
+#[test]
+fn the_same_runs_in_another_time_zone_are_refused_replaced_or_kept() {
+    let store = Store::new();
+    let runs: Vec<_> = (0..10)
+        .map(|n| run(&n.to_string(), 1000 * n, Some(1000 * n + 500)))
+        .collect();
+    store.import(&runs);
+    let later = |run: &JobRun| JobRun {
+        submit: run.submit + 7200,
+        start: run.start.map(|start| start + 7200),
+        end: run.end.map(|end| end + 7200),
+        ..run.clone()
+    };
+    let shifted: Vec<_> = runs.iter().map(later).collect();
+    let import = |shifted_runs: &[JobRun], shifted| {
+        let entries = shifted_runs
+            .iter()
+            .cloned()
+            .map(|run| Ok::<_, Infallible>(Entry::Run(run)));
+        store
+            .records()
+            .import(&Origin { shifted, ..ORIGIN }, entries)
+    };
+    let refused = import(&shifted, Shifted::Refuse).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("10 of these runs are known already, 2 h earlier: one of the two"),
+        "{refused}"
+    );
+    assert_eq!(store.jobs().len(), 10);
+    // The same runs again, and other runs with the same ids, are accepted.
+    assert_eq!(
+        counts(&import(&runs, Shifted::Refuse).unwrap()),
+        [0, 0, 10, 0]
+    );
+    let others: Vec<_> = (0..10)
+        .map(|n| run(&n.to_string(), 1000 * n + 7200, Some(1000 * n + 7900)))
+        .collect();
+    let mixed: Vec<_> = others.iter().chain(&shifted[..1]).cloned().collect();
+    let refused = import(&mixed, Shifted::Refuse).unwrap_err().to_string();
+    assert!(refused.starts_with("1 of these runs"), "{refused}");
+    assert_eq!(
+        counts(&import(&mixed, Shifted::Keep).unwrap()),
+        [10, 0, 0, 1]
+    );
+    assert_eq!(
+        import(&shifted, Shifted::Replace).unwrap().runs_inserted,
+        0,
+        "those of the same identity are known"
+    );
+    assert!(
+        store.jobs().iter().all(|run| run.submit >= 7200),
+        "the others are forgotten"
+    );
+}
+
+/// Issue 13: after an import without --timezone, five of 300 runs existed twice, and `replace`
+/// kept running ghosts.
+#[test]
+fn a_few_runs_of_another_time_zone_are_noticed_and_replaced_whole() {
+    let store = Store::new();
+    let later = |run: &JobRun, seconds: i64| JobRun {
+        submit: run.submit + seconds,
+        start: run.start.map(|start| start + seconds),
+        end: run.end.map(|end| end + seconds),
+        ..run.clone()
+    };
+    let all: Vec<_> = (0..300)
+        .map(|n| run(&n.to_string(), 1000 * n, Some(1000 * n + 500)))
+        .collect();
+    // The recorded runs: the fourth still runs, the fifth still waits.
+    let mut few: Vec<_> = all[..5].iter().map(|run| later(run, 7200)).collect();
+    few[3].end = None;
+    few[4].start = None;
+    few[4].end = None;
+    store.import(&few);
+    let import = |runs: &[JobRun], shifted| {
+        let entries = runs
+            .iter()
+            .cloned()
+            .map(|run| Ok::<_, Infallible>(Entry::Run(run)));
+        store
+            .records()
+            .import(&Origin { shifted, ..ORIGIN }, entries)
+    };
+    let refused = import(&all, Shifted::Refuse).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("4 of these runs are known already, 2 h later"),
+        "{refused}"
+    );
+    assert_eq!(store.jobs().len(), 5, "nothing is stored");
+    import(&all, Shifted::Replace).unwrap();
+    let stored = store.jobs();
+    assert_eq!(stored.len(), 300);
+    assert!(stored.iter().all(|run| run.end.is_some()), "no ghosts");
+}
+
+/// Two runs of a requeued job, exactly an hour apart, stay two runs.
+#[test]
+fn runs_of_a_requeued_job_are_no_shift() {
+    let store = Store::new();
+    let first = run("7", 1000, Some(1500));
+    let second = run("7", 4600, Some(5100));
+    store.import(std::slice::from_ref(&first));
+    store.import(&[first, second]);
+    assert_eq!(store.jobs().len(), 2);
+}

@@ -1,0 +1,169 @@
+//! State of the stored samples: read when the store opens, kept up to date by the writer.
+
+use super::{Segment, instant};
+use crate::block::{Resolution, list_of};
+use crate::layout::Layout;
+use crate::series::{SeriesTable, from_columns};
+use crate::{SeriesId, StoreError};
+use duckdb::Connection;
+use duckdb::arrow::array::AsArray;
+use duckdb::arrow::datatypes::{Int32Type, TimestampMillisecondType};
+use hashbrown::HashMap;
+use roaring::RoaringBitmap;
+use takt_model::Timestamp;
+
+/// The segment that the writer appends to.
+#[derive(Debug)]
+pub(crate) struct OpenSegment {
+    pub segment: Segment,
+    /// Number of samples in it.
+    pub samples: u64,
+    /// Time when its first sample was written.
+    pub since: Option<Timestamp>,
+}
+
+/// State of the stored samples.
+#[derive(Debug, Default)]
+pub(crate) struct WrittenState {
+    /// The database has all series with numbers below this one.
+    pub series: u32,
+    /// Time of the newest sample.
+    pub newest: Option<Timestamp>,
+    /// By series: time of the newest sample that had a timestamp of its own. Targets repeat such
+    /// samples.
+    pub last: HashMap<u32, Timestamp>,
+    /// Series by timestamp, for samples that were ahead of the clock when the database was opened.
+    /// Such samples are left from a clock that was wrong; their timestamps will occur again.
+    pub ahead: HashMap<Timestamp, RoaringBitmap>,
+}
+
+/// Loads the series table and the state of the stored samples.
+pub(crate) fn load(
+    db: &Connection,
+    layout: &Layout,
+    now: Timestamp,
+) -> Result<(SeriesTable, WrittenState), StoreError> {
+    let failed = || StoreError::sql("load the stored series");
+    let mut table = SeriesTable::default();
+    let mut statement = db
+        .prepare("SELECT id, metric, labels FROM hot.series ORDER BY id")
+        .map_err(failed())?;
+    let mut rows = statement.query([]).map_err(failed())?;
+    while let Some(row) = rows.next().map_err(failed())? {
+        let columns = (|| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))();
+        let (id, metric, labels): (u32, String, String) = columns.map_err(failed())?;
+        let labels = from_columns(&metric, &labels).map_err(|source| StoreError::SeriesLabels {
+            id: i64::from(id),
+            source,
+        })?;
+        table.restore(SeriesId(id), &labels);
+    }
+    let mut newest = layout
+        .of(Resolution::Raw)
+        .map(|block| Timestamp(block.facts.to_ms))
+        .max();
+    for segment in &layout.segments {
+        let sql = format!("SELECT epoch_ms(max(ts)) FROM hot.{}", segment.table());
+        let found: Option<i64> = db.query_row(&sql, [], |row| row.get(0)).map_err(failed())?;
+        newest = newest.max(found.map(Timestamp));
+    }
+    let mut ahead: HashMap<Timestamp, RoaringBitmap> = HashMap::new();
+    if let Some(newest) = newest.filter(|&newest| newest > now) {
+        tracing::warn!(%now, %newest, "the store has samples with timestamps ahead of the clock");
+        for sql in all_after(layout, now) {
+            for (series, at) in read_pairs(db, &sql).map_err(failed())? {
+                ahead.entry(at).or_default().insert(series);
+            }
+        }
+    }
+    let series = u32::try_from(table.len()).expect("the series table limits its numbers");
+    Ok((
+        table,
+        WrittenState {
+            series,
+            newest,
+            last: HashMap::new(),
+            ahead,
+        },
+    ))
+}
+
+/// Returns the state of the segment that the last process wrote to.
+pub(crate) fn open_segment(db: &Connection, segment: Segment) -> Result<OpenSegment, StoreError> {
+    let sql = format!(
+        "SELECT count(*), epoch_ms(min(ts)) FROM hot.{}",
+        segment.table()
+    );
+    let (samples, oldest): (i64, Option<i64>) = db
+        .query_row(&sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .map_err(StoreError::sql("count samples"))?;
+    Ok(OpenSegment {
+        segment,
+        samples: samples.cast_unsigned(),
+        since: oldest.map(Timestamp),
+    })
+}
+
+/// Returns SQL statements for the newest sample of each series since `from`: one per segment, and one
+/// for all blocks.
+pub(super) fn newest_since(layout: &Layout, from: Timestamp, only: &str) -> Vec<String> {
+    let segments = layout.segments.iter().map(|segment| {
+        let table = segment.table();
+        let from = instant(from);
+        format!("SELECT series, max(ts) FROM hot.{table} WHERE ts >= {from}{only} GROUP BY series")
+    });
+    let blocks: Vec<String> = layout
+        .of(Resolution::Raw)
+        .filter(|block| block.facts.to_ms >= from.0)
+        .map(|block| block.series_file())
+        .collect();
+    let sealed = (!blocks.is_empty()).then(|| {
+        let files = list_of(blocks.into_iter());
+        let from = instant(from);
+        format!(
+            "SELECT series, max(last_ts)::TIMESTAMP_MS FROM read_parquet({files})
+             WHERE last_ts >= {from}{only} GROUP BY series"
+        )
+    });
+    segments.chain(sealed).collect()
+}
+
+/// Returns SQL statements for the series and timestamps of all samples after `now`.
+fn all_after(layout: &Layout, now: Timestamp) -> Vec<String> {
+    let tables = layout
+        .segments
+        .iter()
+        .map(|segment| format!("hot.{}", segment.table()));
+    let blocks = layout
+        .of(Resolution::Raw)
+        .filter(|block| block.facts.to_ms > now.0);
+    let files = blocks.map(|block| format!("read_parquet({})", block.samples()));
+    let select = |rows| {
+        format!(
+            "SELECT series, ts::TIMESTAMP_MS FROM {rows} WHERE ts > {}",
+            instant(now)
+        )
+    };
+    tables.chain(files).map(select).collect()
+}
+
+pub(super) fn read_pairs(
+    db: &Connection,
+    sql: &str,
+) -> Result<Vec<(u32, Timestamp)>, duckdb::Error> {
+    let mut newest = Vec::new();
+    for batch in db.prepare(sql)?.query_arrow([])? {
+        let series = batch.column(0).as_primitive::<Int32Type>().values();
+        let at = batch
+            .column(1)
+            .as_primitive::<TimestampMillisecondType>()
+            .values();
+        newest.extend(
+            series
+                .iter()
+                .zip(at)
+                .map(|(&series, &at)| (series.cast_unsigned(), Timestamp(at))),
+        );
+    }
+    Ok(newest)
+}

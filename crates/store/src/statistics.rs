@@ -1,0 +1,89 @@
+//! Statistics of the data directory, and verification of its blocks.
+
+use super::{Database, StoreError, block};
+use serde::{Deserialize, Serialize};
+use takt_model::error_chain;
+
+/// Contents of the data directory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stat {
+    /// Series ever stored.
+    pub series: u64,
+    /// Samples in `hot.duckdb`, not sealed yet.
+    pub hot_samples: u64,
+    /// Size of `hot.duckdb` and its log, in bytes.
+    pub hot_bytes: u64,
+    /// The blocks, by resolution and time.
+    pub blocks: Vec<StatBlock>,
+}
+
+/// One sealed block.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StatBlock {
+    /// `raw`, `5m` or `1h`.
+    pub resolution: String,
+    /// Folder name of the block.
+    pub name: String,
+    /// Time of the first row, in milliseconds since 1970.
+    pub from_ms: i64,
+    /// Time of the last row, in milliseconds since 1970.
+    pub to_ms: i64,
+    /// Series in the block.
+    pub series: u64,
+    /// Rows in the block.
+    pub rows: u64,
+    /// Size of its files, in bytes.
+    pub bytes: u64,
+}
+
+impl Database {
+    /// Counts the stored series and samples, and lists the blocks.
+    ///
+    /// # Errors
+    /// If the database cannot count series or samples.
+    pub fn stat(&self) -> Result<Stat, StoreError> {
+        let db = self.connect()?;
+        let layout = self.layout();
+        let count = |sql: &str| {
+            db.query_row(sql, [], |row| row.get::<_, i64>(0))
+                .map(i64::cast_unsigned)
+        };
+        let failed = || StoreError::sql("count samples");
+        let mut hot_samples = 0;
+        for segment in &layout.segments {
+            hot_samples +=
+                count(&format!("SELECT count(*) FROM hot.{}", segment.table())).map_err(failed())?;
+        }
+        let bytes =
+            |name: &str| std::fs::metadata(self.path().join(name)).map_or(0, |file| file.len());
+        let blocks = layout.blocks.iter().map(|block| StatBlock {
+            resolution: block.resolution.name().to_owned(),
+            name: block.name.to_string(),
+            from_ms: block.facts.from_ms,
+            to_ms: block.facts.to_ms,
+            series: block.series.len(),
+            rows: block.facts.rows,
+            bytes: block.bytes(),
+        });
+        Ok(Stat {
+            series: count("SELECT count(*) FROM hot.series").map_err(failed())?,
+            hot_samples,
+            hot_bytes: bytes("hot.duckdb") + bytes("hot.duckdb.wal"),
+            blocks: blocks.collect(),
+        })
+    }
+
+    /// Reads every block completely. Returns one message for each damaged block.
+    ///
+    /// # Errors
+    /// If no connection can be opened.
+    pub fn verify_blocks(&self) -> Result<Vec<String>, StoreError> {
+        let db = self.connect()?;
+        let layout = self.layout();
+        let verdicts = layout.blocks.iter().map(|block| block::verify(&db, block));
+        Ok(verdicts
+            .filter_map(Result::err)
+            .map(|error| error_chain(&error))
+            .collect())
+    }
+}

@@ -1,0 +1,93 @@
+//! `takt records`: the log of imports, and the deletion of job records.
+
+use super::{ask, print};
+use crate::cli::{Place, RecordsCommand, RecordsDelete};
+use anyhow::anyhow;
+use jiff::Timestamp;
+use std::io::Write;
+use takt_server::answers::{DeleteRecordsQuestion, ImportsQuestion, UndoImportQuestion};
+use takt_server::listing::{Column, Listing};
+use takt_server::{Failure, OrUsage};
+use takt_store::{DeleteRuns, ImportRecord};
+
+/// Runs the command.
+pub fn run(place: &Place, command: &RecordsCommand) -> Result<(), Failure> {
+    match command {
+        RecordsCommand::Imports(asked) => {
+            let imports = ask(place, &ImportsQuestion {})?;
+            print(asked.format, &listing(&imports), &imports)
+        }
+        RecordsCommand::Undo(asked) => {
+            let deleted = ask(place, &UndoImportQuestion { id: asked.id })?;
+            let mut out = std::io::stdout();
+            Ok(writeln!(
+                out,
+                "import {} undone: {} deleted",
+                asked.id,
+                runs(deleted)
+            )?)
+        }
+        RecordsCommand::Delete(asked) => delete(place, asked),
+    }
+}
+
+fn delete(place: &Place, asked: &RecordsDelete) -> Result<(), Failure> {
+    let which = DeleteRuns {
+        cluster: asked.cluster.clone(),
+        job_id: asked.job.clone(),
+        submit: asked.submit.map(Timestamp::as_second),
+    };
+    if which.cluster.is_none() && which.job_id.is_none() {
+        return Err(anyhow!(
+            "name the records to delete: --job ID, --cluster NAME, or both"
+        ))
+        .usage();
+    }
+    if !asked.yes {
+        return Err(anyhow!(
+            "this deletes job records for good; confirm with --yes"
+        ))
+        .usage();
+    }
+    let deleted = ask(place, &DeleteRecordsQuestion(which))?;
+    Ok(writeln!(std::io::stdout(), "{} deleted", runs(deleted))?)
+}
+
+fn runs(count: u64) -> String {
+    if count == 1 {
+        "1 run".to_owned()
+    } else {
+        format!("{count} runs")
+    }
+}
+
+fn listing(imports: &[ImportRecord]) -> Listing {
+    use Column::{Number, Text};
+    let mut listing = Listing::new(&[
+        Number("id"),
+        Text("imported_at"),
+        Text("source"),
+        Text("file"),
+        Text("timezone"),
+        Number("runs_new"),
+        Number("runs_corrected"),
+        Number("undo_deletes"),
+        Text("undone_at"),
+    ]);
+    let instant =
+        |at: i64| Timestamp::from_second(at).map_or_else(|_| String::new(), |at| at.to_string());
+    for import in imports {
+        listing.push(vec![
+            import.id.to_string(),
+            instant(import.imported_at),
+            import.source.clone(),
+            import.name.clone(),
+            import.timezone.clone().unwrap_or_default(),
+            import.runs_inserted.to_string(),
+            import.runs_updated.to_string(),
+            import.runs_left.to_string(),
+            import.undone_at.map_or_else(String::new, instant),
+        ]);
+    }
+    listing
+}
