@@ -342,7 +342,7 @@ impl JobTask {
                 Ok(Some(target)) if known.insert(target.labels.clone()) => {
                     wanted.targets.push(target)
                 }
-                // As in Prometheus, targets with equal labels and URL count once.
+                // As in Prometheus, targets with equal scrapes count once.
                 Ok(Some(target))
                     if wanted
                         .targets

@@ -7,7 +7,7 @@ use std::time::Duration;
 use takt_model::ConfigError;
 use takt_model::yaml::Node;
 
-/// Prometheus' default for `scrape_interval`.
+/// Prometheus' defaults for `scrape_interval` and `scrape_timeout`.
 const INTERVAL: PromDuration = PromDuration(Duration::from_secs(60));
 const TIMEOUT: PromDuration = PromDuration(Duration::from_secs(10));
 

@@ -99,7 +99,7 @@ impl RelabelConfig {
                 found.to_string(),
             ))
         };
-        let of = |only: &str| format!("only {only}, as that is all that {} looks at", self.word());
+        let of = |only: &str| format!("only {only}: {} uses no other fields", self.word());
         let needs_target = matches!(
             self.action,
             Replace | HashMod | KeepEqual | DropEqual | Lowercase | Uppercase
@@ -447,11 +447,11 @@ mod tests {
             ),
             (
                 json!({"regex": "a", "source_labels": ["b"], "action": "labeldrop"}),
-                "r[0].action: expected only regex, as that is all that labeldrop looks at, found others",
+                "r[0].action: expected only regex: labeldrop uses no other fields, found others",
             ),
             (
                 json!({"source_labels": ["b"], "target_label": "c", "regex": "x", "action": "keepequal"}),
-                "r[0].action: expected only source_labels and target_label, as that is all that keepequal looks at, found others",
+                "r[0].action: expected only source_labels and target_label: keepequal uses no other fields, found others",
             ),
             (
                 json!({"regex": "a(", "action": "labelkeep"}),

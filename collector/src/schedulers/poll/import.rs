@@ -87,8 +87,8 @@ impl Poller {
     }
 }
 
-/// Marks the GPUs of a run as unknown if Slurm's records never contain GPUs, although the nodes
-/// have some.
+/// Replaces 0 GPUs by an unknown number: Slurm records no GPUs with jobs, although the nodes have
+/// some.
 fn forget_uncounted_gpus(entry: &mut Entry) {
     if let Entry::Run(run) | Entry::Tasks { run, .. } = entry {
         run.gpus = run.gpus.filter(|gpus| *gpus > 0);

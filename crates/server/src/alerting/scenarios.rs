@@ -304,7 +304,7 @@ fn a_gpu_off_the_bus_ends_with_its_return_and_hides_no_other_gpu() {
     let gpu = |uuid: &str, address: &str, up: f64, reason: &str| {
         let own = [("node", "g001"), ("job", "takt"), ("uuid", uuid)];
         let mut info = labels("takt_gpu_info", &own);
-        // Exporters without access to the kernel's form wrote this form.
+        // The form of older exporters, before Takt used the kernel's form.
         info.set("pci_bus_id", address);
         let mut state = labels("takt_gpu_up", &own);
         state.set("reason", reason);
