@@ -59,7 +59,8 @@ fn credentials_are_sent_and_read_for_every_request() {
              "basic_auth": {"username": "takt", "password_file": password}},
             {"job_name": "bearer", "static_configs": [{"targets": [bearer.address]}],
              "authorization": {"credentials_file": token}},
-            {"job_name": "short", "static_configs": [{"targets": [bearer.address]}], "bearer_token_file": token},
+            {"job_name": "short", "static_configs": [{"targets": [bearer.address]}],
+             "bearer_token_file": token},
             {"job_name": "none", "static_configs": [{"targets": [bearer.address]}],
              "bearer_token_file": folder.path().join("missing")},
         ]),
@@ -81,13 +82,13 @@ fn credentials_are_sent_and_read_for_every_request() {
                 TargetHealth::Down,
             ]
     });
-    let told = scraping.manager.targets();
+    let targets = scraping.manager.targets();
     assert_eq!(
-        told[0].error.as_deref(),
+        targets[0].error.as_deref(),
         Some("the target answered 401 Unauthorized")
     );
-    assert_eq!(told[3].reason, Some(FailureReason::Credentials));
-    let error = told[3].error.as_deref().unwrap();
+    assert_eq!(targets[3].reason, Some(FailureReason::Credentials));
+    let error = targets[3].error.as_deref().unwrap();
     assert!(
         error.starts_with("cannot read the credentials: cannot read ") && error.contains("missing"),
         "{error}"
@@ -108,7 +109,10 @@ fn certificates_are_shown_and_checked() {
         *heard.lock().unwrap() = header(head, "host").unwrap_or_default().to_owned();
         page("a 1\n")
     });
-    let job = |name: &str, address: std::net::SocketAddr, tls: serde_json::Value| json!({"job_name": name, "scheme": "https", "tls_config": tls, "static_configs": [{"targets": [address]}]});
+    let job = |name: &str, address: std::net::SocketAddr, tls: serde_json::Value| {
+        json!({"job_name": name, "scheme": "https", "tls_config": tls,
+               "static_configs": [{"targets": [address]}]})
+    };
     let ca = tls_file("ca.pem");
     let cert = tls_file("client.pem");
     let key = tls_file("client.key");
@@ -230,7 +234,10 @@ fn gzip_is_accepted_if_requested_and_limited_by_decompressed_size() {
     let good = answering(zipped(b"a 7\n"));
     let bomb = answering(zipped(&vec![b'#'; 3_000_000]));
     let cut = answering(zipped(b"a 7\n")[..12].to_vec());
-    let job = |name: &str, target: &Target| json!({"job_name": name, "enable_compression": true, "body_size_limit": "1MB", "static_configs": [{"targets": [target.address]}]});
+    let job = |name: &str, target: &Target| {
+        json!({"job_name": name, "enable_compression": true, "body_size_limit": "1MB",
+               "static_configs": [{"targets": [target.address]}]})
+    };
     let root = tempfile::tempdir().unwrap();
     let config = jobs(
         200,
@@ -257,11 +264,11 @@ fn gzip_is_accepted_if_requested_and_limited_by_decompressed_size() {
 
 #[test]
 fn labels_and_timestamps_are_honoured_where_that_is_asked_for() {
-    let told =
+    let target =
         Target::start(|_, _| page("a{job=\"own\",node=\"far\",instance=\"\"} 1 1000\nb 2\n"));
     let job = |name: &str, honor: bool| {
         json!({"job_name": name, "honor_labels": honor, "honor_timestamps": false,
-               "static_configs": [{"targets": [told.address], "labels": {"zone": "z"}}]})
+               "static_configs": [{"targets": [target.address], "labels": {"zone": "z"}}]})
     };
     let root = tempfile::tempdir().unwrap();
     let scraping = Scraping::start(
@@ -269,7 +276,7 @@ fn labels_and_timestamps_are_honoured_where_that_is_asked_for() {
         jobs(200, json!([job("proud", false), job("humble", true)])),
     );
     scraping.wait_for_health(TargetHealth::Up);
-    let address = told.address;
+    let address = target.address;
     let labels: std::collections::BTreeSet<String> = instant(&scraping.store, "a")
         .iter()
         .map(|series| series.labels.to_string())
@@ -286,14 +293,14 @@ fn labels_and_timestamps_are_honoured_where_that_is_asked_for() {
 
 #[test]
 fn series_are_relabelled_and_dropped_ones_cost_nothing() {
-    let told = Target::start(|_, count| {
+    let target = Target::start(|_, count| {
         page(&format!(
             "keep_me{{x=\"1\",tmp=\"t\"}} {count}\ndrop_me{{x=\"2\"}} 1\ndrop_me{{x=\"3\"}} 1\n"
         ))
     });
     let config = jobs(
         200,
-        json!([{"job_name": "j", "sample_limit": 1, "static_configs": [{"targets": [told.address]}],
+        json!([{"job_name": "j", "sample_limit": 1, "static_configs": [{"targets": [target.address]}],
         "metric_relabel_configs": [
             {"source_labels": ["__name__"], "regex": "drop_.*", "action": "drop"},
             {"regex": "tmp", "action": "labeldrop"},
@@ -353,11 +360,11 @@ fn a_target_that_renames_its_series_reaches_the_limit() {
 
 #[test]
 fn a_label_without_a_name_is_no_label() {
-    let told = Target::start(|_, count| page(&format!("a{{x=\"1\"}} {count}\n")));
+    let target = Target::start(|_, count| page(&format!("a{{x=\"1\"}} {count}\n")));
     let rules = json!([{"regex": "(x)", "replacement": "$2", "action": "labelmap"}]);
     let config = jobs(
         200,
-        json!([{"job_name": "j", "static_configs": [{"targets": [told.address], "labels": {"job": "other"}}],
+        json!([{"job_name": "j", "static_configs": [{"targets": [target.address], "labels": {"job": "other"}}],
         "metric_relabel_configs": rules}]),
     );
     let root = tempfile::tempdir().unwrap();
@@ -469,8 +476,14 @@ fn files_and_servers_provide_targets() {
     let config = jobs(
         200,
         json!([
-            {"job_name": "files", "file_sd_configs": [{"files": [folder.path().join("*.json"), folder.path().join("more.yml")], "refresh_interval": "100ms"}]},
-            {"job_name": "server", "http_sd_configs": [{"url": format!("http://{}/targets?of=lab", directory.address), "refresh_interval": "200ms"}]},
+            {"job_name": "files", "file_sd_configs": [{
+                "files": [folder.path().join("*.json"), folder.path().join("more.yml")],
+                "refresh_interval": "100ms",
+            }]},
+            {"job_name": "server", "http_sd_configs": [{
+                "url": format!("http://{}/targets?of=lab", directory.address),
+                "refresh_interval": "200ms",
+            }]},
         ]),
     );
     let root = tempfile::tempdir().unwrap();
@@ -586,7 +599,10 @@ fn a_reload_disturbs_only_what_it_changes() {
     let changes = counting();
     let goes = counting();
     let comes = counting();
-    let job = |name: &str, target: &Target, interval: &str| json!({"job_name": name, "scrape_interval": interval, "scrape_timeout": interval, "static_configs": [{"targets": [target.address]}]});
+    let job = |name: &str, target: &Target, interval: &str| {
+        json!({"job_name": name, "scrape_interval": interval, "scrape_timeout": interval,
+               "static_configs": [{"targets": [target.address]}]})
+    };
     let before = jobs(
         100,
         json!([
