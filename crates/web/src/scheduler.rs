@@ -3,8 +3,9 @@
 use takt_collector::schedulers::{PollState, PollStatus};
 
 /// Without this setting, Slurm does not record a job's GPUs.
-const GPUS_NOT_COUNTED: &str = "Slurm's records are up to date, but without GPUs: AccountingStorageTRES in slurm.conf lacks \
-    gres/gpu. The GPUs of jobs that run while this server runs are counted; those of other jobs are unknown";
+const GPUS_NOT_COUNTED: &str = "Slurm's records are up to date, but without GPUs: \
+    AccountingStorageTRES in slurm.conf lacks gres/gpu. The GPUs of jobs that run while this \
+    server runs are counted; those of other jobs are unknown";
 
 /// Returns the line about the scheduler; `None` if this machine has no Slurm.
 pub fn scheduler(status: &PollStatus) -> Option<(bool, String)> {
@@ -27,7 +28,8 @@ pub fn scheduler(status: &PollStatus) -> Option<(bool, String)> {
                 "behind"
             };
             let words = format!(
-                "Slurm's records are up to date by its own clock, {minutes} min {side} this machine's"
+                "Slurm's records are up to date by its own clock, \
+                 {minutes} min {side} this machine's"
             );
             Some((
                 false,
