@@ -1,8 +1,9 @@
-//! What ingest costs: CPU time per sample from the socket to the durable commit.
+//! Cost of ingestion: CPU time per sample from the socket to the durable commit.
 //!
-//! `ingest NODES SECONDS INTERVAL_MS PAGE_0 PAGE_1` scrapes NODES targets that a second process (this program again)
-//! serves. The two pages are captures of one exporter; what differs between them goes on changing at that pace, each
-//! node at a place of its own, so the share of values that change is the real one.
+//! `ingest NODES SECONDS INTERVAL_MS PAGE_0 PAGE_1` scrapes NODES targets. A second process of this
+//! program serves them. The two pages are captures of one exporter. The values that differ between
+//! them keep changing at that pace, each node at its own offset, so the ratio of changing values is
+//! realistic.
 
 #![expect(clippy::print_stdout, reason = "a program that prints its result")]
 
@@ -46,7 +47,7 @@ fn measure(nodes: usize, seconds: u64, interval_ms: u32, pages: [&str; 2]) -> Re
     let _ = rustls::crypto::ring::default_provider().install_default();
     let directory = std::env::temp_dir().join(format!("takt-ingest-{}", std::process::id()));
     let mut registry = Registry::default();
-    // Little for DuckDB, so that what is left of it at the end is the same for any number of series.
+    // A small limit for DuckDB, so that its memory at the end is the same for any number of series.
     let config = StoreConfig {
         min_free_bytes: 0,
         duckdb_memory_mib: 256,
@@ -78,7 +79,7 @@ fn measure(nodes: usize, seconds: u64, interval_ms: u32, pages: [&str; 2]) -> Re
         let _guard = runtime.enter();
         ScrapeManager::start(Arc::clone(&store), scrape, "bench", &mut registry)?
     };
-    // The first scrapes make the series; what is measured is the usual scrape.
+    // The first scrapes create the series. The measurement covers the later ones.
     std::thread::sleep(Duration::from_millis(2 * u64::from(interval_ms) + 2000));
     let (cpu, samples, began) = (cpu_seconds()?, stored_samples(&registry)?, Instant::now());
     std::thread::sleep(Duration::from_secs(seconds));
@@ -133,7 +134,7 @@ fn stored_samples(registry: &Registry) -> Result<f64, Failure> {
     Ok(line.ok_or("no such metric")?.parse()?)
 }
 
-/// User and system time of this process.
+/// Returns the user and system time of this process, in seconds.
 fn cpu_seconds() -> Result<f64, Failure> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
     let fields: Vec<&str> = text
@@ -142,7 +143,7 @@ fn cpu_seconds() -> Result<f64, Failure> {
         .1
         .split(' ')
         .collect();
-    // utime and stime, in the clock ticks that Linux shows everywhere as 100 a second.
+    // utime and stime, in clock ticks; Linux always reports 100 ticks per second.
     Ok((fields[12].parse::<f64>()? + fields[13].parse::<f64>()?) / 100.0)
 }
 
@@ -156,7 +157,7 @@ fn resident_bytes() -> Result<f64, Failure> {
         * 4096.0)
 }
 
-/// A piece of a page: what stays, then a number that changes.
+/// A piece of a page: constant text, then a changing number.
 struct Piece {
     before: String,
     value: f64,
@@ -201,7 +202,7 @@ fn pieces(page_0: &str, page_1: &str) -> (Vec<Piece>, String) {
     (pieces, before)
 }
 
-/// Answers until the connection ends.
+/// Answers requests until the connection ends.
 fn answer(mut stream: TcpStream, pieces: &[Piece], rest: &str) {
     let (mut buffer, mut page) = ([0; 4096], String::new());
     while let Ok(length @ 1..) = stream.read(&mut buffer) {

@@ -1,6 +1,6 @@
-//! Brings data in: `scrape` reads targets, `schedulers` asks Slurm. Both write into the store.
+//! Reads data into the store: `scrape` reads targets, `schedulers` reads Slurm.
 //!
-//! This crate answers no question and sends no message.
+//! This crate answers no questions and sends no messages.
 
 pub mod schedulers;
 pub mod scrape;

@@ -430,9 +430,9 @@ fn alerts_over_samples_are_in_the_api_and_the_command() {
     let page = http_get(&format!("http://{}/alerts", lab.address))
         .unwrap()
         .body;
-    let (_, ended) = page.split_once("Over within").unwrap();
+    let (_, ended) = page.split_once("Resolved within").unwrap();
     assert!(
-        page.contains("Nothing fires") && ended.contains(&format!("id=\"{anchor}\"")),
+        page.contains("No active alerts") && ended.contains(&format!("id=\"{anchor}\"")),
         "{page}"
     );
     assert_eq!(lab.slack.on("/hook").len(), 1);

@@ -270,7 +270,7 @@ fn a_reload_takes_a_token_or_a_signal() {
     assert_eq!(status, 500);
     assert!(
         told.contains(
-            "configs[0].job_name: expected a name, found nothing; the old configuration stays"
+            "configs[0].job_name: expected a name, found nothing; keeping the previous configuration"
         ),
         "{told}"
     );

@@ -184,7 +184,7 @@ fn a_server_waits_for_a_command_that_has_the_directory() {
     let log = || std::fs::read_to_string(takt.directory().join("takt.log")).ok();
     server.wait_until("waiting", SOON, || {
         log()?
-            .contains("a command has the data directory")
+            .contains("a command uses the data directory")
             .then_some(())
     });
     drop(lock);

@@ -318,7 +318,7 @@ fn runs_from_slurmrestd_and_an_expired_token_loses_none() {
     the_hard_cases(&lab, &takt);
 
     std::fs::write(&token, "not.a.token").unwrap();
-    wait_for_page(&address, "slurmrestd refuses us");
+    wait_for_page(&address, "slurmrestd rejected the request");
     lab.submit("carol", &["-J", "meanwhile", "-t", "5"], "sleep 1");
     nothing_is_queued(&lab);
     std::fs::write(&token, lab.token("monitor", 3600)).unwrap();

@@ -351,7 +351,7 @@ fn a_fatal_error_of_the_database_makes_the_server_reopen_it() {
         // This asks for a checkpoint.
         takt.run(SEAL);
         std::fs::read_to_string(&log)
-            .is_ok_and(|log| log.contains("opened anew"))
+            .is_ok_and(|log| log.contains("reopening it"))
             .then_some(())
     });
     limit_files(&server, None);

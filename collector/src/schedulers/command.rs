@@ -1,4 +1,4 @@
-//! Slurm's own commands on this machine: which Slurm they talk to, what they answer, what their errors mean.
+//! Runs Slurm's commands on this machine and explains their errors.
 
 use super::config::JobsConfig;
 use super::status::PollError;
@@ -10,16 +10,16 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
-/// Largest answer that is read: a week of two million jobs.
+/// Maximum size of an answer, in bytes: a week of two million jobs.
 const MAX_ANSWER_BYTES: u64 = 512 << 20;
 
-/// Most of an error message that is kept.
+/// Maximum length of a kept error message, in bytes.
 const MAX_STDERR_BYTES: u64 = 4096;
 
-/// `ClusterName` of the Slurm that this machine's commands talk to.
+/// Returns the `ClusterName` of the Slurm that this machine's commands use.
 ///
 /// # Errors
-/// [`PollError::NoSlurm`] without a Slurm; other variants for one that does not answer.
+/// [`PollError::NoSlurm`] without a Slurm; other variants if Slurm does not answer.
 pub(super) async fn cluster_name(config: &JobsConfig) -> Result<String, PollError> {
     let named = |text: Vec<u8>| String::from_utf8_lossy(&text).trim().to_owned();
     let failure = match ask(config, "scontrol", ["show", "config"]).await {
@@ -39,7 +39,7 @@ pub(super) async fn cluster_name(config: &JobsConfig) -> Result<String, PollErro
         Err(PollError::NoSlurm(why)) => return Err(PollError::NoSlurm(why)),
         Err(error) => error,
     };
-    // slurmctld is down; slurmdbd knows the name too, if it has but one.
+    // slurmctld is down. slurmdbd also knows the name, if it has only one cluster.
     match ask(
         config,
         "sacctmgr",
@@ -58,7 +58,7 @@ pub(super) async fn cluster_name(config: &JobsConfig) -> Result<String, PollErro
     }
 }
 
-/// What slurmctld's clock says, UTC seconds; `None` where it does not answer.
+/// Returns slurmctld's clock in UTC seconds; `None` if slurmctld does not answer.
 pub(super) async fn time(config: &JobsConfig) -> Option<i64> {
     let text = ask(config, "scontrol", ["show", "config"]).await.ok()?;
     let text = String::from_utf8_lossy(&text);
@@ -70,7 +70,8 @@ pub(super) async fn time(config: &JobsConfig) -> Option<i64> {
         .ok()
 }
 
-/// Where slurmctld writes the jobs that have ended, if it writes them into a file that can be read here.
+/// Returns the job completion file of slurmctld, if slurm.conf names one and this machine can read
+/// it.
 pub(super) async fn completion_file(config: &JobsConfig) -> Option<PathBuf> {
     let text = ask(config, "scontrol", ["show", "config"]).await.ok()?;
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -83,7 +84,7 @@ pub(super) async fn completion_file(config: &JobsConfig) -> Option<PathBuf> {
     Some(PathBuf::from(path.trim())).filter(|path| path.is_file())
 }
 
-/// Runs one of Slurm's commands, from `slurm_bin` or where PATH says, and hands back what it prints.
+/// Runs one of Slurm's commands, from `slurm_bin` or PATH, and returns its output.
 pub(crate) async fn ask_slurm<A: AsRef<OsStr>>(
     slurm_bin: Option<&Path>,
     program: &'static str,
@@ -100,7 +101,7 @@ pub(crate) async fn ask_slurm<A: AsRef<OsStr>>(
     .await
 }
 
-/// Runs one of Slurm's commands and hands back what it prints. Times need no time zone.
+/// Runs one of Slurm's commands and returns its output. Arguments are independent of the time zone.
 pub(super) async fn ask<A: AsRef<OsStr>>(
     config: &JobsConfig,
     program: &'static str,
@@ -109,7 +110,7 @@ pub(super) async fn ask<A: AsRef<OsStr>>(
     ask_in(config, program, args, "UTC").await
 }
 
-/// The same, with local times in its arguments.
+/// Runs one of Slurm's commands with local times in its arguments and returns its output.
 pub(super) async fn ask_in<A: AsRef<OsStr>>(
     config: &JobsConfig,
     program: &'static str,
@@ -123,7 +124,8 @@ pub(super) async fn ask_in<A: AsRef<OsStr>>(
     let failed = |source| PollError::Run { program, source };
     let mut child = Command::new(path)
         .args(args)
-        // Instants need no time zone; arrays are named in full; messages can be recognised.
+        // UTC makes all times unambiguous, arrays get their full names, and messages stay in
+        // English.
         .envs([
             ("SLURM_TIME_FORMAT", "%s"),
             ("TZ", zone),
@@ -139,7 +141,8 @@ pub(super) async fn ask_in<A: AsRef<OsStr>>(
             io::ErrorKind::NotFound => PollError::NoSlurm(format!("no {program}")),
             _ => failed(source),
         })?;
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let stdout = child.stdout.take();
+    let stderr = child.stderr.take();
     let answer = async {
         let (stdout, stderr) = tokio::join!(
             read(stdout, MAX_ANSWER_BYTES),
@@ -175,7 +178,7 @@ pub(super) async fn ask_in<A: AsRef<OsStr>>(
     ))
 }
 
-/// What a command means that ends with an error.
+/// Converts the error message of a failed command.
 fn refusal(program: &'static str, stderr: String) -> PollError {
     let says = |words: &[&str]| words.iter().any(|words| stderr.contains(words));
     if says(&[
@@ -199,7 +202,8 @@ fn refusal(program: &'static str, stderr: String) -> PollError {
     }
 }
 
-/// Everything up to `most` bytes. The rest is read and let go: a writer that nobody reads from would not end.
+/// Reads at most `most` bytes. The rest is read and discarded, because the writer would otherwise
+/// block.
 async fn read(stream: Option<impl AsyncRead + Unpin>, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(mut stream) = stream {

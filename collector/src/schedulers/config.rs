@@ -75,7 +75,8 @@ impl JobsConfig {
     }
 }
 
-/// Largest of the periods in a [`JobsConfig`]: a day. The store remembers that long how far it was told.
+/// Maximum of each period in a [`JobsConfig`], in seconds: a day. The store keeps the poll history
+/// for so long.
 const MAX_SECONDS: u64 = 86_400;
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
-//! A file that others append to, followed over its rotation.
+//! Follows a file that another program appends to, also over rotation.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Most bytes in one piece.
+/// Maximum size of one piece, in bytes.
 const PIECE_BYTES: u64 = 32 << 20;
 
-/// How far a file has been read. Only whole lines are read.
+/// The read position in a file. Only whole lines are read.
 #[derive(Debug)]
-pub(super) struct Follow {
+pub(super) struct FileFollower {
     path: PathBuf,
-    /// Kept open: what was appended before the file was moved away is still read.
+    /// The open file. It stays open, so that lines written before a rotation are still read.
     file: Option<File>,
     offset: u64,
 }
 
-impl Follow {
-    /// From its beginning.
+impl FileFollower {
+    /// Follows the file from its beginning.
     pub fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -27,12 +27,12 @@ impl Follow {
         }
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Lines that were not read before; empty where there are none.
+    /// Returns the lines that were not read before; empty if the file has no new lines.
     pub fn read(&mut self) -> io::Result<Vec<u8>> {
         let now = fs::metadata(&self.path)?;
         if let Some(file) = &self.file {
@@ -53,12 +53,12 @@ impl Follow {
         self.piece(false)
     }
 
-    /// Begins again: what was read could not be used.
+    /// Starts from the beginning, because the lines could not be used.
     pub fn restart(&mut self) {
         (self.file, self.offset) = (None, 0);
     }
 
-    /// The next whole lines; with `last` also a line without an end.
+    /// Returns the next whole lines; with `last`, also an unfinished line.
     fn piece(&mut self, last: bool) -> io::Result<Vec<u8>> {
         let Some(file) = &mut self.file else {
             return Ok(Vec::new());
@@ -70,7 +70,7 @@ impl Follow {
             .iter()
             .rposition(|byte| *byte == b'\n')
             .map_or(0, |at| at + 1);
-        // A line that fills a whole piece is damage; it is handed on, to be set aside.
+        // A line that fills a whole piece is damaged. The parser rejects it.
         if !last && (whole > 0 || bytes.len() as u64 != PIECE_BYTES) {
             bytes.truncate(whole);
         }
@@ -97,20 +97,20 @@ mod tests {
                 .write_all(text.as_bytes())
                 .unwrap();
         };
-        let mut follow = Follow::new(path.clone());
+        let mut follow = FileFollower::new(path.clone());
         assert_eq!(follow.read().unwrap_err().kind(), io::ErrorKind::NotFound);
         append(&path, "a\nb");
         assert_eq!(follow.read().unwrap(), b"a\n");
         assert_eq!(follow.read().unwrap(), b"");
         append(&path, "b\n");
         assert_eq!(follow.read().unwrap(), b"bb\n");
-        // Moved away with a line that we have not seen; a new file takes its place.
+        // The file is rotated while it has an unread line. A new file replaces it.
         append(&path, "c\n");
         fs::rename(&path, folder.path().join("jobcomp.log.1")).unwrap();
         append(&path, "d\n");
         assert_eq!(follow.read().unwrap(), b"c\n");
         assert_eq!(follow.read().unwrap(), b"d\n");
-        // Emptied in place.
+        // The file is truncated in place.
         fs::write(&path, "").unwrap();
         assert_eq!(follow.read().unwrap(), b"");
         append(&path, "e\n");

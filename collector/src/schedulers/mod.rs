@@ -1,4 +1,4 @@
-//! Asks a live scheduler and hands its answers to the store.
+//! Reads live schedulers and imports their answers into the store.
 
 mod command;
 mod config;
@@ -18,10 +18,10 @@ pub use slurmrestd::SlurmrestdConfig;
 pub use sreport::sreport;
 pub use status::{Pending, PollError, PollState, PollStatus};
 
-/// Name of the cluster whose scheduler is configured, or runs on this machine.
+/// Returns the name of the cluster whose scheduler is configured or runs on this machine.
 ///
 /// # Errors
-/// [`PollError::NoSlurm`] without a scheduler; other variants for one that does not answer.
+/// [`PollError::NoSlurm`] without a scheduler; other variants if the scheduler does not answer.
 pub async fn detect(config: &JobsConfig) -> Result<String, PollError> {
     scheduler::configured(config)?.cluster().await
 }

@@ -1,4 +1,4 @@
-//! The trait of a scheduler, and the list of those that Takt can ask.
+//! The trait of a scheduler and the list of the supported ones.
 
 use super::config::JobsConfig;
 use super::status::PollError;
@@ -12,17 +12,17 @@ use takt_slurm::openapi::{self, LiveJob};
 use takt_slurm::sacct::{Cluster, Options, Reader};
 use takt_slurm::{Entry, Node, NodeEvent, Reservation, ShareSettings};
 
-/// Every scheduler, in the order in which the configuration is asked for it. The first that is configured is polled.
-pub(super) const SCHEDULERS: &[Configured] =
+/// All schedulers. The first configured one in this order is polled.
+pub(super) const SCHEDULERS: &[SchedulerFactory] =
     &[slurmrestd::from_config, slurm_commands::from_config];
 
 /// Returns the scheduler if the configuration names it.
-pub(super) type Configured = fn(&JobsConfig) -> Option<Result<Box<dyn Scheduler>, PollError>>;
+pub(super) type SchedulerFactory = fn(&JobsConfig) -> Option<Result<Box<dyn Scheduler>, PollError>>;
 
-/// The configured scheduler.
+/// Returns the configured scheduler.
 ///
 /// # Errors
-/// A scheduler whose settings cannot be used.
+/// If the settings of the scheduler are unusable.
 pub(super) fn configured(config: &JobsConfig) -> Result<Box<dyn Scheduler>, PollError> {
     let found = SCHEDULERS
         .iter()
@@ -30,60 +30,61 @@ pub(super) fn configured(config: &JobsConfig) -> Result<Box<dyn Scheduler>, Poll
     found.unwrap_or_else(|| Err(PollError::NoSlurm("no scheduler is configured".to_owned())))
 }
 
-/// One way to ask a scheduler for its jobs, nodes, reservations and shares. Instants are UTC seconds since 1970.
+/// A source of jobs, nodes, reservations and shares. Times are UTC seconds since 1970.
 #[async_trait]
 pub(super) trait Scheduler: fmt::Debug + Send + Sync {
-    /// Name in `jobs.source` and `polls.source`.
+    /// Returns the name in `jobs.source` and `polls.source`.
     fn name(&self) -> &'static str;
 
-    /// Longest period of one question in seconds, so that no answer grows without bound.
+    /// Returns the maximum period of one request in seconds, which bounds the size of an answer.
     fn window_seconds(&self) -> i64;
 
-    /// Whether the records lack the reservation of a job, which only the live queue has.
+    /// Returns whether the records lack the reservation of a job, which only the live queue has.
     fn records_lack_reservations(&self) -> bool;
 
-    /// Name of the cluster.
+    /// Returns the name of the cluster.
     async fn cluster(&mut self) -> Result<String, PollError>;
 
-    /// The scheduler's clock; `None` if it does not answer.
+    /// Returns the scheduler's clock; `None` if it does not answer.
     async fn time(&mut self) -> Option<i64>;
 
-    /// All nodes as they are now.
+    /// Returns the current state of all nodes.
     async fn nodes(&mut self) -> Result<Vec<Node>, PollError>;
 
-    /// Reservations that run or are to come.
+    /// Returns current and future reservations.
     async fn reservations(&mut self) -> Result<Vec<Reservation>, PollError>;
 
-    /// Associations, QOS, billing weights, and how usage decays.
+    /// Returns the associations, QOS, billing weights and usage decay.
     async fn shares(&mut self, cluster: &str) -> Result<ShareSettings, PollError>;
 
-    /// The queue as it is now.
+    /// Returns the jobs in the queue.
     async fn live_jobs(&mut self, cluster: &str) -> Result<Vec<LiveJob>, PollError>;
 
-    /// Records of all jobs of all users in a period, or from an instant on.
-    async fn jobs_in(&mut self, from: i64, to: Option<i64>) -> Result<Answer, PollError>;
+    /// Returns the records of all users' jobs in a period, or since a time.
+    async fn jobs_in(&mut self, from: i64, to: Option<i64>) -> Result<SchedulerAnswer, PollError>;
 
-    /// Records of these jobs.
-    async fn jobs_by_id(&mut self, ids: &[&str]) -> Result<Answer, PollError>;
+    /// Returns the records of these jobs.
+    async fn jobs_by_id(&mut self, ids: &[&str]) -> Result<SchedulerAnswer, PollError>;
 
-    /// Whether [`Scheduler::node_events`] and [`Scheduler::past_reservations`] have answers.
+    /// Returns whether [`Scheduler::node_events`] and [`Scheduler::past_reservations`] have
+    /// answers.
     fn keeps_history(&self) -> bool {
         false
     }
 
-    /// When nodes could not be used, since an instant.
+    /// Returns the periods since a time in which nodes were unusable.
     async fn node_events(&mut self, _: &str, _: i64) -> Result<Vec<NodeEvent>, PollError> {
         Ok(Vec::new())
     }
 
-    /// All reservations since an instant, past ones included.
+    /// Returns all reservations since a time, past ones included.
     async fn past_reservations(&mut self, _: &str, _: i64) -> Result<Vec<Reservation>, PollError> {
         Ok(Vec::new())
     }
 }
 
-/// Job records as they were answered. Parsing takes time and happens on a blocking thread.
-pub(super) enum Answer {
+/// Job records as received. A blocking thread parses them, because that takes time.
+pub(super) enum SchedulerAnswer {
     /// Rows of `sacct -P`.
     Sacct(Vec<u8>),
     /// Answers of `/slurmdb/vX/jobs` and `/slurmdb/vX/job/ID`.
@@ -94,12 +95,12 @@ pub(super) enum Answer {
     Live(Vec<LiveJob>),
 }
 
-/// The entries of an answer, one by one.
-pub(super) type Entries = Box<dyn Iterator<Item = Result<Entry, PollError>>>;
+/// Iterator over the entries of an answer.
+pub(super) type AnswerEntries = Box<dyn Iterator<Item = Result<Entry, PollError>>>;
 
-impl Answer {
-    /// Parses the answer. Errors call it `name`.
-    pub fn entries(self, cluster: &str, name: &str) -> Result<Entries, PollError> {
+impl SchedulerAnswer {
+    /// Parses the answer. Errors contain `name`.
+    pub fn entries(self, cluster: &str, name: &str) -> Result<AnswerEntries, PollError> {
         let options = options(cluster);
         Ok(match self {
             Self::Sacct(text) => {
@@ -119,7 +120,7 @@ impl Answer {
     }
 }
 
-/// Instants in answers are UTC seconds and need no time zone.
+/// Times in answers are UTC seconds, so the options need no time zone.
 pub(super) fn options(cluster: &str) -> Options {
     Options {
         cluster: Cluster::Named(cluster.to_owned()),

@@ -1,5 +1,5 @@
-//! What a scheduler says of shares and prices: associations, QOS, billing weights, how usage fades. A cluster without
-//! slurmdbd has none of these, so `takt.toml` may say it.
+//! Shares and prices: associations, QOS, billing weights, usage decay. A cluster without slurmdbd
+//! keeps none of them, so `takt.toml` can set them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,8 @@ use takt_slurm::{
     Association, BillingWeights, PriorityFlags, PrioritySettings, ShareSettings, Shares, TresError,
 };
 
-/// Fair share of a cluster whose scheduler keeps no accounts. With `accounts`, what Slurm says of shares is not used.
+/// Fair share of a cluster whose scheduler keeps no accounts. With `accounts`, what Slurm says of
+/// shares is not used.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SharesConfig {
@@ -57,7 +58,7 @@ impl Default for SharesConfig {
     }
 }
 
-/// The account above all others, as Slurm calls it.
+/// Slurm's name for the account above all others.
 const ROOT: &str = "root";
 
 impl SharesConfig {
@@ -102,7 +103,7 @@ impl SharesConfig {
             .map_err(|error| ConfigError::new("accounts", "a tree below the account root", error))
     }
 
-    /// The settings that fair share is computed from; `None` where no account is named.
+    /// Returns the settings for fair share; `None` if no account is configured.
     pub fn settings(&self) -> Option<ShareSettings> {
         (!self.accounts.is_empty()).then(|| ShareSettings {
             associations: self.associations(),
@@ -114,7 +115,7 @@ impl SharesConfig {
                 },
                 ..PrioritySettings::default()
             },
-            // Checked by `validate`; weights that cannot be read cost what the CPUs do.
+            // `validate` has checked the weights. Fall back to one per CPU.
             otherwise: self
                 .billing_weights
                 .as_deref()
@@ -123,7 +124,7 @@ impl SharesConfig {
         })
     }
 
-    /// The account that a user's runs are charged to where they do not say.
+    /// Returns the account to charge for a user's runs without an account.
     pub fn account_of(&self, user: &str) -> Option<&str> {
         self.accounts
             .iter()
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tree_is_refused() {
+    fn invalid_account_trees_are_rejected() {
         let said = |text: &str| config(text).validate().unwrap_err().to_string();
         assert_eq!(
             said(r#"{"accounts": [{"account": "a", "parent": "b"}]}"#),

@@ -1,8 +1,9 @@
-//! Slurm through its own commands on this machine: `scontrol`, `squeue`, `sinfo`, `sacct` and `sacctmgr`.
+//! Reads Slurm with its commands on this machine: `scontrol`, `squeue`, `sinfo`, `sacct` and
+//! `sacctmgr`.
 
 use super::command::{ask, cluster_name, time};
 use super::config::JobsConfig;
-use super::scheduler::{Answer, Scheduler, options};
+use super::scheduler::{Scheduler, SchedulerAnswer, options};
 use super::status::PollError;
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -10,7 +11,7 @@ use serde_json::Value;
 use takt_slurm::openapi::{self, LiveJob};
 use takt_slurm::{Node, NodeEvent, Reservation, ShareSettings, node, reservation, share_text};
 
-/// The columns of `sacct` that are read. The name is last: it alone may hold a separator.
+/// Columns to read from `sacct`. The name is last: only the name may contain a separator.
 const COLUMNS: &str = "JobID,JobIDRaw,Submit,Eligible,Start,End,State,User,Account,Partition,QOS,AllocTRES,ReqTRES,NNodes,NCPUS,\
                        NodeList,ElapsedRaw,Suspended,TimelimitRaw,ExitCode,Reservation,JobName";
 
@@ -20,7 +21,7 @@ struct SlurmCommands {
     config: JobsConfig,
 }
 
-/// The commands serve wherever no other scheduler is configured.
+/// Returns Slurm's commands, which need no configuration.
 pub(super) fn from_config(config: &JobsConfig) -> Option<Result<Box<dyn Scheduler>, PollError>> {
     let config = config.clone();
     Some(Ok(Box::new(SlurmCommands { config })))
@@ -32,7 +33,7 @@ impl SlurmCommands {
         Ok(String::from_utf8_lossy(&printed).into_owned())
     }
 
-    async fn sacct(&self, which: &[&str]) -> Result<Answer, PollError> {
+    async fn sacct(&self, which: &[&str]) -> Result<SchedulerAnswer, PollError> {
         let args = [
             "--allusers",
             "--parsable2",
@@ -42,7 +43,7 @@ impl SlurmCommands {
             COLUMNS,
         ];
         let printed = ask(&self.config, "sacct", args.iter().chain(which)).await?;
-        Ok(Answer::Sacct(printed))
+        Ok(SchedulerAnswer::Sacct(printed))
     }
 }
 
@@ -69,7 +70,7 @@ impl Scheduler for SlurmCommands {
     }
 
     async fn nodes(&mut self) -> Result<Vec<Node>, PollError> {
-        // From Slurm 23.02 on; sinfo's JSON has another form there.
+        // Available since Slurm 23.02; the JSON of sinfo in that release has another form.
         let text = match ask(&self.config, "scontrol", ["show", "nodes", "--json"]).await {
             Ok(text) => text,
             Err(_) => ask(&self.config, "sinfo", ["--json"]).await?,
@@ -127,7 +128,7 @@ impl Scheduler for SlurmCommands {
         if listed.trim_ascii().is_empty() {
             return Ok(Vec::new());
         }
-        // The owners of a reservation are ids of associations.
+        // The owners of a reservation are association ids.
         let args = show("associations", &["format=ID,Account,User"]);
         let owners = ask(&self.config, "sacctmgr", args).await?;
         let owners = reservation::owners_by_id(&String::from_utf8_lossy(&owners));
@@ -167,7 +168,7 @@ impl Scheduler for SlurmCommands {
         Ok(openapi::live_jobs(&answer, &options(cluster)))
     }
 
-    async fn jobs_in(&mut self, from: i64, to: Option<i64>) -> Result<Answer, PollError> {
+    async fn jobs_in(&mut self, from: i64, to: Option<i64>) -> Result<SchedulerAnswer, PollError> {
         let since = local_text(from);
         let until = to.map(local_text);
         let mut period = vec!["-S", &since];
@@ -177,16 +178,17 @@ impl Scheduler for SlurmCommands {
         self.sacct(&period).await
     }
 
-    async fn jobs_by_id(&mut self, ids: &[&str]) -> Result<Answer, PollError> {
+    async fn jobs_by_id(&mut self, ids: &[&str]) -> Result<SchedulerAnswer, PollError> {
         self.sacct(&["-j", &ids.join(",")]).await
     }
 }
 
-/// The JSON that a command printed. Slurm's commands report a slurmctld that is down as JSON, with exit code 0.
+/// Parses the JSON output of a command. Slurm's commands report an unreachable slurmctld as JSON,
+/// with exit code 0.
 fn json(program: &'static str, text: &[u8]) -> Result<Value, PollError> {
     let answer: Value = serde_json::from_slice(text).map_err(|error| PollError::Failed {
         program,
-        stderr: format!("its answer is no JSON: {error}"),
+        stderr: format!("its answer is not JSON: {error}"),
     })?;
     match openapi::error(&answer) {
         Some(error) => Err(PollError::ControllerDown(error.to_string())),
@@ -194,12 +196,12 @@ fn json(program: &'static str, text: &[u8]) -> Result<Value, PollError> {
     }
 }
 
-/// An instant as an option of `sacctmgr show`.
+/// Returns a start time as an option of `sacctmgr show`.
 fn start(since: i64) -> String {
     format!("start={}", local_text(since))
 }
 
-/// An instant as Slurm's options take it. The commands run in the zone UTC.
+/// Formats a time for Slurm's options. The commands run with time zone UTC.
 fn local_text(instant: i64) -> String {
     let instant = Timestamp::from_second(instant).unwrap_or(Timestamp::UNIX_EPOCH);
     instant.strftime("%Y-%m-%dT%H:%M:%S").to_string()

@@ -1,11 +1,12 @@
-//! slurmrestd: Slurm over HTTP, with a user's token (JWT) or through a unix socket.
+//! Reads slurmrestd: Slurm over HTTP, with a user's token (JWT) or through a unix socket.
 //!
-//! Slurm answers many failures with status 200, so `errors` is read first, whatever the status. A bad, expired or foreign
-//! token is error 1007 of the database, but no more than "Unspecified error" of slurmctld. slurmrestd keeps the memory of
-//! its largest answer, so periods are short.
+//! Slurm reports many failures with status 200, so `errors` is read first, whatever the status. The
+//! database reports a bad, expired or foreign token as error 1007, but slurmctld only as
+//! "Unspecified error". slurmrestd never frees the memory of its largest answer, so periods are
+//! short.
 
 use super::config::JobsConfig;
-use super::scheduler::{Answer, Scheduler, options};
+use super::scheduler::{Scheduler, SchedulerAnswer, options};
 use super::status::PollError;
 use async_trait::async_trait;
 use reqwest::{Client, StatusCode};
@@ -77,39 +78,39 @@ impl SlurmrestdConfig {
     }
 }
 
-/// The versions that are read, the newest first. Only the last runs in the tests; the others are read from their
-/// schemas.
+/// Supported API versions, newest first. Only the last one runs in the tests; the others are
+/// implemented from their schemas.
 pub const VERSIONS: &[&str] = &[
     "v0.0.45", "v0.0.44", "v0.0.43", "v0.0.42", "v0.0.41", "v0.0.40", "v0.0.39", "v0.0.38",
 ];
 
-/// What messages call it.
+/// Name of the program in messages.
 const PROGRAM: &str = "slurmrestd";
 
-/// Slurm's number for a token that it does not take.
+/// Slurm's error number for a rejected token.
 const ESLURM_AUTHENTICATION: i64 = 1007;
 
-/// Slurm's number for a slurmdbd that does not answer.
+/// Slurm's error number for an unreachable slurmdbd.
 const ESLURM_DATABASE_DOWN: i64 = 7000;
 
-/// Slurm's number for an answer that holds nothing.
+/// Slurm's error number for an empty result.
 const ESLURM_REST_EMPTY_RESULT: i64 = 9003;
 
-/// Largest answer that is read.
+/// Maximum size of an answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
 
-/// One slurmrestd.
+/// A connection to one slurmrestd.
 #[derive(Debug)]
 struct Slurmrestd {
     config: SlurmrestdConfig,
     http: Client,
     seconds: u64,
-    /// Found with the first question.
+    /// API version, detected with the first request.
     version: Option<String>,
 }
 
 impl Slurmrestd {
-    /// Asks nothing yet.
+    /// Creates the connection without sending a request.
     fn new(config: SlurmrestdConfig, timeout_seconds: u64) -> Result<Self, PollError> {
         let mut http = Client::builder()
             .no_proxy()
@@ -126,12 +127,12 @@ impl Slurmrestd {
         })
     }
 
-    /// `GET /slurmdb/vX/…`
+    /// Requests `GET /slurmdb/vX/…`.
     async fn database(&mut self, path: &str) -> Result<Value, PollError> {
         self.ask("slurmdb", path).await
     }
 
-    /// `GET /slurm/vX/…`
+    /// Requests `GET /slurm/vX/…`.
     async fn controller(&mut self, path: &str) -> Result<Value, PollError> {
         self.ask("slurm", path).await
     }
@@ -144,24 +145,24 @@ impl Slurmrestd {
                 None if self.config.version.is_some() => {
                     return Err(other(format!("{path} does not exist")));
                 }
-                // Slurm was replaced by another release meanwhile.
+                // slurmrestd was upgraded meanwhile. Detect the version again.
                 None => self.version = None,
             }
         }
         for version in VERSIONS {
             if let Some(answer) = self.get(&format!("/{of}/{version}/{path}")).await? {
-                tracing::info!(version, "slurmrestd speaks this version of the API");
+                tracing::info!(version, "detected slurmrestd's API version");
                 self.version = Some((*version).to_owned());
                 return Ok(answer);
             }
         }
         Err(other(format!(
-            "it speaks none of the versions {}",
+            "it supports none of the API versions {}",
             VERSIONS.join(", ")
         )))
     }
 
-    /// `None` where there is no such address.
+    /// Sends one request. Returns `None` if slurmrestd does not know the path.
     async fn get(&self, path: &str) -> Result<Option<Value>, PollError> {
         let host = if self.config.url.starts_with("unix:") {
             "http://localhost"
@@ -204,13 +205,15 @@ impl Slurmrestd {
             }
         }
         if status == StatusCode::UNAUTHORIZED {
-            return Err(PollError::Refused("it wants a user and a token".to_owned()));
+            return Err(PollError::Refused(
+                "it requires a user and a token".to_owned(),
+            ));
         }
         match serde_json::from_slice::<Value>(&body) {
-            // A version that this slurmrestd does not speak: some releases say so in JSON.
+            // slurmrestd does not support this version. Some releases report that in JSON.
             Ok(_) if status == StatusCode::NOT_FOUND && self.version.is_none() => Ok(None),
             Ok(answer) => match openapi::error(&answer) {
-                // A period without jobs.
+                // The period has no jobs.
                 Some(error) if error.number == ESLURM_REST_EMPTY_RESULT => Ok(Some(Value::Null)),
                 Some(error) => Err(meant(path, error)),
                 None if status.is_success() => Ok(Some(answer)),
@@ -238,7 +241,7 @@ impl Slurmrestd {
     }
 }
 
-/// slurmrestd is polled where `jobs.slurmrestd.url` is set.
+/// Returns a slurmrestd if `jobs.slurmrestd.url` is set.
 pub(super) fn from_config(config: &JobsConfig) -> Option<Result<Box<dyn Scheduler>, PollError>> {
     if config.slurmrestd.url.is_empty() {
         return None;
@@ -254,12 +257,12 @@ impl Scheduler for Slurmrestd {
     }
 
     fn window_seconds(&self) -> i64 {
-        // slurmrestd answers in JSON, 3 kB a job, and holds the whole answer in memory.
+        // slurmrestd sends JSON, 3 kB per job, and keeps the whole answer in memory.
         86_400
     }
 
     fn records_lack_reservations(&self) -> bool {
-        // Seen with Slurm 22.05.
+        // Observed with Slurm 22.05.
         true
     }
 
@@ -295,7 +298,7 @@ impl Scheduler for Slurmrestd {
         Ok(openapi::reservations(&answer))
     }
 
-    /// The answers do not say how usage decays, so Slurm's defaults apply.
+    /// The answers do not contain the usage decay, so Slurm's defaults apply.
     async fn shares(&mut self, cluster: &str) -> Result<ShareSettings, PollError> {
         let associations = self.database("associations").await?;
         let qos = self.database("qos").await?;
@@ -313,33 +316,33 @@ impl Scheduler for Slurmrestd {
         Ok(openapi::live_jobs(&answer, &options(cluster)))
     }
 
-    async fn jobs_in(&mut self, from: i64, to: Option<i64>) -> Result<Answer, PollError> {
+    async fn jobs_in(&mut self, from: i64, to: Option<i64>) -> Result<SchedulerAnswer, PollError> {
         let until = to.map_or_else(String::new, |to| format!("&end_time=uts{to}"));
         let path = format!("jobs?start_time=uts{from}{until}");
-        Ok(Answer::Database(vec![self.database(&path).await?]))
+        Ok(SchedulerAnswer::Database(vec![self.database(&path).await?]))
     }
 
-    async fn jobs_by_id(&mut self, ids: &[&str]) -> Result<Answer, PollError> {
+    async fn jobs_by_id(&mut self, ids: &[&str]) -> Result<SchedulerAnswer, PollError> {
         let mut answers = Vec::new();
         for id in ids {
             match self.database(&format!("job/{id}")).await {
                 Ok(answer) => answers.push(answer),
-                // slurmrestd fails for a job that was purged. The other jobs are still asked for.
+                // slurmrestd fails for a purged job. Request the other jobs anyway.
                 Err(PollError::Failed { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        Ok(Answer::Database(answers))
+        Ok(SchedulerAnswer::Database(answers))
     }
 }
 
-/// What an error of Slurm's means.
+/// Converts an error of Slurm.
 fn meant(path: &str, error: OpenApiError) -> PollError {
     let controller = path.starts_with("/slurm/");
     match error.number {
         ESLURM_AUTHENTICATION => PollError::Refused(error.to_string()),
         ESLURM_DATABASE_DOWN => PollError::DatabaseDown(error.to_string()),
-        // slurmctld gives this reason for a bad token and for being down.
+        // slurmctld reports a bad token and an outage with the same error.
         -1 if controller => {
             PollError::ControllerDown(format!("{error}; is slurmctld up, and the token valid?"))
         }

@@ -1,4 +1,4 @@
-//! What `sreport` says of a period, to compare with.
+//! Reads Slurm's own usage report of a period, for comparisons.
 
 use super::command::ask_in;
 use super::config::JobsConfig;
@@ -6,11 +6,11 @@ use super::status::PollError;
 use std::collections::BTreeMap;
 use takt_slurm::sreport::{SreportKey, by_part, by_user};
 
-/// Seconds of each user and of the cluster's parts, from one local midnight to another (`2026-10-01`), in the zone in which
-/// slurmdbd cuts its days.
+/// Returns the seconds of each user and the cluster's utilization between two local midnights
+/// (`2026-10-01`), in the time zone in which slurmdbd splits days.
 ///
 /// # Errors
-/// Where there is no Slurm, no slurmdbd, or `sreport` fails.
+/// If this machine has no Slurm, Slurm has no slurmdbd, or `sreport` fails.
 pub async fn sreport(
     config: &JobsConfig,
     zone: &str,
@@ -18,7 +18,8 @@ pub async fn sreport(
     to: &str,
 ) -> Result<BTreeMap<SreportKey, u64>, PollError> {
     let ask = async |report: &str, format: &[&str]| {
-        let (start, end) = (format!("start={from}"), format!("end={to}"));
+        let start = format!("start={from}");
+        let end = format!("end={to}");
         let args = [
             "-n",
             "-P",

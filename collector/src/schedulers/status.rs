@@ -1,4 +1,4 @@
-//! Why a scheduler could not be asked, and how asking goes.
+//! Errors and state of polling a scheduler.
 
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -9,128 +9,128 @@ use takt_slurm::sacct::SacctError;
 use takt_slurm::share_text::SlurmTextError;
 use takt_store::StoreError;
 
-/// Why Slurm could not be asked.
+/// The reason for a failed poll.
 #[derive(Debug, thiserror::Error)]
 pub enum PollError {
-    /// The program is not there, or has no Slurm to ask.
-    #[error("there is no Slurm on this machine: {0}")]
+    /// The program is missing, or it found no Slurm.
+    #[error("this machine has no Slurm: {0}")]
     NoSlurm(String),
     /// Slurm runs without slurmdbd.
-    #[error("this Slurm keeps no accounts: {0}")]
+    #[error("Slurm runs without slurmdbd: {0}")]
     NoAccounting(String),
-    /// slurmdbd, or the way to it, is down.
+    /// slurmdbd is unreachable.
     #[error("slurmdbd does not answer: {0}")]
     DatabaseDown(String),
     /// slurmctld does not answer.
     #[error("slurmctld does not answer: {0}")]
     ControllerDown(String),
-    /// The user or the token is not accepted: wrong, expired, or of another cluster.
-    #[error("slurmrestd refuses us: {0}; renew the token in jobs.slurmrestd.token_file")]
+    /// slurmrestd rejected the user or the token: wrong, expired, or of another cluster.
+    #[error("slurmrestd rejected the request: {0}; renew the token in jobs.slurmrestd.token_file")]
     Refused(String),
-    /// The token cannot be read.
+    /// The token file cannot be read.
     #[error("cannot read the token in {path}")]
     Token {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Nobody listens there.
+    /// slurmrestd is unreachable.
     #[error("slurmrestd does not answer at {url}")]
     RestDown {
-        /// Where.
+        /// The configured URL.
         url: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: reqwest::Error,
     },
-    /// The file of ended jobs cannot be read.
+    /// The job completion file cannot be read.
     #[error("cannot read the job completion file {path}")]
     JobcompFile {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Its lines are not jobcomp's.
+    /// The lines of the job completion file are malformed.
     #[error(transparent)]
     Jobcomp(#[from] JobcompError),
-    /// No answer in time.
+    /// The program did not answer in time.
     #[error("{program} did not answer within {seconds} s")]
     Timeout {
-        /// What was asked.
+        /// Name of the program.
         program: &'static str,
-        /// How long was waited.
+        /// The timeout in seconds.
         seconds: u64,
     },
     /// Any other failure.
     #[error("{program} failed: {stderr}")]
     Failed {
-        /// What was asked.
+        /// Name of the program.
         program: &'static str,
-        /// What it said.
+        /// The program's error message.
         stderr: String,
     },
-    /// The program could not be started, or its answer not be read.
+    /// The program cannot be started, or its output cannot be read.
     #[error("cannot ask {program}")]
     Run {
-        /// What was asked.
+        /// Name of the program.
         program: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The answer is not sacct's.
+    /// The answer is not the output of sacct.
     #[error(transparent)]
     Unreadable(#[from] SacctError),
-    /// What Slurm says of shares and prices cannot be read.
-    #[error("cannot read what {program} tells of shares")]
+    /// The shares and prices are malformed.
+    #[error("cannot read the shares of {program}")]
     Shares {
-        /// What was asked.
+        /// Name of the program.
         program: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: SlurmTextError,
     },
-    /// The answer could not be stored.
+    /// The store cannot save the answer.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// How polling goes, in one word.
+/// The state of polling.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PollState {
-    /// Nothing was asked yet.
+    /// The first poll has not finished.
     #[default]
     Waiting,
-    /// The last question was answered and stored.
+    /// The last poll succeeded.
     Ok,
-    /// There is no Slurm here.
+    /// This machine has no Slurm.
     NoSlurm,
-    /// This Slurm keeps no accounts.
+    /// This Slurm runs without slurmdbd.
     NoAccounting,
     /// slurmdbd is down.
     DatabaseDown,
     /// slurmctld is down.
     ControllerDown,
-    /// slurmrestd does not accept our token.
+    /// slurmrestd rejects the token.
     Refused,
-    /// It takes too long.
+    /// The scheduler did not answer in time.
     Timeout,
-    /// Something else; the detail says what.
+    /// Another failure; the detail has the message.
     Failed,
 }
 
 impl PollError {
-    /// For `map_err`.
+    /// Returns a conversion for `map_err`.
     pub(super) fn shares(program: &'static str) -> impl Fn(SlurmTextError) -> Self {
         move |source| Self::Shares { program, source }
     }
 
-    /// The error in one word.
+    /// Returns the state after this error.
     pub fn state(&self) -> PollState {
         match self {
             Self::NoSlurm(_) => PollState::NoSlurm,
@@ -144,40 +144,41 @@ impl PollError {
     }
 }
 
-/// How polling goes.
+/// The state of polling and the latest answers of the live queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PollStatus {
-    /// In one word.
+    /// State after the last poll.
     pub state: PollState,
-    /// The last error and its causes.
+    /// Message and causes of the last error.
     pub detail: Option<String>,
-    /// The cluster, once it is known.
+    /// Name of the cluster, once known.
     pub cluster: Option<String>,
-    /// When it last went well, UTC seconds.
+    /// Time of the last success, in UTC seconds.
     pub last_success: Option<i64>,
-    /// Failures since.
+    /// Number of failures since the last success.
     pub failures: u32,
-    /// Runs that have not ended as far as we know, and that sacct knows nothing of any more.
+    /// Number of runs that are open in the store, but that sacct no longer knows.
     pub forgotten_runs: usize,
-    /// Whether the nodes have GPUs and slurmdbd keeps none of them with a job: `AccountingStorageTRES` lacks `gres/gpu`.
+    /// Whether the nodes have GPUs that slurmdbd does not record with jobs: `AccountingStorageTRES`
+    /// lacks `gres/gpu`.
     pub gpus_are_not_counted: bool,
-    /// By how many seconds slurmctld's clock is ahead of this machine's; 0 where they agree.
+    /// Seconds by which slurmctld's clock is ahead of this machine's; 0 if they agree.
     #[serde(default)]
     pub clock_ahead_seconds: i64,
-    /// What waits in the queue, and for what; `None` where slurmctld did not say so with the last question.
+    /// Pending jobs by partition and reason; `None` if slurmctld did not answer at the last poll.
     pub pending: Option<Vec<Pending>>,
-    /// The nodes as slurmctld told of them with the last question; `None` where it did not.
+    /// Nodes at the last poll; `None` if slurmctld did not answer.
     #[serde(skip)]
     pub nodes: Option<Vec<Node>>,
 }
 
-/// Jobs of a partition that wait for the same; each task of an array is a job.
+/// Pending jobs of one partition with the same reason. Each task of an array counts as a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
-    /// Of several that a job waits in, the first.
+    /// Partition of the jobs: the first, if a job requests several.
     pub partition: String,
-    /// Slurm's word for what they wait for.
+    /// Slurm's reason.
     pub reason: String,
-    /// How many.
+    /// Number of pending jobs.
     pub jobs: u64,
 }

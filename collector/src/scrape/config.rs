@@ -1,4 +1,4 @@
-//! What is scraped and how often: the `[scrape]` table of `takt.toml`.
+//! The `[scrape]` table of `takt.toml`: targets, intervals and limits.
 
 use super::job::{Job, JobConfig};
 use super::prometheus;
@@ -89,12 +89,13 @@ impl Default for TargetConfig {
 }
 
 impl ScrapeConfig {
-    /// Checks what no type can say.
+    /// Checks the ranges of the values.
     ///
     /// # Errors
-    /// The first key whose value cannot be right.
+    /// Returns the first key with an invalid value.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        // A day: beyond it a series would be gone from every query long before its next sample.
+        // The maximum is a day: with a longer interval, queries would no longer find the latest
+        // sample.
         if !(0.1..=86_400.0).contains(&self.interval_seconds) {
             return Err(ConfigError::new(
                 "interval_seconds",
@@ -134,7 +135,7 @@ impl ScrapeConfig {
         self.listed("cluster").map(drop)
     }
 
-    /// Makes the paths of the files that are named relative to `base`.
+    /// Makes the configured file paths relative to `base`.
     pub fn resolve_paths(&mut self, base: &Path) {
         if let Some(path) = &mut self.prometheus_config {
             *path = base.join(&*path);
@@ -152,7 +153,8 @@ impl ScrapeConfig {
         Duration::from_secs_f64(self.timeout_seconds)
     }
 
-    /// The scrape configurations, those of `prometheus_config` last.
+    /// Returns the checked scrape configurations: `configs` first, then those of
+    /// `prometheus_config`.
     pub(super) fn jobs(&self) -> Result<Vec<Job>, ConfigError> {
         let imported = self
             .prometheus_config
@@ -172,7 +174,7 @@ impl ScrapeConfig {
         own.chain(imported)
             .map(|(key, config)| {
                 if !names.insert(config.job_name.clone()) {
-                    let expected = "a name that no other has";
+                    let expected = "a unique name";
                     return Err(ConfigError::new(
                         format!("{key}.job_name"),
                         expected,
@@ -184,9 +186,9 @@ impl ScrapeConfig {
             .collect()
     }
 
-    /// What is in `targets`, as one job.
+    /// Returns the job of `targets` and its targets.
     pub(super) fn listed(&self, cluster: &str) -> Result<(Job, Vec<Target>), ConfigError> {
-        // A name that no other job can have.
+        // No other job can have an empty name.
         let job = JobConfig {
             job_name: "[[scrape.targets]]".to_owned(),
             ..JobConfig::default()
@@ -197,7 +199,7 @@ impl ScrapeConfig {
         for (index, config) in self.targets.iter().enumerate() {
             let target = Target::listed(config, &job, cluster, index)?;
             if !seen.insert(target.labels.clone()) {
-                let expected = "labels that no other target has";
+                let expected = "labels that differ from those of every other target";
                 return Err(ConfigError::new(
                     format!("targets[{index}]"),
                     expected,
@@ -283,7 +285,7 @@ mod tests {
             ),
             (
                 with_targets(vec![target("g01:1"), target("g01:1")]),
-                "targets[1]: expected labels that no other target has, \
+                "targets[1]: expected labels that differ from those of every other target, \
                  found {cluster=\"cluster\", instance=\"g01:1\", job=\"node\", node=\"g01\"}",
             ),
             (
@@ -316,7 +318,7 @@ mod tests {
             ),
             (
                 json!([{"job_name": "a"}, {"job_name": "a"}]),
-                "configs[1].job_name: expected a name that no other has, found a",
+                "configs[1].job_name: expected a unique name, found a",
             ),
             (
                 json!([{"job_name": "a", "scheme": "ftp"}]),

@@ -1,22 +1,23 @@
-//! One plain HTTP connection to a target, kept from scrape to scrape.
+//! A plain HTTP/1.1 connection to one target, kept open between scrapes.
 //!
-//! A scrape is the same small request again and again, and one page. A general client (reqwest, which fetches everything that
-//! is not a plain page over plain HTTP) has a task of its own for each connection, which wakes the scrape for every piece
-//! of an answer; with pages of some hundred samples that was most of what ingest cost. Here whoever waits for the page reads
-//! it, straight into the buffer that it is parsed from.
+//! Every scrape of a target sends the same small request and receives one page. A general client
+//! (reqwest, which serves every other kind of target) runs a task for each connection, and that
+//! task wakes the scrape for every part of the response. For pages of a few hundred samples, these
+//! wake-ups were most of the cost of ingestion. Here the scrape task itself reads the response into
+//! the buffer that the parser reads.
 
 use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// An answer's head may be this long.
+/// Maximum length of a response's head, in bytes.
 const MAX_HEAD: usize = 64 << 10;
 const MAX_HEADERS: usize = 64;
-/// What is read at a time where the length is not known.
+/// Bytes to read at once if the body's length is unknown.
 const PIECE: usize = 16 << 10;
-/// What room is made for at a time: an answer may promise more than it brings.
+/// Maximum number of bytes to reserve at once: a response may be shorter than its stated length.
 const MOST: usize = 1 << 20;
-/// A line that begins a chunk is shorter.
+/// Maximum length of the line that begins a chunk, in bytes.
 const MAX_CHUNK_LINE: usize = 4 << 10;
 
 /// The connection to one target.
@@ -27,29 +28,29 @@ pub(super) struct Connection {
     stream: Option<TcpStream>,
 }
 
-/// What came back.
+/// The response of a target.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct TargetResponse {
     pub status: u16,
     pub content_type: Option<String>,
     pub content_encoding: Option<String>,
     pub body: Vec<u8>,
 }
 
-/// Why nothing came back.
+/// The reason for a failed request.
 #[derive(Debug)]
-pub(super) enum Trouble {
-    /// There is no connection, or it broke before an answer began.
+pub(super) enum ConnectionError {
+    /// The connection failed, or it broke before a response began.
     Unreachable(io::Error),
-    /// The answer ended before its end.
+    /// The response ended early.
     Interrupted { received: usize, source: io::Error },
-    /// The answer is larger than the limit.
+    /// The response exceeds the limit.
     TooLarge,
 }
 
-/// How the end of a body is known.
+/// How the end of a body is recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum BodyEnd {
     Length(u64),
     Chunks,
     Close,
@@ -60,14 +61,14 @@ struct Head {
     status: u16,
     content_type: Option<String>,
     content_encoding: Option<String>,
-    end: End,
+    end: BodyEnd,
     stays_open: bool,
-    /// Bytes of it.
+    /// Length of the head in bytes, with the empty line.
     length: usize,
 }
 
 impl Connection {
-    /// Connects when it is first asked.
+    /// Creates a connection that opens with the first request.
     pub fn new(host: &str, port: u16) -> Self {
         Self {
             host: host.to_owned(),
@@ -76,25 +77,30 @@ impl Connection {
         }
     }
 
-    /// Sends a request and reads the answer; its body only where the status is 200 to 299. `expected_bytes` is about how
-    /// large that will be.
+    /// Sends a request and reads the response. The body is read only if the status is 200 to 299.
+    /// `expected_bytes` is the expected size of the body.
+    ///
+    /// Fails if the target is unreachable, the response is malformed or ends early, or its body
+    /// exceeds `limit`.
     pub async fn get(
         &mut self,
         request: &[u8],
         limit: u64,
         expected_bytes: usize,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<TargetResponse, ConnectionError> {
         if let Some(stream) = self.stream.take() {
             match self.exchange(stream, request, limit, expected_bytes).await {
-                // The other side had closed it meanwhile, as it may.
-                Err(Trouble::Unreachable(_)) => {}
+                // The server may close an idle connection at any time. Connect again.
+                Err(ConnectionError::Unreachable(_)) => {}
                 done => return done,
             }
         }
         let stream = TcpStream::connect((self.host.as_str(), self.port))
             .await
-            .map_err(Trouble::Unreachable)?;
-        stream.set_nodelay(true).map_err(Trouble::Unreachable)?;
+            .map_err(ConnectionError::Unreachable)?;
+        stream
+            .set_nodelay(true)
+            .map_err(ConnectionError::Unreachable)?;
         self.exchange(stream, request, limit, expected_bytes).await
     }
 
@@ -104,15 +110,15 @@ impl Connection {
         request: &[u8],
         limit: u64,
         expected_bytes: usize,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<TargetResponse, ConnectionError> {
         stream
             .write_all(request)
             .await
-            .map_err(Trouble::Unreachable)?;
+            .map_err(ConnectionError::Unreachable)?;
         let mut body = Vec::with_capacity(expected_bytes + PIECE);
         let head = read_head(&mut stream, &mut body)
             .await
-            .map_err(Trouble::Unreachable)?;
+            .map_err(ConnectionError::Unreachable)?;
         body.drain(..head.length);
         let Head {
             status,
@@ -123,7 +129,7 @@ impl Connection {
             ..
         } = head;
         if !(200..300).contains(&status) {
-            return Ok(Answer {
+            return Ok(TargetResponse {
                 status,
                 content_type,
                 content_encoding,
@@ -131,16 +137,16 @@ impl Connection {
             });
         }
         let left_over = match end {
-            End::Length(length) if length > limit => return Err(Trouble::TooLarge),
-            End::Length(length) => read_length(&mut stream, &mut body, length).await?,
-            End::Chunks => read_chunks(&mut stream, &mut body, limit).await?,
-            End::Close => read_to_close(&mut stream, &mut body, limit).await?,
+            BodyEnd::Length(length) if length > limit => return Err(ConnectionError::TooLarge),
+            BodyEnd::Length(length) => read_length(&mut stream, &mut body, length).await?,
+            BodyEnd::Chunks => read_chunks(&mut stream, &mut body, limit).await?,
+            BodyEnd::Close => read_to_close(&mut stream, &mut body, limit).await?,
         };
-        // What comes unasked belongs to no request.
-        if stays_open && left_over == 0 && end != End::Close {
+        // Bytes after the response belong to no request, so such a connection is not kept.
+        if stays_open && left_over == 0 && end != BodyEnd::Close {
             self.stream = Some(stream);
         }
-        Ok(Answer {
+        Ok(TargetResponse {
             status,
             content_type,
             content_encoding,
@@ -157,7 +163,7 @@ async fn read_head(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<H
                 "the connection was closed before an answer",
             ));
         }
-        // What is to be continued says nothing yet.
+        // Skip informational responses (1xx).
         while let Some(head) = parse_head(buffer)? {
             if (100..200).contains(&head.status) {
                 buffer.drain(..head.length);
@@ -177,7 +183,7 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
     let length = match response.parse(bytes) {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) => return Ok(None),
-        Err(error) => return Err(wrong(format!("the answer is no HTTP: {error}"))),
+        Err(error) => return Err(wrong(format!("the answer is not HTTP: {error}"))),
     };
     let all = |name: &str| {
         let named = response
@@ -198,18 +204,19 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
     let mut lengths = all("content-length");
     lengths.dedup();
     let end = match &lengths[..] {
-        _ if status == 204 => End::Length(0),
-        _ if has("transfer-encoding", "chunked") => End::Chunks,
-        [] => End::Close,
-        [one] => End::Length(
+        _ if status == 204 => BodyEnd::Length(0),
+        _ if has("transfer-encoding", "chunked") => BodyEnd::Chunks,
+        [] => BodyEnd::Close,
+        [one] => BodyEnd::Length(
             one.parse()
-                .map_err(|_| wrong(format!("the answer's length is {one:?}")))?,
+                .map_err(|_| wrong(format!("the answer's content length is {one:?}")))?,
         ),
-        _ => return Err(wrong("the answer has two lengths")),
+        _ => return Err(wrong("the answer has two content lengths")),
     };
     let stays_open = response.version == Some(1) && !has("connection", "close");
     let first = |name| all(name).into_iter().next();
-    let (content_type, content_encoding) = (first("content-type"), first("content-encoding"));
+    let content_type = first("content-type");
+    let content_encoding = first("content-encoding");
     Ok(Some(Head {
         status,
         content_type,
@@ -220,13 +227,13 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
     }))
 }
 
-/// Reads a body of a known length and returns how much more than that there was.
+/// Reads a body of a known length. Returns the number of bytes received after it.
 async fn read_length(
     stream: &mut TcpStream,
     body: &mut Vec<u8>,
     length: u64,
-) -> Result<usize, Trouble> {
-    let length = usize::try_from(length).map_err(|_| Trouble::TooLarge)?;
+) -> Result<usize, ConnectionError> {
+    let length = usize::try_from(length).map_err(|_| ConnectionError::TooLarge)?;
     while body.len() < length {
         let missing = length - body.len();
         fill(stream, body, missing.min(MOST), 0).await?;
@@ -240,10 +247,10 @@ async fn read_to_close(
     stream: &mut TcpStream,
     body: &mut Vec<u8>,
     limit: u64,
-) -> Result<usize, Trouble> {
+) -> Result<usize, ConnectionError> {
     while body.len() as u64 <= limit {
         let read = more(stream, body, PIECE).await;
-        if read.map_err(|source| Trouble::Interrupted {
+        if read.map_err(|source| ConnectionError::Interrupted {
             received: body.len(),
             source,
         })? == 0
@@ -251,19 +258,21 @@ async fn read_to_close(
             return Ok(0);
         }
     }
-    Err(Trouble::TooLarge)
+    Err(ConnectionError::TooLarge)
 }
 
-/// Puts chunks together in place: what is read lies behind what is put together already.
+/// Reads a chunked body. Joins the chunks in place: the unread bytes are always behind the joined
+/// ones.
 async fn read_chunks(
     stream: &mut TcpStream,
     body: &mut Vec<u8>,
     limit: u64,
-) -> Result<usize, Trouble> {
-    let (mut done, mut next) = (0, 0);
+) -> Result<usize, ConnectionError> {
+    let mut done = 0;
+    let mut next = 0;
     loop {
         let (line, size) = loop {
-            let interrupted = |source| Trouble::Interrupted {
+            let interrupted = |source| ConnectionError::Interrupted {
                 received: done,
                 source,
             };
@@ -275,11 +284,12 @@ async fn read_chunks(
                 _ => return Err(interrupted(wrong("a chunk has no size"))),
             }
         };
-        // No page is larger, whatever the limit: sums of sizes cannot overflow.
+        // No page exceeds 4 GiB, whatever the limit. So sums of sizes cannot overflow.
         if size > limit.min(u64::from(u32::MAX)).saturating_sub(done as u64) {
-            return Err(Trouble::TooLarge);
+            return Err(ConnectionError::TooLarge);
         }
-        let (begin, size) = (next + line, size as usize);
+        let begin = next + line;
+        let size = size as usize;
         if size == 0 {
             let left_over = skip_trailers(stream, body, begin, done).await?;
             body.truncate(done);
@@ -288,7 +298,7 @@ async fn read_chunks(
         let end = begin + size;
         while body.len() < end + 2 {
             let missing = end + 2 - body.len();
-            // Of a chunk that breaks off its beginning has come, too.
+            // Count the received part of an incomplete chunk, too.
             fill(
                 stream,
                 body,
@@ -298,9 +308,9 @@ async fn read_chunks(
             .await?;
         }
         if &body[end..end + 2] != b"\r\n" {
-            return Err(Trouble::Interrupted {
+            return Err(ConnectionError::Interrupted {
                 received: done + size,
-                source: wrong("a chunk is longer than it says"),
+                source: wrong("a chunk is longer than its stated size"),
             });
         }
         body.copy_within(begin..end, done);
@@ -309,13 +319,13 @@ async fn read_chunks(
     }
 }
 
-/// Skips what follows the last chunk, up to an empty line, and returns how much there is behind it.
+/// Skips the trailers up to the empty line. Returns the number of bytes received after it.
 async fn skip_trailers(
     stream: &mut TcpStream,
     body: &mut Vec<u8>,
     begin: usize,
     received: usize,
-) -> Result<usize, Trouble> {
+) -> Result<usize, ConnectionError> {
     loop {
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let length = match httparse::parse_headers(&body[begin..], &mut headers) {
@@ -329,30 +339,31 @@ async fn skip_trailers(
                 fill(stream, body, PIECE, received).await?;
             }
             _ => {
-                return Err(Trouble::Interrupted {
+                return Err(ConnectionError::Interrupted {
                     received,
-                    source: wrong("no end after the last chunk"),
+                    source: wrong("the end after the last chunk is missing"),
                 });
             }
         }
     }
 }
 
-/// Reads some more of a body, of which `before` bytes are put together elsewhere; the end of the connection is an error.
+/// Reads more of a body, of which `before` bytes were already moved elsewhere. Fails if the
+/// connection ends.
 async fn fill(
     stream: &mut TcpStream,
     body: &mut Vec<u8>,
     room: usize,
     before: usize,
-) -> Result<(), Trouble> {
+) -> Result<(), ConnectionError> {
     let received = if before > 0 { before } else { body.len() };
     match more(stream, body, room).await {
         Ok(1..) => Ok(()),
         Ok(_) => {
             let source = io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed");
-            Err(Trouble::Interrupted { received, source })
+            Err(ConnectionError::Interrupted { received, source })
         }
-        Err(source) => Err(Trouble::Interrupted { received, source }),
+        Err(source) => Err(ConnectionError::Interrupted { received, source }),
     }
 }
 
@@ -371,7 +382,8 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
-    /// A server that has these answers for its connections, one after the other, and closes each after its last.
+    /// Starts a server. Each inner list has the responses of one connection, which the server
+    /// closes after the last one.
     fn server(connections: Vec<Vec<&'static str>>) -> Connection {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -379,13 +391,14 @@ mod tests {
             for answers in connections {
                 let (mut stream, _) = listener.accept().unwrap();
                 for answer in answers {
-                    let (mut request, mut byte) = (Vec::new(), [0]);
+                    let mut request = Vec::new();
+                    let mut byte = [0];
                     while !request.ends_with(b"\r\n\r\n")
                         && stream.read(&mut byte).is_ok_and(|read| read == 1)
                     {
                         request.push(byte[0]);
                     }
-                    // In pieces, so that what is read ends anywhere.
+                    // Send small pieces, so that a read can end anywhere.
                     for piece in answer.as_bytes().chunks(7) {
                         let _ = stream.write_all(piece).and_then(|()| stream.flush());
                         std::thread::yield_now();
@@ -396,7 +409,7 @@ mod tests {
         Connection::new("127.0.0.1", port)
     }
 
-    /// As many answers as are asked for.
+    /// Gets the page `times` times and returns the results as text.
     fn get(mut connection: Connection, times: usize, limit: u64) -> Vec<String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -409,11 +422,11 @@ mod tests {
                 answer.status,
                 String::from_utf8(answer.body).unwrap()
             ),
-            Err(Trouble::Unreachable(error)) => format!("unreachable: {error}"),
-            Err(Trouble::Interrupted { received, source }) => {
+            Err(ConnectionError::Unreachable(error)) => format!("unreachable: {error}"),
+            Err(ConnectionError::Interrupted { received, source }) => {
                 format!("interrupted after {received}: {source}")
             }
-            Err(Trouble::TooLarge) => "too large".to_owned(),
+            Err(ConnectionError::TooLarge) => "too large".to_owned(),
         };
         (0..times).map(|_| one()).collect()
     }
@@ -444,13 +457,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_opened_anew() {
+    fn a_connection_that_cannot_be_kept_is_reopened() {
         let connection = server(vec![
             vec!["HTTP/1.0 200 OK\r\n\r\nuntil the end"],
             vec!["HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 1\r\n\r\nb"],
             vec!["HTTP/1.1 500 Oh\r\nContent-Length: 3\r\n\r\nwhy"],
             vec!["HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nc and what nobody asked for"],
-            // Kept, and closed by the other side before it is asked again.
+            // The server closes the kept connection before the next request.
             vec![PAGE],
             vec![PAGE],
         ]);
@@ -466,11 +479,11 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_none_says_why() {
+    fn invalid_responses_give_their_reason() {
         for (answer, expected) in [
             (
                 "SSH-2.0-OpenSSH_9.2\r\n",
-                "unreachable: the answer is no HTTP: invalid HTTP version",
+                "unreachable: the answer is not HTTP: invalid HTTP version",
             ),
             (
                 "",
@@ -478,11 +491,11 @@ mod tests {
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-                "unreachable: the answer has two lengths",
+                "unreachable: the answer has two content lengths",
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nab",
-                "unreachable: the answer's length is \"-1\"",
+                "unreachable: the answer's content length is \"-1\"",
             ),
             (
                 "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\na 1\n",
@@ -494,7 +507,7 @@ mod tests {
             ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\na 1\nb\r\n0\r\n\r\n",
-                "interrupted after 4: a chunk is longer than it says",
+                "interrupted after 4: a chunk is longer than its stated size",
             ),
             (
                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",

@@ -1,4 +1,4 @@
-//! Why a scrape failed.
+//! Errors of scrapes.
 
 use super::http::HttpError;
 use serde::{Serialize, Serializer};
@@ -8,9 +8,9 @@ use std::time::Duration;
 use takt_model::exposition::ReadError;
 use takt_store::ClockWentBack;
 
-/// A scrape that gave nothing.
+/// The reason for a failed scrape.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say it")]
+#[expect(missing_docs, reason = "the messages document them")]
 pub enum ScrapeError {
     #[error("cannot reach the target")]
     Unreachable {
@@ -26,11 +26,11 @@ pub enum ScrapeError {
         "the answer's content type is {found:?}; expected text/plain or application/openmetrics-text"
     )]
     ContentType { found: String },
-    #[error("the answer's content encoding is {found:?}, which was not asked for")]
+    #[error("the answer's content encoding is {found:?}, which Takt did not request")]
     ContentEncoding { found: String },
-    #[error("the answer is not gzip as it says")]
+    #[error("the answer's content encoding is gzip, but its body is not")]
     Inflate { source: io::Error },
-    #[error("cannot say who we are")]
+    #[error("cannot read the credentials")]
     Credentials { source: HttpError },
     #[error("the answer broke off after {received} bytes")]
     Interrupted {
@@ -44,7 +44,7 @@ pub enum ScrapeError {
     #[error("line {line}: the page has more samples than sample_limit = {limit}")]
     TooManySamples { line: usize, limit: usize },
     #[error(
-        "line {line}: the target has more series than series_limit = {limit}, those that ended lately included"
+        "line {line}: the target has more series than series_limit = {limit}, recently ended series included"
     )]
     TooManySeries { line: usize, limit: usize },
     #[error("the job has more targets than target_limit = {limit}")]
@@ -79,9 +79,9 @@ pub enum ScrapeError {
     Clock(#[from] ClockWentBack),
 }
 
-/// The kinds of failure, as they are counted.
+/// Kinds of failures, as counted in Takt's metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names document them")]
 pub enum FailureReason {
     Unreachable,
     Timeout,
@@ -98,7 +98,7 @@ pub enum FailureReason {
 }
 
 impl FailureReason {
-    /// The label's value.
+    /// Returns the value of the label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
@@ -124,7 +124,8 @@ impl Serialize for FailureReason {
 }
 
 impl ScrapeError {
-    /// Whether the target's machine is there, but nobody listens at the port.
+    /// Returns whether the target's machine refused the connection: it runs, but no process listens
+    /// at the port.
     pub fn is_refusal(&self) -> bool {
         let Self::Unreachable { source } = self else {
             return false;
@@ -142,7 +143,7 @@ impl ScrapeError {
         false
     }
 
-    /// Whether the target sent an answer, if not a usable one.
+    /// Returns whether the target sent a response, usable or not.
     pub fn has_answer(&self) -> bool {
         !matches!(
             self,
@@ -154,7 +155,7 @@ impl ScrapeError {
         )
     }
 
-    /// The kind of failure.
+    /// Returns the kind of the failure.
     pub fn reason(&self) -> FailureReason {
         match self {
             Self::Unreachable { .. } => FailureReason::Unreachable,
@@ -177,7 +178,7 @@ impl ScrapeError {
         }
     }
 
-    /// The error and its causes in one line.
+    /// Returns the error and its causes in one line.
     pub fn in_full(&self) -> String {
         takt_model::error_chain(self)
     }

@@ -13,11 +13,11 @@ use tokio::time::timeout;
 /// A machine on the network answers a connection attempt within milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The port that is tried if the exporter's own does not answer: nearly every node has sshd.
+/// Port to try if the exporter's own port does not answer: nearly every node runs sshd.
 const SSH: u16 = 22;
 
-/// Whether the machine of one target answers TCP. It is asked in the background, so that no scrape
-/// waits for it.
+/// Checks whether the machine of one target answers TCP. The check runs in the background, so that
+/// it delays no scrape.
 #[derive(Debug)]
 pub(super) struct Evidence {
     address: Option<(String, u16)>,
@@ -26,7 +26,7 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// Evidence about the machine of `url`.
+    /// Creates the check for the machine of `url`.
     pub fn of(url: &Url) -> Self {
         let host = url.host_str().map(|host| {
             host.trim_start_matches('[')
@@ -40,12 +40,12 @@ impl Evidence {
         }
     }
 
-    /// Whether the machine answered the last attempt since the target failed.
+    /// Returns whether the machine answered the latest attempt since the target failed.
     pub fn answers(&self) -> bool {
         self.answers.load(Ordering::Relaxed)
     }
 
-    /// Tries again, unless an attempt is still under way.
+    /// Starts another attempt, unless one is running.
     pub fn look(&mut self) {
         let is_busy = self
             .attempt
@@ -61,7 +61,7 @@ impl Evidence {
         }));
     }
 
-    /// Forgets the last answer: the target works again.
+    /// Forgets the latest answer, because the target works again.
     pub fn clear(&mut self) {
         if let Some(attempt) = self.attempt.take() {
             attempt.abort();
@@ -76,7 +76,7 @@ impl Drop for Evidence {
     }
 }
 
-/// Whether the machine's kernel completes or refuses a connection; both need a machine that runs.
+/// Returns whether the machine accepts or refuses a connection; in both cases its kernel runs.
 async fn accepts(host: &str, port: u16) -> bool {
     match timeout(TIMEOUT, TcpStream::connect((host, port))).await {
         Ok(Ok(_)) => true,
@@ -96,7 +96,7 @@ mod tests {
         assert!(accepts("127.0.0.1", port).await);
         drop(listener);
         assert!(accepts("127.0.0.1", port).await, "the kernel refuses");
-        // TCP has no route to the broadcast address, as to a machine that is gone.
+        // TCP has no route to the broadcast address, just as to a machine that is gone.
         assert!(!accepts("255.255.255.255", port).await);
     }
 

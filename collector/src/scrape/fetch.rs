@@ -1,6 +1,6 @@
-//! Fetching a page.
+//! Fetching of metrics pages.
 
-use super::connection::{Answer, Connection, Trouble};
+use super::connection::{Connection, ConnectionError, TargetResponse};
 use super::error::ScrapeError;
 use super::http::{Http, HttpError, USER_AGENT};
 use super::job::{Job, ScrapeProtocol};
@@ -16,24 +16,25 @@ use std::sync::Arc;
 use std::time::Duration;
 use takt_model::exposition::Format;
 
-/// What is asked for. OpenMetrics first: its closing line shows that the page is whole.
+/// Value of the header `Accept`. OpenMetrics comes first: its last line shows that the page is
+/// complete.
 const ACCEPTED: &str = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
                         application/openmetrics-text;version=0.0.1;q=0.5,\
                         text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
 
 const TIMEOUT_HEADER: HeaderName = HeaderName::from_static("x-prometheus-scrape-timeout-seconds");
 
-/// A page as it came.
+/// A page as received.
 #[derive(Debug)]
-pub(super) struct Fetched {
+pub(super) struct FetchedPage {
     pub format: Format,
     pub body: Vec<u8>,
 }
 
-/// Gets the pages of one target.
+/// Fetches the pages of one target.
 #[derive(Debug)]
 pub(super) struct Fetcher {
-    way: Way,
+    transport: Transport,
     client: Client,
     job: Arc<Job>,
     url: Url,
@@ -41,25 +42,26 @@ pub(super) struct Fetcher {
     timeout: Duration,
 }
 
-/// How pages are got.
+/// The transport for a target's pages.
 #[derive(Debug)]
-enum Way {
-    /// Over a connection of our own. The request lacks who we are and its last line.
+enum Transport {
+    /// Takt's own HTTP connection. The stored request lacks `Authorization` and its last line.
     Plain {
         connection: Connection,
         request: String,
     },
-    /// By reqwest: over TLS, with a password in the address, or from where the target sent us.
+    /// The reqwest client: for TLS, for an address with a password, and after a redirect.
     Client,
-    /// Not at all: the job has more targets than its `target_limit`.
+    /// No requests: the job has more targets than its `target_limit`.
     Refused,
 }
 
 impl Fetcher {
-    /// `shared` is the job's client; a target that has another name in TLS gets one of its own.
+    /// Creates the fetcher of a target. `shared` is the job's client; a target with another server
+    /// name in TLS gets its own client.
     ///
     /// # Errors
-    /// When that cannot be set up.
+    /// If the client cannot be set up.
     pub fn new(job: &Arc<Job>, target: &Target, shared: &Client) -> Result<Self, HttpError> {
         let http: &Http = &job.http;
         let client = match http.server_name(&target.url) {
@@ -67,7 +69,8 @@ impl Fetcher {
             None => shared.clone(),
         };
         let (url, mut headers) = http.request(&target.url);
-        // Inflating costs many times more than reading a page, and most targets are near.
+        // Decompressing a page costs several times as much as reading it, and most targets are
+        // near.
         let encoding = if job.config.enable_compression {
             "gzip"
         } else {
@@ -80,9 +83,9 @@ impl Fetcher {
             TIMEOUT_HEADER,
             seconds.expect("digits and a point are a header value"),
         );
-        let way = Way::of(&url, &headers);
+        let transport = Transport::of(&url, &headers);
         Ok(Self {
-            way,
+            transport,
             client,
             job: Arc::clone(job),
             url,
@@ -91,28 +94,28 @@ impl Fetcher {
         })
     }
 
-    /// One whose every scrape fails, since the job has too many targets.
+    /// Makes every scrape fail, because the job has too many targets.
     pub fn refusing(self) -> Self {
         Self {
-            way: Way::Refused,
+            transport: Transport::Refused,
             ..self
         }
     }
 
-    /// Fetches one page. `expected_bytes` is about how large it will be.
-    pub async fn fetch(&mut self, expected_bytes: usize) -> Result<Fetched, ScrapeError> {
+    /// Fetches one page. `expected_bytes` is the expected size of the page.
+    pub async fn fetch(&mut self, expected_bytes: usize) -> Result<FetchedPage, ScrapeError> {
         let limit = self.timeout;
         tokio::time::timeout(limit, self.fetch_in_time(expected_bytes))
             .await
             .unwrap_or(Err(ScrapeError::Timeout { limit }))
     }
 
-    async fn fetch_in_time(&mut self, expected_bytes: usize) -> Result<Fetched, ScrapeError> {
+    async fn fetch_in_time(&mut self, expected_bytes: usize) -> Result<FetchedPage, ScrapeError> {
         let limit = self.job.limits.body_bytes;
         let authorization = self.job.http.authorization().await;
         let authorization = authorization.map_err(|source| ScrapeError::Credentials { source })?;
-        let answer = match &mut self.way {
-            Way::Plain {
+        let answer = match &mut self.transport {
+            Transport::Plain {
                 connection,
                 request,
             } => {
@@ -122,28 +125,28 @@ impl Fetcher {
                 }
                 request.extend(b"\r\n");
                 let got = connection.get(&request, limit, expected_bytes).await;
-                let answer = got.map_err(|trouble| trouble.into_error(limit))?;
+                let answer = got.map_err(|error| error.into_error(limit))?;
                 if (300..400).contains(&answer.status) && self.job.config.follow_redirects {
-                    // The next scrape need not be sent away again.
-                    self.way = Way::Client;
+                    // The client follows the redirect. The next scrapes use it from the start.
+                    self.transport = Transport::Client;
                     self.ask_client(authorization, limit, expected_bytes)
                         .await?
                 } else {
                     answer
                 }
             }
-            Way::Refused => {
+            Transport::Refused => {
                 return Err(ScrapeError::TooManyTargets {
                     limit: self.job.config.target_limit,
                 });
             }
-            Way::Client => {
+            Transport::Client => {
                 self.ask_client(authorization, limit, expected_bytes)
                     .await?
             }
         };
         let status = StatusCode::from_u16(answer.status).unwrap_or_default();
-        // As in Prometheus: what else is no error may be half a page, or none.
+        // As in Prometheus, only 200 counts: another success may come with a partial page.
         if status != StatusCode::OK {
             return Err(ScrapeError::Status { status });
         }
@@ -157,7 +160,7 @@ impl Fetcher {
         } else {
             answer.body
         };
-        Ok(Fetched { format, body })
+        Ok(FetchedPage { format, body })
     }
 
     async fn ask_client(
@@ -165,7 +168,7 @@ impl Fetcher {
         authorization: Option<HeaderValue>,
         limit: u64,
         expected_bytes: usize,
-    ) -> Result<Answer, ScrapeError> {
+    ) -> Result<TargetResponse, ScrapeError> {
         let mut headers = self.headers.clone();
         headers.extend(authorization.map(|value| (AUTHORIZATION, value)));
         let answer = self
@@ -181,7 +184,8 @@ impl Fetcher {
             let value: Option<&HeaderValue> = answer.headers().get(name);
             value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
         };
-        let (content_type, content_encoding) = (text(CONTENT_TYPE), text(CONTENT_ENCODING));
+        let content_type = text(CONTENT_TYPE);
+        let content_encoding = text(CONTENT_ENCODING);
         let status = answer.status();
         let mut body = Vec::new();
         if status.is_success() {
@@ -189,7 +193,7 @@ impl Fetcher {
                 return Err(ScrapeError::TooLarge { limit });
             }
             body.reserve(expected_bytes);
-            // A body that ends before its stated length, or without its last chunk, is an error.
+            // A body that ends before its stated length or without its last chunk is an error.
             while let Some(bytes) =
                 answer
                     .chunk()
@@ -205,7 +209,7 @@ impl Fetcher {
                 body.extend_from_slice(&bytes);
             }
         }
-        Ok(Answer {
+        Ok(TargetResponse {
             status: status.as_u16(),
             content_type,
             content_encoding,
@@ -225,7 +229,7 @@ impl Fetcher {
     }
 }
 
-impl Way {
+impl Transport {
     fn of(url: &Url, headers: &HeaderMap) -> Self {
         let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else {
             return Self::Client;
@@ -254,7 +258,7 @@ impl Way {
     }
 }
 
-impl Trouble {
+impl ConnectionError {
     fn into_error(self, limit: u64) -> ScrapeError {
         match self {
             Self::Unreachable(source) => ScrapeError::Unreachable {
@@ -269,16 +273,17 @@ impl Trouble {
     }
 }
 
-/// The limit counts for what comes out: a small answer can inflate to anything.
+/// Decompresses gzip. The limit applies to the decompressed page.
 fn inflate(body: &[u8], limit: u64, expected_bytes: usize) -> Result<Vec<u8>, ScrapeError> {
     let mut inflated = Vec::with_capacity(expected_bytes);
     let read = MultiGzDecoder::new(body)
         .take(limit.saturating_add(1))
         .read_to_end(&mut inflated);
     read.map_err(|source| ScrapeError::Inflate { source })?;
-    match inflated.len() as u64 > limit {
-        true => Err(ScrapeError::TooLarge { limit }),
-        false => Ok(inflated),
+    if inflated.len() as u64 > limit {
+        Err(ScrapeError::TooLarge { limit })
+    } else {
+        Ok(inflated)
     }
 }
 
@@ -311,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_says_what_it_is_or_the_configuration_does() {
+    fn the_format_comes_from_the_page_or_the_configuration() {
         let found = |content_type: Option<&str>, fallback| {
             format(content_type.map(str::to_owned), fallback).ok()
         };

@@ -1,4 +1,4 @@
-//! How an HTTP server is talked to: who we are, whom we trust. The same keys serve scrapes and `http_sd_configs`.
+//! HTTP settings of scrapes and `http_sd_configs`: credentials, certificates, redirects.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use takt_model::ConfigError;
 
-/// Who asks.
+/// Value of the header `User-Agent`.
 pub(super) const USER_AGENT: &str = concat!("takt/", env!("CARGO_PKG_VERSION"));
 
-/// Redirects that are followed; Prometheus follows as many.
+/// Maximum number of redirects to follow, as in Prometheus.
 const MAX_REDIRECTS: usize = 10;
 
 /// A user name and a password.
@@ -47,7 +47,7 @@ impl Default for AuthorizationConfig {
     }
 }
 
-/// Whom to trust and who we are, over TLS. The files are read at the start and at every reload.
+/// TLS settings. The files are read at the start and at every reload.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TlsConfig {
@@ -72,7 +72,7 @@ impl TlsConfig {
     }
 }
 
-/// The keys of one table of the configuration that say how to talk.
+/// The HTTP keys of one table of the configuration.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HttpKeys<'c> {
     pub basic_auth: &'c Option<BasicAuthConfig>,
@@ -82,8 +82,8 @@ pub(super) struct HttpKeys<'c> {
     pub follow_redirects: bool,
 }
 
-/// How to talk, checked. Files are opened by [`Self::client`] and for each request, so a configuration can be checked
-/// on a machine that lacks them.
+/// Checked HTTP settings. [`Self::client`] and the requests open the files, so a configuration can
+/// be checked on a machine without them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Http {
     credentials: Option<Credentials>,
@@ -103,23 +103,23 @@ enum Credentials {
     },
 }
 
-/// Why there is no client, or no request.
+/// The reason why a client or a request cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// A certificate, key, password or token cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A certificate or key is none.
+    /// A file contains no certificate or no key.
     #[error("{} has no {expected} in PEM", path.display())]
     Pem {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What it should have.
+        /// The expected content of the file.
         expected: &'static str,
     },
     /// The client cannot be set up.
@@ -128,7 +128,7 @@ pub enum HttpError {
 }
 
 impl Http {
-    /// `key` is the table's place in the configuration.
+    /// Checks the settings. `key` is the table's key, for messages.
     pub fn new(keys: HttpKeys<'_>, key: &str) -> Result<Self, ConfigError> {
         let wrong = |field: &str, expected, found| {
             Err(ConfigError::new(format!("{key}.{field}"), expected, found))
@@ -166,7 +166,7 @@ impl Http {
             (_, Some(token), _) if token.r#type.eq_ignore_ascii_case("basic") => {
                 return wrong(
                     "authorization.type",
-                    "another word than that of basic_auth",
+                    "a scheme other than that of basic_auth",
                     &token.r#type,
                 );
             }
@@ -196,7 +196,7 @@ impl Http {
             };
             return wrong(
                 &format!("tls_config.{missing}_file"),
-                &format!("a file beside {there}_file"),
+                &format!("a file together with {there}_file"),
                 "nothing",
             );
         }
@@ -207,20 +207,18 @@ impl Http {
         })
     }
 
-    /// A client for any server, unless one is to be known by another name than its host's.
+    /// Creates a client for any server. Servers with another name in TLS need [`Self::client_for`].
     pub fn client(&self) -> Result<Client, HttpError> {
         self.builder()?.build().map_err(HttpError::Client)
     }
 
-    /// A client for the server of `url`.
+    /// Creates a client for the server of `url`.
     pub fn client_for(&self, url: &Url) -> Result<Client, HttpError> {
         let Some(server_name) = self.server_name(url) else {
             return self.client();
         };
-        let (server_name, host) = (
-            server_name.to_owned(),
-            url.host_str().unwrap_or_default().to_owned(),
-        );
+        let server_name = server_name.to_owned();
+        let host = url.host_str().unwrap_or_default().to_owned();
         let host = host
             .trim_start_matches('[')
             .trim_end_matches(']')
@@ -231,16 +229,17 @@ impl Http {
         builder.build().map_err(HttpError::Client)
     }
 
-    /// What to ask [`Self::client_for`]'s client in order to get `url`.
+    /// Returns the URL and headers with which [`Self::client_for`]'s client requests `url`.
     pub fn request(&self, url: &Url) -> (Url, HeaderMap) {
-        let (mut asked, mut headers) = (url.clone(), HeaderMap::new());
+        let mut request_url = url.clone();
+        let mut headers = HeaderMap::new();
         if let Some(server_name) = self.server_name(url)
-            && asked.set_host(Some(server_name)).is_ok()
+            && request_url.set_host(Some(server_name)).is_ok()
             && let Ok(host) = HeaderValue::from_str(url.authority())
         {
             headers.insert(header::HOST, host);
         }
-        (asked, headers)
+        (request_url, headers)
     }
 
     fn builder(&self) -> Result<ClientBuilder, HttpError> {
@@ -248,7 +247,7 @@ impl Http {
             .user_agent(USER_AGENT)
             .http1_only()
             .no_gzip()
-            // A proxy from the environment is left alone, as Prometheus leaves it.
+            // As in Prometheus, proxies from the environment are not used.
             .no_proxy()
             .tcp_nodelay(true)
             .redirect(if self.follow_redirects {
@@ -285,13 +284,13 @@ impl Http {
         Ok(builder)
     }
 
-    /// The name that the server of `url` has in TLS, where it is not its host.
+    /// Returns the name of `url`'s server in TLS if it differs from the host.
     pub fn server_name(&self, url: &Url) -> Option<&str> {
         (url.scheme() == "https" && !self.tls.server_name.is_empty())
             .then_some(&self.tls.server_name)
     }
 
-    /// Adds who we are.
+    /// Adds the credentials to a request.
     pub async fn authorize(&self, request: RequestBuilder) -> Result<RequestBuilder, HttpError> {
         let authorization = self.authorization().await?;
         Ok(authorization.into_iter().fold(request, |request, value| {
@@ -299,7 +298,8 @@ impl Http {
         }))
     }
 
-    /// Who we are, as the value of the header `Authorization`.
+    /// Returns the value of the header `Authorization`. Fails if the password or token cannot be
+    /// read.
     pub async fn authorization(&self) -> Result<Option<HeaderValue>, HttpError> {
         let (text, path) = match &self.credentials {
             None => return Ok(None),
@@ -334,7 +334,7 @@ fn read(path: &Path) -> Result<Vec<u8>, HttpError> {
     })
 }
 
-/// Read each time: a secret may be renewed at any moment.
+/// Reads a password or token. It is read for every request, because it may be renewed at any time.
 async fn secret(path: &Path) -> Result<String, HttpError> {
     let wrong = |source| HttpError::Read {
         path: path.to_owned(),
@@ -347,8 +347,9 @@ async fn secret(path: &Path) -> Result<String, HttpError> {
         .to_owned())
 }
 
-/// Finds a server under the name its certificate has: requests go to `https://SERVER_NAME`, connections to the host.
-/// So the name is right in the handshake (SNI) as well as in the check of the certificate.
+/// Resolves the server name of a certificate to the host of the address: requests go to
+/// `https://SERVER_NAME`, connections to the host. This makes the name right in both the handshake
+/// (SNI) and the certificate's check.
 #[derive(Debug)]
 struct OtherName {
     server_name: String,
@@ -363,7 +364,7 @@ impl Resolve for OtherName {
             name.as_str().to_owned()
         };
         Box::pin(async move {
-            // The port is the address's; 0 leaves it to the caller.
+            // The port comes from the address; 0 is a placeholder.
             let found = tokio::net::lookup_host((host.as_str(), 0)).await?;
             Ok(Box::new(found.collect::<Vec<_>>().into_iter()) as Addrs)
         })
@@ -418,7 +419,7 @@ mod tests {
         );
         assert_eq!(
             keys(&None, &None, &Some(tls)),
-            "c.tls_config.key_file: expected a file beside cert_file, found nothing"
+            "c.tls_config.key_file: expected a file together with cert_file, found nothing"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! A scrape configuration: where its targets come from, how they are scraped, how their series are named.
+//! One scrape configuration: sources of targets, settings of scrapes, relabelling.
 
 use super::config::ScrapeConfig;
 use super::discovery::{FileSdConfig, HttpSdConfig, Provider, SlurmSdConfig, StaticConfig};
@@ -13,8 +13,8 @@ use std::time::Duration;
 use takt_model::ConfigError;
 use takt_model::exposition::Format;
 
-/// One of Prometheus' `scrape_configs`: the same keys with the same meaning. After relabelling a target also gets
-/// `instance`, `node` (the host of its address) and `cluster` where it has none.
+/// One of Prometheus' `scrape_configs`: the same keys with the same meaning. After relabelling a
+/// target also gets `instance`, `node` (the host of its address) and `cluster` where it has none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct JobConfig {
@@ -140,7 +140,7 @@ impl ScrapeProtocol {
 }
 
 impl JobConfig {
-    /// Makes the paths of its files relative to `base`.
+    /// Makes the configured file paths relative to `base`.
     pub(super) fn resolve_paths(&mut self, base: &Path) {
         let mut files: Vec<&mut PathBuf> = Vec::new();
         files.extend(
@@ -180,7 +180,7 @@ impl JobConfig {
     }
 }
 
-/// What a page may have; over one of them the whole scrape fails.
+/// Limits for one page. A page above one of them fails as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limits {
     pub body_bytes: u64,
@@ -191,13 +191,13 @@ pub(super) struct Limits {
     pub label_value_bytes: usize,
 }
 
-/// A scrape configuration, checked: what its targets share.
+/// A checked scrape configuration: the settings that its targets share.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
     pub config: JobConfig,
-    /// Unless relabelling says otherwise.
+    /// Time between two scrapes, unless relabelling sets another.
     pub interval: Duration,
-    /// Unless relabelling says otherwise.
+    /// Maximum duration of a scrape, unless relabelling sets another.
     pub timeout: Duration,
     pub limits: Limits,
     pub relabel: Rules,
@@ -207,7 +207,8 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// `around` has what `config` leaves out; `key` is its place in the configuration.
+    /// Checks a scrape configuration. `around` supplies missing values; `key` is the
+    /// configuration's key, for messages.
     pub fn new(config: JobConfig, around: &ScrapeConfig, key: &str) -> Result<Self, ConfigError> {
         let wrong = |field: &str, expected: String, found: &dyn ToString| {
             Err(ConfigError::new(
@@ -267,7 +268,8 @@ impl Job {
         })
     }
 
-    /// Whether scrapes need not be begun anew. Certificates are read at the beginning, so a reload reads them again.
+    /// Returns whether running scrapes may continue. Certificates are read at the start of a
+    /// scraper, so a job with certificates restarts its scrapers at every reload.
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.config, self.interval, self.timeout, self.limits)
             == (&other.config, other.interval, other.timeout, other.limits)

@@ -1,11 +1,11 @@
-//! All jobs together: starting, reloading, stopping.
+//! Starts, reloads and stops all scrape jobs.
 
 use super::config::ScrapeConfig;
 use super::http::HttpError;
 use super::job::Job;
 use super::metrics::ScrapeMetrics;
 use super::pool::{Pool, TargetAccess};
-use super::scraper::{End, Shared};
+use super::scraper::{ScraperContext, ScraperEnd};
 use super::status::{MetadataTable, MetricMetadata, TargetStatus};
 use super::target::Target;
 use prometheus_client::registry::Registry;
@@ -19,53 +19,53 @@ use takt_store::Store;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// Why scraping cannot start, or cannot be told anew.
+/// The reason for a failed start or reload.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The configuration is wrong.
+    /// The configuration is invalid.
     #[error("scrape")]
     Config(#[from] ConfigError),
-    /// There is no HTTP client, for want of certificates for instance.
+    /// The HTTP client of a job cannot be created, for example because a certificate is missing.
     #[error("scrape: job {job:?}")]
     Client {
-        /// Which job.
+        /// Name of the job.
         job: String,
-        /// Why.
+        /// The cause.
         source: HttpError,
     },
-    /// There is no thread for it.
+    /// The thread cannot be started.
     #[error("cannot start scraping")]
     Thread(#[from] io::Error),
 }
 
 /// The running scrapes.
 ///
-/// They have a thread of their own: what one scrape costs is mostly waking up for it, and more so where the next piece of work
-/// is on another thread. A thread takes some hundred thousand samples a second.
+/// They share one thread of their own: waking up is most of a scrape's cost, and waking another
+/// thread costs even more. One thread handles some hundred thousand samples per second.
 #[derive(Debug)]
 pub struct ScrapeManager {
-    shared: Arc<Shared>,
+    shared: Arc<ScraperContext>,
     runtime: Handle,
-    /// Ends the thread when it is dropped.
+    /// Stops the thread when dropped.
     _stop: oneshot::Sender<()>,
-    /// In the order of the configuration.
+    /// Jobs in the order of the configuration.
     pools: Mutex<Vec<Pool>>,
 }
 
-/// A job that could be started: everything that may fail has been done.
+/// A job that is ready to start: every step that can fail is done.
 #[derive(Debug, Clone)]
-pub(super) struct Ready {
+pub(super) struct ReadyJob {
     pub job: Arc<Job>,
     pub client: Client,
-    /// Those of `[[scrape.targets]]`.
+    /// The targets of `[[scrape.targets]]`.
     pub listed: Vec<Target>,
 }
 
 impl ScrapeManager {
-    /// Starts a task for every job and target. Metrics go into `registry`.
+    /// Starts a task for every job and every target. Registers the metrics in `registry`.
     ///
     /// # Errors
-    /// When the configuration is wrong, or there can be no thread or HTTP client.
+    /// If the configuration is invalid, or the thread or an HTTP client cannot be created.
     pub fn start(
         store: Arc<Store>,
         config: ScrapeConfig,
@@ -74,7 +74,7 @@ impl ScrapeManager {
     ) -> Result<Self, StartError> {
         let ready = ready(&config, cluster)?;
         let metrics = ScrapeMetrics::register(registry);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ScraperContext {
             store,
             cluster: cluster.to_owned(),
             metrics,
@@ -96,11 +96,11 @@ impl ScrapeManager {
         })
     }
 
-    /// Goes on with another configuration. What is in both is not disturbed; a target that is scraped otherwise keeps
-    /// its series; one that is gone has them end.
+    /// Switches to another configuration. Targets in both configurations continue undisturbed. A
+    /// target with changed settings keeps its series. The series of a removed target end.
     ///
     /// # Errors
-    /// As [`Self::start`]; then nothing has changed.
+    /// As [`Self::start`]; the previous configuration then stays in use.
     pub fn reload(&self, config: &ScrapeConfig) -> Result<(), StartError> {
         let ready = ready(config, &self.shared.cluster)?;
         let _guard = self.runtime.enter();
@@ -120,17 +120,17 @@ impl ScrapeManager {
             }
         }
         for pool in before {
-            drop(tokio::spawn(pool.end(End::Gone)));
+            drop(tokio::spawn(pool.end(ScraperEnd::Gone)));
         }
         Ok(())
     }
 
-    /// Every target as it is now, in the order of the configuration.
+    /// Returns the state of every target, in the order of the configuration.
     pub fn targets(&self) -> Vec<TargetStatus> {
         self.pools().iter().flat_map(Pool::targets).collect()
     }
 
-    /// The targets, each with how it is asked.
+    /// Returns the targets, each with the access to its server.
     pub fn accessible(&self) -> Vec<(TargetStatus, TargetAccess)> {
         let pools = self.pools();
         pools
@@ -143,20 +143,25 @@ impl ScrapeManager {
             .collect()
     }
 
-    /// What was found but is not scraped, because relabelling dropped it or left nothing that can be.
+    /// Returns the discovered targets that are not scraped, because relabelling dropped them or
+    /// made them invalid.
     pub fn dropped(&self) -> Vec<Labels> {
         self.pools().iter().flat_map(Pool::dropped).collect()
     }
 
-    /// What the targets say about their metrics.
+    /// Returns the type, help and unit of each scraped metric.
     pub fn metadata(&self) -> BTreeMap<String, MetricMetadata> {
         self.shared.metadata.all()
     }
 
-    /// Stops all scrapes and commits what they brought. Series do not end: the next start continues them.
+    /// Stops all scrapes and commits their samples. Series do not end: the next start continues
+    /// them.
     pub async fn shutdown(&self) {
         let pools = std::mem::take(&mut *self.pools());
-        futures_util::future::join_all(pools.into_iter().map(|pool| pool.end(End::Replaced))).await;
+        futures_util::future::join_all(
+            pools.into_iter().map(|pool| pool.end(ScraperEnd::Replaced)),
+        )
+        .await;
         let store = Arc::clone(&self.shared.store);
         let flushed = tokio::task::spawn_blocking(move || store.flush()).await;
         if let Err(error) = flushed {
@@ -169,12 +174,12 @@ impl ScrapeManager {
     }
 }
 
-/// A thread with a runtime, until the sender is dropped.
+/// Starts a thread with a runtime. It ends when the sender is dropped.
 fn thread() -> io::Result<(Handle, oneshot::Sender<()>)> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
     let (stop, stopped) = oneshot::channel();
-    // Nothing is ever sent: what is waited for is the end of the sender.
+    // The sender never sends a value; dropping it ends the wait.
     let run = move || drop(runtime.block_on(stopped));
     std::thread::Builder::new()
         .name("takt-scrape".to_owned())
@@ -182,7 +187,7 @@ fn thread() -> io::Result<(Handle, oneshot::Sender<()>)> {
     Ok((handle, stop))
 }
 
-fn ready(config: &ScrapeConfig, cluster: &str) -> Result<Vec<Ready>, StartError> {
+fn ready(config: &ScrapeConfig, cluster: &str) -> Result<Vec<ReadyJob>, StartError> {
     config.validate()?;
     let (job, listed) = config.listed(cluster)?;
     let jobs = config.jobs()?.into_iter().map(|job| (job, Vec::new()));
@@ -194,7 +199,7 @@ fn ready(config: &ScrapeConfig, cluster: &str) -> Result<Vec<Ready>, StartError>
                 job: job.config.job_name.clone(),
                 source,
             })?;
-            Ok(Ready {
+            Ok(ReadyJob {
                 job: Arc::new(job),
                 client,
                 listed,

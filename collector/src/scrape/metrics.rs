@@ -1,4 +1,4 @@
-//! What scraping tells about itself: `takt_collector_*`.
+//! Metrics about scraping: `takt_collector_*`.
 
 use super::error::FailureReason;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -41,28 +41,28 @@ impl ScrapeMetrics {
         let registry = registry.sub_registry_with_prefix("takt_collector");
         registry.register(
             "scrapes",
-            "Scrapes by result: success, or why they failed",
+            "Scrapes by result: success, or the kind of failure",
             scrapes.clone(),
         );
         registry.register(
             "scraped_samples",
-            "Samples on pages that were read",
+            "Samples on scraped pages",
             samples.clone(),
         );
         registry.register(
             "duplicate_samples",
-            "Samples left out because their page had given the series before",
+            "Samples ignored because their page already had a sample of the series",
             duplicates.clone(),
         );
-        registry.register("targets", "Targets that are scraped", targets.clone());
+        registry.register("targets", "Scraped targets", targets.clone());
         registry.register(
             "scraper_restarts",
-            "Scrapers that ended early and were started again",
+            "Scrapers that ended early and were restarted",
             scraper_restarts.clone(),
         );
         registry.register(
             "discovery_failures",
-            "Lists of targets that could not be had or read; the last list stands",
+            "Failed reads of target lists; the previous list stays in use",
             discovery_failures.clone(),
         );
         metrics

@@ -1,8 +1,8 @@
-//! Scraping: every target's page, at its own moment of every interval, into the store.
+//! Scrapes the pages of all targets into the store, each target at its own offset in the interval.
 //!
-//! A job finds its targets (`discovery`, `relabel`) and keeps a task for each (`pool`). That task draws a ticket (the
-//! timestamp), fetches the page, reads it against what it remembers of the last one, and commits one row. A scrape that
-//! fails commits a row too: `up` 0, and the end of all other series.
+//! A job discovers its targets (`discovery`, `relabel`) and runs a task for each (`pool`). The task
+//! draws a ticket (the timestamp), fetches the page, compares it with the previous page, and
+//! commits one row. A failed scrape commits a row, too: `up` is 0, and all other series end.
 
 mod config;
 mod connection;

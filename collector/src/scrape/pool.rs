@@ -1,14 +1,15 @@
-//! One job: what finds its targets, and a scraper for each of them.
+//! One job: the discovery of its targets, and a scraper for each of them.
 //!
-//! A task of its own takes the providers' lists and the manager's orders, one after the other. Each leaves a set of
-//! wanted targets; scrapers that are not wanted end, those that are missing start, the others are not disturbed.
+//! One task receives the lists of the providers and the orders of the manager in turn. Each of them
+//! results in a set of wanted targets. The task stops the scrapers of other targets, starts the
+//! missing ones, and leaves the rest undisturbed.
 
-use super::discovery::{Found, Listener};
+use super::discovery::{Listener, ProviderList};
 use super::fetch::Fetcher;
 use super::http::HttpError;
 use super::job::Job;
-use super::manager::Ready;
-use super::scraper::{End, Scraper, Shared};
+use super::manager::ReadyJob;
+use super::scraper::{Scraper, ScraperContext, ScraperEnd};
 use super::status::{TargetHealth, TargetStatus};
 use super::target::Target;
 use reqwest::{Client, RequestBuilder, Url};
@@ -22,29 +23,30 @@ use tokio::task::{JoinHandle, JoinSet};
 /// Time between two checks for scrapers that ended early.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Lists that may wait for the task.
+/// Maximum number of lists that wait for the task.
 const QUEUE: usize = 16;
 
-/// A job that runs, seen from outside.
+/// Handle of a running job.
 #[derive(Debug)]
 pub(super) struct Pool {
     job: Arc<Job>,
     client: Client,
     listed: Vec<Target>,
-    view: Arc<RwLock<View>>,
-    /// The latest order. A newer one replaces it, so nothing queues up.
-    orders: watch::Sender<Order>,
+    view: Arc<RwLock<JobView>>,
+    /// The latest order. A newer order replaces it, so the queue is bounded.
+    orders: watch::Sender<JobOrder>,
     task: JoinHandle<()>,
 }
 
-/// What the task shows.
+/// The state of the job that other tasks can read.
 #[derive(Debug, Default)]
-struct View {
+struct JobView {
     targets: Vec<Arc<Mutex<TargetStatus>>>,
     dropped: Vec<Labels>,
 }
 
-/// How a job's targets are asked: certificates, passwords and tokens as for their pages. For what else they tell.
+/// Access to a job's targets with the certificates, passwords and tokens of its scrapes, for
+/// requests other than scrapes.
 #[derive(Debug, Clone)]
 pub struct TargetAccess {
     job: Arc<Job>,
@@ -52,51 +54,51 @@ pub struct TargetAccess {
 }
 
 impl TargetAccess {
-    /// A request for `url` on one of the targets.
+    /// Returns a request for `url` on one of the targets.
     ///
     /// # Errors
-    /// Where a certificate, password or token cannot be read.
+    /// If a certificate, password or token cannot be read.
     pub async fn get(&self, url: &Url) -> Result<RequestBuilder, HttpError> {
         let http = &self.job.http;
         let client = match http.server_name(url) {
             Some(_) => http.client_for(url)?,
             None => self.client.clone(),
         };
-        let (asked, headers) = http.request(url);
-        http.authorize(client.get(asked).headers(headers)).await
+        let (request_url, headers) = http.request(url);
+        http.authorize(client.get(request_url).headers(headers))
+            .await
     }
 
-    /// Whether nothing has changed since.
+    /// Returns whether the settings are unchanged.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.job, &other.job)
     }
 }
 
 #[derive(Debug, Clone)]
-enum Order {
-    Use(Ready),
-    End(End),
+enum JobOrder {
+    Use(ReadyJob),
+    End(ScraperEnd),
 }
 
 impl Pool {
-    /// Starts the task. Targets that the configuration itself names are there when this returns.
-    pub fn start(shared: Arc<Shared>, ready: Ready) -> Self {
-        let (job, client, listed) = (
-            Arc::clone(&ready.job),
-            ready.client.clone(),
-            ready.listed.clone(),
-        );
+    /// Starts the task. Targets that the configuration lists are visible when this function
+    /// returns.
+    pub fn start(shared: Arc<ScraperContext>, ready: ReadyJob) -> Self {
+        let job = Arc::clone(&ready.job);
+        let client = ready.client.clone();
+        let listed = ready.listed.clone();
         let view = Arc::default();
-        let (orders, receiver) = watch::channel(Order::Use(ready.clone()));
-        let mut keeper = Keeper::new(shared, ready, Arc::clone(&view));
-        keeper.start_missing(keeper.wanted());
+        let (orders, receiver) = watch::channel(JobOrder::Use(ready.clone()));
+        let mut task = JobTask::new(shared, ready, Arc::clone(&view));
+        task.start_missing(task.wanted());
         Self {
             job,
             client,
             listed,
             view,
             orders,
-            task: tokio::spawn(keeper.run(receiver)),
+            task: tokio::spawn(task.run(receiver)),
         }
     }
 
@@ -104,30 +106,30 @@ impl Pool {
         &self.job.config.job_name
     }
 
-    /// Goes on with another configuration of the same job.
-    pub fn update(&mut self, mut ready: Ready) {
+    /// Switches to another configuration of the same job.
+    pub fn update(&mut self, mut ready: ReadyJob) {
         let is_same = self.job.is_same(&ready.job);
         if is_same && self.listed == ready.listed {
             return;
         }
         if is_same {
-            // So that targets which stay are not disturbed.
+            // Keep the settings, so that unchanged targets continue undisturbed.
             ready.job = Arc::clone(&self.job);
         }
         (self.job, self.client) = (Arc::clone(&ready.job), ready.client.clone());
         self.listed = ready.listed.clone();
-        self.orders.send_replace(Order::Use(ready));
+        self.orders.send_replace(JobOrder::Use(ready));
     }
 
-    /// Ends all scrapes and waits until they have.
-    pub async fn end(self, how: End) {
-        self.orders.send_replace(Order::End(how));
+    /// Ends all scrapes and waits for them.
+    pub async fn end(self, how: ScraperEnd) {
+        self.orders.send_replace(JobOrder::End(how));
         if let Err(error) = self.task.await {
             tracing::error!(job = self.job.config.job_name, %error, "a job's task failed");
         }
     }
 
-    /// How its targets are asked.
+    /// Returns the access to the job's targets.
     pub fn access(&self) -> TargetAccess {
         TargetAccess {
             job: Arc::clone(&self.job),
@@ -158,39 +160,39 @@ impl Pool {
 }
 
 /// The task of a job.
-struct Keeper {
-    shared: Arc<Shared>,
+struct JobTask {
+    shared: Arc<ScraperContext>,
     job: Arc<Job>,
     client: Client,
     listed: Vec<Target>,
-    /// By provider; `None` until it has sent its first.
+    /// Lists by provider; `None` until the provider has sent its first list.
     lists: Vec<Option<Vec<Labels>>>,
-    running: HashMap<Labels, Running>,
-    view: Arc<RwLock<View>>,
+    running: HashMap<Labels, RunningScraper>,
+    view: Arc<RwLock<JobView>>,
 }
 
-/// A scraper that runs.
-struct Running {
+/// A running scraper.
+struct RunningScraper {
     target: Target,
     job: Arc<Job>,
     status: Arc<Mutex<TargetStatus>>,
-    /// Whether it only tells that the job has too many targets.
+    /// Whether all scrapes fail because the job has too many targets.
     is_refused: bool,
-    end: Option<oneshot::Sender<End>>,
+    end: Option<oneshot::Sender<ScraperEnd>>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Running {
+impl Drop for RunningScraper {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Running {
-    /// Ends it; what is handed back is to be waited for.
-    fn end(mut self, how: End) -> impl Future<Output = ()> {
+impl RunningScraper {
+    /// Ends the scraper. The caller awaits the returned future.
+    fn end(mut self, how: ScraperEnd) -> impl Future<Output = ()> {
         if let Some(end) = self.end.take() {
-            // One that has panicked does not listen.
+            // The receiver is gone if the task has panicked.
             let _ = end.send(how);
         }
         async move {
@@ -201,19 +203,19 @@ impl Running {
     }
 }
 
-/// What there should be.
+/// The wanted targets.
 #[derive(Default)]
-struct Wanted {
-    /// In the order found; no two have the same labels.
+struct WantedTargets {
+    /// Targets in the order of discovery, with distinct labels.
     targets: Vec<Target>,
     dropped: Vec<Labels>,
     /// Whether every provider has sent its list.
     is_complete: bool,
 }
 
-impl Keeper {
-    fn new(shared: Arc<Shared>, ready: Ready, view: Arc<RwLock<View>>) -> Self {
-        let Ready {
+impl JobTask {
+    fn new(shared: Arc<ScraperContext>, ready: ReadyJob, view: Arc<RwLock<JobView>>) -> Self {
+        let ReadyJob {
             job,
             client,
             listed,
@@ -234,7 +236,7 @@ impl Keeper {
         }
     }
 
-    async fn run(mut self, mut orders: watch::Receiver<Order>) {
+    async fn run(mut self, mut orders: watch::Receiver<JobOrder>) {
         let (mut providers, mut found) = self.start_providers();
         let mut check = tokio::time::interval(CHECK_INTERVAL);
         let how = loop {
@@ -242,16 +244,16 @@ impl Keeper {
                 biased;
                 changed = orders.changed() => {
                     if changed.is_err() {
-                        break End::Replaced;
+                        break ScraperEnd::Replaced;
                     }
                     let order = orders.borrow_and_update().clone();
                     match order {
-                        Order::Use(ready) => {
+                        JobOrder::Use(ready) => {
                             let Self { shared, running, view, .. } = self;
                             self = Self { running, ..Self::new(shared, ready, view) };
                             (providers, found) = self.start_providers();
                         }
-                        Order::End(how) => break how,
+                        JobOrder::End(how) => break how,
                     }
                 }
                 Some(list) = found.recv() => {
@@ -276,17 +278,17 @@ impl Keeper {
         drop(providers);
         let ended = self.running.drain().map(|(_, running)| running.end(how));
         futures_util::future::join_all(ended.collect::<Vec<_>>()).await;
-        self.show(View::default());
+        self.show(JobView::default());
     }
 
-    /// Removes scrapers whose task ended early, which only a panic does, and returns whether there were any. They are
-    /// started again with the next round.
+    /// Removes scrapers whose task has ended early, which only a panic does. The next round starts
+    /// them again. Returns whether there were such scrapers.
     fn remove_failed(&mut self) -> bool {
         let before = self.running.len();
         self.running.retain(|_, running| {
             let is_failed = running.task.is_finished();
             if is_failed {
-                tracing::error!(target_url = %running.target.url, "a scraper ended early and is started again");
+                tracing::error!(target_url = %running.target.url, "a scraper ended early; restarting");
                 self.shared.metrics.scraper_restarts.inc();
             }
             !is_failed
@@ -294,7 +296,7 @@ impl Keeper {
         self.running.len() < before
     }
 
-    fn start_providers(&self) -> (JoinSet<()>, mpsc::Receiver<Found>) {
+    fn start_providers(&self) -> (JoinSet<()>, mpsc::Receiver<ProviderList>) {
         let (send, receive) = mpsc::channel(QUEUE);
         let mut providers = JoinSet::new();
         for (number, provider) in self
@@ -314,20 +316,20 @@ impl Keeper {
         (providers, receive)
     }
 
-    /// Notes a provider's list and says whether it is another than before.
-    fn take(&mut self, Found { provider, targets }: Found) -> bool {
+    /// Stores a provider's list. Returns whether it differs from the previous one.
+    fn take(&mut self, ProviderList { provider, targets }: ProviderList) -> bool {
         let targets = Some(targets);
         let changed = self.lists[provider] != targets;
         self.lists[provider] = targets;
         changed
     }
 
-    fn wanted(&self) -> Wanted {
+    fn wanted(&self) -> WantedTargets {
         let is_complete = self.lists.iter().all(Option::is_some);
-        let mut wanted = Wanted {
+        let mut wanted = WantedTargets {
             targets: self.listed.clone(),
             is_complete,
-            ..Wanted::default()
+            ..WantedTargets::default()
         };
         let mut known: std::collections::HashSet<Labels> = wanted
             .targets
@@ -340,14 +342,15 @@ impl Keeper {
                 Ok(Some(target)) if known.insert(target.labels.clone()) => {
                     wanted.targets.push(target)
                 }
-                // As in Prometheus, the same target found twice is one.
+                // As in Prometheus, targets with equal scrapes count once.
                 Ok(Some(target))
                     if wanted
                         .targets
                         .iter()
                         .any(|one| one.is_scraped_like(&target)) => {}
                 Ok(Some(target)) => {
-                    let (url, labels) = (target.url, target.labels);
+                    let url = target.url;
+                    let labels = target.labels;
                     tracing::warn!(job, %url, %labels, "a target has the labels of another and is not scraped");
                     wanted.dropped.push(target.discovered);
                 }
@@ -361,8 +364,9 @@ impl Keeper {
         wanted
     }
 
-    /// Ends what is not wanted, or not in this way, and waits until it has: its series are free then.
-    async fn end_unwanted(&mut self, wanted: &Wanted) {
+    /// Ends the scrapers that are unwanted or have other settings, and waits for them. Their series
+    /// are then free.
+    async fn end_unwanted(&mut self, wanted: &WantedTargets) {
         let is_over_limit = self.is_over_limit(wanted);
         let by_labels: HashMap<&Labels, &Target> = wanted
             .targets
@@ -370,7 +374,7 @@ impl Keeper {
             .map(|target| (&target.labels, target))
             .collect();
         let job = &self.job;
-        let is_over = |labels: &Labels, running: &Running| match by_labels.get(labels) {
+        let is_over = |labels: &Labels, running: &RunningScraper| match by_labels.get(labels) {
             Some(target) => {
                 !target.is_scraped_like(&running.target)
                     || !Arc::ptr_eq(job, &running.job)
@@ -387,21 +391,21 @@ impl Keeper {
         let mut ended = Vec::new();
         for labels in over {
             let how = if by_labels.contains_key(&labels) {
-                End::Replaced
+                ScraperEnd::Replaced
             } else {
-                End::Gone
+                ScraperEnd::Gone
             };
             ended.extend(self.running.remove(&labels).map(|running| running.end(how)));
         }
         futures_util::future::join_all(ended).await;
     }
 
-    fn is_over_limit(&self, wanted: &Wanted) -> bool {
+    fn is_over_limit(&self, wanted: &WantedTargets) -> bool {
         let limit = self.job.config.target_limit;
         limit > 0 && wanted.targets.len() > limit
     }
 
-    fn start_missing(&mut self, wanted: Wanted) {
+    fn start_missing(&mut self, wanted: WantedTargets) {
         let is_over_limit = self.is_over_limit(&wanted);
         let mut targets = Vec::with_capacity(wanted.targets.len());
         for target in wanted.targets {
@@ -409,7 +413,8 @@ impl Keeper {
                 targets.push(Arc::clone(&running.status));
                 continue;
             }
-            // What a target is labelled may be another job; those that are listed one by one have nothing else.
+            // Relabelling may set `job` for discovered targets, but not for the targets of
+            // `[[scrape.targets]]`.
             let is_listed = self.listed.contains(&target);
             let pool = if is_listed {
                 target.labels.get("job").unwrap_or_default()
@@ -430,7 +435,7 @@ impl Keeper {
                 }
             }
         }
-        // Those whose provider has not spoken yet since the configuration changed.
+        // Keep the targets of providers that have not sent a list since the configuration changed.
         let shown = targets.len();
         let kept = self.running.values().filter(|running| {
             !targets[..shown]
@@ -439,7 +444,7 @@ impl Keeper {
         });
         let kept: Vec<_> = kept.map(|running| Arc::clone(&running.status)).collect();
         targets.extend(kept);
-        self.show(View {
+        self.show(JobView {
             targets,
             dropped: wanted.dropped,
         });
@@ -451,15 +456,16 @@ impl Keeper {
         fetcher: Fetcher,
         status: Arc<Mutex<TargetStatus>>,
         is_refused: bool,
-    ) -> Running {
-        // So that each of them has an `up` that is 0.
+    ) -> RunningScraper {
+        // A refused target still gets a scraper, which writes `up` 0.
         let fetcher = if is_refused {
             fetcher.refusing()
         } else {
             fetcher
         };
         let (end, ended) = oneshot::channel();
-        let (shared, job) = (Arc::clone(&self.shared), Arc::clone(&self.job));
+        let shared = Arc::clone(&self.shared);
+        let job = Arc::clone(&self.job);
         let scraper = Scraper::new(
             shared,
             Arc::clone(&job),
@@ -467,7 +473,7 @@ impl Keeper {
             fetcher,
             Arc::clone(&status),
         );
-        Running {
+        RunningScraper {
             target,
             job,
             status,
@@ -477,7 +483,7 @@ impl Keeper {
         }
     }
 
-    fn show(&self, view: View) {
+    fn show(&self, view: JobView) {
         let mut shown = self.view.write().unwrap_or_else(PoisonError::into_inner);
         self.shared
             .metrics

@@ -1,4 +1,4 @@
-//! An existing `prometheus.yml`: its `scrape_configs`, with what its `global` says about scraping.
+//! Reads `scrape_configs` and the scrape settings of `global` from an existing `prometheus.yml`.
 
 use super::job::JobConfig;
 use super::units::PromDuration;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use takt_model::ConfigError;
 use takt_model::yaml::Node;
 
-/// What Prometheus does where its configuration says nothing.
+/// Prometheus' defaults for `scrape_interval` and `scrape_timeout`.
 const INTERVAL: PromDuration = PromDuration(Duration::from_secs(60));
 const TIMEOUT: PromDuration = PromDuration(Duration::from_secs(10));
 
-/// What `global` says for every scrape configuration that does not say it itself.
+/// Keys of `global` that are defaults for every scrape configuration.
 const GLOBAL: [&str; 8] = [
     "scrape_interval",
     "scrape_timeout",
@@ -23,7 +23,7 @@ const GLOBAL: [&str; 8] = [
     "target_limit",
 ];
 
-/// Keys of a scrape configuration that say how Prometheus goes about it, not what comes out.
+/// Keys of a scrape configuration that affect how Prometheus works, but not its results.
 const WITHOUT_EFFECT: [&str; 9] = [
     "enable_http2",
     "scrape_protocols",
@@ -36,8 +36,8 @@ const WITHOUT_EFFECT: [&str; 9] = [
     "convert_classic_histograms_to_nhcb",
 ];
 
-/// The scrape configurations of the file at `path`. Everything else in it (rules, alerting, remote storage) is not
-/// this program's to follow.
+/// Returns the scrape configurations of the file at `path`. All other parts of the file (rules,
+/// alerting, remote storage) are ignored.
 pub(super) fn scrape_configs(path: &Path) -> Result<Vec<JobConfig>, ConfigError> {
     let wrong = |why: String| {
         let found = format!("{}: {why}", path.display());
@@ -70,7 +70,7 @@ fn parse(text: &str) -> Result<Vec<JobConfig>, String> {
 }
 
 fn one(mut job: Node, global: Option<&Node>) -> Result<JobConfig, String> {
-    // A time of nothing is one that is not set.
+    // A duration of 0 counts as unset.
     for key in ["scrape_interval", "scrape_timeout"] {
         if job.get(key).is_some_and(is_zero) {
             job.remove(&[key]);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_named() {
+    fn unsupported_keys_are_named() {
         for (text, message) in [
             ("global: {}\n", "no scrape_configs"),
             (

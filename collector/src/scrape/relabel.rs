@@ -1,7 +1,7 @@
-//! Relabelling, as Prometheus has it: rules that rewrite a label set, or drop what carries it.
+//! Relabelling as in Prometheus: rules that change a label set, or drop its target or series.
 //!
-//! Run over a target's labels before it is scraped (`relabel_configs`) and over every new series of a page
-//! (`metric_relabel_configs`). A series is relabelled once in its life, not once a scrape.
+//! The rules apply to a target's labels before its scrapes (`relabel_configs`) and to every new
+//! series of a page (`metric_relabel_configs`). A series is relabelled once, not at every scrape.
 
 use regex::Regex;
 use schemars::JsonSchema;
@@ -12,20 +12,20 @@ use takt_model::Labels;
 use takt_model::go_regex::expand;
 use takt_model::whole;
 
-/// What a rule does.
+/// The action of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RelabelAction {
     /// Sets `target_label` to `replacement` where `regex` matches.
     #[default]
     Replace,
-    /// Drops what `regex` does not match.
+    /// Drops the target or series if `regex` does not match.
     Keep,
-    /// Drops what `regex` matches.
+    /// Drops the target or series if `regex` matches.
     Drop,
-    /// Drops what has another value in `target_label`.
+    /// Drops the target or series if the value differs from that of `target_label`.
     KeepEqual,
-    /// Drops what has that value in `target_label`.
+    /// Drops the target or series if the value equals that of `target_label`.
     DropEqual,
     /// Sets `target_label` to a hash of the value, modulo `modulus`.
     HashMod,
@@ -58,13 +58,13 @@ pub struct RelabelConfig {
     pub modulus: u64,
     /// New value; `$1` and `${1}` stand for the groups of `regex`.
     pub replacement: String,
-    /// `replace`, `keep`, `drop`, `keepequal`, `dropequal`, `hashmod`, `labelmap`, `labeldrop`, `labelkeep`,
-    /// `lowercase` or `uppercase`.
+    /// `replace`, `keep`, `drop`, `keepequal`, `dropequal`, `hashmod`, `labelmap`, `labeldrop`,
+    /// `labelkeep`, `lowercase` or `uppercase`.
     #[serde(deserialize_with = "in_any_case")]
     pub action: RelabelAction,
 }
 
-/// Prometheus reads `labelDrop`, too.
+/// Reads an action in any case: Prometheus also accepts `labelDrop`.
 fn in_any_case<'de, D: Deserializer<'de>>(deserializer: D) -> Result<RelabelAction, D::Error> {
     let word = String::deserialize(deserializer)?.to_lowercase();
     RelabelAction::deserialize(word.into_deserializer())
@@ -85,7 +85,8 @@ impl Default for RelabelConfig {
 }
 
 impl RelabelConfig {
-    /// Prometheus' own rules on which field goes with which action. `key` is the rule's place in the configuration.
+    /// Checks which fields an action needs, with Prometheus' rules. `key` is the rule's key, for
+    /// messages.
     fn compile(&self, key: &str) -> Result<Rule, ConfigError> {
         use RelabelAction::{
             DropEqual, HashMod, KeepEqual, LabelDrop, LabelKeep, LabelMap, Lowercase, Replace,
@@ -98,7 +99,7 @@ impl RelabelConfig {
                 found.to_string(),
             ))
         };
-        let of = |only: &str| format!("only {only}, as that is all that {} looks at", self.word());
+        let of = |only: &str| format!("only {only}: {} uses no other fields", self.word());
         let needs_target = matches!(
             self.action,
             Replace | HashMod | KeepEqual | DropEqual | Lowercase | Uppercase
@@ -162,19 +163,19 @@ impl RelabelConfig {
     }
 }
 
-/// A rule that can be run.
+/// A compiled rule.
 #[derive(Debug, Clone)]
 struct Rule {
     config: RelabelConfig,
     regex: Regex,
 }
 
-/// Rules in the order in which they are run.
+/// Compiled rules in the order of execution.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rules(Vec<Rule>);
 
 impl Rules {
-    /// `key` is the list's place in the configuration.
+    /// Compiles the rules. `key` is the list's key, for messages.
     pub fn compile(configs: &[RelabelConfig], key: &str) -> Result<Self, ConfigError> {
         let compiled = configs
             .iter()
@@ -183,7 +184,7 @@ impl Rules {
         Ok(Self(compiled.collect::<Result<_, _>>()?))
     }
 
-    /// Rewrites `labels`; `false` if what carries them is to be dropped.
+    /// Changes `labels`. Returns `false` if the rules drop the target or series.
     pub fn apply(&self, labels: &mut Labels) -> bool {
         self.0.iter().all(|rule| rule.apply(labels))
     }
@@ -249,7 +250,7 @@ impl Rule {
         }
     }
 
-    /// The labels whose names the expression matches, or does not.
+    /// Returns the labels whose names match the expression, or do not match it.
     fn named(&self, labels: &Labels, matches: bool) -> Vec<(String, String)> {
         let chosen = labels
             .iter()
@@ -266,13 +267,15 @@ impl Rule {
     }
 }
 
-/// The last 8 bytes of the MD5 sum: Prometheus' hash, so that servers that share targets by `hashmod` agree.
+/// Returns the last 8 bytes of the MD5 sum. Prometheus uses this hash, so servers that share
+/// targets by `hashmod` agree.
 fn hash(value: &str) -> u64 {
     let sum = u128::from_be_bytes(md5::compute(value).0);
     sum as u64
 }
 
-/// Each character by itself, as Go maps case: a character whose other case is several characters stays, but `İ`, which is `i`.
+/// Maps each character by itself, as Go does: a character whose other case has several characters
+/// stays, except `İ`, which becomes `i`.
 fn mapped<I: Iterator<Item = char>>(value: &str, map: impl Fn(char) -> I) -> String {
     let one = |c: char| {
         let mut mapped = map(c);
@@ -297,7 +300,7 @@ mod tests {
         serde_json::from_value(json).unwrap()
     }
 
-    /// What the rule makes of `{a="x1", b="Y", c="Y"}`.
+    /// Applies the rule to `{a="x1", b="Y", c="Y"}`. Returns the result.
     fn applied(json: serde_json::Value) -> Option<String> {
         let mut set = labels(&[("a", "x1"), ("b", "Y"), ("c", "Y")]);
         let keep = Rules::compile(&[rule(json)], "r").unwrap().apply(&mut set);
@@ -317,7 +320,7 @@ mod tests {
                 json!({"source_labels": ["a", "b"], "target_label": "d", "regex": "x(.);(.+)", "replacement": "$2-${1}z"}),
                 Some(r#"{a="x1", b="Y", c="Y", d="Y-1z"}"#),
             ),
-            // `$1z` is the group of that name, and there is none.
+            // `$1z` refers to the group `1z`, which does not exist.
             (
                 json!({"source_labels": ["a"], "target_label": "b", "replacement": "$1z"}),
                 Some(r#"{a="x1", c="Y"}"#),
@@ -378,7 +381,7 @@ mod tests {
                 json!({"regex": "a|b", "action": "labelDrop"}),
                 Some(r#"{c="Y"}"#),
             ),
-            // Go's dialect: `\d` is ASCII, `\Q` quotes, `$01` is no group.
+            // The regular expressions are Go's: `\d` is ASCII, `\Q` quotes, `$01` is not a group.
             (
                 json!({"source_labels": ["a"], "regex": "x\\d", "action": "drop"}),
                 None,
@@ -444,11 +447,11 @@ mod tests {
             ),
             (
                 json!({"regex": "a", "source_labels": ["b"], "action": "labeldrop"}),
-                "r[0].action: expected only regex, as that is all that labeldrop looks at, found others",
+                "r[0].action: expected only regex: labeldrop uses no other fields, found others",
             ),
             (
                 json!({"source_labels": ["b"], "target_label": "c", "regex": "x", "action": "keepequal"}),
-                "r[0].action: expected only source_labels and target_label, as that is all that keepequal looks at, found others",
+                "r[0].action: expected only source_labels and target_label: keepequal uses no other fields, found others",
             ),
             (
                 json!({"regex": "a(", "action": "labelkeep"}),

@@ -1,14 +1,15 @@
-//! When a target is scraped.
+//! Times of scrapes.
 
 use super::target::Target;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use takt_model::Timestamp;
 
-/// A scrape that begins at most this late gets the timestamp it should have had: equal steps compress far better.
+/// Maximum delay at which a scrape still gets its planned timestamp: equal steps compress far
+/// better.
 const MAX_SNAP_MS: i64 = 2;
 
-/// The instants at which one target is scraped: every interval, at an offset of its own, so that the targets are
-/// spread over the interval and each keeps its place across restarts.
+/// The times at which one target is scraped: every interval, at the target's own offset. The
+/// offsets spread the targets over the interval and survive restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Schedule {
     interval_ms: i64,
@@ -20,7 +21,7 @@ impl Schedule {
         let interval_ms = i64::try_from(target.interval.as_millis())
             .unwrap_or(i64::MAX)
             .max(1);
-        // Not keyed: the same target must come out alike in every process.
+        // The hash has no key: the offset of a target must be the same in every process.
         let mut hasher = DefaultHasher::new();
         (target.url.as_str(), &target.labels).hash(&mut hasher);
         let offset_ms = (hasher.finish() % interval_ms.unsigned_abs()).cast_signed();
@@ -30,18 +31,19 @@ impl Schedule {
         }
     }
 
-    /// The first planned instant after `now`.
+    /// Returns the first planned time after `now`.
     pub fn next(self, now: Timestamp) -> Timestamp {
         let since = (now.0 - self.offset_ms).rem_euclid(self.interval_ms);
         Timestamp(now.0 - since + self.interval_ms)
     }
 
-    /// The timestamp of a scrape that was planned for `planned` and begins `now`.
+    /// Returns the timestamp of a scrape that was planned for `planned` and begins at `now`.
     pub fn timestamp(self, planned: Timestamp, now: Timestamp) -> Timestamp {
         let tolerance = MAX_SNAP_MS.min(self.interval_ms / 100);
-        match (now.0 - planned.0).abs() <= tolerance {
-            true => planned,
-            false => now,
+        if (now.0 - planned.0).abs() <= tolerance {
+            planned
+        } else {
+            now
         }
     }
 }

@@ -1,12 +1,12 @@
-//! One target's scrapes, one after the other.
+//! The successive scrapes of one target.
 
 use super::error::ScrapeError;
 use super::evidence::Evidence;
-use super::fetch::{Fetched, Fetcher};
+use super::fetch::{FetchedPage, Fetcher};
 use super::job::Job;
 use super::metrics::ScrapeMetrics;
 use super::schedule::Schedule;
-use super::series_cache::{Newcomers, PageRow, Place, ReadRules, Shape};
+use super::series_cache::{NewSeries, PageRow, ReadRules, SeriesCache, SeriesPlace};
 use super::status::{MetadataTable, TargetHealth, TargetStatus};
 use super::target::Target;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,43 +16,43 @@ use takt_model::{Labels, METRIC_NAME, Timestamp};
 use takt_store::{ClockWentBack, Column, Group, Store};
 use tokio::sync::oneshot;
 
-/// What all scrapers share.
+/// State that all scrapers share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ScraperContext {
     pub store: Arc<Store>,
     pub cluster: String,
     pub metrics: ScrapeMetrics,
     pub metadata: MetadataTable,
 }
 
-/// How a target's scrapes end.
+/// How the scrapes of a target end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    /// It is no target any more: its series end.
+pub(super) enum ScraperEnd {
+    /// The target was removed: its series end.
     Gone,
-    /// Another scraper goes on with its series.
+    /// Another scraper continues the target's series.
     Replaced,
 }
 
-/// One target with what is remembered of it.
+/// One target with the memory of its previous page.
 pub(super) struct Scraper {
-    shared: Arc<Shared>,
+    shared: Arc<ScraperContext>,
     job: Arc<Job>,
     target: Target,
     fetcher: Fetcher,
     schedule: Schedule,
     group: Group,
-    shape: Shape,
-    report: Report,
+    cache: SeriesCache,
+    report: ReportColumns,
     evidence: Evidence,
     status: Arc<Mutex<TargetStatus>>,
     page_bytes: usize,
-    /// When the last scrape was.
+    /// Timestamp of the latest scrape.
     newest: Timestamp,
 }
 
-/// The columns of the series that each scrape writes about itself.
-struct Report {
+/// Columns of the series that each scrape writes about itself.
+struct ReportColumns {
     up: Option<Column>,
     duration: Option<Column>,
     scraped: Option<Column>,
@@ -60,7 +60,7 @@ struct Report {
     added: Option<Column>,
 }
 
-impl Report {
+impl ReportColumns {
     fn new(group: &Group, target: &Target) -> Self {
         let column = |metric| {
             let mut labels = target.labels.clone();
@@ -76,7 +76,8 @@ impl Report {
         }
     }
 
-    /// A page cannot set these: ours are written first, and the first of two samples stays.
+    /// Reserves Takt's own columns. They are written first, and the first of two samples stays, so
+    /// a page cannot overwrite them.
     fn reserve(&self, row: &mut PageRow) {
         for column in [
             self.up,
@@ -109,7 +110,7 @@ impl Report {
 
 impl Scraper {
     pub fn new(
-        shared: Arc<Shared>,
+        shared: Arc<ScraperContext>,
         job: Arc<Job>,
         target: Target,
         fetcher: Fetcher,
@@ -117,8 +118,9 @@ impl Scraper {
     ) -> Self {
         let schedule = Schedule::new(&target);
         let group = shared.store.group();
-        let report = Report::new(&group, &target);
-        let (shape, newest) = (Shape::default(), Timestamp(i64::MIN));
+        let report = ReportColumns::new(&group, &target);
+        let cache = SeriesCache::default();
+        let newest = Timestamp(i64::MIN);
         let evidence = Evidence::of(&target.url);
         Self {
             shared,
@@ -127,7 +129,7 @@ impl Scraper {
             fetcher,
             schedule,
             group,
-            shape,
+            cache,
             report,
             evidence,
             status,
@@ -136,8 +138,8 @@ impl Scraper {
         }
     }
 
-    /// Scrapes until it is told to end, or the task is aborted.
-    pub async fn run(mut self, mut end: oneshot::Receiver<End>) {
+    /// Scrapes until `end` receives a message or the task is aborted.
+    pub async fn run(mut self, mut end: oneshot::Receiver<ScraperEnd>) {
         let end = loop {
             tokio::select! {
                 biased;
@@ -145,17 +147,18 @@ impl Scraper {
                 () = self.scrape_once() => {}
             }
         };
-        if end == Ok(End::Gone)
+        if end == Ok(ScraperEnd::Gone)
             && let Err(error) = self.end_series()
         {
-            // Without the marker its series end where queries stop looking back.
+            // Without the marker, queries see the series until the lookback ends.
             tracing::warn!(target_url = %self.target.url, %error, "cannot mark the end of a target's series");
         }
     }
 
-    /// Writes a row without any series.
+    /// Writes a row without series.
     fn end_series(&self) -> Result<(), ClockWentBack> {
-        // A scrape's timestamp may have been snapped to a moment that is still to come.
+        // The latest timestamp may be in the future, because scrapes are snapped to their planned
+        // time.
         let at = now().max(self.newest.plus(Duration::from_millis(1)));
         self.group
             .commit(self.group.ticket(at)?, &[], &[])
@@ -176,7 +179,8 @@ impl Scraper {
         self.note(started, failed);
     }
 
-    /// Sleeps by the server's clock, which may be set meanwhile: never beyond what is then the next planned instant.
+    /// Sleeps by the server's clock, which may be changed meanwhile. Never sleeps beyond the next
+    /// planned time of the changed clock.
     async fn sleep_until(&self, planned: Timestamp) {
         let due = UNIX_EPOCH + Duration::from_millis(planned.0.unsigned_abs());
         while let Ok(left) = due.duration_since(SystemTime::now())
@@ -230,12 +234,12 @@ impl Scraper {
         self.shared.metrics.duplicates.inc_by(row.duplicates as u64);
         self.status().take(&row, started.elapsed());
         let committed = self.group.commit(ticket, &row.values, &row.own_time)?;
-        self.shape.forget(&committed.dropped);
+        self.cache.forget(&committed.dropped);
         result
     }
 
-    /// Writes that the target's machine is alive although the scrape failed. The column is requested each time, because
-    /// the column of a rarely written series does not stay.
+    /// Writes that the target's machine runs although the scrape failed. Requests the column each
+    /// time, because the store frees the column of a rarely written series.
     fn note_alive(&self, row: &mut PageRow, metric: &str) {
         let mut labels = self.target.labels.clone();
         labels.set(METRIC_NAME, metric);
@@ -244,20 +248,20 @@ impl Scraper {
         }
     }
 
-    fn read(&mut self, fetched: &Fetched, row: &mut PageRow) -> Result<(), ScrapeError> {
+    fn read(&mut self, fetched: &FetchedPage, row: &mut PageRow) -> Result<(), ScrapeError> {
         self.page_bytes = fetched.body.len() + fetched.body.len() / 16;
         let rules = ReadRules {
             sample_limit: self.job.limits.samples,
             honor_timestamps: self.job.config.honor_timestamps,
         };
-        let mut newcomers = ToStore {
+        let mut new_series = StoreSeries {
             shared: &self.shared,
             job: &self.job,
             target: &self.target,
             group: &self.group,
         };
-        self.shape
-            .read(fetched.format, &fetched.body, rules, row, &mut newcomers)
+        self.cache
+            .read(fetched.format, &fetched.body, rules, row, &mut new_series)
     }
 
     fn note(&self, started: Timestamp, failed: Option<ScrapeError>) {
@@ -289,19 +293,19 @@ fn now() -> Timestamp {
     SystemTime::now().into()
 }
 
-/// Takes new series to the store and descriptions to the metadata.
-struct ToStore<'a> {
-    shared: &'a Shared,
+/// Registers new series with the store and stores their metadata.
+struct StoreSeries<'a> {
+    shared: &'a ScraperContext,
     job: &'a Job,
     target: &'a Target,
     group: &'a Group,
 }
 
-impl Newcomers for ToStore<'_> {
-    fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<Place, ScrapeError> {
+impl NewSeries for StoreSeries<'_> {
+    fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<SeriesPlace, ScrapeError> {
         let line = sample.line;
         let Some(labels) = self.labels(sample)? else {
-            return Ok(Place::Dropped);
+            return Ok(SeriesPlace::Dropped);
         };
         if labels.metric().is_empty() {
             return Err(ScrapeError::Nameless { line });
@@ -310,7 +314,7 @@ impl Newcomers for ToStore<'_> {
         Ok(self
             .group
             .column(&labels)
-            .map_or(Place::Elsewhere, Place::Column))
+            .map_or(SeriesPlace::Elsewhere, SeriesPlace::Column))
     }
 
     fn is_kept(&mut self, sample: &exposition::Sample<'_>) -> Result<bool, ScrapeError> {
@@ -322,8 +326,8 @@ impl Newcomers for ToStore<'_> {
     }
 }
 
-impl ToStore<'_> {
-    /// What the series is called in the store; `None` if relabelling drops it.
+impl StoreSeries<'_> {
+    /// Returns the labels of the series in the store; `None` if relabelling drops it.
     fn labels(&self, sample: &exposition::Sample<'_>) -> Result<Option<Labels>, ScrapeError> {
         let honor_labels = self.job.config.honor_labels;
         let emptied = if honor_labels {
@@ -344,10 +348,8 @@ impl ToStore<'_> {
         if self.group.series_count() >= limit {
             return Err(ScrapeError::TooManySeries { line, limit });
         }
-        let (found, limit) = (
-            labels.len().saturating_sub(self.target.added_labels),
-            limits.labels,
-        );
+        let found = labels.len().saturating_sub(self.target.added_labels);
+        let limit = limits.labels;
         if found > limit {
             return Err(ScrapeError::TooManyLabels { line, found, limit });
         }
@@ -355,11 +357,13 @@ impl ToStore<'_> {
             if name.is_empty() {
                 return Err(ScrapeError::NamelessLabel { line });
             }
-            let (found, limit) = (name.len(), limits.label_name_bytes);
+            let found = name.len();
+            let limit = limits.label_name_bytes;
             if found > limit {
                 return Err(ScrapeError::LabelNameTooLong { line, found, limit });
             }
-            let (found, limit) = (value.len(), limits.label_value_bytes);
+            let found = value.len();
+            let limit = limits.label_value_bytes;
             if found > limit {
                 return Err(ScrapeError::LabelValueTooLong { line, found, limit });
             }

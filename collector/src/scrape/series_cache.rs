@@ -1,9 +1,10 @@
-//! What is remembered of a target's last page.
+//! Memory of a target's last page.
 //!
-//! Pages of one target differ in their values, hardly in their series. So the text of every series is kept in the order
-//! of the last page: the reader compares it with the next line and reads only the number. Where the order breaks, the
-//! text is looked up; only a text that was never seen is taken apart. The comments before a series, which are half of most
-//! pages, are known by their length and hash and skipped.
+//! Successive pages of a target differ in their values, rarely in their series. So this cache keeps
+//! the text of every series in the order of the last page. The reader compares a series with the
+//! next line and parses only the number. If the order differs, the reader looks up the text; it
+//! parses only a text that it has never read before. The comments before a series are half of most
+//! pages. They are recognized by their length and hash, and skipped.
 
 use super::error::ScrapeError;
 use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
@@ -14,31 +15,33 @@ use xxhash_rust::xxh64::xxh64;
 
 /// The series of a target by their text.
 #[derive(Debug, Default)]
-pub(super) struct Shape {
-    entries: Vec<Entry>,
-    /// The entries' texts one after the other: a page is compared with memory that is read in one sweep.
+pub(super) struct SeriesCache {
+    entries: Vec<CachedSeries>,
+    /// The texts of the entries, one after the other: comparing a page then reads the memory in
+    /// order.
     texts: Vec<u8>,
     by_text: HashTable<u32>,
     hasher: DefaultHashBuilder,
     /// The entries of the last page, in its order.
     order: Vec<u32>,
     /// The comments before some of the entries.
-    leads: Vec<Lead>,
+    leads: Vec<LeadingComments>,
 }
 
-/// The comments before a series, which were read once and found right.
+/// The comments before a series, already checked.
 #[derive(Debug, Clone, Copy)]
-struct Lead {
+struct LeadingComments {
     hash: u64,
     bytes: u32,
     lines: u32,
 }
 
-impl Lead {
-    /// The number of none.
+impl LeadingComments {
+    /// Index that stands for no comments.
     const NONE: u32 = u32::MAX;
 
-    /// A comment in one format may be an error in the other.
+    /// Hashes comments. The format is part of the hash, because a comment of one format may be an
+    /// error in the other.
     fn hash(format: Format, text: &[u8]) -> u64 {
         xxh64(text, format as u64)
     }
@@ -50,48 +53,49 @@ impl Lead {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct CachedSeries {
     begin: u32,
     end: u32,
-    /// Or [`DROPPED`].
+    /// Column of the series, or [`DROPPED`].
     column: Column,
-    /// Where `order` has it, if it was on the last page.
+    /// Index in `order`, if the series was on the last page.
     position: u32,
-    /// Its place in `leads`, or [`Lead::NONE`].
+    /// Index in `leads`, or [`LeadingComments::NONE`].
     lead: u32,
 }
 
-/// The column of a series that relabelling dropped: it is remembered as such and not taken apart again.
+/// Column of a series that relabelling dropped. The cache keeps it, so that it is not parsed again.
 const DROPPED: Column = Column::at(u32::MAX);
 
-/// What counts while a page is read.
+/// Settings for reading a page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadRules {
-    /// Samples of a page, without those that relabelling dropped.
+    /// Maximum number of samples of a page, without those that relabelling dropped.
     pub sample_limit: usize,
-    /// Whether timestamps on the page count.
+    /// Whether to use timestamps on the page.
     pub honor_timestamps: bool,
 }
 
-/// What a page gave.
+/// The samples of a page.
 #[derive(Debug, Default)]
 pub(super) struct PageRow {
-    /// By column; [`STALE`] where the page has no sample.
+    /// Values by column; [`STALE`] where the page has no sample.
     pub values: Vec<f64>,
-    /// Samples that carry timestamps.
+    /// Samples with their own timestamps.
     pub own_time: Vec<(Column, Sample)>,
-    /// All samples, repeated ones included.
+    /// Number of all samples, repeated ones included.
     pub samples: usize,
-    /// Those that relabelling left.
+    /// Number of samples after relabelling.
     pub kept: usize,
-    /// Series that the page before did not have; of a page that could not be read to its end, those up to there.
+    /// Number of series that the previous page did not have. If the page could not be read
+    /// completely, only the series before the error.
     pub added: usize,
-    /// Samples of a series that the page has already given.
+    /// Number of samples whose series the page already had.
     pub duplicates: usize,
 }
 
 impl PageRow {
-    /// Sets a column and says whether it was free.
+    /// Sets the value of a column. Returns whether the column was unset.
     pub fn set(&mut self, column: Column, value: f64) -> bool {
         let index = column.index();
         if self.values.len() <= index {
@@ -104,48 +108,49 @@ impl PageRow {
         is_free
     }
 
-    /// Counts one that relabelling left, and says whether it is within the limit.
+    /// Counts a sample that relabelling kept. Returns whether the page is within the limit.
     fn keep(&mut self, rules: ReadRules) -> bool {
         self.kept += 1;
         self.kept <= rules.sample_limit
     }
 }
 
-/// Where a series goes.
+/// The destination of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    /// Into this column.
+pub(super) enum SeriesPlace {
+    /// This column.
     Column(Column),
-    /// Nowhere, now and at the next scrapes: relabelling drops it.
+    /// Dropped by relabelling, in all scrapes.
     Dropped,
-    /// Nowhere now: another target writes it.
+    /// Not written now: another target writes the series.
     Elsewhere,
 }
 
-/// Where a shape turns for what it does not know.
-pub(super) trait Newcomers {
-    /// The place of a series that was never seen.
-    fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<Place, ScrapeError>;
-    /// Whether relabelling leaves a series that gets no place.
+/// Decides about series that the cache does not have.
+pub(super) trait NewSeries {
+    /// Returns the destination of a new series.
+    fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<SeriesPlace, ScrapeError>;
+    /// Returns whether relabelling keeps a series that gets no column.
     fn is_kept(&mut self, sample: &exposition::Sample<'_>) -> Result<bool, ScrapeError>;
-    /// What the page says about the metric of the series asked for next.
+    /// Receives the metadata of the metric to which the next requested series belongs.
     fn describe(&mut self, metadata: &Metadata<'_>);
 }
 
-impl Shape {
-    /// Reads a page into `row`, which may come with columns.
+impl SeriesCache {
+    /// Reads a page into `row`, which may already have columns.
     pub fn read(
         &mut self,
         format: Format,
         body: &[u8],
         rules: ReadRules,
         row: &mut PageRow,
-        newcomers: &mut impl Newcomers,
+        new_series: &mut impl NewSeries,
     ) -> Result<(), ScrapeError> {
         let mut order = Vec::with_capacity(self.order.len());
-        let result = self.read_lines(format, body, rules, row, newcomers, &mut order);
+        let result = self.read_lines(format, body, rules, row, new_series, &mut order);
         if result.is_err() {
-            // The next page goes on from the last whole one, and what this one brought is new no longer.
+            // After an error, the next page continues from the last complete page. The series of
+            // the incomplete page are no longer new.
             let was_there = |entry: u32| {
                 self.order
                     .get(self.entries[entry as usize].position as usize)
@@ -166,21 +171,21 @@ impl Shape {
         result
     }
 
-    /// Notes the entries of the page in `order`, up to where it cannot be read or has too many samples.
+    /// Stores the entries of the page in `order`, up to the first error or the limit of samples.
     fn read_lines(
         &mut self,
         format: Format,
         body: &[u8],
         rules: ReadRules,
         row: &mut PageRow,
-        newcomers: &mut impl Newcomers,
+        new_series: &mut impl NewSeries,
         order: &mut Vec<u32>,
     ) -> Result<(), ScrapeError> {
         let mut page = Page::new(format, body);
         let mut described = Vec::new();
         let mut too_many = None;
         let mut next = 0;
-        // Where the comments before the next sample begin, and on which line.
+        // Position and line of the comments before the next sample.
         let mut lead = (page.rest(), 0);
         loop {
             let mut expected = &[][..];
@@ -202,11 +207,11 @@ impl Shape {
             };
             row.samples += 1;
             if too_many.is_some() {
-                // Counted to the end, so that people learn what the limit would have to be.
+                // Count all samples, so that the error names the limit that would be needed.
                 let known = self
                     .find(sample.series)
                     .map(|entry| self.entries[entry as usize].column != DROPPED);
-                row.kept += usize::from(known.map_or_else(|| newcomers.is_kept(&sample), Ok)?);
+                row.kept += usize::from(known.map_or_else(|| new_series.is_kept(&sample), Ok)?);
                 continue;
             }
             let over_limit = ScrapeError::TooManySamples {
@@ -226,11 +231,11 @@ impl Shape {
             } else {
                 described
                     .drain(..)
-                    .for_each(|metadata| newcomers.describe(&metadata));
-                match newcomers.place(&sample)? {
-                    Place::Column(column) => self.insert(sample.series, column),
-                    Place::Dropped => self.insert(sample.series, DROPPED),
-                    Place::Elsewhere => {
+                    .for_each(|metadata| new_series.describe(&metadata));
+                match new_series.place(&sample)? {
+                    SeriesPlace::Column(column) => self.insert(sample.series, column),
+                    SeriesPlace::Dropped => self.insert(sample.series, DROPPED),
+                    SeriesPlace::Elsewhere => {
                         too_many = (!row.keep(rules)).then_some(over_limit);
                         continue;
                     }
@@ -240,7 +245,7 @@ impl Shape {
             if comments.lines > 0 {
                 self.keep_lead(entry, comments.of(format, sample.series));
             }
-            let Entry {
+            let CachedSeries {
                 column, position, ..
             } = self.entries[entry as usize];
             let is_dropped = column == DROPPED;
@@ -275,7 +280,7 @@ impl Shape {
         too_many.map_or(Ok(()), Err)
     }
 
-    /// Forgets the series whose columns are gone.
+    /// Removes the series whose columns were freed.
     pub fn forget(&mut self, gone: &[Column]) {
         if gone.is_empty() {
             return;
@@ -303,7 +308,7 @@ impl Shape {
         );
     }
 
-    fn keep_lead(&mut self, entry: u32, lead: Lead) {
+    fn keep_lead(&mut self, entry: u32, lead: LeadingComments) {
         let number = &mut self.entries[entry as usize].lead;
         match self.leads.get_mut(*number as usize) {
             Some(known) => *known = lead,
@@ -342,13 +347,13 @@ impl Shape {
         let number = offset(entries.len());
         let begin = offset(texts.len());
         texts.extend_from_slice(series);
-        // No page has a line of this number.
-        entries.push(Entry {
+        // No page has a line with this number.
+        entries.push(CachedSeries {
             begin,
             end: offset(texts.len()),
             column,
             position: u32::MAX,
-            lead: Lead::NONE,
+            lead: LeadingComments::NONE,
         });
         let hash_of = |&entry: &u32| hasher.hash_one(text(entries, texts, entry));
         by_text.insert_unique(hasher.hash_one(series), number, hash_of);
@@ -356,30 +361,31 @@ impl Shape {
     }
 }
 
-/// The lines before a sample, which the reader found right.
+/// The lines before a sample, already checked.
 #[derive(Clone, Copy)]
 struct Comments<'a> {
-    /// They begin here.
+    /// The text from the first comment on.
     text: &'a [u8],
     lines: usize,
 }
 
 impl Comments<'_> {
-    /// `series` is that of the sample, a part of the same text: the comments end where it begins.
-    fn of(self, format: Format, series: &[u8]) -> Lead {
+    /// Returns the comments before `series`, which is a part of the same text: the comments end
+    /// where it begins.
+    fn of(self, format: Format, series: &[u8]) -> LeadingComments {
         let bytes = series.as_ptr().addr() - self.text.as_ptr().addr();
         let number =
             |count| u32::try_from(count).expect("the limits of a page keep it far below 4 GiB");
-        Lead {
-            hash: Lead::hash(format, &self.text[..bytes]),
+        LeadingComments {
+            hash: LeadingComments::hash(format, &self.text[..bytes]),
             bytes: number(bytes),
             lines: number(self.lines),
         }
     }
 }
 
-fn text<'a>(entries: &[Entry], texts: &'a [u8], entry: u32) -> &'a [u8] {
-    let Entry { begin, end, .. } = entries[entry as usize];
+fn text<'a>(entries: &[CachedSeries], texts: &'a [u8], entry: u32) -> &'a [u8] {
+    let CachedSeries { begin, end, .. } = entries[entry as usize];
     &texts[begin as usize..end as usize]
 }
 
@@ -389,7 +395,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// Gives columns in the order of asking and notes what was asked.
+    /// Assigns columns in the order of the requests and records the requests.
     #[derive(Default)]
     struct Columns {
         by_series: BTreeMap<String, u32>,
@@ -397,15 +403,15 @@ mod tests {
         described: Vec<String>,
     }
 
-    impl Newcomers for Columns {
-        fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<Place, ScrapeError> {
+    impl NewSeries for Columns {
+        fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<SeriesPlace, ScrapeError> {
             self.parsed += 1;
             let series = sample.labels()?.to_string();
             if series.starts_with("dropped") {
-                return Ok(Place::Dropped);
+                return Ok(SeriesPlace::Dropped);
             }
             let next = self.by_series.len() as u32;
-            Ok(Place::Column(Column::at(
+            Ok(SeriesPlace::Column(Column::at(
                 *self.by_series.entry(series).or_insert(next),
             )))
         }
@@ -424,17 +430,18 @@ mod tests {
         honor_timestamps: true,
     };
 
-    fn read(shape: &mut Shape, columns: &mut Columns, page: &str) -> PageRow {
+    fn read(cache: &mut SeriesCache, columns: &mut Columns, page: &str) -> PageRow {
         let mut row = PageRow::default();
-        shape
+        cache
             .read(Format::Text, page.as_bytes(), RULES, &mut row, columns)
             .unwrap();
         row
     }
 
     #[test]
-    fn what_is_dropped_is_taken_apart_once_and_counts_for_no_limit() {
-        let (mut shape, mut columns) = (Shape::default(), Columns::default());
+    fn dropped_series_are_parsed_once_and_do_not_count_for_the_limit() {
+        let mut cache = SeriesCache::default();
+        let mut columns = Columns::default();
         let rules = ReadRules {
             sample_limit: 2,
             ..RULES
@@ -442,7 +449,7 @@ mod tests {
         for (scrape, added) in [2, 0].into_iter().enumerate() {
             let mut row = PageRow::default();
             let page = b"a 1\ndropped 2\ndropped{x=\"1\"} 3\nb 4\n";
-            shape
+            cache
                 .read(Format::Text, page, rules, &mut row, &mut columns)
                 .unwrap();
             assert_eq!(
@@ -452,21 +459,24 @@ mod tests {
             );
         }
         assert_eq!(columns.parsed, 4);
-        shape.forget(&[Column::at(0)]);
-        read(&mut shape, &mut columns, "a 1\ndropped 2\nb 4\n");
+        cache.forget(&[Column::at(0)]);
+        read(&mut cache, &mut columns, "a 1\ndropped 2\nb 4\n");
         assert_eq!(columns.parsed, 5);
     }
 
     #[test]
     fn timestamps_count_only_where_they_are_honoured() {
         for (honor_timestamps, values, own_time) in [(true, 0, 1), (false, 1, 0)] {
-            let (mut shape, mut columns, mut row) =
-                (Shape::default(), Columns::default(), PageRow::default());
+            let (mut cache, mut columns, mut row) = (
+                SeriesCache::default(),
+                Columns::default(),
+                PageRow::default(),
+            );
             let rules = ReadRules {
                 honor_timestamps,
                 ..RULES
             };
-            shape
+            cache
                 .read(Format::Text, b"a 1 1000\n", rules, &mut row, &mut columns)
                 .unwrap();
             assert_eq!((row.values.len(), row.own_time.len()), (values, own_time));
@@ -475,9 +485,10 @@ mod tests {
 
     #[test]
     fn a_series_is_taken_apart_once() {
-        let (mut shape, mut columns) = (Shape::default(), Columns::default());
+        let mut cache = SeriesCache::default();
+        let mut columns = Columns::default();
         let first = read(
-            &mut shape,
+            &mut cache,
             &mut columns,
             "# TYPE a gauge\na 1\nb 2\nc{x=\"1\"} 3\n",
         );
@@ -486,7 +497,7 @@ mod tests {
             (vec![1.0, 2.0, 3.0], 3, 3)
         );
         let second = read(
-            &mut shape,
+            &mut cache,
             &mut columns,
             "# TYPE a gauge\nc{x=\"1\"} 4\na 1\nnew 5\nb 2\n",
         );
@@ -499,10 +510,11 @@ mod tests {
 
     #[test]
     fn the_first_of_two_equal_series_wins() {
-        let (mut shape, mut columns) = (Shape::default(), Columns::default());
+        let mut cache = SeriesCache::default();
+        let mut columns = Columns::default();
         for scrape in 0..2 {
             let row = read(
-                &mut shape,
+                &mut cache,
                 &mut columns,
                 "a{x=\"1\"} 1\na{x=\"1\"} 2\na{ x=\"1\" } 3\nb 4\n",
             );
@@ -520,30 +532,31 @@ mod tests {
 
     #[test]
     fn comments_that_are_known_are_skipped_and_others_read() {
-        let (mut shape, mut columns) = (Shape::default(), Columns::default());
+        let mut cache = SeriesCache::default();
+        let mut columns = Columns::default();
         let page = "# HELP a x\n# TYPE a gauge\n\na 1\n# TYPE b gauge\n b 2\n# the end\n";
         for _ in 0..3 {
-            assert_eq!(read(&mut shape, &mut columns, page).values, [1.0, 2.0]);
+            assert_eq!(read(&mut cache, &mut columns, page).values, [1.0, 2.0]);
         }
-        assert_eq!((shape.leads.len(), columns.described.len()), (2, 3));
-        // Other comments, fewer, more, and a sample where a comment was.
+        assert_eq!((cache.leads.len(), columns.described.len()), (2, 3));
+        // Other comments, fewer, more, and a sample in place of a comment.
         for page in [
             "# HELP a y\n# TYPE a gauge\n\na 1\nb 2\n",
             "a 1\nb 2\n",
             "# x\na 1\n# TYPE b gauge\n\n b 2\n",
         ] {
-            assert_eq!(read(&mut shape, &mut columns, page).values, [1.0, 2.0]);
+            assert_eq!(read(&mut cache, &mut columns, page).values, [1.0, 2.0]);
         }
         assert_eq!(
             read(
-                &mut shape,
+                &mut cache,
                 &mut columns,
                 "# x\nc 3\na 1\n# TYPE b gauge\n\n b 2\n"
             )
             .values,
             [1.0, 2.0, 3.0]
         );
-        // What is wrong is still found, on its line.
+        // Errors are still found, on the right line.
         for (page, message) in [
             (
                 "# x\na 1\n# TYPE b gauge\n\n b x\n",
@@ -554,7 +567,7 @@ mod tests {
                 "line 3: expected a metric type, found \"gaug\"",
             ),
         ] {
-            let error = shape
+            let error = cache
                 .read(
                     Format::Text,
                     page.as_bytes(),
@@ -570,9 +583,9 @@ mod tests {
                 error.in_full()
             );
         }
-        // What is a comment in one format is none in the other.
+        // A comment of one format is not a comment of the other.
         let mut row = PageRow::default();
-        shape
+        cache
             .read(
                 Format::OpenMetrics,
                 b"# x\na 1\n# EOF\n",
@@ -585,10 +598,11 @@ mod tests {
 
     #[test]
     fn a_forgotten_column_is_asked_for_again() {
-        let (mut shape, mut columns) = (Shape::default(), Columns::default());
-        read(&mut shape, &mut columns, "a 1\nb 2\nc 3\n");
-        shape.forget(&[Column::at(1)]);
-        let row = read(&mut shape, &mut columns, "a 1\nb 2\nc 3\n");
+        let mut cache = SeriesCache::default();
+        let mut columns = Columns::default();
+        read(&mut cache, &mut columns, "a 1\nb 2\nc 3\n");
+        cache.forget(&[Column::at(1)]);
+        let row = read(&mut cache, &mut columns, "a 1\nb 2\nc 3\n");
         assert_eq!(
             (row.values, row.added, columns.parsed),
             (vec![1.0, 2.0, 3.0], 1, 4)
@@ -597,7 +611,8 @@ mod tests {
 
     #[test]
     fn one_sample_too_many_is_an_error_and_the_rest_is_counted() {
-        let (mut shape, mut columns) = (Shape::default(), Columns::default());
+        let mut cache = SeriesCache::default();
+        let mut columns = Columns::default();
         let rules = ReadRules {
             sample_limit: 1,
             ..RULES
@@ -605,7 +620,7 @@ mod tests {
         let page = b"a 1\nb 2\na 3\ndropped 4\nc{x=\"1\"} 5\n";
         for added in [1, 0] {
             let mut row = PageRow::default();
-            let error = shape
+            let error = cache
                 .read(Format::Text, page, rules, &mut row, &mut columns)
                 .unwrap_err();
             assert_eq!(
@@ -619,7 +634,7 @@ mod tests {
             2,
             "nothing beyond the limit gets a column"
         );
-        let error = shape.read(
+        let error = cache.read(
             Format::Text,
             b"a 1\nb 2\n<html>\n",
             rules,
@@ -634,10 +649,11 @@ mod tests {
 
     #[test]
     fn series_of_a_page_that_breaks_off_are_new_once() {
-        let (mut shape, mut columns) = (Shape::default(), Columns::default());
+        let mut cache = SeriesCache::default();
+        let mut columns = Columns::default();
         let mut added = |page: &str| {
             let mut row = PageRow::default();
-            let result = shape.read(Format::Text, page.as_bytes(), RULES, &mut row, &mut columns);
+            let result = cache.read(Format::Text, page.as_bytes(), RULES, &mut row, &mut columns);
             (result.is_ok(), row.added)
         };
         // As Debian's Prometheus counts them.
@@ -654,10 +670,11 @@ mod tests {
         fn whatever_was_remembered_the_page_decides(
             pages in proptest::collection::vec(proptest::collection::vec((0_u8..12, 0_i32..100), 0..15), 1..6),
         ) {
-            let (mut shape, mut columns) = (Shape::default(), Columns::default());
+            let mut cache = SeriesCache::default();
+            let mut columns = Columns::default();
             for page in pages {
                 let text: String = page.iter().map(|(series, value)| format!("m{{x=\"{series}\"}} {value}\n")).collect();
-                let row = read(&mut shape, &mut columns, &text);
+                let row = read(&mut cache, &mut columns, &text);
                 let mut expected = BTreeMap::new();
                 for (series, value) in &page {
                     expected.entry(format!("m{{x=\"{series}\"}}")).or_insert(f64::from(*value));

@@ -1,4 +1,4 @@
-//! What targets are doing and what they say about their metrics, for whoever asks.
+//! The state of targets and the metadata of their metrics, for the API and the pages.
 
 use super::error::FailureReason;
 use super::series_cache::PageRow;
@@ -10,44 +10,44 @@ use std::time::Duration;
 use takt_model::exposition::{Fact, Metadata};
 use takt_model::{Labels, Timestamp};
 
-/// Whether a target answers.
+/// Result of a target's last scrape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TargetHealth {
-    /// It was not scraped yet.
+    /// The target has not been scraped yet.
     Unknown,
-    /// The last scrape gave a page.
+    /// The last scrape succeeded.
     Up,
     /// The last scrape failed.
     Down,
 }
 
-/// What a target is doing, at one moment.
+/// The state of a target at one moment.
 #[derive(Debug, Clone, Serialize)]
 pub struct TargetStatus {
-    /// Where its page is.
+    /// URL of the target's page.
     pub url: String,
-    /// The labels of its series.
+    /// Labels of the target's series.
     pub labels: Labels,
-    /// The labels it was found with.
+    /// Labels before relabelling.
     pub discovered: Labels,
-    /// The job it belongs to.
+    /// Name of the job.
     pub pool: String,
-    /// Seconds between two scrapes.
+    /// Time between two scrapes, in seconds.
     pub interval_seconds: f64,
-    /// Seconds that a scrape may take.
+    /// Maximum duration of a scrape, in seconds.
     pub timeout_seconds: f64,
-    /// When the last scrape began.
+    /// Time at which the last scrape began.
     pub last_scrape: Option<Timestamp>,
-    /// How long it took.
+    /// Duration of the last scrape, in seconds.
     pub duration_seconds: f64,
-    /// How many samples its page had.
+    /// Number of samples on the last page.
     pub samples: usize,
-    /// Whether it gave a page.
+    /// Result of the last scrape.
     pub health: TargetHealth,
-    /// The kind of failure, if it failed.
+    /// Kind of the failure, if the last scrape failed.
     pub reason: Option<FailureReason>,
-    /// The failure in words.
+    /// Message of the failure.
     pub error: Option<String>,
 }
 
@@ -75,19 +75,19 @@ impl TargetStatus {
     }
 }
 
-/// What the targets say about one metric.
+/// Metadata of one metric, from the pages of the targets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct MetricMetadata {
-    /// Its type as OpenMetrics names it; empty if none was given.
+    /// Type of the metric in OpenMetrics' words; empty if the page has none.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// What it means.
+    /// Help text of the metric.
     pub help: String,
-    /// Its base unit; empty if none was given.
+    /// Base unit of the metric; empty if the page has none.
     pub unit: String,
 }
 
-/// By metric, as last read with a series that was new.
+/// Metadata by metric, as last read with a new series.
 #[derive(Debug, Default)]
 pub(super) struct MetadataTable(RwLock<BTreeMap<String, MetricMetadata>>);
 

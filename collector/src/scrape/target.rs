@@ -1,4 +1,4 @@
-//! One target: where its page is and which labels its series get.
+//! One target: its URL and the labels of its series.
 
 use super::config::TargetConfig;
 use super::discovery::ADDRESS;
@@ -9,34 +9,36 @@ use std::time::Duration;
 use takt_model::ConfigError;
 use takt_model::Labels;
 
-/// The labels that say where a series comes from.
+/// Label with the cluster of a series.
 const CLUSTER: &str = "cluster";
 const NODE: &str = "node";
 const JOB: &str = "job";
 const INSTANCE: &str = "instance";
 
-/// Labels that say how to scrape; gone from the target's own afterwards, with all that begin like them.
+/// Labels that control the scrape. They are removed afterwards, as are all labels that begin with
+/// `__`.
 const SCHEME: &str = "__scheme__";
 const METRICS_PATH: &str = "__metrics_path__";
 const INTERVAL: &str = "__scrape_interval__";
 const TIMEOUT: &str = "__scrape_timeout__";
 const PARAM: &str = "__param_";
 
-/// A target, checked.
+/// A checked target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Target {
     pub url: Url,
-    /// The labels that every series of the target gets.
+    /// Labels that every series of the target gets.
     pub labels: Labels,
-    /// How many of them are `cluster` and `node` that nobody asked for: they count for no limit.
+    /// Number of labels that Takt added itself (`cluster` and `node`): `label_limit` does not count
+    /// them.
     pub added_labels: usize,
-    /// What it had before relabelling.
+    /// Labels before relabelling.
     pub discovered: Labels,
     pub interval: Duration,
     pub timeout: Duration,
 }
 
-/// What relabelling left cannot be scraped.
+/// The reason why relabelling left an invalid target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{label}: expected {expected}, found {found:?}")]
 pub(super) struct TargetError {
@@ -46,7 +48,7 @@ pub(super) struct TargetError {
 }
 
 impl Target {
-    /// One of `[[scrape.targets]]`; `index` is its place in the list, for the messages.
+    /// Creates a target of `[[scrape.targets]]`. `index` is its position in the list, for messages.
     pub fn listed(
         config: &TargetConfig,
         job: &Job,
@@ -108,7 +110,8 @@ impl Target {
         })
     }
 
-    /// What a provider found, after the job's relabelling; `None` if that dropped it. Each step is Prometheus'.
+    /// Applies the job's relabelling to a discovered target; `None` if the rules drop it. Each step
+    /// is as in Prometheus.
     pub fn discovered(
         found: &Labels,
         job: &Job,
@@ -119,7 +122,8 @@ impl Target {
         if !job.relabel.apply(&mut labels) {
             return Ok(None);
         }
-        let (interval, timeout) = (duration(&labels, INTERVAL)?, duration(&labels, TIMEOUT)?);
+        let interval = duration(&labels, INTERVAL)?;
+        let timeout = duration(&labels, TIMEOUT)?;
         if timeout > interval {
             let found = labels.get(TIMEOUT).unwrap_or_default().to_owned();
             return Err(TargetError {
@@ -158,16 +162,17 @@ impl Target {
         }))
     }
 
-    /// Whether the scrapes of both are the same. How a target was found may change (a node's state does) without
-    /// touching them.
+    /// Returns whether the scrapes of both targets are equal. Labels of the discovery may change
+    /// (for example a node's state) without disturbing them.
     pub fn is_scraped_like(&self, other: &Self) -> bool {
         (&self.url, &self.labels, self.interval, self.timeout)
             == (&other.url, &other.labels, other.interval, other.timeout)
     }
 
-    /// The labels under which a scraped series is stored. Where it has a label that the target has too, it keeps its
-    /// own as `exported_…`: nothing that a page says can make its series look like another node's. With `honor_labels`
-    /// the page's word counts; `emptied` are the labels that the page sets to nothing, so that none is added.
+    /// Returns the labels under which a scraped series is stored. If series and target have the
+    /// same label, the series' own becomes `exported_…`: no page can make its series look like
+    /// another node's. With `honor_labels`, the page's value stays. `emptied` lists labels that the
+    /// page sets to an empty value, so that the target's value is not added.
     pub fn series_labels(&self, scraped: Labels, honor_labels: bool, emptied: &[String]) -> Labels {
         let mut labels = scraped;
         if honor_labels {
@@ -183,7 +188,7 @@ impl Target {
             conflicts.extend(labels.remove(name).map(|own| (name, own)));
             labels.set(name, value);
         }
-        // The shortest first, so that it gets the shortest name, as in Prometheus.
+        // The shortest name first, so that it gets the shortest new name, as in Prometheus.
         conflicts.sort_by_key(|(name, _)| name.len());
         for (name, own) in conflicts {
             let mut renamed = format!("exported_{name}");
@@ -196,13 +201,11 @@ impl Target {
     }
 }
 
-/// A found target's labels with what the scrape configuration says about all of its targets.
+/// Adds the settings of the scrape configuration to the labels of a discovered target.
 fn with_defaults(found: &Labels, job: &Job) -> Labels {
     let config = &job.config;
-    let (interval, timeout) = (
-        PromDuration(job.interval).to_string(),
-        PromDuration(job.timeout).to_string(),
-    );
+    let interval = PromDuration(job.interval).to_string();
+    let timeout = PromDuration(job.timeout).to_string();
     let mut labels = found.clone();
     let of_job = [
         (JOB, config.job_name.as_str()),
@@ -240,7 +243,8 @@ fn duration(labels: &Labels, label: &'static str) -> Result<Duration, TargetErro
 
 fn url(labels: &Labels, job: &Job) -> Result<Url, TargetError> {
     let get = |label: &'static str| labels.get(label).unwrap_or_default();
-    let (scheme, address) = (get(SCHEME), get(ADDRESS));
+    let scheme = get(SCHEME);
+    let address = get(ADDRESS);
     let wrong = |label, expected, found: &str| {
         Err(TargetError {
             label,
@@ -252,7 +256,7 @@ fn url(labels: &Labels, job: &Job) -> Result<Url, TargetError> {
         return wrong(SCHEME, "http or https", scheme);
     }
     let parsed = Url::parse(&format!("{scheme}://{address}")).ok();
-    // What is more than a host and a port would show up elsewhere.
+    // Anything besides host and port would end up in another part of the URL.
     let is_address = |url: &Url| {
         !address.contains(['/', '?', '#', '@', '\\'])
             && url.has_host()
@@ -261,7 +265,7 @@ fn url(labels: &Labels, job: &Job) -> Result<Url, TargetError> {
     let Some(mut url) = parsed.filter(is_address) else {
         return wrong(ADDRESS, "host:port", address);
     };
-    // As Go has it, nothing in the path is encoded yet.
+    // As in Go, the path is not percent-encoded yet.
     url.set_path(&get(METRICS_PATH).replace('%', "%25"));
     let mut params = job.config.params.clone();
     for (name, value) in labels.iter() {
@@ -283,14 +287,14 @@ fn url_of_address(address: &str) -> Option<Url> {
     let (host, port) = address.rsplit_once(':')?;
     port.parse::<u16>().ok().filter(|&port| port > 0)?;
     let url = Url::parse(&format!("http://{address}/metrics")).ok()?;
-    // What is more than a host and a port would show up elsewhere in the address.
+    // Anything besides host and port would end up in another part of the address.
     let is_plain = url
         .host_str()
         .is_some_and(|parsed| parsed.eq_ignore_ascii_case(host));
     is_plain.then_some(url)
 }
 
-/// Without the brackets of an IPv6 address.
+/// Returns the host without the brackets of an IPv6 address.
 fn bare_host(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
@@ -377,7 +381,7 @@ mod tests {
                 r#"{cluster="lab", instance="g01:9100", job="j", node="g01", rack="a"}"#.to_owned()
             )
         );
-        // As the SNMP and blackbox exporters are asked about others.
+        // As used with the SNMP and blackbox exporters.
         let probe = json!({
             "metrics_path": "/probe",
             "params": {"module": ["http", "tcp"], "a": ["b c"]},
@@ -397,7 +401,7 @@ mod tests {
                 r#"{cluster="other", instance="http://x.example/", job="j", node="fd00::1"}"#.to_owned()
             )
         );
-        // A path is what it says, not what it would be decoded to.
+        // A path is taken literally, not percent-decoded.
         let encoded = found(json!({"metrics_path": "/a%20b c"}), &[(ADDRESS, "g01:1")]);
         assert_eq!(encoded.unwrap().unwrap().0, "http://g01:1/a%2520b%20c");
         let drop = json!({"relabel_configs": [{"source_labels": ["job"], "regex": "j", "action": "drop"}]});
@@ -405,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_scraped_says_why() {
+    fn invalid_targets_give_their_reason() {
         use serde_json::json;
         let set = |label: &str, value: &str| json!({"relabel_configs": [{"target_label": label, "replacement": value}]});
         for (config, labels, message) in [
@@ -444,7 +448,7 @@ mod tests {
         }
     }
 
-    /// So that a `label_limit` that fits in Prometheus fits here.
+    /// A `label_limit` that suffices in Prometheus suffices here.
     #[test]
     fn labels_that_we_add_are_counted() {
         let added = |labels: &[(&str, &str)]| {

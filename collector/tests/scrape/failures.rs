@@ -1,4 +1,4 @@
-//! Targets that fail: each gives one clear reason, `up` 0, and nothing else.
+//! Failing targets: each gives one clear reason and `up` 0, and no other series.
 
 use crate::support::{Answer, OPENMETRICS, Scraping, TEXT, Target, config, instant, target};
 use std::net::TcpListener;
@@ -14,7 +14,7 @@ fn raw(head: &str, body: &[u8]) -> Answer {
     )
 }
 
-/// The reason, a part of the message, and the answer that causes them.
+/// The reason, a part of the message, and the response that causes them.
 type Case = (
     FailureReason,
     &'static str,
@@ -55,7 +55,7 @@ fn each_kind_of_failure_has_its_reason() {
         ),
         (
             ContentEncoding,
-            "the answer's content encoding is \"gzip\", which was not asked for",
+            "the answer's content encoding is \"gzip\", which Takt did not request",
             Box::new(|| {
                 raw(
                     "Content-Type: text/plain\r\nContent-Encoding: gzip\r\nContent-Length: 4",
@@ -147,7 +147,8 @@ fn each_kind_of_failure_has_its_reason() {
         ),
     ];
     let root = tempfile::tempdir().unwrap();
-    let (mut expected, mut targets) = (Vec::new(), Vec::new());
+    let mut expected = Vec::new();
+    let mut targets = Vec::new();
     for (number, (reason, message, answer)) in cases.into_iter().enumerate() {
         targets.push(target(
             Target::start(move |_, _| answer()).address,
@@ -181,14 +182,14 @@ fn each_kind_of_failure_has_its_reason() {
         instant(&scraping.store, "a").is_empty(),
         "nothing of a bad page is stored"
     );
-    // Nobody listens there, but the machine is not down.
+    // No process listens at the port, but the machine runs.
     let refused = instant(&scraping.store, "takt_scrape_refused");
     let nodes: Vec<_> = refused
         .iter()
         .filter_map(|series| series.labels.get("node"))
         .collect();
     assert_eq!(nodes, ["g99"]);
-    // An answer that is of no use is one, too.
+    // An unusable response counts as a response.
     let alive = instant(&scraping.store, "takt_scrape_host_answers");
     let alive: Vec<_> = alive
         .iter()

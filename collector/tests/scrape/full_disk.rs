@@ -1,4 +1,5 @@
-//! A disk that takes no more for a while: samples wait, the reason is said, and nothing is lost.
+//! A disk that is full for a while: samples wait, the status shows the reason, and no sample is
+//! lost.
 
 use crate::support::{Answer, Scraping, TEXT, Target, config, open, target};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
@@ -16,8 +17,8 @@ const DIRECTORY: &str = "TAKT_TEST_DIRECTORY";
 const TARGET: &str = "TAKT_TEST_TARGET";
 const SERIES: usize = 500;
 
-/// Scrapes until its stdin ends, and says on stdout how samples reach the disk. A line on stdin asks for a checkpoint.
-/// Once the database is invalid it is opened anew, as `takt serve` does.
+/// Scrapes until stdin ends, and prints how samples reach the disk. A line on stdin requests a
+/// checkpoint. An invalid database is reopened, as in `takt serve`.
 #[test]
 #[ignore = "the full disk tests start this as a process of its own"]
 fn ingest_and_tell() {
@@ -29,10 +30,8 @@ fn ingest_and_tell() {
             Path::new(&directory),
             config(100, vec![target(address, "g01")]),
         );
-        let (store, stop) = (
-            Arc::clone(&scraping.store),
-            Arc::new(AtomicBool::new(false)),
-        );
+        let store = Arc::clone(&scraping.store);
+        let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let teller = std::thread::spawn(move || {
             let mut said = String::new();
@@ -52,7 +51,7 @@ fn ingest_and_tell() {
         let is_asked = asked.next().is_some();
         if is_asked {
             let db = scraping.store.database().connect().unwrap();
-            // Refused while the writer is at it.
+            // The writer rejects the checkpoint while it is busy.
             scraping.wait_until("the checkpoint has failed", |all| {
                 let _ = db.execute_batch("CHECKPOINT hot");
                 matches!(*all.store.health().borrow(), Health::Invalidated(_))
@@ -68,8 +67,8 @@ fn ingest_and_tell() {
     }
 }
 
-/// A process that may not make a file larger gets an error from every such write, as on a full disk; the signal that
-/// comes with it is ignored from the shell on.
+/// Starts a process with a limit on the file size. Every write above it fails, as on a full disk.
+/// The shell makes the process ignore the signal of such a write.
 fn start(directory: &Path, served: &Target) -> Child {
     Command::new("sh")
         .args(["-c", r#"trap "" XFSZ; exec "$0" "$@""#])
@@ -138,14 +137,14 @@ fn samples_wait_while_the_disk_is_full() {
 }
 
 #[test]
-fn a_checkpoint_that_fails_makes_the_owner_open_the_database_anew() {
+fn a_failed_checkpoint_makes_the_owner_reopen_the_database() {
     let root = tempfile::tempdir().unwrap();
     let served = counting_target();
     let mut child = start(root.path(), &served);
     let health = tell(&mut child);
     wait_for(&health, "Writing");
     std::thread::sleep(Duration::from_secs(1));
-    // The log may still grow; the database, in blocks of 256 KiB, may not.
+    // The log may still grow, but the database, which grows in blocks of 256 KiB, may not.
     limit_files(
         &child,
         Some(
@@ -197,13 +196,13 @@ fn a_checkpoint_that_fails_makes_the_owner_open_the_database_anew() {
     );
 }
 
-/// What the database has of the counting series.
+/// The stored samples of the counting series.
 struct Stored {
     rows: usize,
     scrapes: usize,
-    /// Scrapes that are on record as failed: on a busy machine one may time out.
+    /// Number of scrapes recorded as failed: on a busy machine one may time out.
     failed: usize,
-    /// The number of the last scrape.
+    /// Number of the last scrape.
     last: usize,
 }
 

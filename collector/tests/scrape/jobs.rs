@@ -1,4 +1,4 @@
-//! Scrape configurations: who is asked and how, where targets come from, what a reload does.
+//! Scrape configurations: requests, discovery and reloads.
 
 use crate::support::{
     Answer, OPENMETRICS, Scraping, TEXT, Target, config, instant, jobs, now, target, tls_file,
@@ -22,7 +22,7 @@ fn status(code: &str) -> Answer {
     Answer::Raw(format!("HTTP/1.1 {code}\r\nContent-Length: 0\r\n\r\n").into_bytes())
 }
 
-/// A header's value in a request's head.
+/// Returns the value of a header in a request's head.
 fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
     head.lines()
         .filter_map(|line| line.split_once(": "))
@@ -31,24 +31,27 @@ fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
 }
 
 #[test]
-fn who_we_are_is_told_and_read_anew_each_time() {
+fn credentials_are_sent_and_read_for_every_request() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, content: &str| {
         let path = folder.path().join(name);
         std::fs::write(&path, content).unwrap();
         path
     };
-    let (password, token) = (file("password", "wrong\n"), file("token", "t0ken\n"));
+    let password = file("password", "wrong\n");
+    let token = file("token", "t0ken\n");
     let guarded = |expected: &'static str| {
-        Target::start(
-            move |head, _| match header(head, "authorization") == Some(expected) {
-                true => page("a 1\n"),
-                false => status("401 Unauthorized"),
-            },
-        )
+        Target::start(move |head, _| {
+            if header(head, "authorization") == Some(expected) {
+                page("a 1\n")
+            } else {
+                status("401 Unauthorized")
+            }
+        })
     };
-    // base64 of `takt:s3cret`.
-    let (basic, bearer) = (guarded("Basic dGFrdDpzM2NyZXQ="), guarded("Bearer t0ken"));
+    // Base64 of `takt:s3cret`.
+    let basic = guarded("Basic dGFrdDpzM2NyZXQ=");
+    let bearer = guarded("Bearer t0ken");
     let config = jobs(
         200,
         json!([
@@ -56,7 +59,8 @@ fn who_we_are_is_told_and_read_anew_each_time() {
              "basic_auth": {"username": "takt", "password_file": password}},
             {"job_name": "bearer", "static_configs": [{"targets": [bearer.address]}],
              "authorization": {"credentials_file": token}},
-            {"job_name": "short", "static_configs": [{"targets": [bearer.address]}], "bearer_token_file": token},
+            {"job_name": "short", "static_configs": [{"targets": [bearer.address]}],
+             "bearer_token_file": token},
             {"job_name": "none", "static_configs": [{"targets": [bearer.address]}],
              "bearer_token_file": folder.path().join("missing")},
         ]),
@@ -78,15 +82,15 @@ fn who_we_are_is_told_and_read_anew_each_time() {
                 TargetHealth::Down,
             ]
     });
-    let told = scraping.manager.targets();
+    let targets = scraping.manager.targets();
     assert_eq!(
-        told[0].error.as_deref(),
+        targets[0].error.as_deref(),
         Some("the target answered 401 Unauthorized")
     );
-    assert_eq!(told[3].reason, Some(FailureReason::Credentials));
-    let error = told[3].error.as_deref().unwrap();
+    assert_eq!(targets[3].reason, Some(FailureReason::Credentials));
+    let error = targets[3].error.as_deref().unwrap();
     assert!(
-        error.starts_with("cannot say who we are: cannot read ") && error.contains("missing"),
+        error.starts_with("cannot read the credentials: cannot read ") && error.contains("missing"),
         "{error}"
     );
     file("password", "s3cret\n");
@@ -105,16 +109,17 @@ fn certificates_are_shown_and_checked() {
         *heard.lock().unwrap() = header(head, "host").unwrap_or_default().to_owned();
         page("a 1\n")
     });
-    let job = |name: &str, address: std::net::SocketAddr, tls: serde_json::Value| json!({"job_name": name, "scheme": "https", "tls_config": tls, "static_configs": [{"targets": [address]}]});
-    let (ca, cert, key) = (
-        tls_file("ca.pem"),
-        tls_file("client.pem"),
-        tls_file("client.key"),
-    );
+    let job = |name: &str, address: std::net::SocketAddr, tls: serde_json::Value| {
+        json!({"job_name": name, "scheme": "https", "tls_config": tls,
+               "static_configs": [{"targets": [address]}]})
+    };
+    let ca = tls_file("ca.pem");
+    let cert = tls_file("client.pem");
+    let key = tls_file("client.key");
     let config = jobs(
         200,
         json!([
-            // As takt.test, at 127.0.0.1.
+            // The target's name is takt.test, at 127.0.0.1.
             job(
                 "good",
                 named.address,
@@ -210,7 +215,7 @@ fn a_missing_certificate_is_named_at_the_start() {
 }
 
 #[test]
-fn gzip_is_taken_where_it_was_asked_for_and_its_bound_is_what_comes_out() {
+fn gzip_is_accepted_if_requested_and_limited_by_decompressed_size() {
     let zipped = |text: &[u8]| {
         let mut zip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         zip.write_all(text).unwrap();
@@ -226,12 +231,13 @@ fn gzip_is_taken_where_it_was_asked_for_and_its_bound_is_what_comes_out() {
             Answer::Raw([head.as_bytes(), &body].concat())
         })
     };
-    let (good, bomb) = (
-        answering(zipped(b"a 7\n")),
-        answering(zipped(&vec![b'#'; 3_000_000])),
-    );
+    let good = answering(zipped(b"a 7\n"));
+    let bomb = answering(zipped(&vec![b'#'; 3_000_000]));
     let cut = answering(zipped(b"a 7\n")[..12].to_vec());
-    let job = |name: &str, target: &Target| json!({"job_name": name, "enable_compression": true, "body_size_limit": "1MB", "static_configs": [{"targets": [target.address]}]});
+    let job = |name: &str, target: &Target| {
+        json!({"job_name": name, "enable_compression": true, "body_size_limit": "1MB",
+               "static_configs": [{"targets": [target.address]}]})
+    };
     let root = tempfile::tempdir().unwrap();
     let config = jobs(
         200,
@@ -258,11 +264,11 @@ fn gzip_is_taken_where_it_was_asked_for_and_its_bound_is_what_comes_out() {
 
 #[test]
 fn labels_and_timestamps_are_honoured_where_that_is_asked_for() {
-    let told =
+    let target =
         Target::start(|_, _| page("a{job=\"own\",node=\"far\",instance=\"\"} 1 1000\nb 2\n"));
     let job = |name: &str, honor: bool| {
         json!({"job_name": name, "honor_labels": honor, "honor_timestamps": false,
-               "static_configs": [{"targets": [told.address], "labels": {"zone": "z"}}]})
+               "static_configs": [{"targets": [target.address], "labels": {"zone": "z"}}]})
     };
     let root = tempfile::tempdir().unwrap();
     let scraping = Scraping::start(
@@ -270,7 +276,7 @@ fn labels_and_timestamps_are_honoured_where_that_is_asked_for() {
         jobs(200, json!([job("proud", false), job("humble", true)])),
     );
     scraping.wait_for_health(TargetHealth::Up);
-    let address = told.address;
+    let address = target.address;
     let labels: std::collections::BTreeSet<String> = instant(&scraping.store, "a")
         .iter()
         .map(|series| series.labels.to_string())
@@ -287,14 +293,14 @@ fn labels_and_timestamps_are_honoured_where_that_is_asked_for() {
 
 #[test]
 fn series_are_relabelled_and_dropped_ones_cost_nothing() {
-    let told = Target::start(|_, count| {
+    let target = Target::start(|_, count| {
         page(&format!(
             "keep_me{{x=\"1\",tmp=\"t\"}} {count}\ndrop_me{{x=\"2\"}} 1\ndrop_me{{x=\"3\"}} 1\n"
         ))
     });
     let config = jobs(
         200,
-        json!([{"job_name": "j", "sample_limit": 1, "static_configs": [{"targets": [told.address]}],
+        json!([{"job_name": "j", "sample_limit": 1, "static_configs": [{"targets": [target.address]}],
         "metric_relabel_configs": [
             {"source_labels": ["__name__"], "regex": "drop_.*", "action": "drop"},
             {"regex": "tmp", "action": "labeldrop"},
@@ -323,7 +329,7 @@ fn series_are_relabelled_and_dropped_ones_cost_nothing() {
 }
 
 #[test]
-fn a_target_that_names_its_series_anew_runs_into_the_limit() {
+fn a_target_that_renames_its_series_reaches_the_limit() {
     let churning = Target::start(|_, count| {
         page(
             &(0..10)
@@ -342,7 +348,7 @@ fn a_target_that_names_its_series_anew_runs_into_the_limit() {
     assert_eq!(
         scraping.manager.targets()[0].error.as_deref(),
         Some(
-            "line 2: the target has more series than series_limit = 36, those that ended lately included"
+            "line 2: the target has more series than series_limit = 36, recently ended series included"
         )
     );
     assert!(
@@ -354,11 +360,11 @@ fn a_target_that_names_its_series_anew_runs_into_the_limit() {
 
 #[test]
 fn a_label_without_a_name_is_no_label() {
-    let told = Target::start(|_, count| page(&format!("a{{x=\"1\"}} {count}\n")));
+    let target = Target::start(|_, count| page(&format!("a{{x=\"1\"}} {count}\n")));
     let rules = json!([{"regex": "(x)", "replacement": "$2", "action": "labelmap"}]);
     let config = jobs(
         200,
-        json!([{"job_name": "j", "static_configs": [{"targets": [told.address], "labels": {"job": "other"}}],
+        json!([{"job_name": "j", "static_configs": [{"targets": [target.address], "labels": {"job": "other"}}],
         "metric_relabel_configs": rules}]),
     );
     let root = tempfile::tempdir().unwrap();
@@ -405,7 +411,7 @@ fn too_many_targets_are_no_targets() {
             .iter()
             .all(|target| target.error.as_deref() == Some(error))
     });
-    // As in Prometheus, and so that somebody is told.
+    // As in Prometheus: the failure is visible to alerts.
     both("down", &|| {
         instant(&scraping.store, "up")
             .iter()
@@ -441,7 +447,7 @@ fn ends(series: &SeriesData) -> bool {
 }
 
 #[test]
-fn files_and_servers_say_what_is_scraped() {
+fn files_and_servers_provide_targets() {
     let node = Target::start(|_, _| page("a 1\n"));
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
@@ -470,8 +476,14 @@ fn files_and_servers_say_what_is_scraped() {
     let config = jobs(
         200,
         json!([
-            {"job_name": "files", "file_sd_configs": [{"files": [folder.path().join("*.json"), folder.path().join("more.yml")], "refresh_interval": "100ms"}]},
-            {"job_name": "server", "http_sd_configs": [{"url": format!("http://{}/targets?of=lab", directory.address), "refresh_interval": "200ms"}]},
+            {"job_name": "files", "file_sd_configs": [{
+                "files": [folder.path().join("*.json"), folder.path().join("more.yml")],
+                "refresh_interval": "100ms",
+            }]},
+            {"job_name": "server", "http_sd_configs": [{
+                "url": format!("http://{}/targets?of=lab", directory.address),
+                "refresh_interval": "200ms",
+            }]},
         ]),
     );
     let root = tempfile::tempdir().unwrap();
@@ -492,7 +504,7 @@ fn files_and_servers_say_what_is_scraped() {
         .collect()
     };
     scraping.wait_until("both are up", |all| from(all) == ["filea", "http"]);
-    // What cannot be read leaves the last list standing.
+    // After a failed read, the previous list stays in use.
     replace(&list, "[{]");
     scraping.wait_until("the server was asked again", |_| {
         asked.load(Ordering::SeqCst) > 4
@@ -510,7 +522,7 @@ fn files_and_servers_say_what_is_scraped() {
     scraping.wait_until("the files' new lists", |all| {
         from(all) == ["fileb", "yaml", "http"]
     });
-    // Seen with the next commit.
+    // The next commit shows it.
     scraping.wait_until("the end of a series whose target is gone", |all| {
         let old = [Matcher::metric("a"), Matcher::equal("rack", "a")];
         ends(
@@ -534,7 +546,7 @@ fn files_and_servers_say_what_is_scraped() {
 }
 
 #[test]
-fn slurm_says_what_is_scraped() {
+fn slurm_provides_targets() {
     let node = Target::start(|_, _| page("a 1\n"));
     let bin = tempfile::tempdir().unwrap();
     let scontrol = bin.path().join("scontrol");
@@ -583,8 +595,14 @@ fn a_reload_disturbs_only_what_it_changes() {
         });
         (target, count)
     };
-    let (stays, changes, goes, comes) = (counting(), counting(), counting(), counting());
-    let job = |name: &str, target: &Target, interval: &str| json!({"job_name": name, "scrape_interval": interval, "scrape_timeout": interval, "static_configs": [{"targets": [target.address]}]});
+    let stays = counting();
+    let changes = counting();
+    let goes = counting();
+    let comes = counting();
+    let job = |name: &str, target: &Target, interval: &str| {
+        json!({"job_name": name, "scrape_interval": interval, "scrape_timeout": interval,
+               "static_configs": [{"targets": [target.address]}]})
+    };
     let before = jobs(
         100,
         json!([
@@ -634,7 +652,7 @@ fn a_reload_disturbs_only_what_it_changes() {
     });
     let whole = |name: &str, value: &str| {
         let matchers = [Matcher::metric("up"), Matcher::equal(name, value)];
-        // What a target that is gone had last is found with the next commit.
+        // The next commit contains the last samples of a removed target.
         scraping.store.flush();
         scraping
             .store

@@ -1,4 +1,4 @@
-//! `kill -9` at any moment: what was published as durable is there, and nothing is there twice.
+//! `kill -9` at any moment: all samples reported as durable are stored, and none twice.
 
 use crate::support::{Answer, Scraping, TEXT, Target, config, now, open, target};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ const NODES: [&str; 3] = ["g01", "g02", "g03"];
 const SERIES: usize = 40;
 const KILLS: usize = 20;
 
-/// Scrapes until it is killed, and says on stdout each instant up to which everything is durable.
+/// Scrapes until it is killed, and prints each time up to which all samples are durable.
 #[test]
 #[ignore = "the kill test starts this as a process of its own"]
 fn ingest_until_killed() {
@@ -39,7 +39,7 @@ fn ingest_until_killed() {
 #[test]
 fn twenty_kills_lose_nothing_that_was_durable() {
     let root = tempfile::tempdir().unwrap();
-    // When each scrape arrived, by its number: its timestamp is no later.
+    // Arrival time of each scrape by its number: its timestamp is no later.
     let arrivals = Arc::new(Mutex::new(BTreeMap::new()));
     let arrived = Arc::clone(&arrivals);
     let served = Target::start(move |_, number| {
@@ -57,7 +57,7 @@ fn twenty_kills_lose_nothing_that_was_durable() {
         .unwrap()
         .subsec_nanos();
     for kill in 0.. {
-        // A busy machine needs more of them for as many scrapes.
+        // A busy machine needs more rounds for the same number of scrapes.
         if kill >= KILLS && must_have.len() > 5 * KILLS {
             return;
         }
@@ -80,7 +80,7 @@ fn twenty_kills_lose_nothing_that_was_durable() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Any moment, from before the first commit to the tenth or so.
+        // Kill at any moment, from before the first commit to about the tenth.
         clock = clock.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         std::thread::sleep(Duration::from_millis(200 + u64::from(clock >> 16) % 1300));
         child.kill().unwrap();
@@ -97,7 +97,7 @@ fn twenty_kills_lose_nothing_that_was_durable() {
             .filter_map(|line| line.strip_prefix("watermark ")?.parse().ok());
         if let Some(watermark) = watermarks.max() {
             let arrivals = arrivals.lock().unwrap();
-            // A timestamp may be set on the grid by up to 2 ms.
+            // A timestamp may move to the grid by up to 2 ms.
             let durable = arrivals
                 .range(first..)
                 .filter(|(_, at)| at.0 + 2 <= watermark);
@@ -124,7 +124,8 @@ fn check(store: &Store, must_have: &BTreeSet<u64>, kill: usize) {
         .iter()
         .filter(|number| !stored.contains_key(number))
         .collect();
-    // On a busy machine a scrape may time out after it was served; then it is on record as failed.
+    // On a busy machine a scrape may time out after the target served it. It is then recorded as
+    // failed.
     let failed: usize = db
         .query_row(
             "SELECT count(*) FROM samples WHERE metric = 'up' AND value = 0",

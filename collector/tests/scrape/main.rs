@@ -1,4 +1,4 @@
-//! Scraping real HTTP targets into a real data directory.
+//! Scrapes of real HTTP targets into a real data directory.
 
 #![expect(clippy::unwrap_used, reason = "what tests share is a test too")]
 

@@ -1,4 +1,4 @@
-//! Pages that are right: what is stored of them.
+//! Valid pages and their stored samples.
 
 use crate::support::{
     Answer, OPENMETRICS, Scraping, TEXT, Target, config, instant, now, open, target, values,
@@ -78,7 +78,7 @@ fn a_page_is_stored_with_the_targets_labels_and_on_the_grid() {
         ["free", "x"]
     );
 
-    // A busy machine delays some; the schedule's own test is exact.
+    // A busy machine delays some scrapes; the unit test of the schedule is exact.
     let times = |all: &Scraping| -> Vec<i64> {
         let requests = all
             .store
@@ -113,7 +113,7 @@ fn a_page_is_stored_with_the_targets_labels_and_on_the_grid() {
         "{counts:?}"
     );
 
-    // What the head says and what the database says is the same, and the watermark covers it.
+    // The head and the database have the same samples, and the watermark covers them.
     let newest = *at.last().unwrap();
     scraping.wait_until("the newest sample is durable", |all| {
         all.store.watermark().0 >= newest
@@ -185,7 +185,7 @@ fn a_series_ends_when_it_leaves_the_page_and_when_the_target_goes() {
         1,
         "{leaves:?}"
     );
-    // In the database an end is NULL.
+    // The database stores the end of a series as NULL.
     let db = store.database().connect().unwrap();
     let sql =
         "SELECT count(*) FILTER (value IS NULL), count(*) FROM samples WHERE metric = 'leaves'";

@@ -1,4 +1,4 @@
-//! A target that answers as it is told, and a scraping store in a fresh directory.
+//! A target with scripted responses, and a scraping store in a fresh directory.
 
 use prometheus_client::registry::Registry;
 use rustls::pki_types::pem::PemObject;
@@ -16,15 +16,15 @@ use takt_model::Matcher;
 use takt_model::Timestamp;
 use takt_store::{DataDir, Sample, SeriesData, Store, StoreConfig, StoreError, is_stale};
 
-/// What a target sends for one request.
+/// The response of a target to one request.
 pub enum Answer {
-    /// A page of this content type.
+    /// A page with this content type.
     Page(&'static str, String),
     /// These bytes, then the end of the connection.
     Raw(Vec<u8>),
-    /// These bytes again and again, as long as anyone reads.
+    /// These bytes repeatedly, until the client closes the connection.
     Endless(Vec<u8>),
-    /// Nothing, for as long as the other side waits.
+    /// No response.
     Silence,
 }
 
@@ -37,25 +37,28 @@ pub struct Target {
 }
 
 impl Target {
-    /// `answer` gets the request's head and its number, counted from 1.
+    /// Starts a server. `answer` gets the request's head and its number, counted from 1.
     pub fn start(answer: impl Fn(&str, u64) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (answer, count) = (Arc::new(answer), Arc::new(AtomicU64::new(0)));
+        let answer = Arc::new(answer);
+        let count = Arc::new(AtomicU64::new(0));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let (answer, count) = (Arc::clone(&answer), Arc::clone(&count));
+                let answer = Arc::clone(&answer);
+                let count = Arc::clone(&count);
                 std::thread::spawn(move || serve(stream, &*answer, &count));
             }
         });
         Self { address }
     }
 
-    /// The same over TLS, as `takt.test`, for those who show a certificate of the tests' authority.
+    /// Starts a server with TLS as `takt.test`. Clients need a certificate of the tests' authority.
     pub fn start_tls(answer: impl Fn(&str, u64) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let (answer, count) = (Arc::new(answer), Arc::new(AtomicU64::new(0)));
+        let answer = Arc::new(answer);
+        let count = Arc::new(AtomicU64::new(0));
         let config = Arc::new(tls_config());
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -71,7 +74,7 @@ impl Target {
     }
 }
 
-/// A file of `tls/`.
+/// Returns the path of a file in `tls/`.
 pub fn tls_file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/scrape/tls")
@@ -127,7 +130,8 @@ fn serve(
 }
 
 fn read_head(stream: &mut impl Read) -> Option<String> {
-    let (mut head, mut buffer) = (Vec::new(), [0; 4096]);
+    let mut head = Vec::new();
+    let mut buffer = [0; 4096];
     while !head.ends_with(b"\r\n\r\n") {
         match stream.read(&mut buffer) {
             Ok(0) | Err(_) => return None,
@@ -137,7 +141,7 @@ fn read_head(stream: &mut impl Read) -> Option<String> {
     Some(String::from_utf8_lossy(&head).into_owned())
 }
 
-/// A store with scrapes running, and the runtime they run on.
+/// A store with running scrapes, and their runtime.
 pub struct Scraping {
     pub store: Arc<Store>,
     pub manager: ScrapeManager,
@@ -155,7 +159,7 @@ pub fn config(interval_ms: u64, targets: Vec<TargetConfig>) -> ScrapeConfig {
     }
 }
 
-/// Scrape configurations, from what a user would write.
+/// Returns the scrape configurations of a user's settings.
 pub fn jobs(interval_ms: u64, jobs: serde_json::Value) -> ScrapeConfig {
     ScrapeConfig {
         configs: serde_json::from_value(jobs).unwrap(),
@@ -180,8 +184,8 @@ pub fn open(directory: &Path, registry: &mut Registry) -> Store {
     Store::open(claim(directory), &config, registry).unwrap()
 }
 
-/// Claims a directory that this process may have closed a moment ago. A program that another test starts right now holds
-/// every lock of this process until it is running.
+/// Claims a directory that this process may have closed a moment ago. While another test starts a
+/// program, that program briefly holds every lock of this process.
 fn claim(directory: &Path) -> DataDir {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
@@ -196,7 +200,7 @@ fn claim(directory: &Path) -> DataDir {
 
 impl Scraping {
     pub fn start(directory: &Path, config: ScrapeConfig) -> Self {
-        // As `takt` does in main; refused when another test was first.
+        // As `takt` does in main. Fails if another test came first.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -217,13 +221,13 @@ impl Scraping {
         }
     }
 
-    /// Goes on with another configuration.
+    /// Switches to another configuration.
     pub fn reload(&self, config: &ScrapeConfig) {
         let _guard = self.runtime.enter();
         self.manager.reload(config).unwrap();
     }
 
-    /// Stops the scrapes, commits, and gives the store, which nobody else has now.
+    /// Stops the scrapes, commits, and returns the store.
     pub fn stop(self) -> Store {
         self.runtime.block_on(self.manager.shutdown());
         drop(self.manager);
@@ -243,7 +247,7 @@ impl Scraping {
         }
     }
 
-    /// Of every target, and there must be one.
+    /// Waits until every target has this health. Fails if the list of targets stays empty.
     pub fn wait_for_health(&self, health: TargetHealth) {
         self.wait_until(&format!("{health:?}"), |all| {
             let targets = all.manager.targets();
@@ -256,7 +260,7 @@ pub fn now() -> Timestamp {
     SystemTime::now().into()
 }
 
-/// All samples of a metric's series, markers as `None`.
+/// Returns all samples of a metric's series, with end markers as `None`.
 pub fn values(store: &Store, metric: &str) -> Vec<(String, Vec<Option<f64>>)> {
     let found = store
         .range(&[Matcher::metric(metric)], Timestamp(0), now())

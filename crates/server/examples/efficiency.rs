@@ -1,8 +1,8 @@
-//! How long it takes to judge the runs of a month: `efficiency DIRECTORY [NODES DAYS JOBS INTERVAL_SECONDS]`.
+//! Duration of assessing the runs of a month: `efficiency DIRECTORY [NODES DAYS JOBS INTERVAL_SECONDS]`.
 //!
-//! Makes up a month of jobs on nodes of two GPUs, with what exporters would have told of them (utilization, memory,
-//! power, energy, whose job is on which GPU), puts both into a new data directory, judges every run, and says how long
-//! that took. The directory stays, for `takt report` to be tried on.
+//! Generates a month of jobs on nodes with two GPUs, and the series that exporters would have had
+//! (utilization, memory, power, energy, the job of each GPU). Stores both in a new data directory,
+//! assesses every run, and prints the duration. The directory stays, for trying `takt report`.
 
 #![expect(clippy::print_stdout, reason = "a program that prints its result")]
 
@@ -54,16 +54,16 @@ const USERS: [(&str, &str); 30] = [
     ("vint", "language"),
 ];
 
-/// What the GPUs of a job do, as a function of how far it is.
+/// Activity of a job's GPUs over the job's time.
 #[derive(Clone, Copy)]
 enum Habit {
-    /// They work.
+    /// Both GPUs work.
     Busy,
-    /// They wait for data.
+    /// The GPUs mostly wait for data.
     Low,
-    /// The second one does nothing.
+    /// The second GPU is idle.
     Half,
-    /// They work for a while and are then forgotten.
+    /// The GPUs work at first, then stay idle.
     Tail,
 }
 
@@ -74,7 +74,7 @@ struct Job {
     gpus: Vec<(usize, usize)>,
 }
 
-/// A small generator: the same numbers each time.
+/// A small random generator with the same numbers in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -128,7 +128,7 @@ fn main() -> Result<(), Failure> {
             .map(|job| Ok::<_, std::convert::Infallible>(Entry::Run(job.run.clone()))),
     )?;
     let began = Instant::now();
-    let samples = tell(&store, &jobs, nodes, (begin, end), interval)?;
+    let samples = write_series(&store, &jobs, nodes, (begin, end), interval)?;
     println!(
         "{samples} samples written in {:.1} s",
         began.elapsed().as_secs_f64()
@@ -154,11 +154,11 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Jobs one after the other on every pair of nodes, about so many.
+/// Returns about `count` jobs, one after the other on every pair of nodes.
 fn make_up(nodes: i64, begin: i64, end: i64, count: i64) -> Vec<Job> {
     let mut dice = Dice(42);
     let mut jobs = Vec::new();
-    // A pair of nodes runs about 3.3 jobs a round.
+    // A pair of nodes runs about 3.3 jobs per round.
     let round = (end - begin) * nodes * 33 / (count * 20);
     for pair in 0..nodes / 2 {
         let mut at = begin + dice.below(3600);
@@ -230,7 +230,7 @@ fn job(number: usize, gpus: Vec<(usize, usize)>, start: i64, end: i64, dice: &mu
 }
 
 impl Job {
-    /// What the `index`th of its GPUs does at an instant.
+    /// Returns the utilization of the job's GPU `index` at a time.
     fn utilization(&self, index: usize, at: i64) -> f64 {
         let (start, end) = (self.run.start.unwrap_or(0), self.run.end.unwrap_or(0));
         let noise = ((at / 15 + index as i64 * 7) % 9) as f64 / 100.0;
@@ -253,8 +253,8 @@ struct Node {
     joules: [f64; 2],
 }
 
-/// Writes what the exporters of all nodes would have told.
-fn tell(
+/// Writes the series that the exporters of all nodes would have had.
+fn write_series(
     store: &Store,
     jobs: &[Job],
     nodes: i64,
@@ -323,7 +323,7 @@ fn tell(
         if (at - begin) / interval % 240 == 0 {
             store.flush();
         }
-        // A server has a block a day, once it has merged those of the hours.
+        // A server has one block per day after merging the hourly blocks.
         if at.rem_euclid(86_400) < interval {
             store.flush();
             store.seal()?;

@@ -1,8 +1,10 @@
-//! Efficiency of finished runs: reads the samples of their nodes, and stores what accounting computes from them.
+//! Efficiency of finished runs: reads the samples of their nodes, and stores what accounting
+//! computes from them.
 //!
-//! A pass assesses the runs that are due. It can be repeated at any time with the same result. It reads the samples in order
-//! of time, some nodes at a time, and passes each sample to all runs on its node at that time. Memory is bounded by the
-//! number of concurrent runs and by a maximum number of samples.
+//! A pass assesses the runs that are due. It can be repeated at any time with the same result. It
+//! reads the samples in order of time, some nodes at a time, and passes each sample to all runs on
+//! its node at that time. Memory is bounded by the number of concurrent runs and by a maximum
+//! number of samples.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,7 +20,8 @@ use takt_slurm::{JobRun, nodelist};
 use takt_store::{Due, Reading, Records, SeriesData, Store, StoreError, is_stale};
 use tokio_util::sync::CancellationToken;
 
-/// Time between the end of a run and its assessment, in seconds: its last samples and the records of other runs arrive late.
+/// Time between the end of a run and its assessment, in seconds: its last samples and the records
+/// of other runs arrive late.
 pub const SETTLE_SECONDS: i64 = 120;
 
 /// Time between two passes.
@@ -59,8 +62,8 @@ pub enum AssessError {
     Matcher(#[from] MatcherError),
 }
 
-/// Assesses what is due each minute until `stop` is cancelled. Runs that ended more than `reach` ago are left alone: their
-/// samples are gone, and a history that was brought in never had any.
+/// Assesses the due runs each minute until `stop` is cancelled. Ignores runs that ended more than
+/// `reach` ago: their samples are deleted, and imported history never had samples.
 pub async fn keep_assessing(
     store: Arc<Store>,
     cluster: String,
@@ -70,12 +73,10 @@ pub async fn keep_assessing(
 ) {
     let rules = Arc::new(rules);
     while !stop.is_cancelled() {
-        let (store, cluster, rules, asked) = (
-            Arc::clone(&store),
-            cluster.clone(),
-            Arc::clone(&rules),
-            stop.clone(),
-        );
+        let store = Arc::clone(&store);
+        let cluster = cluster.clone();
+        let rules = Arc::clone(&rules);
+        let token = stop.clone();
         let pass = tokio::task::spawn_blocking(move || {
             let now = now();
             let period = (
@@ -83,7 +84,7 @@ pub async fn keep_assessing(
                 now.whole_seconds() - SETTLE_SECONDS,
             );
             pass(&store, &cluster, period, Due::New, &rules, |_| {
-                !asked.is_cancelled()
+                !token.is_cancelled()
             })
         });
         match pass.await {
@@ -92,19 +93,20 @@ pub async fn keep_assessing(
             }
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
-                tracing::warn!(error = %error_chain(&error), "runs could not be assessed")
+                tracing::warn!(error = %error_chain(&error), "cannot assess runs")
             }
-            Err(error) => tracing::error!(error = %error, "assessing runs had panicked"),
+            Err(error) => tracing::error!(error = %error, "the assessment of runs panicked"),
         }
         // A timeout only means that the next pass is due.
         let _ = tokio::time::timeout(INTERVAL, stop.cancelled()).await;
     }
 }
 
-/// Assesses the runs of a cluster that ended in `[from, to)` (UTC seconds). `go_on` is asked between two readings.
+/// Assesses the runs of a cluster that ended in `[from, to)` (UTC seconds). Calls `go_on` between
+/// two readings, and stops if it returns false.
 ///
 /// # Errors
-/// When the store does not answer.
+/// If the store fails.
 pub fn pass(
     store: &Store,
     cluster: &str,
@@ -115,7 +117,7 @@ pub fn pass(
 ) -> Result<Assessed, AssessError> {
     let records = Records::of(store.database());
     let metrics = Matcher::new(METRIC_NAME, MatchOp::Regex, &METRICS.join("|"))?;
-    let reader = Reader {
+    let reader = SampleReader {
         store,
         cluster,
         metrics,
@@ -145,15 +147,16 @@ pub fn pass(
 }
 
 /// Reads the samples of nodes, each span of each node once for all runs on it.
-struct Reader<'s> {
+struct SampleReader<'s> {
     store: &'s Store,
     cluster: &'s str,
     metrics: Matcher,
     rules: &'s EfficiencyConfig,
 }
 
-/// A run on one of its nodes. The times include the samples just before and after the run, at which counters are cut.
-struct Part<'r> {
+/// A run on one of its nodes. The times include the samples just before and after the run, at which
+/// counters are cut.
+struct NodeRun<'r> {
     run: usize,
     of: &'r JobRun,
     node: String,
@@ -163,22 +166,22 @@ struct Part<'r> {
 }
 
 /// A node and the runs on it, each with its measurements so far.
-type Open<'r> = (String, Vec<(Part<'r>, NodeMeter)>);
+type OpenNode<'r> = (String, Vec<(NodeRun<'r>, NodeMeter)>);
 
-impl Reader<'_> {
+impl SampleReader<'_> {
     /// Measurements of each run by node, in the order of the runs; `None` if the pass was stopped.
     fn measure(
         &self,
         runs: &[JobRun],
         mut go_on: impl FnMut() -> bool,
     ) -> Result<Option<Vec<Vec<NodeFigures>>>, AssessError> {
-        let mut to_come: Vec<Part<'_>> = runs
+        let mut to_come: Vec<NodeRun<'_>> = runs
             .iter()
             .enumerate()
             .flat_map(|(number, run)| self.parts(number, run))
             .collect();
         to_come.sort_by_key(|part| std::cmp::Reverse(part.from));
-        let mut open: BTreeMap<String, Vec<(Part<'_>, NodeMeter)>> = BTreeMap::new();
+        let mut open: BTreeMap<String, Vec<(NodeRun<'_>, NodeMeter)>> = BTreeMap::new();
         let mut figures: Vec<Vec<NodeFigures>> = runs.iter().map(|_| Vec::new()).collect();
         let mut chunk = LONGEST_CHUNK;
         let mut next = to_come.last().map(|part| part.from);
@@ -190,7 +193,7 @@ impl Reader<'_> {
                     .or_default()
                     .push((part, meter));
             }
-            let mut nodes: Vec<Open<'_>> = std::mem::take(&mut open).into_iter().collect();
+            let mut nodes: Vec<OpenNode<'_>> = std::mem::take(&mut open).into_iter().collect();
             for group in nodes.chunks_mut(NODES_AT_ONCE) {
                 if !go_on() {
                     return Ok(None);
@@ -224,7 +227,7 @@ impl Reader<'_> {
         &self,
         number: usize,
         run: &'r JobRun,
-    ) -> impl Iterator<Item = Part<'r>> + use<'r> {
+    ) -> impl Iterator<Item = NodeRun<'r>> + use<'r> {
         // A list that cannot be expanded names no scraped node.
         let names = run
             .node_list
@@ -234,11 +237,9 @@ impl Reader<'_> {
         let held = gpus_a_node(run, names.len());
         let window = self.window(run);
         let around = Duration::from_millis(2 * window.reach_ms.cast_unsigned());
-        let (from, to) = (
-            Timestamp(window.from_ms).minus(around),
-            Timestamp(window.to_ms).plus(around),
-        );
-        names.into_iter().map(move |node| Part {
+        let from = Timestamp(window.from_ms).minus(around);
+        let to = Timestamp(window.to_ms).plus(around);
+        names.into_iter().map(move |node| NodeRun {
             run: number,
             of: run,
             node,
@@ -255,10 +256,11 @@ impl Reader<'_> {
         )
     }
 
-    /// Reads a span of some nodes and passes the samples to their runs. Shortens `chunk` if the span has too many samples.
+    /// Reads a span of some nodes and passes the samples to their runs. Shortens `chunk` if the
+    /// span has too many samples.
     fn read(
         &self,
-        nodes: &mut [Open<'_>],
+        nodes: &mut [OpenNode<'_>],
         from: Timestamp,
         to: Timestamp,
         chunk: &mut Duration,
@@ -313,7 +315,7 @@ impl Reader<'_> {
 }
 
 /// Passes the samples of a series to the runs on its node at that time.
-fn show(nodes: &mut [Open<'_>], series: &SeriesData) {
+fn show(nodes: &mut [OpenNode<'_>], series: &SeriesData) {
     let node = series.labels.get("node").unwrap_or_default();
     let Ok(at) = nodes.binary_search_by(|(name, _)| name.as_str().cmp(node)) else {
         return;
@@ -341,7 +343,8 @@ fn end_of_chunk(at: Timestamp, chunk: Duration) -> Timestamp {
 
 /// Number of GPUs that the run held on each node, if it is the same on all.
 fn gpus_a_node(run: &JobRun, nodes: usize) -> Option<u64> {
-    let (gpus, nodes) = (run.gpus?, nodes as u64);
+    let gpus = run.gpus?;
+    let nodes = nodes as u64;
     (nodes > 0 && gpus % nodes == 0).then(|| gpus / nodes)
 }
 
@@ -394,8 +397,9 @@ mod tests {
             .collect()
     }
 
-    /// An hour of a node with two GPUs: job 7 is on the first and works, job 8 has the second and does nothing.
-    fn tell(store: &Store, from: i64) {
+    /// Writes an hour of a node with two GPUs: job 7 uses the first, and job 8 leaves the second
+    /// idle.
+    fn write_hour(store: &Store, from: i64) {
         let group = store.group();
         let column = |pairs: &[(&str, &str)]| group.column(&labels(pairs)).unwrap();
         let series: Vec<(Column, f64)> = ["a", "b"]
@@ -477,7 +481,7 @@ mod tests {
             unseen,
             pending,
         ]);
-        tell(&store, from);
+        write_hour(&store, from);
 
         let rules = EfficiencyConfig::default();
         let pass = |due| pass(&store, "lab", (from, from + 7200), due, &rules, |_| true).unwrap();

@@ -86,7 +86,8 @@ impl Default for ServerConfig {
 }
 
 impl Config {
-    /// Parses and checks a configuration. Messages name `path`, and relative paths start at its folder.
+    /// Parses and checks a configuration. Messages name `path`, and relative paths start at its
+    /// folder.
     pub fn parse(text: &str, path: &Path) -> anyhow::Result<Self> {
         let mut config: Self = toml::from_str(text).map_err(|error| explain(&error, text, path))?;
         let base = path.parent().unwrap_or(Path::new(""));
@@ -161,9 +162,7 @@ impl Config {
             .try_for_each(BudgetConfig::validate)
             .context("budgets")?;
         if self.budgets.iter().any(|budget| budget.money.is_some()) && self.rates.cards.is_empty() {
-            bail!(
-                "budgets: money: expected prices in [[rates.cards]], without which nothing costs anything, found none"
-            );
+            bail!("budgets: money: expected prices in [[rates.cards]], found none");
         }
         self.policy_windows
             .iter()
@@ -179,7 +178,8 @@ impl Config {
         Ok(())
     }
 
-    /// Time zone of the cluster: `timezone`, else the system's. `validate` has refused unknown names.
+    /// Time zone of the cluster: `timezone`, else the system's. `validate` has refused unknown
+    /// names.
     pub fn zone(&self) -> TimeZone {
         let named = self.timezone.as_deref();
         named
@@ -200,7 +200,8 @@ impl Config {
         }
     }
 
-    /// Returns whether job owners can get mail: a mail server and at least one address are configured.
+    /// Returns whether job owners can get mail: a mail server and at least one address are
+    /// configured.
     pub fn knows_owners(&self) -> bool {
         self.email.is_set() && (self.reports.domain.is_some() || !self.reports.addresses.is_empty())
     }
@@ -216,15 +217,15 @@ impl ServerConfig {
         })?;
         if !address.ip().is_loopback() && self.token_file.is_none() {
             bail!(
-                "listen_address: {} is reached from other machines, which needs a token_file",
+                "listen_address: {} is reachable from other machines, which requires a token_file",
                 self.listen_address
             );
         }
         Ok(())
     }
 
-    /// Returns the token in `token_file`, or a random token, which commands on this machine read from
-    /// the lock file.
+    /// Returns the token in `token_file`, or a random token, which commands on this machine read
+    /// from the lock file.
     pub fn token(&self) -> anyhow::Result<String> {
         self.token_file
             .as_deref()
@@ -252,8 +253,8 @@ pub fn read_token(path: &Path) -> anyhow::Result<String> {
 
 fn random_token() -> anyhow::Result<String> {
     let mut bytes = [0_u8; 24];
-    let mut source = std::fs::File::open("/dev/urandom").context("cannot make a token")?;
-    std::io::Read::read_exact(&mut source, &mut bytes).context("cannot make a token")?;
+    let mut source = std::fs::File::open("/dev/urandom").context("cannot create a token")?;
+    std::io::Read::read_exact(&mut source, &mut bytes).context("cannot create a token")?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -278,8 +279,7 @@ fn explain(error: &toml::de::Error, text: &str, path: &Path) -> anyhow::Error {
             "expected a list of tables, each under [[…]] instead of […]".to_owned()
         }
         _ if message.starts_with("invalid type: map, expected a string") => {
-            "expected a text (a date stands in quotes as well), found a table or a bare date"
-                .to_owned()
+            "expected a text (a date needs quotes, too), found a table or a bare date".to_owned()
         }
         _ => message.lines().collect::<Vec<_>>().join(" "),
     };
@@ -295,7 +295,7 @@ mod tests {
         std::fs::read_to_string(root.join(name)).unwrap()
     }
 
-    /// In the example `#key` is a key that is switched off, and `# text` is a comment.
+    /// In the example, `#key` is a disabled key, and `# text` is a comment.
     #[test]
     fn the_example_is_valid_as_shipped_and_with_everything_switched_on() {
         let example = document("docs/takt.example.toml");
@@ -312,7 +312,7 @@ mod tests {
         assert!(!shipped.email.is_set() && switched_on.email.is_set());
     }
 
-    /// People append the lines that a page shows to the example they began with.
+    /// People append the lines from a documentation page to their copy of the example.
     #[test]
     fn lines_of_the_pages_can_be_appended_to_the_example() {
         let example = document("docs/takt.example.toml");

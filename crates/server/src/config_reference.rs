@@ -26,12 +26,14 @@ pub fn page() -> String {
 fn section(root: &Value, table: &Value, defaults: &Value, path: &str, out: &mut String) {
     let empty = Map::new();
     let properties = table["properties"].as_object().unwrap_or(&empty);
-    let (mut keys, mut tables) = (Vec::new(), Vec::new());
+    let mut keys = Vec::new();
+    let mut tables = Vec::new();
     for (name, property) in properties {
         let (target, is_list) = resolve(root, property);
-        match target["properties"].is_object() {
-            true => tables.push((name, property, target, is_list)),
-            false => keys.push((name, property)),
+        if target["properties"].is_object() {
+            tables.push((name, property, target, is_list))
+        } else {
+            keys.push((name, property))
         }
     }
     if !keys.is_empty() {

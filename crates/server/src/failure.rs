@@ -12,7 +12,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Whether the reader of the output closed it, as `head` does. That is no error.
+    /// Returns whether the reader of the output closed it, as `head` does. This is not an error.
     pub fn is_broken_pipe(&self) -> bool {
         let (Self::Usage(error) | Self::Failed(error)) = self;
         error.chain().any(|cause| {

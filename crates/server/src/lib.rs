@@ -1,5 +1,6 @@
-//! The server: answers questions over HTTP, over PostgreSQL's protocol and from the files of a data directory, writes and
-//! sends reports, runs the alert engine over the store, and supervises the tasks of a running server.
+//! The server: answers questions over HTTP, over PostgreSQL's protocol and from the files of a data
+//! directory, writes and sends reports, runs the alert engine over the store, and supervises the
+//! tasks of a running server.
 //!
 //! Nothing here parses a command line or draws a page.
 

@@ -87,7 +87,8 @@ impl Listing {
         Ok(())
     }
 
-    /// Writes CSV (RFC 4180) with a heading. A cell that a spreadsheet would run as a formula gets a `'` in front.
+    /// Writes CSV (RFC 4180) with a heading. A cell that a spreadsheet would run as a formula gets
+    /// a `'` in front.
     pub fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut csv = csv::Writer::from_writer(out);
         csv.write_record(self.headings.iter().map(|(name, _)| name))?;
@@ -95,9 +96,12 @@ impl Listing {
             csv.write_record(
                 row.iter()
                     .zip(&self.headings)
-                    .map(|(cell, (_, is_number))| match is_number {
-                        true => cell.clone(),
-                        false => without_formula(cell),
+                    .map(|(cell, (_, is_number))| {
+                        if *is_number {
+                            cell.clone()
+                        } else {
+                            without_formula(cell)
+                        }
                     }),
             )?;
         }

@@ -1,5 +1,5 @@
-//! What the exporters' samples tell of who is on the GPUs, into the job records: which GPUs a job was given, and usage
-//! where there is no scheduler.
+//! Derives job records from the exporters' process samples: the GPUs of each job, and usage on
+//! machines without a scheduler.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,29 +12,30 @@ use takt_slurm::process_usage::{GAP_SECONDS, ProcessSighting, ProcessUsage, sigh
 use takt_store::{GivenGpu, JobFilter, Origin, Records, Shifted, Store, StoreError};
 use tokio::sync::watch;
 
-/// Seconds between two looks.
+/// Time between two rounds.
 const INTERVAL: Duration = Duration::from_secs(15);
 
-/// As far back as a look goes: a target that misses a scrape is still there.
+/// Lookback of a round: a target may miss a scrape.
 const LOOKBACK: Duration = Duration::from_secs(60);
 
-/// Which GPUs a job was given changes with jobs, so not every look notes it.
+/// The GPUs of a job change rarely, so not every round stores them.
 const ROUNDS_A_NOTE: u64 = 4;
 
-/// What told, in `jobs.source`.
+/// Source name in `jobs.source`.
 const SOURCE: &str = "processes";
 
-/// Looks for ever, as long as no scheduler is found.
+/// Runs the rounds until the future is dropped. Usage is derived only while no scheduler is found.
 pub async fn watch(store: Arc<Store>, cluster: String, polls: Option<watch::Receiver<PollStatus>>) {
     let mut seen: Option<ProcessUsage> = None;
     for round in 0_u64.. {
         tokio::time::sleep(INTERVAL).await;
         if round % ROUNDS_A_NOTE == 0 {
-            let (store, cluster) = (Arc::clone(&store), cluster.clone());
+            let store = Arc::clone(&store);
+            let cluster = cluster.clone();
             match tokio::task::spawn_blocking(move || note_given(&store, &cluster)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(error = %error, "cannot note which GPUs jobs were given")
+                    tracing::warn!(error = %error, "cannot store the GPUs of jobs")
                 }
                 Err(_) => return,
             }
@@ -45,7 +46,8 @@ pub async fn watch(store: Arc<Store>, cluster: String, polls: Option<watch::Rece
         if !no_scheduler {
             continue;
         }
-        let (store, cluster) = (Arc::clone(&store), cluster.clone());
+        let store = Arc::clone(&store);
+        let cluster = cluster.clone();
         let known = seen.take();
         let looked = tokio::task::spawn_blocking(move || {
             let mut seen = match known {
@@ -57,13 +59,14 @@ pub async fn watch(store: Arc<Store>, cluster: String, polls: Option<watch::Rece
         });
         match looked.await {
             Ok(Ok(looked)) => seen = Some(looked),
-            Ok(Err(error)) => tracing::warn!(error = %error, "cannot note who is on the GPUs"),
+            Ok(Err(error)) => tracing::warn!(error = %error, "cannot store the usage of GPUs"),
             Err(_) => return,
         }
     }
 }
 
-/// What was open when the server stopped: it goes on if it is still seen, and else ended with its last sample.
+/// Returns the runs that were open when the server stopped. A run continues if its process is still
+/// there; otherwise it ends with its last sample.
 fn resumed(store: &Store, cluster: &str) -> Result<ProcessUsage, StoreError> {
     let mut seen = ProcessUsage::default();
     let filter = JobFilter {
@@ -97,10 +100,10 @@ fn resumed(store: &Store, cluster: &str) -> Result<ProcessUsage, StoreError> {
     Ok(seen)
 }
 
-/// Notes which GPUs jobs were given, used or not.
+/// Stores the GPUs of each job, used or not.
 fn note_given(store: &Store, cluster: &str) -> Result<(), StoreError> {
     let now = Timestamp::from(SystemTime::now());
-    let told = store.instant(
+    let job_gpus = store.instant(
         &[
             Matcher::metric("takt_gpu_job_info"),
             Matcher::equal("cluster", cluster),
@@ -108,7 +111,7 @@ fn note_given(store: &Store, cluster: &str) -> Result<(), StoreError> {
         now,
         LOOKBACK,
     )?;
-    let given = told.iter().filter_map(|series| {
+    let given = job_gpus.iter().filter_map(|series| {
         let label = |name| {
             series
                 .labels
@@ -126,13 +129,13 @@ fn note_given(store: &Store, cluster: &str) -> Result<(), StoreError> {
     Records::of(store.database()).note_given_gpus(cluster, &given, now.0 / 1000)
 }
 
-/// Processes that no job brought.
+/// Processes outside of jobs.
 const ON_GPU: &str = "takt_gpu_process_without_job";
 
 fn look(store: &Store, cluster: &str, seen: &mut ProcessUsage) -> Result<(), StoreError> {
     let now = Timestamp::from(SystemTime::now());
     let records = Records::of(store.database());
-    // What runs beside a scheduler's jobs is not what its accounts are about.
+    // With a scheduler, its own records count. Usage outside of its jobs is not charged.
     if records.has_scheduler(cluster)? {
         return Ok(());
     }
@@ -144,7 +147,9 @@ fn look(store: &Store, cluster: &str, seen: &mut ProcessUsage) -> Result<(), Sto
     let on_gpus = store.instant(&[Matcher::metric(ON_GPU)], now, LOOKBACK)?;
     let sightings = on_gpus.iter().filter_map(|series| {
         let label = |name| series.labels.get(name).filter(|value| !value.is_empty());
-        let (node, uuid, user) = (label("node")?, label("uuid")?, label("user")?);
+        let node = label("node")?;
+        let uuid = label("uuid")?;
+        let user = label("user")?;
         let gpu = gpus.iter().find(|gpu| gpu.labels.get("uuid") == Some(uuid));
         let info = |name| gpu.and_then(|gpu| gpu.labels.get(name)).map(str::to_owned);
         Some(ProcessSighting {

@@ -1,4 +1,4 @@
-//! `[query]` of `takt.toml`: how much one PromQL query may take.
+//! `[query]` of `takt.toml`: limits of one PromQL query.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,8 @@ pub struct QueryConfig {
 
 impl Default for QueryConfig {
     fn default() -> Self {
-        let (limits, options) = (Limits::default(), Options::default());
+        let limits = Limits::default();
+        let options = Options::default();
         Self {
             lookback_seconds: options.lookback_ms.unsigned_abs() / 1000,
             max_concurrency: 20,
@@ -39,10 +40,10 @@ impl Default for QueryConfig {
 }
 
 impl QueryConfig {
-    /// Checks that types cannot express: ranges and references between keys.
+    /// Checks the ranges of the values.
     ///
     /// # Errors
-    /// The first key that makes no sense.
+    /// Returns the first key with an invalid value.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let least = [
             ("lookback_seconds", self.lookback_seconds),
@@ -57,15 +58,16 @@ impl QueryConfig {
         }
     }
 
-    /// The longest that a query may take.
+    /// Returns the maximum duration of a query.
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout_seconds)
     }
 
-    /// For a query that begins now and may take so long.
+    /// Returns the options of a query that begins now and has this timeout.
     pub fn options(&self, timeout: Duration) -> Options {
         let deadline = Some(Instant::now() + timeout);
-        let (max_samples, max_series) = (self.max_samples, self.max_series);
+        let max_samples = self.max_samples;
+        let max_series = self.max_series;
         let limits = Limits {
             max_samples,
             max_series,

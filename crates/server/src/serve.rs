@@ -1,4 +1,4 @@
-//! The server: a store, what fills it, and the pages and routes that answer from it.
+//! The server: the store, the tasks that fill it, and the routes that answer from it.
 
 use crate::SqlServer;
 use crate::alerting::{self, Alerts};
@@ -35,35 +35,36 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// After the end is asked for, requests in flight get this long.
+/// Time for requests in flight after the shutdown signal.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A database that became invalid is opened anew after this long: whatever broke it (a full disk) may last.
+/// Pause before the server reopens an invalid database: its cause (a full disk) may last.
 const REOPEN_PAUSE: Duration = Duration::from_secs(5);
 
-/// How far the clock may be behind what is stored, and how often it is looked at. NTP slews less than that; where a clock was
-/// set, nothing could be stored until it has caught up.
+/// Maximum lag of the clock behind the newest stored sample, and the interval between two checks.
+/// NTP corrects smaller lags by slewing. A clock that was set back further would block storing
+/// until it has caught up.
 const CLOCK_BEHIND: Duration = Duration::from_secs(60);
 const CLOCK_CHECK: Duration = Duration::from_secs(5);
 
-/// How long a server waits for a command that has the data directory: a report or an import ends by itself.
+/// Maximum wait for a command that uses the data directory. Reports and imports end by themselves.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Why a server stopped serving.
+/// The reason for the end of serving.
 enum End {
-    /// It was asked to.
-    Asked,
-    /// DuckDB lost the database: everything is opened anew.
+    /// The shutdown signal.
+    Shutdown,
+    /// DuckDB invalidated the database: the server reopens everything.
     Invalidated,
-    /// The clock was set back: opened anew, the store goes on at what the clock shows now.
+    /// The clock was set back: after reopening, the store continues at the clock's time.
     ClockWentBack,
 }
 
-/// Where the configuration is from: asked at the start, and again at every reload.
+/// Reads the configuration, at the start and at every reload.
 pub type Source = Arc<dyn Fn() -> anyhow::Result<Config> + Send + Sync>;
 
-/// Serves `dir` until `shutdown` says so. `ready` is called once, with the address, when the first request can be
-/// answered.
+/// Serves `dir` until `shutdown` becomes true. Calls `ready` once with the address, when the server
+/// can answer the first request.
 pub async fn run(
     source: Source,
     dir: &Path,
@@ -96,7 +97,7 @@ pub async fn run(
             .await
             .with_context(|| format!("cannot listen on {address}"))?;
         let bound = listener.local_addr()?;
-        let asked_at = SocketAddr::new(
+        let local_address = SocketAddr::new(
             if bound.ip().is_unspecified() {
                 [127, 0, 0, 1].into()
             } else {
@@ -106,7 +107,7 @@ pub async fn run(
         );
         store.publish(&Holder {
             pid: std::process::id(),
-            address: Some(asked_at.to_string()),
+            address: Some(local_address.to_string()),
             token: Some(token.clone()),
         })?;
         let serving = Serving {
@@ -117,24 +118,24 @@ pub async fn run(
             access: access.clone(),
             registry,
             listener,
-            asked_at,
+            local_address,
         };
         if let Some(ready) = ready.take() {
-            ready(asked_at, &cluster);
+            ready(local_address, &cluster);
         }
         match serving.until(store, &mut shutdown).await? {
-            End::Asked => return Ok(()),
+            End::Shutdown => return Ok(()),
             End::Invalidated => {
-                tracing::error!("the database became invalid and is opened anew");
+                tracing::error!("the database became invalid; reopening it");
                 tokio::time::sleep(REOPEN_PAUSE).await;
             }
             End::ClockWentBack => {
                 tracing::warn!(
-                    "the clock was set back; the store is opened anew to go on from there"
+                    "the clock was set back; reopening the store to continue from its time"
                 )
             }
         }
-        // What was reloaded meanwhile.
+        // The configuration may have been reloaded meanwhile.
         if let Ok(reloaded) = source() {
             (config.scrape, config.alerts, config.email) =
                 (reloaded.scrape, reloaded.alerts, reloaded.email);
@@ -142,30 +143,34 @@ pub async fn run(
     }
 }
 
-/// Returns once the clock is far behind the newest stored sample.
+/// Waits until the clock is far behind the newest stored sample.
 async fn clock_went_back(store: &Store) {
     while takt_model::Timestamp::from(SystemTime::now()) >= store.watermark().minus(CLOCK_BEHIND) {
         tokio::time::sleep(CLOCK_CHECK).await;
     }
 }
 
-/// Claims `dir`, which a command may have for a moment (at the start, or while an invalid database is opened anew) and
-/// another server for good. `None` where the end was asked for meanwhile.
+/// Claims `dir`. A command may hold it for a moment (at the start, or while the server reopens an
+/// invalid database), another server for longer. Returns `None` if the shutdown signal came
+/// meanwhile.
 async fn claim(
     dir: &Path,
     shutdown: &mut watch::Receiver<bool>,
 ) -> Result<Option<DataDir>, Failure> {
     let began = Instant::now();
-    let mut told = false;
+    let mut logged = false;
     while !*shutdown.borrow() {
         match DataDir::claim(dir) {
             Err(StoreError::Held {
                 pid, address: None, ..
             }) if began.elapsed() < PATIENCE => {
-                if !told {
-                    tracing::info!(pid, "a command has the data directory; waiting for its end");
+                if !logged {
+                    tracing::info!(
+                        pid,
+                        "a command uses the data directory; waiting for its end"
+                    );
                 }
-                told = true;
+                logged = true;
                 let _ = tokio::time::timeout(Duration::from_millis(100), shutdown.changed()).await;
             }
             claimed => return Ok(Some(claimed?)),
@@ -174,7 +179,8 @@ async fn claim(
     Ok(None)
 }
 
-/// The cluster's name: the configuration's, the local Slurm's, that of the only cluster there are records of, `local`.
+/// Returns the cluster's name: from the configuration, from the local Slurm, from the only cluster
+/// with records, or `local`.
 async fn cluster(config: &Config, store: &Store) -> Result<String, Failure> {
     if let Some(name) = &config.cluster {
         return Ok(name.clone());
@@ -189,7 +195,7 @@ async fn cluster(config: &Config, store: &Store) -> Result<String, Failure> {
     Ok(only.map_or_else(|| answers::LOCAL_CLUSTER.to_owned(), |only| only.cluster))
 }
 
-/// One opening of the data directory.
+/// The server with one opening of the data directory.
 struct Serving<'c> {
     config: &'c Config,
     source: Source,
@@ -198,17 +204,17 @@ struct Serving<'c> {
     access: Access,
     registry: Registry,
     listener: TcpListener,
-    asked_at: SocketAddr,
+    local_address: SocketAddr,
 }
 
-/// What pages are made from.
+/// The sources of the pages.
 #[derive(Clone)]
 pub struct PageState {
     /// Samples and records.
     pub store: Arc<Store>,
     /// Targets and their health.
     pub scrape: Arc<ScrapeManager>,
-    /// State of the scheduler poller; `None` where no scheduler is polled.
+    /// State of the scheduler poller; `None` without a scheduler.
     pub polls: Option<watch::Receiver<PollStatus>>,
     /// Active alerts.
     pub alerts: Handle,
@@ -218,7 +224,7 @@ pub struct PageState {
     pub zone: TimeZone,
 }
 
-/// Parts of a server that other crates own. The server draws no page and reads no `/proc`.
+/// Parts of a server from other crates: the server renders no pages and does not read `/proc`.
 #[derive(Debug, Clone, Copy)]
 pub struct Parts {
     /// Makes the routes of the pages.
@@ -228,7 +234,7 @@ pub struct Parts {
 }
 
 impl Serving<'_> {
-    /// Polls the local Slurm, unless the configuration turns that off.
+    /// Polls the local Slurm, unless the configuration disables it.
     fn poll(
         &self,
         tasks: &mut Supervisor,
@@ -244,7 +250,7 @@ impl Serving<'_> {
         let database = Arc::clone(store.database());
         let (status, receiver) = watch::channel(PollStatus::default());
         tasks.spawn("scheduler", move |stop| {
-            // Whatever the last run of the task reported, it is not current any more.
+            // The status of the task's previous run is outdated.
             status.send_replace(PollStatus::default());
             let database = Arc::clone(&database);
             let poller = Poller::new(config.clone(), database, cluster.clone(), zone.clone());
@@ -253,7 +259,8 @@ impl Serving<'_> {
         Some(receiver)
     }
 
-    /// Serves SQL over PostgreSQL's protocol. Without a configured address, a taken default address means no SQL.
+    /// Serves SQL over PostgreSQL's protocol. If the default port is in use, logs a warning and
+    /// serves no SQL.
     async fn sql(&self, tasks: &mut Supervisor, store: &Store) -> Result<(), Failure> {
         let config = self.config.sql.clone();
         let Some(address) = config.address() else {
@@ -268,7 +275,7 @@ impl Serving<'_> {
         let listener = match TcpListener::bind(address).await {
             Ok(listener) => listener.into_std()?,
             Err(error) if config.listen_address.is_none() => {
-                tracing::warn!(address, %error, "SQL is not served; sql.listen_address chooses another address");
+                tracing::warn!(address, %error, "SQL is disabled; set sql.listen_address to another address");
                 return Ok(());
             }
             Err(error) => {
@@ -280,7 +287,8 @@ impl Serving<'_> {
         tracing::info!(address = %listener.local_addr()?, "serving SQL");
         tasks.spawn("sql", move |stop| {
             let first = server.take();
-            let (database, config) = (Arc::clone(&database), config.clone());
+            let database = Arc::clone(&database);
+            let config = config.clone();
             let listener = listener.try_clone();
             async move {
                 let started = async {
@@ -301,7 +309,7 @@ impl Serving<'_> {
         Ok(())
     }
 
-    /// Answers HTTP requests. Requests in flight get the supervisor's grace.
+    /// Serves HTTP requests. Requests in flight get the supervisor's grace.
     fn http(
         tasks: &mut Supervisor,
         listener: TcpListener,
@@ -309,7 +317,8 @@ impl Serving<'_> {
     ) -> Result<(), Failure> {
         let listener = listener.into_std()?;
         tasks.spawn("http", move |stop| {
-            let (listener, routes) = (listener.try_clone(), routes.clone());
+            let listener = listener.try_clone();
+            let routes = routes.clone();
             async move {
                 let served = async {
                     let listener = TcpListener::from_std(listener?)?;
@@ -325,7 +334,7 @@ impl Serving<'_> {
         Ok(())
     }
 
-    /// Starts the tasks that need no answer from others.
+    /// Starts the tasks that do not depend on others.
     fn background(
         &self,
         tasks: &mut Supervisor,
@@ -340,7 +349,8 @@ impl Serving<'_> {
             until_stopped(stop, reload.clone().at_hangups())
         });
 
-        let (targets, handle) = (Arc::downgrade(scrape), alerts.handle());
+        let targets = Arc::downgrade(scrape);
+        let handle = alerts.handle();
         tasks.spawn("events", move |stop| {
             until_stopped(
                 stop,
@@ -348,18 +358,22 @@ impl Serving<'_> {
             )
         });
 
-        let (of, cluster, status) = (Arc::clone(store), self.cluster.to_owned(), polls.clone());
+        let of = Arc::clone(store);
+        let cluster = self.cluster.to_owned();
+        let status = polls.clone();
         tasks.spawn("process-usage", move |stop| {
             let watched = process_usage::watch(Arc::clone(&of), cluster.clone(), status.clone());
             until_stopped(stop, watched)
         });
 
-        let (of, cluster) = (Arc::clone(store), self.cluster.to_owned());
+        let of = Arc::clone(store);
+        let cluster = self.cluster.to_owned();
         tasks.spawn("fairshare-history", move |stop| {
             until_stopped(stop, note_fairshare(Arc::clone(&of), cluster.clone()))
         });
 
-        let (of, cluster) = (Arc::clone(store), self.cluster.to_owned());
+        let of = Arc::clone(store);
+        let cluster = self.cluster.to_owned();
         let rules = self.config.efficiency.clone();
         let reach = Duration::from_secs(self.config.store.retention_days * 86_400);
         tasks.spawn("efficiency", move |stop| {
@@ -367,7 +381,8 @@ impl Serving<'_> {
         });
 
         if reports::is_sending(self.config) {
-            let (of, cluster) = (Arc::clone(store), self.cluster.to_owned());
+            let of = Arc::clone(store);
+            let cluster = self.cluster.to_owned();
             let config = self.config.clone();
             tasks.spawn("reports", move |stop| {
                 let sent = reports::keep_sending(
@@ -401,13 +416,13 @@ impl Serving<'_> {
         let alerts = Alerts::start(
             self.config,
             self.cluster,
-            self.asked_at,
+            self.local_address,
             &store,
             &mut self.registry,
         )?;
         let reloaded = Gauge::default();
         reloaded.set(1);
-        let help = "Whether the configuration could be read the last time it was to be";
+        let help = "Whether the last reload of the configuration succeeded";
         self.registry.register(
             "takt_server_config_reload_successful",
             help,
@@ -434,7 +449,7 @@ impl Serving<'_> {
             store: Arc::clone(&store),
             registry: Arc::clone(&registry),
             cluster: self.cluster.to_owned(),
-            address: self.asked_at,
+            address: self.local_address,
             polls,
         };
         tasks.spawn("own-series", move |stop| {
@@ -458,7 +473,7 @@ impl Serving<'_> {
         Self::http(&mut tasks, self.listener, routes)?;
         let mut health = store.health();
         let end = tokio::select! {
-            _ = shutdown.wait_for(|asked| *asked) => End::Asked,
+            _ = shutdown.wait_for(|requested| *requested) => End::Shutdown,
             _ = health.wait_for(|health| matches!(health, Health::Invalidated(_))) => End::Invalidated,
             () = alerts.stopped() => End::Invalidated,
             () = clock_went_back(&store) => End::ClockWentBack,
@@ -469,18 +484,18 @@ impl Serving<'_> {
             scrape.shutdown().await;
         }
         let_go(&store).await;
-        // Closing writes what waits, and blocks.
+        // Closing blocks: it writes the waiting samples.
         tokio::task::spawn_blocking(move || drop(store)).await?;
         Ok(end)
     }
 }
 
-/// Waits until no task holds the store: a pass over samples ends at its next reading. The data directory is free only once
-/// the last holder is gone.
+/// Waits until no task holds the store: a pass over samples ends at its next reading. The data
+/// directory becomes free with the last holder.
 async fn let_go(store: &Arc<Store>) {
-    let asked = Instant::now();
+    let began = Instant::now();
     while Arc::strong_count(store) > 1 {
-        if asked.elapsed() > PATIENCE {
+        if began.elapsed() > PATIENCE {
             tracing::warn!("a task still reads the store; the data directory is closed after it");
             return;
         }
@@ -488,7 +503,7 @@ async fn let_go(store: &Arc<Store>) {
     }
 }
 
-/// Runs a future that has no end of its own until `stop` is cancelled. It is dropped then.
+/// Runs an endless future until `stop` is cancelled, then drops it.
 async fn until_stopped(stop: CancellationToken, task: impl Future<Output = ()>) {
     tokio::select! {
         () = stop.cancelled() => {}
@@ -496,18 +511,19 @@ async fn until_stopped(stop: CancellationToken, task: impl Future<Output = ()>) 
     }
 }
 
-/// Reads the configuration anew, while the server serves.
+/// Reloads the configuration while the server runs.
 #[derive(Clone)]
 struct Reload {
     source: Source,
     scrape: Arc<ScrapeManager>,
     alerts: alerting::Reload,
-    /// Whether it went well the last time.
+    /// Whether the last reload succeeded.
     reloaded: Gauge,
 }
 
 impl Reload {
-    /// Follows the new `[scrape]`, `[alerts]` and `[email]`; what cannot be followed changes nothing.
+    /// Applies the new `[scrape]`, `[alerts]` and `[email]`. If one of them is invalid, changes
+    /// nothing.
     async fn now(&self) -> anyhow::Result<()> {
         let result = self.read_and_follow().await;
         self.reloaded.set(i64::from(result.is_ok()));
@@ -525,7 +541,7 @@ impl Reload {
         self.scrape.reload(&config.scrape)?;
         self.alerts.follow(&config, alerts).await?;
         tracing::info!(
-            "the configuration was read anew; [scrape], [alerts] and [email] are in force, other sections need a restart"
+            "configuration reloaded: [scrape], [alerts] and [email] are in use; other sections need a restart"
         );
         Ok(())
     }
@@ -539,7 +555,7 @@ impl Reload {
             if let Err(error) = self.now().await {
                 tracing::error!(
                     error = format!("{error:#}"),
-                    "cannot read the configuration anew; the old one stays"
+                    "reload failed; keeping the previous configuration"
                 );
             }
         }
@@ -550,47 +566,46 @@ async fn reload_now(State(reload): State<Reload>) -> Response {
     match reload.now().await {
         Ok(()) => "reloaded\n".into_response(),
         Err(error) => {
-            let error = format!("{error:#}; the old configuration stays");
+            let error = format!("{error:#}; keeping the previous configuration");
             AnswerError::failed(error).into_response()
         }
     }
 }
 
-/// Remembers what the configuration says of shares. A cluster of which nothing is recorded yet has none to remember.
+/// Stores the configured shares. A cluster without records needs none.
 fn configure_shares(store: &Store, cluster: &str, config: &SharesConfig) -> Result<(), Failure> {
     let settings = config.settings().unwrap_or_default();
     let now = jiff::Timestamp::now().as_second();
     Ok(Records::of(store.database()).note_share_settings(cluster, CONFIGURED, &settings, now)?)
 }
 
-/// Notes fair share once an hour, for its history.
+/// Stores the fair share once an hour, for its history.
 async fn note_fairshare(store: Arc<Store>, cluster: String) {
     const HOUR: Duration = Duration::from_secs(3600);
     const SOON: Duration = Duration::from_secs(60);
     loop {
         tokio::time::sleep(SOON).await;
-        let (store, cluster) = (Arc::clone(&store), cluster.clone());
+        let store = Arc::clone(&store);
+        let cluster = cluster.clone();
         let note = move || {
             answers::note_fairshare(store.database(), &cluster, HOUR.as_secs().cast_signed())
         };
         match tokio::task::spawn_blocking(note).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(error = %error_chain(&error), "cannot note the fair share")
+                tracing::warn!(error = %error_chain(&error), "cannot store the fair share")
             }
             Err(_) => return,
         }
     }
 }
 
-/// Becomes true at Ctrl-C or SIGTERM.
+/// Returns a receiver that becomes true at Ctrl-C or SIGTERM.
 pub fn signals() -> anyhow::Result<watch::Receiver<bool>> {
     use tokio::signal::unix::{SignalKind, signal};
     let (send, receive) = watch::channel(false);
-    let (mut interrupt, mut terminate) = (
-        signal(SignalKind::interrupt())?,
-        signal(SignalKind::terminate())?,
-    );
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
     tokio::spawn(async move {
         tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
         send.send_replace(true);

@@ -1,6 +1,6 @@
 //! A row of bars for a few values, for terminals and messages.
 
-/// A bar for each value between `least` and `most`, a gap where there is none.
+/// Returns a bar for each value between `least` and `most`, and a gap for `None`.
 pub fn bars(values: impl IntoIterator<Item = Option<f64>>, least: f64, most: f64) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let share = |value: f64| {
@@ -17,7 +17,7 @@ pub fn bars(values: impl IntoIterator<Item = Option<f64>>, least: f64, most: f64
         .collect()
 }
 
-/// A number in four significant digits.
+/// Formats a number with four significant digits.
 pub fn number(x: f64) -> String {
     match x.abs() {
         0.0 => "0".to_owned(),

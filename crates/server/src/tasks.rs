@@ -1,8 +1,9 @@
-//! The background tasks of a running server, each with a name, started again if it ends early.
+//! The named background tasks of a running server. A task that ends early is restarted.
 //!
-//! A task must run until its [`CancellationToken`] is cancelled. One that returns or panics before is an error in the log,
-//! a count in `takt_server_task_restarts_total`, an alert (`TaktTaskRestarted` in `takt.rules.yml`), and is started again
-//! after a pause. The pause doubles from one to sixty seconds while the task keeps failing.
+//! A task must run until its [`CancellationToken`] is cancelled. If it returns or panics before,
+//! the supervisor logs an error, counts it in `takt_server_task_restarts_total`, which fires the
+//! alert `TaktTaskRestarted` (`takt.rules.yml`), and restarts the task after a pause. The pause
+//! doubles from one to sixty seconds while the task keeps failing.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -21,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 struct RestartPauses {
     first: Duration,
     longest: Duration,
-    /// A task that ran this long is healthy: its next pause is the first one again.
+    /// Running time after which the pause before the next restart is the first pause again.
     healthy_after: Duration,
 }
 
@@ -32,7 +33,7 @@ const PAUSES: RestartPauses = RestartPauses {
 };
 
 impl RestartPauses {
-    /// The pause after a task that ran for `ran`, where the pause before was `last`.
+    /// Returns the pause after a task that ran for `ran`. `last` is the previous pause.
     fn next(self, last: Option<Duration>, ran: Duration) -> Duration {
         match last {
             Some(last) if ran < self.healthy_after => (last * 2).min(self.longest),
@@ -41,8 +42,8 @@ impl RestartPauses {
     }
 }
 
-/// The environment variable that names a task to be killed once, shortly after its start. Tests set it to see each task
-/// come back.
+/// Environment variable with the name of a task to kill once, shortly after its start. Tests use it
+/// to check the restart of each task.
 const KILL_VARIABLE: &str = "TAKT_KILL_TASK";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -56,7 +57,7 @@ struct TaskMetrics {
     restarts: Family<TaskLabel, Counter>,
 }
 
-/// Starts tasks, restarts them, and ends them together.
+/// Starts, restarts and stops tasks.
 #[derive(Debug)]
 pub struct Supervisor {
     stop: CancellationToken,
@@ -65,7 +66,7 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// A supervisor without tasks. Its metrics go into `registry`.
+    /// Creates a supervisor without tasks. Registers its metrics in `registry`.
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = TaskMetrics::default();
         registry.register(
@@ -75,7 +76,7 @@ impl Supervisor {
         );
         registry.register(
             "takt_server_task_restarts",
-            "Background tasks that ended early and were started again",
+            "Background tasks that ended early and were restarted",
             metrics.restarts.clone(),
         );
         Self {
@@ -85,21 +86,21 @@ impl Supervisor {
         }
     }
 
-    /// Starts a task and keeps it running. `start` is called for the first run and for each restart; the future that it
-    /// returns must run until the token is cancelled.
+    /// Starts a task and keeps it running. Calls `start` for the first run and for each restart.
+    /// The returned future must run until the token is cancelled.
     pub fn spawn<Start, Task>(&mut self, name: &'static str, start: Start)
     where
         Start: FnMut(CancellationToken) -> Task + Send + 'static,
         Task: Future<Output = ()> + Send + 'static,
     {
         let label = TaskLabel { task: name };
-        // A counter that exists from the start lets `increase()` see the first restart.
+        // If the counter exists from the start, `increase()` shows the first restart.
         drop(self.metrics.restarts.get_or_create(&label));
         let supervised = supervise(name, start, self.stop.clone(), self.metrics.clone());
         self.tasks.push((name, tokio::spawn(supervised)));
     }
 
-    /// Cancels every task and waits for them. Tasks that do not end within `grace` are aborted.
+    /// Cancels all tasks and waits for them. Aborts tasks that do not end within `grace`.
     pub async fn shutdown(self, grace: Duration) {
         self.stop.cancel();
         let deadline = Instant::now() + grace;
@@ -107,7 +108,7 @@ impl Supervisor {
             if tokio::time::timeout_at(deadline, &mut task).await.is_err() {
                 tracing::warn!(task = name, "the task did not stop in time and was aborted");
                 task.abort();
-                // Its result is the abort itself.
+                // The result is the abort.
                 let _ = task.await;
             }
         }
@@ -155,8 +156,8 @@ async fn supervise<Start, Task>(
     }
 }
 
-/// Runs the task on its own, so that a panic ends the task and not its supervisor. The task is aborted with its
-/// supervisor.
+/// Runs the task in its own Tokio task, so that a panic does not end the supervisor. The task is
+/// aborted with its supervisor.
 async fn run_once(
     name: &'static str,
     task: impl Future<Output = ()> + Send + 'static,
@@ -183,7 +184,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Whether a test asks for this task's end; true once.
+/// Returns whether a test requests the end of this task; true only once.
 fn is_to_be_killed(name: &str) -> bool {
     static WAS_KILLED: AtomicBool = AtomicBool::new(false);
     std::env::var(KILL_VARIABLE).is_ok_and(|chosen| chosen == name)
@@ -237,7 +238,8 @@ mod tests {
 
     #[test]
     fn pauses_double_up_to_a_minute_while_a_task_keeps_failing() {
-        let (mut pause, mut seconds) = (None, Vec::new());
+        let mut pause = None;
+        let mut seconds = Vec::new();
         for _ in 0..8 {
             let wait = PAUSES.next(pause, Duration::from_secs(5));
             seconds.push(wait.as_secs());

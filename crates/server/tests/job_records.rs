@@ -1,10 +1,10 @@
 //! Job records from real clusters, from sacct's text to the month's report.
 //!
-//! What our own code makes of them is compared with what DuckDB's SQL makes of the raw text: its own CSV reader, its
-//! own splitting of AllocTRES, and the offsets of local time written out by hand.
+//! The tests compare Takt's figures with those of DuckDB's SQL over the raw text: its own CSV reader,
+//! its own splitting of AllocTRES, and the offsets of local time written out by hand.
 //!
-//! The records lie in the folder that `TAKT_SHARED` names, or in `../shared` beside the workspace; a test whose
-//! records are not there says so and passes.
+//! The records are in the folder `TAKT_SHARED`, or in `../shared` next to the workspace. A test
+//! without its records prints a note and passes.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![expect(
@@ -27,7 +27,7 @@ use takt_slurm::sacct::{Cluster, Options, Reader};
 use takt_slurm::time_zone;
 use takt_store::{DataDir, Database, ImportSummary, JobFilter, Origin, Records, Settings, Shifted};
 
-/// A database in a directory of its own.
+/// A database in its own directory.
 struct Store {
     database: Database,
     _dir: DataDir,
@@ -90,7 +90,7 @@ fn shared(path: &str) -> Option<PathBuf> {
     None
 }
 
-/// What a user, or everybody, did in a period: the figures that DuckDB's SQL can count in the raw text.
+/// Figures of a user, or of all users, in a period, as DuckDB's SQL counts them in the raw text.
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Counted {
     user: String,
@@ -124,8 +124,8 @@ impl From<(&str, &Figures)> for Counted {
     }
 }
 
-/// The same from the raw text, without any of our code. `offset` is the zone's in hours, `from`, `to` and `now` are
-/// local time.
+/// Counts the same figures from the raw text, without Takt's code. `offset` is the time zone's
+/// offset in hours; `from`, `to` and `now` are local times.
 fn counted_by_sql(file: &Path, offset: i64, from: &str, to: &str, now: &str) -> Vec<Counted> {
     let db = Connection::open_in_memory().unwrap();
     let sql = format!(
@@ -197,7 +197,7 @@ fn assert_same(report: &UsageReport, expected: &[Counted]) {
     ours.sort_by(|a, b| a.user.cmp(&b.user));
     assert_eq!(ours.len(), expected.len());
     for (ours, expected) in ours.iter().zip(expected) {
-        // The one figure that is no whole number is summed in another order.
+        // Only this figure is not an integer; the SQL sums it in another order.
         let error = (ours.mem_gib_hours - expected.mem_gib_hours).abs();
         assert!(
             error <= 1e-9 * expected.mem_gib_hours,
@@ -214,7 +214,7 @@ fn assert_same(report: &UsageReport, expected: &[Counted]) {
     }
 }
 
-/// Every allocation of the text is a run, and nothing of what it says is lost.
+/// Checks that every allocation in the text is a run with all of its values.
 fn assert_lossless(store: &Store, file: &Path) {
     let db = Connection::open_in_memory().unwrap();
     let sql = format!(
@@ -243,7 +243,8 @@ fn assert_lossless(store: &Store, file: &Path) {
             .remove(&Some(run.job_id.clone()))
             .expect("a run of the text");
         let number = |number: Option<u64>| number.map(|number| number.to_string());
-        // What we leave out on purpose: nodes nobody assigned, how long a run has run, what one that waits asked for.
+        // Omitted on purpose: nodes that were never assigned, the elapsed time of running jobs, and
+        // the requests of pending jobs.
         if run.start.is_none() {
             raw[7] = None;
             (raw[11], raw[12]) = (None, None);
@@ -300,7 +301,7 @@ fn ricc_2010_05() {
             assert_same(&report, &expected);
         }
     }
-    // The same file, unpacked, under another name: nothing is new.
+    // The same file, uncompressed and renamed, adds nothing.
     let again = store.import(
         GzDecoder::new(File::open(&file).unwrap()),
         "unpacked",
@@ -369,7 +370,7 @@ fn uio_2025_05_running_and_pending() {
     );
     assert_eq!(report.totals.jobs_running, 361);
     assert_lossless(&store, &file);
-    // GPUs by model: the typed ones, each counted once, and those whose type nobody wrote down.
+    // GPUs by model: typed GPUs, each counted once, and GPUs without a type.
     let by_model = store.usage(&period, &[GroupBy::GpuModel], "2025-05-03T07:02:10Z");
     let sum: u64 = by_model
         .rows
@@ -385,7 +386,7 @@ fn uio_2025_05_running_and_pending() {
     );
 }
 
-/// What a real Slurm 22.05 printed. CPUTimeRAW is Slurm's own product of CPUs and seconds.
+/// Output of a real Slurm 22.05. CPUTimeRAW is Slurm's own product of CPUs and seconds.
 #[test]
 fn slurm_lab_samples() {
     for (sample, runs) in [
@@ -430,7 +431,7 @@ fn slurm_lab_samples() {
     }
 }
 
-/// A million rows: RICC's month 21 times, with ids of their own. The budgets are DESIGN.md's.
+/// A million rows: RICC's month 21 times, with distinct ids. DESIGN.md sets the limits.
 #[test]
 #[ignore = "a measurement: cargo test --release -- --ignored --nocapture a_million_runs"]
 fn a_million_runs() {

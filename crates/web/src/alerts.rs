@@ -1,4 +1,4 @@
-//! The page `/alerts`: what fires now and what is over since lately, each alert where the link of its message leads,
+//! The page `/alerts`: active and recently resolved alerts. Messages link to an alert as
 //! `/alerts#FINGERPRINT`.
 
 use super::TEMPLATES;
@@ -14,25 +14,25 @@ use takt_alerts::routing::Suppressed;
 use takt_model::Timestamp;
 use takt_store::EndedAlert;
 
-/// More alerts than this are counted.
+/// Maximum number of active alerts on the page; the page shows the number of the others.
 const MOST: usize = 500;
 
-/// What ended is shown for so long: who comes on Monday sees Friday's night.
+/// Days for which the page shows resolved alerts: on Monday, Friday night is still visible.
 pub const ENDED_DAYS: i64 = 3;
 
-/// Of what ended, no more than this is shown.
+/// Maximum number of resolved alerts on the page.
 pub const ENDED_MOST: usize = 200;
 
-/// Labels that stand in the title.
+/// Labels that are part of the title.
 const TITLE: [&str; 2] = ["alertname", "severity"];
 
-/// All that the page shows.
+/// The content of the page.
 #[derive(Debug, Clone, Serialize)]
 pub struct AlertsView {
     cluster: String,
     now: String,
     alerts: Vec<AlertView>,
-    /// How many are not shown.
+    /// Number of active alerts that are not on the page.
     more: usize,
     ended: Vec<EndedView>,
     ended_days: i64,
@@ -40,7 +40,7 @@ pub struct AlertsView {
 
 #[derive(Debug, Clone, Serialize)]
 struct EndedView {
-    /// Empty where a newer one has the place that the link leads to.
+    /// Anchor of the alert; empty if a newer alert has the same fingerprint.
     fingerprint: String,
     name: String,
     severity: String,
@@ -57,18 +57,18 @@ struct AlertView {
     severity: String,
     summary: String,
     since: String,
-    /// Why nobody is told of it; empty where somebody is.
-    untold: String,
-    /// Annotations but for the summary, and labels but for those that stand in the title.
+    /// Reason why no notification was sent; empty if one was.
+    unsent: String,
+    /// Annotations without the summary, and labels without those of the title.
     words: Vec<(String, String)>,
     labels: Vec<(String, String)>,
 }
 
-/// The severity of alerts that report no fault, such as Watchdog, which always fires.
+/// Severity of alerts that do not report a fault, such as Watchdog, which always fires.
 const NO_FAULT: &str = "none";
 
 impl AlertsView {
-    /// What the engine knows to fire at `now`: the worst first, then the newest.
+    /// Returns the alerts that fire at `now`: by severity, then newest first.
     pub fn firing(engine: &Engine, cluster: &str, now: Timestamp) -> Self {
         let suppressed = engine.router().suppressed(now);
         let firing =
@@ -98,7 +98,7 @@ impl AlertsView {
         }
     }
 
-    /// The same, and what is over.
+    /// Adds the resolved alerts.
     pub fn with_ended(mut self, ended: Vec<EndedAlert>) -> Self {
         let mut placed: BTreeSet<String> = self
             .alerts
@@ -112,10 +112,10 @@ impl AlertsView {
         self
     }
 
-    /// The page.
+    /// Renders the page.
     ///
     /// # Errors
-    /// Only where the template asks for something that its values have not.
+    /// If the template needs a value that the view does not have.
     pub fn render(&self) -> Result<String, minijinja::Error> {
         TEMPLATES
             .get_template("alerts.html")?
@@ -151,11 +151,11 @@ impl EndedView {
 impl AlertView {
     fn of(fingerprint: &Fingerprint, alert: &Alert, why: &Suppressed) -> Self {
         let label = |name: &str| alert.labels.get(name).unwrap_or_default().to_owned();
-        let mut untold = why.muted_by.clone();
-        untold.extend(why.silenced_by.first().map(|_| "silenced".to_owned()));
-        untold.extend(
+        let mut unsent = why.muted_by.clone();
+        unsent.extend(why.silenced_by.first().map(|_| "silenced".to_owned()));
+        unsent.extend(
             why.inhibited_by
-                .map(|_| "explained by another alert".to_owned()),
+                .map(|_| "inhibited by another alert".to_owned()),
         );
         let words = alert
             .annotations
@@ -175,7 +175,7 @@ impl AlertView {
                 .cloned()
                 .unwrap_or_default(),
             since: instant(alert.starts_at),
-            untold: untold.join(", "),
+            unsent: unsent.join(", "),
             words: words
                 .map(|(name, text)| (name.replace('_', " "), text.clone()))
                 .collect(),

@@ -1,4 +1,4 @@
-//! What is known now, gathered from the store for the page.
+//! Current facts from the store for the overview page.
 
 use jiff::Zoned;
 use jiff::tz::TimeZone;
@@ -12,24 +12,24 @@ use takt_server::answers::{AnswerConfig, AnswerError, Asker, Question, UsageQues
 use takt_slurm::JobRun;
 use takt_store::{FairsharePoint, Health, JobFilter, Records, SeriesData, Store, StoreError};
 
-/// Everything the page shows, before it is rounded and worded.
+/// The facts of the page, before rounding and formatting.
 #[derive(Debug)]
 pub struct Facts {
-    /// Its name.
+    /// Name of the cluster.
     pub cluster: String,
-    /// The instant of these facts, in the cluster's zone.
+    /// Time of the facts, in the cluster's time zone.
     pub now: Zoned,
-    /// By name.
+    /// Nodes, by name.
     pub nodes: Vec<NodeFacts>,
-    /// The current month, as one says it.
+    /// Name of the current month.
     pub month_name: String,
-    /// Usage by user this month; `None` where there are no records at all.
+    /// Usage by user in this month; `None` without job records.
     pub month: Option<UsageReport>,
-    /// Users by fair share, the best first.
+    /// Users by fair share, highest first.
     pub shares: Vec<FairsharePoint>,
-    /// `None` where there is no scheduler.
+    /// The queue; `None` without a scheduler.
     pub queue: Option<QueueFacts>,
-    /// Lines about the collector itself; `true` is good.
+    /// Lines about the collector's health; `true` marks a good state.
     pub health: Vec<(bool, String)>,
 }
 
@@ -37,7 +37,7 @@ pub struct Facts {
 #[derive(Debug, Default)]
 pub struct NodeFacts {
     pub name: String,
-    /// Why its exporter gave no answer.
+    /// Reason why the exporter did not answer.
     pub trouble: Option<String>,
     pub cpu_busy_ratio: Option<f64>,
     pub memory_used_ratio: Option<f64>,
@@ -50,52 +50,52 @@ pub struct GpuFacts {
     pub uuid: String,
     pub index: String,
     pub model: String,
-    /// Why NVML cannot talk to it.
+    /// Reason why NVML cannot read the GPU.
     pub trouble: Option<String>,
     pub utilization_ratio: Option<f64>,
     pub memory_used_bytes: Option<f64>,
     pub memory_total_bytes: Option<f64>,
     pub temperature_celsius: Option<f64>,
     pub power_watts: Option<f64>,
-    /// Who has a process or a job on it.
+    /// Users with a process or a job on the GPU.
     pub users: Vec<String>,
-    /// What they run there without a job: `ann: python`.
+    /// Processes without a job: `ann: python`.
     pub commands: Vec<String>,
 }
 
-/// The scheduler's queue.
+/// The queue of the scheduler.
 #[derive(Debug, Default)]
 pub struct QueueFacts {
     pub running: usize,
     pub pending: usize,
-    /// Pending first, then running; the newest first.
+    /// Jobs: pending first, then running; each newest first.
     pub runs: Vec<JobRun>,
 }
 
-/// What only the running server knows.
+/// Facts that only the running server has.
 #[derive(Debug)]
-pub struct Surroundings {
+pub struct ServerFacts {
     /// Name of the cluster.
     pub cluster: String,
     /// Time zone of the cluster.
     pub zone: TimeZone,
     /// Targets and their health.
     pub targets: Vec<TargetStatus>,
-    /// What the poller says of the scheduler; `None` where there is none.
+    /// The line about the scheduler; `None` without a scheduler.
     pub scheduler: Option<(bool, String)>,
 }
 
-/// As far back as an instant query looks.
+/// Lookback of the instant queries.
 const LOOKBACK: Duration = Duration::from_secs(300);
 
-/// Over so long the CPU's idle share is taken.
+/// Window for the rate of the CPU's idle time.
 const CPU_WINDOW: Duration = Duration::from_secs(120);
 
 /// Gathers the facts. Blocks on the database.
 ///
 /// # Errors
-/// When the store does not answer.
-pub fn gather(store: &Store, around: &Surroundings) -> Result<Facts, StoreError> {
+/// If a query of the store fails.
+pub fn gather(store: &Store, around: &ServerFacts) -> Result<Facts, StoreError> {
     let now = Timestamp::from(SystemTime::now());
     let zoned = jiff::Timestamp::from_millisecond(now.0)
         .unwrap_or_default()
@@ -106,7 +106,7 @@ pub fn gather(store: &Store, around: &Surroundings) -> Result<Facts, StoreError>
         .iter()
         .any(|known| known.cluster == around.cluster);
     let mut health = health(store, around, now);
-    // Before the first record there is nothing to ask for.
+    // Without records, the cluster has no usage to compute.
     let month = if known {
         month(store, around).map(Some)
     } else {
@@ -129,8 +129,8 @@ pub fn gather(store: &Store, around: &Surroundings) -> Result<Facts, StoreError>
     })
 }
 
-/// Usage of the current month of this cluster, by the days of its own zone.
-fn month(store: &Store, around: &Surroundings) -> Result<UsageReport, AnswerError> {
+/// Returns this cluster's usage in the current month, by the days of its own time zone.
+fn month(store: &Store, around: &ServerFacts) -> Result<UsageReport, AnswerError> {
     let question = UsageQuestion {
         cluster: Some(around.cluster.clone()),
         timezone: around.zone.iana_name().map(str::to_owned),
@@ -139,8 +139,9 @@ fn month(store: &Store, around: &Surroundings) -> Result<UsageReport, AnswerErro
     question.answer(&Asker::Local, store.database(), &AnswerConfig::default())
 }
 
-/// The users of this cluster by fair share as it was last noted, the best first: a page must not read every run.
-fn fairshare(store: &Store, around: &Surroundings) -> Result<Vec<FairsharePoint>, StoreError> {
+/// Returns the users of this cluster by fair share, highest first. Uses the last stored values: a
+/// page must not read every run.
+fn fairshare(store: &Store, around: &ServerFacts) -> Result<Vec<FairsharePoint>, StoreError> {
     let records = Records::of(store.database());
     let Some(noted) = records.fairshare_noted(&around.cluster)? else {
         return Ok(Vec::new());
@@ -186,7 +187,7 @@ fn nodes(
         .collect())
 }
 
-/// The place of one reading.
+/// Accessor for one reading of a GPU.
 type Field = fn(&mut GpuFacts) -> &mut Option<f64>;
 
 fn gpus(
@@ -257,7 +258,7 @@ fn gpus(
     Ok(by_node)
 }
 
-/// The share of the last minutes in which each node's CPUs were not idle.
+/// Returns the ratio of non-idle CPU time in the last minutes, by node.
 fn cpu_busy(store: &Store, now: Timestamp) -> Result<BTreeMap<String, f64>, StoreError> {
     let idle = [
         Matcher::metric("node_cpu_seconds_total"),
@@ -290,7 +291,7 @@ fn by_node(series: &[SeriesData]) -> impl Iterator<Item = (String, f64)> {
         .filter_map(|series| Some((series.labels.get("node")?.to_owned(), value(series))))
 }
 
-/// The value of an instant's series, which has exactly one.
+/// Returns the only value of an instant query's series.
 fn value(series: &SeriesData) -> f64 {
     series
         .samples
@@ -298,7 +299,7 @@ fn value(series: &SeriesData) -> f64 {
         .map_or(f64::NAN, |sample| sample.value)
 }
 
-fn queue(store: &Store, around: &Surroundings) -> Result<Option<QueueFacts>, StoreError> {
+fn queue(store: &Store, around: &ServerFacts) -> Result<Option<QueueFacts>, StoreError> {
     let states = [
         "PENDING",
         "RUNNING",
@@ -326,7 +327,7 @@ fn queue(store: &Store, around: &Surroundings) -> Result<Option<QueueFacts>, Sto
     }))
 }
 
-fn health(store: &Store, around: &Surroundings, now: Timestamp) -> Vec<(bool, String)> {
+fn health(store: &Store, around: &ServerFacts, now: Timestamp) -> Vec<(bool, String)> {
     let mut checks = Vec::new();
     let failing = around
         .targets
@@ -345,8 +346,8 @@ fn health(store: &Store, around: &Surroundings, now: Timestamp) -> Vec<(bool, St
             let behind = (now.0 - store.watermark().0).max(0) / 1000;
             (true, format!("samples are durable up to {behind} s ago"))
         }
-        Health::Waiting(why) => (false, format!("samples wait to be written: {why}")),
-        Health::Invalidated(why) => (false, format!("the database is being opened anew: {why}")),
+        Health::Waiting(why) => (false, format!("samples are waiting to be written: {why}")),
+        Health::Invalidated(why) => (false, format!("reopening the database: {why}")),
     });
     for damaged in store.database().damaged() {
         checks.push((

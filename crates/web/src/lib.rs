@@ -1,8 +1,9 @@
 //! The pages.
 //!
-//! `/`: nodes and GPUs, the queue, the month's top users, the collector's health.
+//! `/` shows nodes and GPUs, the queue, the month's top users, and the collector's health.
 //!
-//! One HTML file without scripts, below 100 kB for thirty nodes of eight GPUs; it asks for itself again every 15 s.
+//! The page is one HTML file without scripts, below 100 kB for thirty nodes with eight GPUs each.
+//! It reloads itself every 15 s.
 
 mod alerts;
 mod facts;
@@ -11,7 +12,7 @@ mod scheduler;
 mod view;
 
 pub use alerts::{AlertsView, ENDED_DAYS, ENDED_MOST};
-pub use facts::{Facts, Surroundings, gather};
+pub use facts::{Facts, ServerFacts, gather};
 pub use routes::routes;
 
 use minijinja::{AutoEscape, Environment, context};
@@ -30,10 +31,10 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templates
 });
 
-/// The page of what is known now.
+/// Renders the overview page.
 ///
 /// # Errors
-/// Only where the template asks for something that its values have not.
+/// If the template needs a value that the view does not have.
 pub fn render(facts: &Facts) -> Result<String, minijinja::Error> {
     let view = view::View::of(facts);
     TEMPLATES

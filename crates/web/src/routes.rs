@@ -1,7 +1,7 @@
 //! Routes of the pages.
 
 use crate::scheduler::scheduler;
-use crate::{AlertsView, ENDED_DAYS, ENDED_MOST, Surroundings, gather, render};
+use crate::{AlertsView, ENDED_DAYS, ENDED_MOST, ServerFacts, gather, render};
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -23,7 +23,7 @@ pub fn routes(state: PageState) -> Router {
 }
 
 async fn show_overview(State(page): State<PageState>) -> Response {
-    let surroundings = Surroundings {
+    let surroundings = ServerFacts {
         cluster: page.cluster.to_string(),
         zone: page.zone.clone(),
         targets: page.scrape.targets(),

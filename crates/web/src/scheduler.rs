@@ -2,20 +2,21 @@
 
 use takt_collector::schedulers::{PollState, PollStatus};
 
-/// Without that, a job's GPUs are forgotten with the job.
-const GPUS_NOT_COUNTED: &str = "Slurm's records are up to date, but without GPUs: AccountingStorageTRES in slurm.conf lacks \
-    gres/gpu. GPUs are counted of the jobs that run while this server does; of others they are unknown";
+/// Without this setting, Slurm does not record a job's GPUs.
+const GPUS_NOT_COUNTED: &str = "Slurm's records are up to date, but without GPUs: \
+    AccountingStorageTRES in slurm.conf lacks gres/gpu. The GPUs of jobs that run while this \
+    server runs are counted; those of other jobs are unknown";
 
-/// A page's word on the scheduler; none where there is no Slurm to speak of.
+/// Returns the line about the scheduler; `None` if this machine has no Slurm.
 pub fn scheduler(status: &PollStatus) -> Option<(bool, String)> {
     let detail = status.detail.as_deref().unwrap_or_default();
     match status.state {
         PollState::NoSlurm => None,
-        PollState::Waiting => Some((true, "Slurm's records are being read".to_owned())),
+        PollState::Waiting => Some((true, "reading Slurm's records".to_owned())),
         PollState::Ok if status.forgotten_runs > 0 => Some((
             false,
             format!(
-                "Slurm has forgotten {} runs that never ended",
+                "Slurm no longer knows {} runs that never ended",
                 status.forgotten_runs
             ),
         )),
@@ -27,12 +28,13 @@ pub fn scheduler(status: &PollStatus) -> Option<(bool, String)> {
                 "behind"
             };
             let words = format!(
-                "Slurm's records are up to date by its own clock, {minutes} min {side} this machine's"
+                "Slurm's records are up to date by its own clock, \
+                 {minutes} min {side} this machine's"
             );
             Some((
                 false,
                 format!(
-                    "{words}: one of the two is wrong, and jobs and measurements do not lie together"
+                    "{words}: one of the two clocks is wrong, so measurements do not match jobs"
                 ),
             ))
         }

@@ -1,4 +1,5 @@
-//! What the page shows of the facts: every number rounded and every word chosen here, the template only places them.
+//! The view of the facts: this module rounds every number and chooses every word, and the template
+//! only places them.
 
 use super::facts::{Facts, GpuFacts, NodeFacts, QueueFacts};
 use jiff::Timestamp;
@@ -6,10 +7,11 @@ use serde::Serialize;
 use takt_accounting::Row;
 use takt_store::FairsharePoint;
 
-/// Rows of the queue and of the top users; the rest is a number and the command that lists them.
+/// Maximum number of rows of the queue and of the top users. The page shows the number of the
+/// others and the command that lists them.
 const ROWS: usize = 10;
 
-/// A GPU is busy when kernels ran in more than this share of the time.
+/// Minimum utilization of a busy GPU, as a ratio.
 const BUSY_RATIO: f64 = 0.05;
 
 #[derive(Debug, Serialize)]
@@ -49,7 +51,7 @@ struct Gpu<'a> {
     up: bool,
     trouble: &'a str,
     title: String,
-    /// `None` where nobody measured it, which is not 0.
+    /// Utilization in percent; `None` without a measurement.
     utilization: Option<u32>,
     memory: Option<u32>,
     memory_gib: String,
@@ -73,7 +75,7 @@ struct User<'a> {
     waited: String,
 }
 
-/// A user's place in fair share.
+/// A user's fair share.
 #[derive(Debug, Serialize)]
 struct Share<'a> {
     user: &'a str,
@@ -100,7 +102,7 @@ struct Job<'a> {
     since: String,
 }
 
-/// One line about the collector itself.
+/// One line about the collector's health.
 #[derive(Debug, Serialize)]
 struct Check {
     class: &'static str,
@@ -136,7 +138,7 @@ impl<'a> View<'a> {
                 .map(|queue| Queue::of(queue, facts.now.timestamp())),
             queue_empty: match facts.queue {
                 Some(_) => "Nothing is running or waiting.",
-                None => "No scheduler: this machine has no Slurm, and none is configured.",
+                None => "No scheduler: this machine has no Slurm, and takt.toml configures none.",
             },
             health: facts
                 .health
@@ -219,7 +221,7 @@ impl<'a> Month<'a> {
 }
 
 impl<'a> User<'a> {
-    /// `None` for who only waits.
+    /// Returns `None` for a user who has only pending jobs.
     fn of(row: &'a Row) -> Option<Self> {
         let figures = &row.figures;
         let user = row
@@ -280,17 +282,18 @@ impl<'a> Queue<'a> {
 
 impl Check {
     fn of(good: bool, text: &str) -> Self {
-        match good {
-            true => Self {
+        if good {
+            Self {
                 class: "ok good",
                 mark: "✓",
                 text: text.to_owned(),
-            },
-            false => Self {
+            }
+        } else {
+            Self {
                 class: "ok bad",
                 mark: "✗",
                 text: text.to_owned(),
-            },
+            }
         }
     }
 }
@@ -303,7 +306,7 @@ fn gib(bytes: f64) -> f64 {
     bytes / f64::from(1 << 30)
 }
 
-/// A duration as one looks at it: two units at most.
+/// Formats a duration with at most two units.
 fn duration(seconds: i64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
@@ -324,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_measured_is_no_zero() {
+    fn missing_measurements_are_not_zero() {
         let unknown = GpuFacts {
             uuid: "GPU-1".into(),
             ..GpuFacts::default()

@@ -1,7 +1,7 @@
-//! A Slurm without slurmdbd: its job completion file and the live queue.
+//! Polls a Slurm without slurmdbd: its job completion file and the live queue.
 
 use super::Poller;
-use crate::schedulers::scheduler::{Answer, Scheduler};
+use crate::schedulers::scheduler::{Scheduler, SchedulerAnswer};
 use crate::schedulers::status::PollError;
 use jiff::tz::TimeZone;
 use std::collections::{HashMap, HashSet};
@@ -10,8 +10,8 @@ use takt_slurm::{Entry, jobcomp};
 use takt_store::ImportSummary;
 
 impl Poller {
-    /// Reads what slurmctld appended to its file of ended jobs, and asks it for those that it knows now. The file says
-    /// nothing of GPUs, so it is read last: what was seen of a run while it ran stays.
+    /// Reads the new lines of the job completion file and the live queue. The file has no GPUs. It
+    /// is read last, so that the store keeps the GPUs that the live queue showed.
     pub(super) async fn poll_without_database(
         &mut self,
         scheduler: &mut dyn Scheduler,
@@ -33,18 +33,18 @@ impl Poller {
         let zone = takt_slurm::time_zone(timezone.as_deref().unwrap_or(&self.timezone))
             .unwrap_or(TimeZone::UTC);
         let mut total = ImportSummary::default();
-        let mut told = HashSet::new();
+        let mut listed = HashSet::new();
         let live = match live {
             Ok(mut live) => {
                 live.iter_mut()
                     .for_each(|job| charge(&mut job.entry, &accounts));
                 self.note_live(cluster, &live).await?;
-                let answer = Answer::Live(live);
-                let (summary, told_open) = self
+                let answer = SchedulerAnswer::Live(live);
+                let (summary, listed_open) = self
                     .import(cluster, "slurmctld", answer, remember.clone(), None)
                     .await?;
                 total += summary;
-                told.extend(told_open);
+                listed.extend(listed_open);
                 Ok(())
             }
             Err(error) => Err(error),
@@ -67,7 +67,7 @@ impl Poller {
         };
         self.forgotten = known
             .into_iter()
-            .filter(|run| !told.contains(run))
+            .filter(|run| !listed.contains(run))
             .collect();
         Ok(total)
     }
@@ -91,7 +91,7 @@ impl Poller {
                 if text.is_empty() {
                     return Ok(());
                 }
-                let answer = Answer::Jobcomp(text, options.clone());
+                let answer = SchedulerAnswer::Jobcomp(text, options.clone());
                 let (summary, _) = self
                     .import(cluster, "jobcomp", answer, timezone.clone(), None)
                     .await?;
@@ -108,7 +108,7 @@ impl Poller {
     }
 }
 
-/// A run that names no account is charged to its user's.
+/// Charges a run without an account to the account of its user.
 fn charge(entry: &mut Entry, accounts: &HashMap<String, String>) {
     if let Entry::Run(run) | Entry::Tasks { run, .. } = entry
         && run.account.is_empty()

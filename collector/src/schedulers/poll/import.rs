@@ -1,19 +1,19 @@
 //! Imports the answers of a scheduler into the store.
 
 use super::Poller;
-use crate::schedulers::scheduler::Answer;
+use crate::schedulers::scheduler::SchedulerAnswer;
 use crate::schedulers::status::PollError;
 use std::io;
 use takt_slurm::{Entry, Reject};
 use takt_store::{ImportError, ImportSummary, OpenRun, Origin, Records, Shifted};
 
 impl Poller {
-    /// Imports an answer; also the runs in it that have not ended.
+    /// Imports an answer, running jobs included.
     pub(super) async fn import(
         &self,
         cluster: &str,
         source: &'static str,
-        answer: Answer,
+        answer: SchedulerAnswer,
         timezone: Option<String>,
         told_until: Option<i64>,
     ) -> Result<(ImportSummary, Vec<OpenRun>), PollError> {
@@ -39,7 +39,8 @@ impl Poller {
                     }));
                 }
                 Ok(match entry {
-                    // Its line in an answer means nothing, and the same row comes with every answer.
+                    // The line number in an answer has no meaning, and the same row comes with
+                    // every answer.
                     Entry::Rejected(reject) => Entry::Rejected(Reject {
                         line: None,
                         ..reject
@@ -52,7 +53,7 @@ impl Poller {
                 name: &name,
                 timezone: timezone.as_deref(),
                 told_until: told_until.map(|instant| (cluster.as_str(), instant)),
-                // What Slurm itself says now is never in the wrong zone.
+                // Slurm's own answers are never in a wrong time zone.
                 shifted: Shifted::Keep,
             };
             let summary = records
@@ -67,7 +68,7 @@ impl Poller {
         .await
     }
 
-    /// Asks the store, which takes its time, on a thread of its own.
+    /// Runs a store operation on a blocking thread.
     pub(super) async fn blocking<T: Send + 'static>(
         &self,
         ask: impl FnOnce(Records<'_>) -> Result<T, PollError> + Send + 'static,
@@ -86,7 +87,8 @@ impl Poller {
     }
 }
 
-/// A run of which Slurm keeps no GPU, though its nodes have some: whether it held any is unknown.
+/// Replaces 0 GPUs by an unknown number: Slurm records no GPUs with jobs, although the nodes have
+/// some.
 fn forget_uncounted_gpus(entry: &mut Entry) {
     if let Entry::Run(run) | Entry::Tasks { run, .. } = entry {
         run.gpus = run.gpus.filter(|gpus| *gpus > 0);

@@ -1,11 +1,14 @@
-//! A live Slurm, asked through `sacct` or slurmrestd; without slurmdbd, its file of ended jobs and slurmctld.
+//! Polls a live Slurm through `sacct` or slurmrestd; without slurmdbd, through its job completion
+//! file and slurmctld.
 //!
-//! Every answer is imported like a file, so asking twice does no harm, and each question goes back to the last success
-//! that is at least a look-back old. That covers records which reach slurmdbd late, and an outage closes by itself:
-//! for a look-back after it, questions still go back to before it, while slurmctld hands in what it kept.
+//! Every answer is imported like a file, so reading a record twice changes nothing. Each poll reads
+//! again from the last success that is at least one look-back old. This covers records that reach
+//! slurmdbd late. It also covers an outage: for one look-back after it, polls still start before
+//! it, while slurmctld delivers the records that it kept.
 //!
-//! sacct does not tell of jobs that were never eligible (held, waiting for another job) unless they are asked for by
-//! id, so those are not seen until they are eligible. They hold nothing meanwhile.
+//! sacct lists jobs that were never eligible (held, waiting for another job) only if they are
+//! requested by id. So Takt sees such a job once it is eligible. Until then, the job holds no
+//! resources.
 
 mod completion;
 mod import;
@@ -13,7 +16,7 @@ mod queue;
 
 use super::command::completion_file;
 use super::config::JobsConfig;
-use super::follow::Follow;
+use super::follow::FileFollower;
 use super::scheduler::{self, Scheduler};
 use super::status::{Pending, PollError, PollState, PollStatus};
 use jiff::Timestamp;
@@ -25,52 +28,52 @@ use takt_slurm::{Node, jobcomp};
 use takt_store::{Database, ImportSummary, OpenRun};
 use tokio::sync::watch;
 
-/// Asks a Slurm for its jobs, again and again.
+/// Polls one Slurm periodically.
 #[derive(Debug)]
 pub struct Poller {
     config: JobsConfig,
     database: Arc<Database>,
-    /// The time zone to remember for the cluster if none is remembered yet.
+    /// Time zone to store for the cluster if the store has none yet.
     timezone: String,
     cluster: Option<String>,
-    /// Set up at the first poll.
+    /// The scheduler, set up at the first poll.
     scheduler: Option<Box<dyn Scheduler>>,
-    /// The file of ended jobs, where Slurm runs without slurmdbd.
-    jobcomp: Option<Follow>,
+    /// The job completion file of a Slurm without slurmdbd.
+    jobcomp: Option<FileFollower>,
     forgotten: HashSet<OpenRun>,
-    /// When shares and prices were last asked for.
-    shares_asked: Option<i64>,
-    /// When slurmdbd was last asked when nodes were down.
-    events_asked: Option<i64>,
-    /// Whether GPUs are among the TRES that Slurm keeps of each job (`AccountingStorageTRES`).
+    /// Time of the last request for shares and prices, in UTC seconds.
+    shares_read_at: Option<i64>,
+    /// Time of the last request to slurmdbd for node events, in UTC seconds.
+    events_read_at: Option<i64>,
+    /// Whether Slurm records GPUs with each job (`AccountingStorageTRES`).
     gpus_are_counted: bool,
-    /// By how many seconds slurmctld's clock was last ahead of this machine's.
+    /// Seconds by which slurmctld's clock was ahead of this machine's at the last poll.
     clock_ahead_seconds: i64,
-    /// What slurmctld said of the queue with this question.
+    /// Pending jobs at this poll; `None` if slurmctld did not answer.
     pending: Option<Vec<Pending>>,
     nodes: Option<Vec<Node>>,
-    /// What the completion file's lines so far say of resized jobs.
+    /// Resized jobs in the completion file's lines so far.
     resized: jobcomp::Resized,
 }
 
-/// Job ids in one question.
+/// Maximum number of job ids in one request.
 const IDS_PER_QUESTION: usize = 500;
 
-/// Source name under which Slurm's own shares and prices are recorded.
+/// Source name of Slurm's own shares and prices in the store.
 const SHARES_SOURCE: &str = "slurm";
 
-/// Seconds between two questions for shares and prices.
+/// Seconds between two requests for shares and prices.
 const SHARES_SECONDS: i64 = 900;
 
-/// Clocks that differ by less agree: an answer takes its time.
+/// Maximum difference between two clocks that count as equal, in seconds: an answer takes time.
 const CLOCKS_AGREE_SECONDS: i64 = 60;
 
-/// Longest pause after failures.
+/// Maximum pause after failures.
 const MAX_PAUSE: Duration = Duration::from_secs(900);
 
 impl Poller {
-    /// Polls into `database`. `cluster` overrides Slurm's own name; `timezone` is remembered for the cluster unless
-    /// one is already.
+    /// Creates a poller that writes into `database`. `cluster` overrides Slurm's own name.
+    /// `timezone` is stored for the cluster if the store has none yet.
     pub fn new(
         config: JobsConfig,
         database: Arc<Database>,
@@ -79,14 +82,14 @@ impl Poller {
     ) -> Self {
         Self {
             scheduler: None,
-            jobcomp: config.jobcomp_file.clone().map(Follow::new),
+            jobcomp: config.jobcomp_file.clone().map(FileFollower::new),
             config,
             database,
             timezone,
             cluster,
             forgotten: HashSet::new(),
-            shares_asked: None,
-            events_asked: None,
+            shares_read_at: None,
+            events_read_at: None,
             gpus_are_counted: true,
             clock_ahead_seconds: 0,
             pending: None,
@@ -95,25 +98,25 @@ impl Poller {
         }
     }
 
-    /// Polls for ever, telling `status` how it goes. Dropping the future stops it between two questions, or kills the
-    /// sacct that was asked; what was imported stays.
+    /// Polls until the future is dropped, and sends the state to `status`. Dropping the future
+    /// cancels a running request; imported records stay.
     pub async fn run(mut self, status: watch::Sender<PollStatus>) {
         loop {
-            let asked = self.poll(Timestamp::now().as_second()).await;
-            status.send_modify(|status| self.note(status, &asked));
+            let result = self.poll(Timestamp::now().as_second()).await;
+            status.send_modify(|status| self.note(status, &result));
             let failures = status.borrow().failures;
             tokio::time::sleep(pause(&self.config, failures)).await;
         }
     }
 
-    fn note(&self, status: &mut PollStatus, asked: &Result<ImportSummary, PollError>) {
+    fn note(&self, status: &mut PollStatus, result: &Result<ImportSummary, PollError>) {
         status.cluster.clone_from(&self.cluster);
         status.forgotten_runs = self.forgotten.len();
         status.clock_ahead_seconds = self.clock_ahead_seconds;
         status.gpus_are_not_counted = !self.gpus_are_counted && self.jobcomp.is_none();
         status.pending.clone_from(&self.pending);
         status.nodes.clone_from(&self.nodes);
-        match asked {
+        match result {
             Ok(summary) => {
                 if status.failures > 0 {
                     tracing::info!(failures = status.failures, "sacct answers again");
@@ -134,7 +137,7 @@ impl Poller {
             }
             Err(error) => {
                 let detail = error_chain(error);
-                // A machine without Slurm is no failure, and a failure that lasts is told once.
+                // A machine without Slurm is not a failure. A lasting failure is logged once.
                 if error.state() != status.state && error.state() != PollState::NoSlurm {
                     tracing::warn!(error = detail, "cannot poll Slurm, will retry");
                 }
@@ -145,10 +148,11 @@ impl Poller {
         }
     }
 
-    /// Asks for everything new. `now` is the present in UTC seconds.
+    /// Reads and imports everything new. `now` is the current time in UTC seconds.
     ///
     /// # Errors
-    /// [`PollError`]; what was stored before it stays, and the next question begins where this one failed.
+    /// [`PollError`]. Records stored before the error stay, and the next poll starts from the same
+    /// point.
     pub async fn poll(&mut self, now: i64) -> Result<ImportSummary, PollError> {
         (self.pending, self.nodes) = (None, None);
         let mut scheduler = match self.scheduler.take() {
@@ -167,23 +171,26 @@ impl Poller {
     ) -> Result<ImportSummary, PollError> {
         let cluster = self.name_of_cluster(scheduler).await?;
         let now = now + self.ask_for_the_time(scheduler, now).await;
-        // First: months of history may come now, and fair share with other shares would be wrong meanwhile.
+        // Shares come first: this poll may import months of history, and other shares would make
+        // fair share wrong meanwhile.
         self.ask_for_shares(scheduler, &cluster, now).await?;
-        // Before the jobs: whether Slurm counts GPUs decides what a run without one in its records held.
+        // Nodes come before jobs: they show whether Slurm counts GPUs, which decides the GPUs of a
+        // run without GPUs in its records.
         self.ask_for_nodes(scheduler, &cluster, now).await?;
-        let mut told = HashSet::new();
+        let mut listed = HashSet::new();
         if self.jobcomp.is_none() {
-            told = self.ask_controller(scheduler, &cluster).await?;
+            listed = self.ask_controller(scheduler, &cluster).await?;
         }
         let summary = match &self.jobcomp {
             Some(_) => self.poll_without_database(scheduler, &cluster).await,
-            None => match self.poll_database(scheduler, &cluster, now, told).await {
-                // This Slurm runs without slurmdbd; if it writes a file of ended jobs, that is read from now on.
+            None => match self.poll_database(scheduler, &cluster, now, listed).await {
+                // This Slurm runs without slurmdbd. If it writes a job completion file, read that
+                // from now on.
                 Err(error @ PollError::NoAccounting(_)) => {
                     match completion_file(&self.config).await {
                         Some(path) => {
-                            tracing::info!(path = %path.display(), "Slurm runs without slurmdbd; its job completion file is read");
-                            self.jobcomp = Some(Follow::new(path));
+                            tracing::info!(path = %path.display(), "Slurm runs without slurmdbd; reading its job completion file");
+                            self.jobcomp = Some(FileFollower::new(path));
                             self.poll_without_database(scheduler, &cluster).await
                         }
                         None => Err(error),
@@ -195,8 +202,9 @@ impl Poller {
         Ok(summary)
     }
 
-    /// By how many seconds slurmctld's clock is ahead of this machine's. Questions are asked by its clock, since its records
-    /// are written by it: a clock that is wrong makes no hole. While nobody tells, it is what it was.
+    /// Returns the seconds by which slurmctld's clock is ahead of this machine's. Requests use
+    /// slurmctld's clock, because slurmctld timestamps the records: a wrong clock then loses no
+    /// record. If slurmctld does not answer, returns the previous value.
     async fn ask_for_the_time(&mut self, scheduler: &mut dyn Scheduler, now: i64) -> i64 {
         let theirs = scheduler.time().await;
         if let Some(ahead) = theirs.map(|theirs| theirs - now) {
@@ -209,14 +217,15 @@ impl Poller {
         self.clock_ahead_seconds
     }
 
-    /// Asks for nodes and, where slurmdbd keeps it, their history. Records are worth having without them.
+    /// Reads the nodes and, if slurmdbd keeps it, their history. A failure is logged, because job
+    /// records are useful without nodes.
     async fn ask_for_nodes(
         &mut self,
         scheduler: &mut dyn Scheduler,
         cluster: &str,
         now: i64,
     ) -> Result<(), PollError> {
-        // Without slurmdbd there is no history to ask for.
+        // Without slurmdbd, the scheduler has no history.
         let has_history = self.jobcomp.is_none() && scheduler.keeps_history();
         let of_cluster = cluster.to_owned();
         match scheduler.nodes().await {
@@ -235,10 +244,10 @@ impl Poller {
         }
         self.ask_for_reservations(scheduler, cluster, now, has_history)
             .await?;
-        let asked_lately = self
-            .events_asked
-            .is_some_and(|asked| now < asked + SHARES_SECONDS);
-        if !has_history || asked_lately {
+        let read_recently = self
+            .events_read_at
+            .is_some_and(|read| now < read + SHARES_SECONDS);
+        if !has_history || read_recently {
             return Ok(());
         }
         let since = now - i64::from(self.config.history_days) * 86_400;
@@ -249,7 +258,7 @@ impl Poller {
                     Ok(records.note_node_events(&of_cluster, &events, "slurmdbd")?)
                 })
                 .await?;
-                self.events_asked = Some(now);
+                self.events_read_at = Some(now);
             }
             Err(error) => tracing::debug!(
                 error = error_chain(&error),
@@ -259,7 +268,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Asks for reservations: slurmdbd where it can be asked, as it keeps those that are over.
+    /// Reads the reservations: from slurmdbd if possible, because it also keeps past ones.
     async fn ask_for_reservations(
         &mut self,
         scheduler: &mut dyn Scheduler,
@@ -309,14 +318,14 @@ impl Poller {
         Ok(named)
     }
 
-    /// Asks slurmdbd for everything since the last success that is a look-back old, and for the runs that are still
-    /// open as far as we know, but for those of which slurmctld has `told`.
+    /// Reads from slurmdbd all records since the last success that is one look-back old. Also reads
+    /// the runs that are open in the store, except those that the live queue already listed.
     async fn poll_database(
         &mut self,
         scheduler: &mut dyn Scheduler,
         cluster: &str,
         now: i64,
-        mut told: HashSet<OpenRun>,
+        mut listed: HashSet<OpenRun>,
     ) -> Result<ImportSummary, PollError> {
         let source = scheduler.name();
         let recent = now - self.config.look_back_seconds.cast_signed();
@@ -334,7 +343,8 @@ impl Poller {
         let longest = scheduler.window_seconds();
         let windows: Vec<_> = match told_until {
             Some(begin) => windows(begin, now, longest).collect(),
-            // What is a look-back old now will not change any more, so the next question need not go back to it.
+            // Records older than one look-back no longer change, so the next poll need not read
+            // them again.
             None => {
                 let first = now - i64::from(self.config.history_days) * 86_400;
                 windows(first, recent, longest)
@@ -345,23 +355,24 @@ impl Poller {
 
         let mut total = ImportSummary::default();
         for (from, to) in windows {
-            // What began after this question is the next one's.
+            // Runs that begin after this request belong to the next poll.
             let to_instant = Some(to).filter(|to| *to != now);
             let answer = scheduler.jobs_in(from, to_instant).await?;
-            // Told is what all windows told: one that fails after others leaves everything to the next question.
+            // The listed runs are those of all windows. If a later window fails, the next poll
+            // reads all of them again.
             let until = (to == now || (to == recent && told_until.is_none())).then_some(to);
-            let (summary, told_open) = self
+            let (summary, listed_open) = self
                 .import(cluster, source, answer, timezone.clone(), until)
                 .await?;
             total += summary;
-            told.extend(told_open);
+            listed.extend(listed_open);
         }
-        total += self.ask_for_open_runs(scheduler, cluster, told).await?;
+        total += self.ask_for_open_runs(scheduler, cluster, listed).await?;
         Ok(total)
     }
 
-    /// Asks for shares and prices every so often. Records are worth having without them, so what Slurm will not tell is
-    /// logged and asked for again with the next poll.
+    /// Reads shares and prices every [`SHARES_SECONDS`]. A failure is logged and the next poll
+    /// tries again, because job records are useful without shares.
     async fn ask_for_shares(
         &mut self,
         scheduler: &mut dyn Scheduler,
@@ -369,8 +380,8 @@ impl Poller {
         now: i64,
     ) -> Result<(), PollError> {
         if self
-            .shares_asked
-            .is_some_and(|asked| now < asked + SHARES_SECONDS)
+            .shares_read_at
+            .is_some_and(|read| now < read + SHARES_SECONDS)
         {
             return Ok(());
         }
@@ -381,7 +392,7 @@ impl Poller {
                     Ok(records.note_share_settings(&cluster, SHARES_SOURCE, &settings, now)?)
                 })
                 .await?;
-                self.shares_asked = Some(now);
+                self.shares_read_at = Some(now);
             }
             Err(error) => {
                 tracing::debug!(error = error_chain(&error), "Slurm did not list its shares")
@@ -390,13 +401,13 @@ impl Poller {
         Ok(())
     }
 
-    /// Asks by id for the runs that are open as far as we know and that no window showed: those that ended while
-    /// nobody asked, those that sacct leaves out of a window (a dependency, an array's limit).
+    /// Reads by id the open runs that no window listed: runs that ended while Takt did not poll,
+    /// and runs that sacct omits from a window (a dependency, an array's limit).
     async fn ask_for_open_runs(
         &mut self,
         scheduler: &mut dyn Scheduler,
         cluster: &str,
-        told: HashSet<OpenRun>,
+        listed: HashSet<OpenRun>,
     ) -> Result<ImportSummary, PollError> {
         let known = {
             let cluster = cluster.to_owned();
@@ -406,18 +417,18 @@ impl Poller {
         self.forgotten.retain(|run| known.contains(run));
         let missing: Vec<OpenRun> = known
             .into_iter()
-            .filter(|run| !told.contains(run) && !self.forgotten.contains(run))
+            .filter(|run| !listed.contains(run) && !self.forgotten.contains(run))
             .collect();
         let mut total = ImportSummary::default();
-        let mut told = HashSet::new();
+        let mut listed = HashSet::new();
         let ids: BTreeSet<&str> = missing.iter().map(|run| base_id(&run.job_id)).collect();
         let ids: Vec<&str> = ids.into_iter().collect();
         let source = scheduler.name();
         for ids in ids.chunks(IDS_PER_QUESTION) {
             let answer = scheduler.jobs_by_id(ids).await?;
-            let (summary, told_open) = self.import(cluster, source, answer, None, None).await?;
+            let (summary, listed_open) = self.import(cluster, source, answer, None, None).await?;
             total += summary;
-            told.extend(told_open);
+            listed.extend(listed_open);
         }
         if !missing.is_empty() {
             let cluster = cluster.to_owned();
@@ -427,12 +438,12 @@ impl Poller {
             let still_open: HashSet<OpenRun> = still_open.into_iter().collect();
             let forgotten = missing
                 .into_iter()
-                .filter(|run| still_open.contains(run) && !told.contains(run));
+                .filter(|run| still_open.contains(run) && !listed.contains(run));
             for run in forgotten {
                 tracing::warn!(
                     job_id = run.job_id,
                     submit = run.submit,
-                    "sacct no longer knows a run that has not ended"
+                    "sacct no longer knows an open run"
                 );
                 self.forgotten.insert(run);
             }
@@ -441,7 +452,8 @@ impl Poller {
     }
 }
 
-/// `[begin, end)` in parts of at most `longest` seconds, oldest first; at least one.
+/// Splits `[begin, end)` into parts of at most `longest` seconds, oldest first. Returns at least
+/// one part.
 fn windows(begin: i64, end: i64, longest: i64) -> impl Iterator<Item = (i64, i64)> {
     let begin = begin.min(end);
     std::iter::successors(Some((begin, end.min(begin + longest))), move |&(_, to)| {
@@ -449,12 +461,12 @@ fn windows(begin: i64, end: i64, longest: i64) -> impl Iterator<Item = (i64, i64
     })
 }
 
-/// The job's id without its array task or component.
+/// Returns the job id without the array task or component.
 fn base_id(job_id: &str) -> &str {
     job_id.split(['_', '+']).next().unwrap_or(job_id)
 }
 
-/// How long to wait after so many failures: twice as long each time.
+/// Returns the pause after a number of successive failures: it doubles each time.
 fn pause(config: &JobsConfig, failures: u32) -> Duration {
     let interval = Duration::from_secs(config.interval_seconds);
     let longest = MAX_PAUSE.max(interval);

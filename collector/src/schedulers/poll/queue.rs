@@ -1,7 +1,7 @@
-//! The live queue: which GPUs running jobs hold, and why others wait.
+//! The live queue: the GPUs of running jobs and the reasons of pending jobs.
 
 use super::Poller;
-use crate::schedulers::scheduler::{Answer, Scheduler};
+use crate::schedulers::scheduler::{Scheduler, SchedulerAnswer};
 use crate::schedulers::status::{Pending, PollError};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, HashSet};
@@ -11,8 +11,8 @@ use takt_slurm::openapi::LiveJob;
 use takt_store::{HeldGpu, OpenRun, WaitingRun};
 
 impl Poller {
-    /// Asks slurmctld what slurmdbd does not know: which GPUs running jobs hold, and why others wait. Records are worth
-    /// having without it.
+    /// Reads from slurmctld what slurmdbd does not have: the GPUs of running jobs and the reasons
+    /// of pending jobs. A failure is logged, because job records are useful without the queue.
     pub(super) async fn ask_controller(
         &mut self,
         scheduler: &mut dyn Scheduler,
@@ -21,7 +21,7 @@ impl Poller {
         match scheduler.live_jobs(cluster).await {
             Ok(mut live) => {
                 self.note_live(cluster, &live).await?;
-                let told: HashSet<OpenRun> = live.iter().flat_map(runs_of).collect();
+                let listed: HashSet<OpenRun> = live.iter().flat_map(runs_of).collect();
                 let known = {
                     let cluster = cluster.to_owned();
                     self.blocking(move |records| Ok(records.open_runs(&cluster)?))
@@ -31,24 +31,30 @@ impl Poller {
                 let lacks_reservations = scheduler.records_lack_reservations();
                 live.retain(|job| self.is_only_here(job, &known, lacks_reservations));
                 if !live.is_empty() {
-                    self.import(cluster, "slurmctld", Answer::Live(live), None, None)
-                        .await?;
+                    self.import(
+                        cluster,
+                        "slurmctld",
+                        SchedulerAnswer::Live(live),
+                        None,
+                        None,
+                    )
+                    .await?;
                 }
-                Ok(told)
+                Ok(listed)
             }
             Err(error) => {
                 tracing::debug!(
                     error = error_chain(&error),
-                    "slurmctld does not tell of its jobs"
+                    "slurmctld did not list its jobs"
                 );
                 Ok(HashSet::new())
             }
         }
     }
 
-    /// Whether slurmctld tells something of a job that slurmdbd will not: one that waits and is not known yet (it may never
-    /// have been eligible), how many GPUs one holds where slurmdbd keeps none, and its reservation, of which slurmrestd is
-    /// silent in Slurm 22.05.
+    /// Returns whether the live queue has facts about a job that slurmdbd lacks: a pending job that
+    /// the store does not have yet (it may never have been eligible), the number of GPUs if
+    /// slurmdbd keeps none, or the reservation, which slurmrestd omits in Slurm 22.05.
     fn is_only_here(
         &self,
         job: &LiveJob,
@@ -86,7 +92,8 @@ impl Poller {
                 })
             })
             .collect();
-        let (cluster, now) = (cluster.to_owned(), Timestamp::now().as_second());
+        let cluster = cluster.to_owned();
+        let now = Timestamp::now().as_second();
         self.blocking(move |records| {
             records.note_waiting(&cluster, &waiting, now)?;
             Ok(records.note_held_gpus(&cluster, &held, now)?)
@@ -95,7 +102,7 @@ impl Poller {
     }
 }
 
-/// The runs that slurmctld tells of in one job: an array's tasks that wait are many.
+/// Returns the runs of one live job: a pending array has many tasks.
 pub(super) fn runs_of(job: &LiveJob) -> Vec<OpenRun> {
     let (run, job_ids) = match &job.entry {
         Entry::Run(run) => (run, std::slice::from_ref(&run.job_id)),
@@ -111,7 +118,7 @@ pub(super) fn runs_of(job: &LiveJob) -> Vec<OpenRun> {
         .collect()
 }
 
-/// How many wait, by partition and by what they wait for.
+/// Counts the pending jobs by partition and reason.
 pub(super) fn pending(live: &[LiveJob]) -> Vec<Pending> {
     let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for job in live {
@@ -131,7 +138,7 @@ pub(super) fn pending(live: &[LiveJob]) -> Vec<Pending> {
     counts.into_iter().map(pending).collect()
 }
 
-/// What a job that waits, or each task of its array, waits for.
+/// Returns the reasons of a pending job, or of each pending task of its array.
 fn waiting(job: &LiveJob) -> Vec<WaitingRun> {
     let Some(reason) = &job.reason else {
         return Vec::new();

@@ -16,14 +16,14 @@ const HEADER: &str = "JobID|Submit|Eligible|Start|End|State|User|Account|Partiti
 /// 2026-10-10T00:00:00Z
 const NOW: i64 = 1_791_590_400;
 
-/// A poller whose Slurm is a folder of shell scripts.
-struct Stage {
+/// A poller whose Slurm commands are shell scripts in a folder.
+struct TestSlurm {
     poller: Poller,
     folder: tempfile::TempDir,
     _dir: DataDir,
 }
 
-impl Stage {
+impl TestSlurm {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let dir = DataDir::claim(&folder.path().join("data")).unwrap();
@@ -59,7 +59,7 @@ impl Stage {
         }
     }
 
-    /// sacct tells these runs whatever it is asked, and keeps the question.
+    /// Makes sacct answer every request with these runs and log the request.
     fn answer(&self, runs: &[&str]) {
         fs::write(
             self.folder.path().join("answer"),
@@ -73,7 +73,7 @@ impl Stage {
         );
     }
 
-    /// The questions since the last call, without what is the same in all of them.
+    /// Returns the requests since the last call, without their common part.
     fn asked(&self) -> Vec<String> {
         let path = self.folder.path().join("asked");
         let asked = fs::read_to_string(&path).unwrap_or_default();
@@ -104,8 +104,8 @@ fn row(job_id: &str, submit: i64, end: Option<i64>, state: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_first_question_goes_through_history_by_the_week_and_the_next_goes_on() {
-    let mut stage = Stage::new();
+async fn the_first_poll_reads_history_in_weeks_and_the_next_continues() {
+    let mut stage = TestSlurm::new();
     stage.answer(&[&row("7", NOW - 50, None, "RUNNING")]);
     let summary = stage.poller.poll(NOW).await.unwrap();
     assert_eq!(
@@ -136,16 +136,16 @@ async fn the_first_question_goes_through_history_by_the_week_and_the_next_goes_o
 }
 
 #[tokio::test]
-async fn a_clock_that_differs_makes_no_hole_and_is_told_of() {
-    let mut stage = Stage::new();
+async fn a_wrong_clock_loses_no_records_and_is_reported() {
+    let mut stage = TestSlurm::new();
     stage.answer(&[]);
-    let slurm_says = |stage: &Stage, at: i64| {
+    let slurm_says = |stage: &TestSlurm, at: i64| {
         stage.script(
             "scontrol",
             &format!("echo 'Configuration data as of {at}'; echo 'ClusterName = lab'"),
         );
     };
-    // Two hours behind this machine: what Slurm writes now is asked for.
+    // Two hours behind this machine: requests cover the records that Slurm writes now.
     slurm_says(&stage, NOW - 7200);
     stage.poller.poll(NOW).await.unwrap();
     stage.asked();
@@ -161,7 +161,7 @@ async fn a_clock_that_differs_makes_no_hole_and_is_told_of() {
         .poller
         .note(&mut status, &Ok(ImportSummary::default()));
     assert_eq!(status.clock_ahead_seconds, -7200);
-    // Seconds are no difference.
+    // A few seconds do not count as a difference.
     slurm_says(&stage, NOW + 7195);
     stage.poller.poll(NOW + 7200).await.unwrap();
     assert_eq!(stage.poller.clock_ahead_seconds, 0);
@@ -169,7 +169,7 @@ async fn a_clock_that_differs_makes_no_hole_and_is_told_of() {
 
 #[tokio::test]
 async fn an_outage_leaves_no_hole_even_if_records_come_after_it() {
-    let mut stage = Stage::new();
+    let mut stage = TestSlurm::new();
     stage.answer(&[]);
     for seconds in (0..=7200).step_by(600) {
         stage.poller.poll(NOW + seconds).await.unwrap();
@@ -184,7 +184,7 @@ async fn an_outage_leaves_no_hole_even_if_records_come_after_it() {
         assert_eq!(error.state(), PollState::DatabaseDown);
     }
     stage.answer(&[]);
-    // For a look-back after it, questions go back to before it.
+    // For one look-back after the outage, requests start before it.
     for (seconds, since) in [
         (21_000, "02:00:00"),
         (24_000, "02:00:00"),
@@ -202,7 +202,7 @@ async fn an_outage_leaves_no_hole_even_if_records_come_after_it() {
 
 #[tokio::test]
 async fn runs_that_no_window_shows_are_asked_for_by_id() {
-    let mut stage = Stage::new();
+    let mut stage = TestSlurm::new();
     stage.answer(&[
         &row("7", NOW - 50, None, "RUNNING"),
         &row("8_[1-3%1]", NOW - 50, None, "PENDING"),
@@ -210,7 +210,7 @@ async fn runs_that_no_window_shows_are_asked_for_by_id() {
     ]);
     stage.poller.poll(NOW).await.unwrap();
     stage.asked();
-    // The window is empty; asked by id, sacct knows what became of 7 and 8, and nothing of 9.
+    // The window is empty. By id, sacct knows the end of 7 and 8, but not 9.
     let folder = stage.folder.path().display().to_string();
     stage.answer(&[
         &row("7", NOW - 50, Some(NOW), "FAILED"),
@@ -233,7 +233,7 @@ async fn runs_that_no_window_shows_are_asked_for_by_id() {
             "7 FAILED"
         ]
     );
-    // What sacct has forgotten is not asked for for ever.
+    // A run that sacct no longer knows is not requested forever.
     stage.poller.poll(NOW + 3660).await.unwrap();
     assert_eq!(stage.asked(), ["-S 2026-10-10T00:00:00"]);
     assert_eq!(stage.poller.forgotten.len(), 1);
@@ -241,7 +241,7 @@ async fn runs_that_no_window_shows_are_asked_for_by_id() {
 
 #[tokio::test]
 async fn a_bad_row_is_set_aside_once() {
-    let mut stage = Stage::new();
+    let mut stage = TestSlurm::new();
     stage.answer(&[
         "the rest of a job's name",
         &row("7", NOW - 50, Some(NOW), "COMPLETED"),
@@ -264,8 +264,8 @@ async fn a_bad_row_is_set_aside_once() {
 }
 
 #[tokio::test]
-async fn each_failure_has_its_state_and_keeps_what_was_said() {
-    let mut stage = Stage::new();
+async fn each_failure_has_its_state_and_keeps_the_message() {
+    let mut stage = TestSlurm::new();
     stage.poller.config.timeout_seconds = 1;
     for (script, state, detail) in [
         (
@@ -314,7 +314,7 @@ async fn each_failure_has_its_state_and_keeps_what_was_said() {
 
 #[tokio::test]
 async fn slurm_is_found_by_its_name() {
-    let stage = Stage::new();
+    let stage = TestSlurm::new();
     let config = &stage.poller.config;
     assert_eq!(detect(config).await.unwrap(), "lab");
     // slurmctld is down.
@@ -326,7 +326,7 @@ async fn slurm_is_found_by_its_name() {
     assert_eq!(detect(config).await.unwrap(), "lab2");
     stage.script("sacctmgr", "echo lab2; echo other");
     assert_eq!(detect(config).await.unwrap_err().state(), PollState::Failed);
-    // Slurm's commands without a Slurm, and no commands at all.
+    // First the commands without a Slurm, then no commands.
     stage.script(
         "scontrol",
         "echo 'scontrol: fatal: Could not establish a configuration source' >&2; exit 1",
@@ -344,10 +344,10 @@ async fn slurm_is_found_by_its_name() {
 
 #[tokio::test]
 async fn the_status_says_how_it_goes() {
-    let stage = Stage::new();
+    let stage = TestSlurm::new();
     stage.script("sacct", "exit 1");
     let folder = stage.folder.path().to_owned();
-    let Stage {
+    let TestSlurm {
         mut poller,
         folder: _folder,
         _dir,
@@ -382,7 +382,7 @@ async fn the_status_says_how_it_goes() {
 }
 
 #[test]
-fn jobs_are_counted_by_what_they_wait_for() {
+fn pending_jobs_are_counted_by_reason() {
     let job = |id: u64, state: &str, partition: &str, reason: &str| {
         json!({"job_id": id, "job_state": state, "partition": partition, "state_reason": reason, "user_name": "ann",
                "submit_time": NOW, "array_job_id": 0, "array_task_id": null, "array_task_string": ""})

@@ -1,4 +1,4 @@
-//! Targets from files that somebody else writes: `file_sd_configs`.
+//! Targets from files that other programs write: `file_sd_configs`.
 
 use super::super::units::PromDuration;
 use super::{Listener, StaticConfig};
@@ -11,11 +11,11 @@ use std::time::Duration;
 use takt_model::ConfigError;
 use takt_model::{Labels, yaml};
 
-/// A change of a file is seen this soon. Files are read, not watched: that works on every file system, and whatever way
-/// a file is replaced.
+/// Interval between two checks of the files. Takt reads files instead of watching them: this works
+/// on every file system and with every way of replacing a file.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
 
-/// Bytes of one file.
+/// Maximum size of one file, in bytes.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// Prometheus' `file_sd_configs`: files with lists of `{"targets": ["host:port"], "labels": {}}`.
@@ -71,7 +71,7 @@ impl FileSd {
     }
 
     pub async fn run(self, to: Listener) {
-        let mut known: BTreeMap<PathBuf, Known> = BTreeMap::new();
+        let mut known: BTreeMap<PathBuf, FileState> = BTreeMap::new();
         let mut is_first = true;
         loop {
             let patterns = self.patterns.clone();
@@ -94,16 +94,16 @@ impl FileSd {
     }
 }
 
-/// A file as it was last read, and the last list that it gave.
+/// The result of a file's latest read and the latest valid list.
 #[derive(Debug, Default)]
-struct Known {
+struct FileState {
     content: Option<Result<Vec<u8>, io::ErrorKind>>,
     targets: Vec<Labels>,
 }
 
-/// Notes what the files have now, and says whether the targets changed.
+/// Reads the files. Returns whether the targets changed.
 fn take(
-    known: &mut BTreeMap<PathBuf, Known>,
+    known: &mut BTreeMap<PathBuf, FileState>,
     read: BTreeMap<PathBuf, io::Result<Vec<u8>>>,
     to: &Listener,
 ) -> bool {
@@ -112,12 +112,12 @@ fn take(
     let mut changed = known.len() < before;
     for (path, content) in read {
         let file = known.entry(path.clone()).or_default();
-        // What stays wrong is told once, not every three seconds.
-        let told = content.as_ref().map(Vec::clone).map_err(io::Error::kind);
-        if file.content.as_ref() == Some(&told) {
+        // Log an error once, not at every read.
+        let result = content.as_ref().map(Vec::clone).map_err(io::Error::kind);
+        if file.content.as_ref() == Some(&result) {
             continue;
         }
-        file.content = Some(told);
+        file.content = Some(result);
         let parsed = content.map_err(|source| FileSdError::Read {
             path: path.clone(),
             source,
@@ -154,7 +154,7 @@ fn parse(path: &Path, text: &[u8]) -> Result<Vec<Labels>, FileSdError> {
         .collect())
 }
 
-/// A path, or the paths in one folder that begin and end alike.
+/// A path, or all paths of one folder with a common beginning and end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Pattern {
     One(PathBuf),
@@ -189,8 +189,8 @@ impl Pattern {
         })
     }
 
-    /// The paths that there are now. One that is named is there even if it is not: then it cannot be read, and that is
-    /// to be told.
+    /// Returns the paths that match now. A path without `*` is always returned, so that a missing
+    /// file is reported.
     fn paths(&self) -> Vec<PathBuf> {
         match self {
             Self::One(path) => vec![path.clone()],
@@ -215,12 +215,13 @@ fn read_all(patterns: &[Pattern]) -> BTreeMap<PathBuf, io::Result<Vec<u8>>> {
         std::fs::File::open(path)?
             .take(MAX_BYTES + 1)
             .read_to_end(&mut content)?;
-        match content.len() as u64 > MAX_BYTES {
-            true => Err(io::Error::new(
+        if content.len() as u64 > MAX_BYTES {
+            Err(io::Error::new(
                 io::ErrorKind::FileTooLarge,
                 format!("larger than {MAX_BYTES} bytes"),
-            )),
-            false => Ok(content),
+            ))
+        } else {
+            Ok(content)
         }
     };
     let paths = patterns.iter().flat_map(Pattern::paths);

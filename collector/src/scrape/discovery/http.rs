@@ -13,13 +13,14 @@ use std::time::Duration;
 use takt_model::ConfigError;
 use takt_model::Labels;
 
-/// Bytes of an answer.
+/// Maximum size of a response, in bytes.
 const MAX_BYTES: usize = 64 << 20;
 
-/// An answer takes no longer, or the last list stands.
+/// Maximum duration of a request. After it, the previous list stays in use.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Prometheus' `http_sd_configs`: an address that answers with a JSON list of `{"targets": [], "labels": {}}`.
+/// Prometheus' `http_sd_configs`: an address that answers with a JSON list of `{"targets": [],
+/// "labels": {}}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HttpSdConfig {

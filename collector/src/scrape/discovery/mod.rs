@@ -1,7 +1,7 @@
-//! Where targets come from: lists in the configuration, files, HTTP servers, Slurm.
+//! Discovery of targets: lists in the configuration, files, HTTP servers, Slurm.
 //!
-//! A provider sends its whole list each time it may have changed. What cannot be read leaves the last list standing:
-//! a discovery that is down must not take the targets with it.
+//! A provider sends its complete list whenever the list may have changed. If a provider fails, its
+//! previous list stays in use: a failed discovery must not remove targets.
 
 mod file;
 mod http;
@@ -23,10 +23,11 @@ use takt_model::ConfigError;
 use takt_model::Labels;
 use tokio::sync::mpsc;
 
-/// The label that says where a target is.
+/// Label with the address of a target.
 pub(super) const ADDRESS: &str = "__address__";
 
-/// Targets and the labels that they share: an item of `static_configs`, of a file or of an HTTP server's list.
+/// Targets and the labels that they share: an item of `static_configs`, of a file or of an HTTP
+/// server's list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct StaticConfig {
@@ -37,7 +38,8 @@ pub struct StaticConfig {
 }
 
 impl StaticConfig {
-    /// Each target's labels. `about` is one more that says where the list is from.
+    /// Returns the labels of each target. `about` is an additional label with the source of the
+    /// list.
     fn discovered(&self, about: Option<(&str, &str)>) -> Vec<Labels> {
         let with_address = |address: &String| {
             let mut labels: Labels = self.labels.iter().collect();
@@ -51,15 +53,15 @@ impl StaticConfig {
     }
 }
 
-/// A provider's list, whole.
+/// The complete list of one provider.
 #[derive(Debug)]
-pub(super) struct Found {
-    /// Which of the job's providers.
+pub(super) struct ProviderList {
+    /// Index of the provider in its job.
     pub provider: usize,
     pub targets: Vec<Labels>,
 }
 
-/// Something that finds targets.
+/// A source of targets.
 #[derive(Debug, Clone)]
 pub(super) enum Provider {
     Static(Vec<Labels>),
@@ -69,7 +71,8 @@ pub(super) enum Provider {
 }
 
 impl Provider {
-    /// Those of one scrape configuration, whose place is `key`.
+    /// Returns the providers of one scrape configuration. `key` is the configuration's key, for
+    /// messages.
     pub fn all(config: &JobConfig, key: &str) -> Result<Vec<Self>, ConfigError> {
         let place = |list: &str, index| format!("{key}.{list}[{index}]");
         let mut all = Vec::new();
@@ -81,7 +84,8 @@ impl Provider {
                     format!("{name:?}"),
                 ));
             }
-            // Prometheus refuses it, too; what a file or a server names is only left out.
+            // Prometheus also rejects this in the configuration. Such a target from a file or a
+            // server is only skipped.
             if let Some(target) = list.targets.iter().find(|target| target.contains('/')) {
                 let key = place("static_configs", index) + ".targets";
                 return Err(ConfigError::new(
@@ -113,7 +117,7 @@ impl Provider {
         Ok(all)
     }
 
-    /// The list, where it stands in the configuration.
+    /// Returns the list if the configuration contains it.
     pub fn fixed(&self) -> Option<Vec<Labels>> {
         match self {
             Self::Static(targets) => Some(targets.clone()),
@@ -121,7 +125,7 @@ impl Provider {
         }
     }
 
-    /// Sends lists for as long as anybody listens, unless there is one that cannot change.
+    /// Sends lists until the receiver is dropped. Returns at once if the list cannot change.
     pub async fn run(self, to: Listener) {
         match self {
             Self::Static(_) => {}
@@ -132,33 +136,34 @@ impl Provider {
     }
 }
 
-/// Takes a provider's lists and troubles.
+/// Receives the lists and failures of one provider.
 #[derive(Debug, Clone)]
 pub(super) struct Listener {
     pub provider: usize,
     pub job: String,
-    pub found: mpsc::Sender<Found>,
+    pub found: mpsc::Sender<ProviderList>,
     pub metrics: ScrapeMetrics,
 }
 
-/// Nobody listens any more.
-struct Ended;
+/// The receiver of the lists was dropped.
+struct ListenerDropped;
 
 impl Listener {
-    async fn send(&self, targets: Vec<Labels>) -> Result<(), Ended> {
+    async fn send(&self, targets: Vec<Labels>) -> Result<(), ListenerDropped> {
         self.found
-            .send(Found {
+            .send(ProviderList {
                 provider: self.provider,
                 targets,
             })
             .await
-            .map_err(|_| Ended)
+            .map_err(|_| ListenerDropped)
     }
 
-    /// Notes that a list could not be had. `mechanism` is the word of the configuration.
+    /// Counts and logs a failed read of the list. `mechanism` is the configuration's word for the
+    /// provider.
     fn failed(&self, mechanism: &'static str, error: &(dyn std::error::Error + 'static)) {
         self.metrics.discovery_failed(mechanism);
         let error = takt_model::error_chain(error);
-        tracing::warn!(job = %self.job, mechanism, %error, "cannot discover targets; the last list stands");
+        tracing::warn!(job = %self.job, mechanism, %error, "cannot discover targets; keeping the previous list");
     }
 }

@@ -1,7 +1,7 @@
 //! The nodes of a Slurm cluster as targets: `slurm_sd_configs`.
 //!
-//! `scontrol show nodes` is asked on the server's own machine. A node keeps its target while it is down or drained:
-//! that it does not answer is what one wants to know.
+//! Takt runs `scontrol show nodes` on the machine of the server. A node that is down or drained
+//! keeps its target, so that Takt reports that the node does not answer.
 
 use super::super::units::PromDuration;
 use super::{ADDRESS, Listener};
@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use takt_model::Labels;
 
-/// Every node of the Slurm that this machine belongs to, by `scontrol show nodes`. The label `node` is the NodeName.
+/// Every node of the Slurm that this machine belongs to, by `scontrol show nodes`. The label `node`
+/// is the NodeName.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SlurmSdConfig {
@@ -67,7 +68,7 @@ impl SlurmSd {
     }
 }
 
-/// The fields of a node that become labels.
+/// Fields of a node that become labels.
 const FIELDS: [(&str, &str); 6] = [
     ("NodeHostName", "__meta_slurm_node_hostname"),
     ("State", "__meta_slurm_node_state"),
@@ -77,7 +78,8 @@ const FIELDS: [(&str, &str); 6] = [
     ("Arch", "__meta_slurm_node_arch"),
 ];
 
-/// One node a line, `NodeName=… Key=Value …`. A value may hold spaces (`OS`, `Reason`), but none of those read here.
+/// Reads one node per line, `NodeName=… Key=Value …`. Values may contain spaces (`OS`, `Reason`),
+/// but not those of the fields read here.
 fn nodes(text: &str, port: u16) -> Vec<Labels> {
     let field = |line: &str, key: &str| {
         let mut words = line.split(' ');

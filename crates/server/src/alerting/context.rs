@@ -1,5 +1,5 @@
-//! Annotations that a message has besides its rule's: the GPU, the jobs there, and the values that
-//! the rule compared within the last hour.
+//! Additional annotations of a message: the GPU, its jobs, and the values that the rule compared in
+//! the last hour.
 
 use super::instant;
 use crate::sparkline;
@@ -8,19 +8,19 @@ use takt_model::{Labels, METRIC_NAME, Timestamp};
 use takt_promql::{Limits, Options, Value, quoted};
 use takt_slurm::JobRun;
 
-/// A message must not wait long for these.
+/// Maximum time for gathering the annotations: the message waits for them.
 const TIMEOUT: Duration = Duration::from_millis(300);
 
-/// The shown time range.
+/// Time range of the bars.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The time of one bar.
+/// Time per bar.
 const STEP: Duration = Duration::from_secs(120);
 
-/// Number of jobs that are named.
+/// Maximum number of jobs in the annotation.
 const JOBS_MAX: usize = 5;
 
-/// The annotations of an alert that began at `since`.
+/// Returns the annotations of an alert that began at `since`.
 pub fn context(
     source: &dyn takt_promql::Source,
     expr: Option<&str>,
@@ -37,16 +37,15 @@ pub fn context(
         .collect()
 }
 
-/// A job by its number, its name and its user: `42 (train) of ada`.
+/// Formats a job as number, name and user: `42 (train) of ada`.
 pub fn job_words(run: &JobRun) -> String {
     let name = run.name.as_ref().filter(|name| !name.is_empty());
     let name = name.map(|name| format!(" ({name})")).unwrap_or_default();
     format!("{}{name} of {}", run.job_id, run.user)
 }
 
-/// The GPU as a person finds it in the machine: its index, slot (PCI address), model and serial
-/// number, as far as they are known. A GPU that is lost is described by what it was within the last
-/// hour.
+/// Describes the GPU by its known properties: index, slot (PCI address), model and serial number. A
+/// lost GPU is described by its properties within the last hour.
 fn gpu(source: &dyn takt_promql::Source, labels: &Labels, at: Timestamp) -> Option<String> {
     let node = labels.get("node")?;
     let device = match (labels.get("uuid"), labels.get("pci_bus_id")) {
@@ -71,7 +70,8 @@ fn gpu(source: &dyn takt_promql::Source, labels: &Labels, at: Timestamp) -> Opti
     Some(parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
-/// The jobs on the GPU, or on the node within the last five minutes: a node that is down shows none.
+/// Returns the jobs on the GPU or node within the last five minutes: a node that is down shows no
+/// jobs.
 fn jobs(source: &dyn takt_promql::Source, labels: &Labels, since: Timestamp) -> Option<String> {
     let label = |name: &str| labels.get(name);
     let expr = match (label("jobid"), label("node"), label("uuid")) {
@@ -113,8 +113,8 @@ fn jobs(source: &dyn takt_promql::Source, labels: &Labels, since: Timestamp) -> 
     (!jobs.is_empty()).then(|| jobs.join(", ") + &more)
 }
 
-/// Bars with their least and greatest value. `None` where the alert is not about exactly one series,
-/// or where the series is a flag of 0 and 1.
+/// Returns bars with the minimum and maximum. `None` unless the alert is about exactly one series,
+/// or if the series is a flag of 0 and 1.
 fn last_hour(
     source: &dyn takt_promql::Source,
     expr: &str,
@@ -126,7 +126,8 @@ fn last_hour(
         deadline: Some(Instant::now() + TIMEOUT),
         ..Limits::default()
     };
-    let (from, step) = (at.minus(HOUR), i64::try_from(STEP.as_millis()).ok()?);
+    let from = at.minus(HOUR);
+    let step = i64::try_from(STEP.as_millis()).ok()?;
     let options = Options {
         limits,
         lazy: true,
@@ -181,10 +182,10 @@ mod tests {
     use super::*;
     use takt_promql::Memory;
 
-    /// Labels, and the value at each sample.
-    type Given<'a> = (&'a [(&'a str, &'a str)], &'a dyn Fn(i64) -> Option<f64>);
+    /// Labels of a series and its value at each sample.
+    type TestSeries<'a> = (&'a [(&'a str, &'a str)], &'a dyn Fn(i64) -> Option<f64>);
 
-    fn source(series: &[Given<'_>]) -> Memory {
+    fn source(series: &[TestSeries<'_>]) -> Memory {
         let mut source = Memory::new();
         for (labels, value) in series {
             source.add(
@@ -198,7 +199,7 @@ mod tests {
     const AT: Timestamp = Timestamp(3_600_000);
 
     #[test]
-    fn the_last_hour_of_what_the_rule_compares() {
+    fn the_last_hour_shows_the_values_that_the_rule_compares() {
         let source = source(&[
             (
                 &[("__name__", "heat"), ("node", "g01"), ("gpu", "0")],
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_jobs_were_there() {
+    fn jobs_on_the_gpu_are_named() {
         let held: Vec<_> = (1..=7).map(|n| (format!("{n}"), format!("u{n}"))).collect();
         let mut all = vec![(
             vec![

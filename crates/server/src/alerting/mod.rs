@@ -1,5 +1,5 @@
-//! The alert engine in the server: its configuration read, its traits implemented over the store, exporters' events
-//! brought to it.
+//! The alert engine in the server: reads its configuration, implements its traits over the store,
+//! and delivers the exporters' events to it.
 
 mod context;
 mod outside;
@@ -41,26 +41,26 @@ use takt_model::{Labels, error_chain};
 use takt_store::Store;
 use tokio::task::AbortHandle;
 
-/// How often it is looked whether there are other targets to listen to.
+/// Interval between two checks for new targets.
 const TARGETS_EVERY: Duration = Duration::from_secs(5);
 
-/// Rules, routes and channels, all read and checked.
+/// Rules, routes and channels, read and checked.
 pub struct Loaded {
     /// The rules.
     pub rules: Rules,
-    /// Who is told what.
+    /// The routes: which channels get which alerts.
     pub routing: Routing,
-    /// How they are told.
+    /// The notification channels.
     pub channels: Channels,
 }
 
-/// Reads everything that alerting is configured by.
+/// Reads and checks the whole configuration of alerting.
 pub fn load(config: &Config) -> anyhow::Result<Loaded> {
     let alerts = &config.alerts;
-    let rules = match alerts.enabled {
-        true => pack::load(alerts.shipped_rules, &alerts.rule_dirs, &alerts.thresholds)
-            .context("alerts")?,
-        false => Rules::default(),
+    let rules = if alerts.enabled {
+        pack::load(alerts.shipped_rules, &alerts.rule_dirs, &alerts.thresholds).context("alerts")?
+    } else {
+        Rules::default()
     };
     let (name, text, base) = match (&alerts.alertmanager_file, alerts.enabled) {
         (_, false) => (
@@ -96,14 +96,14 @@ pub fn load(config: &Config) -> anyhow::Result<Loaded> {
     })
 }
 
-/// Alerting in a server.
+/// The running alert engine of a server.
 pub struct Alerts {
     alerting: Alerting,
     api: Api,
     reload: Reload,
 }
 
-/// Follows another configuration while alerting goes on.
+/// Applies another configuration to the running engine.
 #[derive(Clone)]
 pub struct Reload {
     handle: Handle,
@@ -112,7 +112,8 @@ pub struct Reload {
 }
 
 impl Reload {
-    /// Rules, routes and channels that were read are in force once this returns.
+    /// Applies a checked configuration. The new rules, routes and channels are in use when this
+    /// returns.
     pub async fn follow(&self, config: &Config, loaded: Loaded) -> anyhow::Result<()> {
         let Loaded {
             rules,
@@ -139,7 +140,7 @@ impl Reload {
 }
 
 impl Alerts {
-    /// Reads the configuration, restores what was stored and starts.
+    /// Reads the configuration, restores the stored state and starts the engine.
     pub fn start(
         config: &Config,
         cluster: &str,
@@ -186,33 +187,33 @@ impl Alerts {
         })
     }
 
-    /// What follows another configuration.
+    /// Returns the handle for reloads.
     pub fn reload(&self) -> Reload {
         self.reload.clone()
     }
 
-    /// Alertmanager's API and Prometheus' routes about rules.
+    /// Returns Alertmanager's API and Prometheus' routes about rules.
     pub fn router(&self) -> Router {
         api::router(self.api.clone())
     }
 
-    /// The running engine.
+    /// Returns the handle of the running engine.
     pub fn handle(&self) -> Handle {
         self.api.handle.clone()
     }
 
-    /// Returns when the engine has stopped by itself, which it does only by a fault.
+    /// Waits until the engine stops by itself, which only a failure causes.
     pub async fn stopped(&self) {
         while !self.alerting.is_stopped() {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
 
-    /// Ends it; messages that are being sent get a moment to be answered.
+    /// Stops the engine. Messages in transit get a moment to complete.
     pub async fn shutdown(self) {
         let ended = tokio::task::spawn_blocking(move || drop(self.alerting)).await;
         if let Err(error) = ended {
-            tracing::error!(%error, "the alert engine did not end well");
+            tracing::error!(%error, "the alert engine failed to stop");
         }
     }
 }
@@ -253,9 +254,9 @@ fn server(config: &Config, cluster: &str, address: SocketAddr) -> Server {
     }
 }
 
-/// Listens to the events of every target, as targets come and go.
+/// Subscribes to the events of every target, and follows changes of the targets.
 pub async fn listen_to_all(scrape: Weak<ScrapeManager>, handle: Handle) {
-    let mut listening: HashMap<String, Listening> = HashMap::new();
+    let mut listening: HashMap<String, EventSubscription> = HashMap::new();
     while let Some(scrape) = scrape.upgrade() {
         let targets = scrape.accessible().into_iter();
         drop(scrape);
@@ -272,20 +273,20 @@ pub async fn listen_to_all(scrape: Weak<ScrapeManager>, handle: Handle) {
         for (url, (labels, access)) in targets {
             listening
                 .entry(url.to_string())
-                .or_insert_with(|| Listening::start(url, labels, access, handle.clone()));
+                .or_insert_with(|| EventSubscription::start(url, labels, access, handle.clone()));
         }
         tokio::time::sleep(TARGETS_EVERY).await;
     }
 }
 
-/// One exporter that is listened to, until this is dropped.
-struct Listening {
+/// A subscription to the events of one exporter. It ends when dropped.
+struct EventSubscription {
     labels: Labels,
     access: TargetAccess,
     task: AbortHandle,
 }
 
-impl Listening {
+impl EventSubscription {
     fn start(url: Url, labels: Labels, access: TargetAccess, handle: Handle) -> Self {
         let exporter = Exporter {
             url: url.to_string(),
@@ -293,7 +294,8 @@ impl Listening {
         };
         let with = access.clone();
         let requests: RequestFactory = Box::new(move || {
-            let (access, url) = (with.clone(), url.clone());
+            let access = with.clone();
+            let url = url.clone();
             Box::pin(async move { access.get(&url).await.map_err(|error| error_chain(&error)) })
         });
         let task = tokio::spawn(listen(requests, exporter, handle)).abort_handle();
@@ -305,13 +307,13 @@ impl Listening {
     }
 }
 
-impl Drop for Listening {
+impl Drop for EventSubscription {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// Events are beside the metrics.
+/// Returns the URL of the events, which is next to the metrics page.
 fn events_url(metrics: &str) -> Option<Url> {
     let mut url = Url::parse(metrics).ok()?;
     let beside = url.path().strip_suffix("/metrics")?.to_owned();
@@ -360,7 +362,7 @@ mod tests {
         let of_job = [("severity", "info"), ("notify", "user"), ("user", "ada")]
             .into_iter()
             .collect::<Labels>();
-        let told = |loaded: &Loaded| -> Vec<String> {
+        let receivers = |loaded: &Loaded| -> Vec<String> {
             loaded
                 .routing
                 .route_test(&of_job)
@@ -368,12 +370,19 @@ mod tests {
                 .map(|(receiver, _)| receiver.to_owned())
                 .collect()
         };
-        assert_eq!(told(&loaded), ["digest"], "where nobody's address is known");
+        assert_eq!(
+            receivers(&loaded),
+            ["digest"],
+            "where nobody's address is known"
+        );
         let known = Config::parse(
             &format!("{text}\n[reports]\ndomain = 'lab.example'"),
             &folder.path().join("takt.toml"),
         );
-        assert_eq!(told(&load(&known.unwrap()).unwrap()), ["owners", "nobody"]);
+        assert_eq!(
+            receivers(&load(&known.unwrap()).unwrap()),
+            ["owners", "nobody"]
+        );
         let operators: Vec<_> = loaded
             .channels
             .names()
@@ -390,14 +399,18 @@ mod tests {
                 "operators/webhook/0"
             ]
         );
-        let told = |severity: &str| {
+        let receivers = |severity: &str| {
             let labels = [("alertname", "X"), ("severity", severity)]
                 .into_iter()
                 .collect::<Labels>();
             loaded.routing.route_test(&labels)[0].0.to_owned()
         };
         assert_eq!(
-            [told("critical"), told("warning"), told("none")],
+            [
+                receivers("critical"),
+                receivers("warning"),
+                receivers("none")
+            ],
             ["operators", "operators", "nobody"]
         );
         assert!(!loaded.routing.inhibit_rules.is_empty());

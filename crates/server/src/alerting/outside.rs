@@ -1,4 +1,5 @@
-//! The traits of the alert engine over the store: queries, samples, and the tables that commit together.
+//! Implements the traits of the alert engine over the store: queries, samples, and the tables that
+//! commit together.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -17,10 +18,10 @@ use takt_store::{AlertRecords, Group, Records, Store};
 
 use super::{context, rows};
 
-/// An expression of a rule that takes longer is an error.
+/// Timeout of a rule's expression.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The store, as the alert engine sees it.
+/// The store as the alert engine uses it.
 pub struct OverStore {
     store: Arc<Store>,
     records: AlertRecords,
@@ -28,17 +29,17 @@ pub struct OverStore {
     written: RefCell<Writer>,
 }
 
-/// Writes series that no target gave: the results of rules, and what the server says of itself.
+/// Writes series without a target: the results of rules and the server's own series.
 pub struct Writer {
     group: Group,
-    /// The last instant that was reserved: a group of series takes rows in the order of time.
+    /// The last reserved timestamp: rows of a group of series need increasing timestamps.
     last: Timestamp,
-    /// The series of the last row, to mark those that are gone.
+    /// The series of the last row, to end those that disappear.
     row: BTreeSet<Labels>,
 }
 
 impl Writer {
-    /// A group of series of its own.
+    /// Creates a writer with its own group of series.
     pub fn new(store: &Store) -> Self {
         Self {
             group: store.group(),
@@ -47,8 +48,8 @@ impl Writer {
         }
     }
 
-    /// Samples keep the instant of their evaluation, which other series may be past already; so they are written as
-    /// samples with a time of their own.
+    /// Writes samples with the timestamp of their evaluation. Other series may already have later
+    /// samples, so these are written with their own timestamps.
     pub fn write(&mut self, samples: &[Sample]) -> Result<(), StoreError> {
         if samples.is_empty() {
             return Ok(());
@@ -72,12 +73,12 @@ impl Writer {
         match samples.len() - columns.len() {
             0 => Ok(()),
             others => Err(StoreError(format!(
-                "{others} series are written by somebody else"
+                "{others} series are written by another source"
             ))),
         }
     }
 
-    /// Writes all that is known at `at`; series of the row before that are not in this one end.
+    /// Writes all series at `at`. Series of the previous row that this row lacks end.
     pub fn write_row(&mut self, row: Vec<(Labels, f64)>, at: Timestamp) -> Result<(), StoreError> {
         let before = std::mem::replace(
             &mut self.row,
@@ -99,7 +100,7 @@ impl Writer {
 }
 
 impl OverStore {
-    /// Opens the tables. The scheduler's records are those of `cluster`.
+    /// Opens the tables. The job records are those of `cluster`.
     pub fn new(
         store: Arc<Store>,
         cluster: &str,
@@ -117,7 +118,8 @@ impl OverStore {
 }
 
 impl OverStore {
-    /// The newest run of a job in Slurm's records; `None` where there is none, or the records cannot be read.
+    /// Returns the newest run of a job in Slurm's records; `None` without records, or if they
+    /// cannot be read.
     fn job(&self, id: &str) -> Option<JobRun> {
         let filter = JobFilter {
             cluster: Some(self.cluster.clone()),
@@ -133,7 +135,7 @@ impl OverStore {
     }
 }
 
-/// Evaluates over any source of series: the store's, or those of a test.
+/// Evaluates an expression over a source of series: the store's, or that of a test.
 pub fn instant(
     source: &dyn takt_promql::Source,
     expr: &str,
@@ -172,7 +174,7 @@ fn evaluate(
     }
 }
 
-/// Whether an expression can be evaluated at all, and gives what a rule can use.
+/// Fails if the expression cannot be evaluated, or if its result is not a vector or scalar.
 pub fn check(expr: &str) -> Result<(), QueryError> {
     evaluate(&takt_promql::Memory::new(), expr, Timestamp(0), false).map(drop)
 }
@@ -218,8 +220,8 @@ impl AlertStore for OverStore {
     }
 }
 
-/// Whether the exporter behind series with certain labels was down at an instant. If `up` cannot be read, none was: rules
-/// then do what Prometheus' would.
+/// Returns a function that says whether the exporter of a series was down at a time. If `up` cannot
+/// be read, it says that no exporter was down: the rules then behave as in Prometheus.
 pub(super) fn exporters_down(source: &dyn takt_promql::Source, at: Timestamp) -> IsDown {
     let up = instant(source, "up", at).unwrap_or_default();
     let down = up
@@ -269,8 +271,8 @@ impl Outside for OverStore {
         Some(work.collect())
     }
 
-    /// The job that held the GPU when the event happened, or that the event names; its user and its name. Slurm's records
-    /// supply the user that the exporter could not name.
+    /// Returns the user and name of the job that the event names, or that held the GPU at that
+    /// time. Slurm's records supply a user that the exporter did not know.
     fn describe(&self, event: &Event) -> Labels {
         let label = |name: &str| event.labels.get(name);
         let expr = match (label("node"), label("uuid"), label("jobid")) {

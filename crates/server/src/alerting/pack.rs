@@ -1,4 +1,4 @@
-//! Rule files: the shipped pack, and those of the operator.
+//! Rule files: those shipped with Takt and those of the operator.
 
 use anyhow::{Context, anyhow, bail};
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ),
 ];
 
-/// The routes that the short form of the configuration fills in.
+/// Routes for the short form of the configuration.
 pub const ROUTES: &str = include_str!("../../../../dashboards/rules/routes.example.yml");
 
 /// All rules.
@@ -55,9 +55,9 @@ pub struct Rules {
     pub events: Vec<EventFile>,
 }
 
-/// Reads the shipped files and those of `folders`. A file of the operator's replaces a shipped one of the same name,
-/// and one of an earlier folder.
-/// `thresholds` are limits that replace those of the files, by name.
+/// Reads the shipped files and those of `folders`. An operator's file replaces a shipped file, or a
+/// file of an earlier folder, with the same name. `thresholds` replace the limits of the files, by
+/// name.
 pub fn load(
     is_shipped: bool,
     folders: &[PathBuf],
@@ -98,7 +98,7 @@ pub fn load(
     Ok(rules)
 }
 
-/// The series that holds the limits, and the label that names each.
+/// Series with the limits; the label `name` identifies each limit.
 const THRESHOLD: &str = "takt_threshold";
 const NAME: &str = "name";
 
@@ -109,22 +109,22 @@ fn is_rule_file(path: &Path) -> bool {
 }
 
 impl Rules {
-    /// Adds a file; every expression is checked. `name` decides which kind of rules it holds.
+    /// Adds a file and checks its expressions. `name` decides about the kind of its rules.
     pub fn add(&mut self, name: &str, shown: &str, text: &str) -> anyhow::Result<()> {
         let mistake = |mistake: takt_alerts::yaml::Mistake| anyhow!("{mistake}");
         if name.ends_with(".events.yml") || name.ends_with(".events.yaml") {
             let file = EventFile::read(shown, text, XidTable::shipped()).map_err(mistake)?;
-            file.check(&Checker).map_err(mistake)?;
+            file.check(&NoSamples).map_err(mistake)?;
             self.events.push(file);
         } else {
             let file = RuleFile::read(shown, text).map_err(mistake)?;
-            file.check(&Checker).map_err(mistake)?;
+            file.check(&NoSamples).map_err(mistake)?;
             self.files.push(file);
         }
         Ok(())
     }
 
-    /// Sets limits to other figures.
+    /// Replaces limits.
     fn set(&mut self, thresholds: &BTreeMap<String, f64>) -> anyhow::Result<()> {
         let groups = self.files.iter_mut().flat_map(|file| &mut file.groups);
         let mut limits: BTreeMap<String, &mut RecordingRule> = groups
@@ -156,7 +156,7 @@ impl Rules {
         Ok(())
     }
 
-    /// How many rules there are: over samples, over events.
+    /// Returns the number of rules over samples and over events.
     pub fn count(&self) -> (usize, usize) {
         let of_files = self
             .files
@@ -175,10 +175,10 @@ impl Rules {
     }
 }
 
-/// Knows expressions, but no samples.
-struct Checker;
+/// Checks expressions without samples.
+struct NoSamples;
 
-impl takt_alerts::ports::Query for Checker {
+impl takt_alerts::ports::Query for NoSamples {
     fn instant(
         &self,
         _: &str,
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_set_by_name_and_a_wrong_name_is_told() {
+    fn limits_are_set_by_name_and_a_wrong_name_is_an_error() {
         let limit = |rules: &Rules, name: &str| -> Vec<String> {
             let rules = rules
                 .files

@@ -1,4 +1,4 @@
-//! What the engine commits, as rows of the store's tables, and back.
+//! Converts the state of the alert engine to rows of the store's tables, and back.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -22,10 +22,10 @@ const LOG: &str = "log";
 const READ: &str = "read";
 const RUNNING: &str = "running";
 
-/// Between the parts of a key; no rule's name and no group's key holds it.
+/// Separator of the parts of a key. Names of rules and keys of groups do not contain it.
 const SEPARATOR: char = '\u{1f}';
 
-/// All that a batch changes. `at` is when Takt is known to have been running.
+/// Returns the changes of a batch. `at` is a time at which Takt is known to run.
 pub fn changes(batch: &Batch, at: Timestamp) -> Result<AlertChanges, StoreError> {
     let mut state = BTreeMap::new();
     let mut put = |kind, key: String, body: Option<String>| drop(state.insert((kind, key), body));
@@ -101,7 +101,7 @@ pub fn changes(batch: &Batch, at: Timestamp) -> Result<AlertChanges, StoreError>
     })
 }
 
-/// All that was committed before.
+/// Restores the committed state.
 pub fn load(records: &AlertRecords, now: Timestamp) -> Result<Snapshot, StoreError> {
     let state = |kind| records.state(kind).map_err(failed);
     let running = state(RUNNING)?
@@ -188,7 +188,7 @@ fn labels_json(labels: &Labels) -> String {
     serde_json::to_string(&by_name).unwrap_or_default()
 }
 
-/// The word by which serde writes a value without parts.
+/// Returns serde's name of an enum variant without fields.
 fn word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -204,12 +204,12 @@ fn all<T: DeserializeOwned>(rows: Vec<(String, String)>) -> Result<Vec<T>, Store
     bodies(rows.into_iter().map(|(_, body)| body).collect())
 }
 
-/// A body that cannot be read is set aside with an error: one bad row must not keep all alerts from being watched.
+/// Parses stored values. Logs and skips an unreadable value: one bad row must not stop all alerts.
 fn bodies<T: DeserializeOwned>(rows: Vec<String>) -> Result<Vec<T>, StoreError> {
     let read = |body: String| match serde_json::from_str(&body) {
         Ok(value) => Some(value),
         Err(error) => {
-            tracing::error!(%error, body, "stored alert state cannot be read and is left out");
+            tracing::error!(%error, body, "cannot read stored alert state, ignoring it");
             None
         }
     };

@@ -1,5 +1,5 @@
-//! The shipped rules and routes over made-up clusters, second by second through the real engine:
-//! which messages go out.
+//! The shipped rules and routes over made-up clusters, second by second through the real engine.
+//! Compares the sent messages.
 
 use super::{instant, outside, pack};
 use std::cell::RefCell;
@@ -22,7 +22,7 @@ use takt_promql::Memory;
 /// Seconds between two scrapes, and between two rows of the server's own series.
 const SCRAPE: i64 = 15;
 
-/// One node, as the world sees it.
+/// One node of the made-up cluster.
 #[derive(Clone, Copy)]
 struct Node {
     /// Whether its exporter answers.
@@ -39,13 +39,12 @@ const WELL: Node = Node {
     slurm: "IDLE",
 };
 
-/// A server with its samples, and the messages that it has sent.
+/// A server with its samples and sent messages.
 struct Lab {
     engine: Engine,
     samples: Samples,
     nodes: BTreeMap<String, Node>,
-    /// Series of one node or GPU that are written at each scrape while their node's exporter
-    /// answers.
+    /// Series of one node or GPU. Each scrape writes them while the node's exporter answers.
     more: Vec<(Labels, f64)>,
     now: i64,
     sent: Vec<(i64, String)>,
@@ -75,7 +74,7 @@ impl SampleSink for Samples {
 }
 
 impl Samples {
-    /// Writes a row; series of the last row that are not in this one end.
+    /// Writes a row. Series of the previous row that this row lacks end.
     fn row(&self, row: Vec<(Labels, f64)>, at: Timestamp) {
         let mut memory = self.0.borrow_mut();
         let labels: BTreeSet<Labels> = row.iter().map(|(labels, _)| labels.clone()).collect();
@@ -187,7 +186,7 @@ impl Lab {
             assert!(report.failures.is_empty(), "{:?}", report.failures);
             self.engine.flush(&self.samples, now);
             for row in self.engine.send_due(now).0 {
-                let told = row.message.alerts.iter().map(|alert| {
+                let texts = row.message.alerts.iter().map(|alert| {
                     let label = |name| alert.labels.get(name).unwrap_or_default();
                     let word = match alert.status {
                         Status::Firing => "FIRING",
@@ -204,7 +203,7 @@ impl Lab {
                         .to_owned()
                 });
                 self.sent
-                    .push((self.now, told.collect::<Vec<_>>().join(", ")));
+                    .push((self.now, texts.collect::<Vec<_>>().join(", ")));
                 self.engine
                     .answered(row.id, &Outcome::Sent(None), &|_| None, now);
             }
@@ -227,7 +226,7 @@ const LOST: Node = Node {
     ..UNPLUGGED
 };
 
-/// It answers again, and Slurm has not noticed.
+/// The node answers again, but Slurm has not noticed yet.
 const BACK: Node = Node {
     slurm: "DOWN+NOT_RESPONDING",
     ..WELL
@@ -305,7 +304,7 @@ fn a_gpu_off_the_bus_ends_with_its_return_and_hides_no_other_gpu() {
     let gpu = |uuid: &str, address: &str, up: f64, reason: &str| {
         let own = [("node", "g001"), ("job", "takt"), ("uuid", uuid)];
         let mut info = labels("takt_gpu_info", &own);
-        // As exporters before the kernel's form wrote it.
+        // The form of older exporters, before Takt used the kernel's form.
         info.set("pci_bus_id", address);
         let mut state = labels("takt_gpu_up", &own);
         state.set("reason", reason);
@@ -341,8 +340,9 @@ fn a_gpu_off_the_bus_ends_with_its_return_and_hides_no_other_gpu() {
     lab.more = both(0.0, 0.0);
     lab.run(300);
     let pages = |lab: &Lab| -> Vec<String> {
-        let told = lab.texts().into_iter();
-        told.filter(|text| text.contains("Bus") || text.contains("Answering"))
+        let texts = lab.texts().into_iter();
+        texts
+            .filter(|text| text.contains("Bus") || text.contains("Answering"))
             .map(str::to_owned)
             .collect()
     };

@@ -1,5 +1,6 @@
-//! The server's own series: its metrics about itself, and what it knows of Slurm, beside what it scrapes, so that rules,
-//! dashboards and SQL see them. They carry `job="takt-server"`.
+//! The server's own series: its metrics about itself and the state of Slurm. They are stored next
+//! to the scraped series, so that rules, dashboards and SQL can use them. Their label `job` is
+//! `takt-server`.
 
 mod slurm;
 
@@ -19,7 +20,8 @@ use tokio::sync::watch;
 /// Time between two rows.
 const INTERVAL: Duration = Duration::from_secs(15);
 
-/// What is written of the server's metrics; those of requests and the runtime stay on its page.
+/// Prefixes of the stored metrics. Metrics of requests and the runtime are only on the server's
+/// page.
 const SELECTED: [&str; 6] = [
     "process_",
     "takt_alerts_",
@@ -29,23 +31,23 @@ const SELECTED: [&str; 6] = [
     "takt_store_",
 ];
 
-/// What the series are made from.
+/// Sources of the series.
 #[derive(Clone)]
 pub struct OwnSeries {
     /// The store.
     pub store: Arc<Store>,
     /// The server's metrics.
     pub registry: Arc<Registry>,
-    /// The cluster.
+    /// Name of the cluster.
     pub cluster: String,
-    /// Where the server is.
+    /// Listening address of the server.
     pub address: SocketAddr,
-    /// How asking goes, if Slurm is asked.
+    /// State of polling, if Slurm is polled.
     pub polls: Option<watch::Receiver<PollStatus>>,
 }
 
 impl OwnSeries {
-    /// Writes them for ever.
+    /// Writes the series until the future is dropped.
     pub async fn keep_writing(self) {
         let mut writer = Writer::new(&self.store);
         let mut pause = tokio::time::interval(INTERVAL);
@@ -56,11 +58,9 @@ impl OwnSeries {
                 .as_ref()
                 .map(|polls| polls.borrow().clone())
                 .unwrap_or_default();
-            let (store, registry, cluster) = (
-                Arc::clone(&self.store),
-                Arc::clone(&self.registry),
-                self.cluster.clone(),
-            );
+            let store = Arc::clone(&self.store);
+            let registry = Arc::clone(&self.registry);
+            let cluster = self.cluster.clone();
             let address = self.address;
             let row = tokio::task::spawn_blocking(move || {
                 let now = Timestamp::from(SystemTime::now());
@@ -68,7 +68,7 @@ impl OwnSeries {
                 row.extend(of_disk(&store.path()));
                 match Records::of(store.database()).scheduler_now(&cluster, now.whole_seconds()) {
                     Ok(scheduler) => row.extend(slurm::series(&scheduler, &status, now)),
-                    Err(error) => tracing::warn!(%error, "cannot tell of Slurm"),
+                    Err(error) => tracing::warn!(%error, "cannot write the series about Slurm"),
                 }
                 let own = [
                     ("job", "takt-server".to_owned()),
@@ -114,7 +114,7 @@ fn of_registry(registry: &Registry) -> Row {
     row
 }
 
-/// Room on the disk of the data: what is free for Takt, and all of it.
+/// Returns the size of the data's disk and the space that is free for Takt.
 fn of_disk(path: &PathBuf) -> Row {
     let Ok(disk) = rustix::fs::statvfs(path) else {
         return Row::new();

@@ -1,4 +1,4 @@
-//! Slurm as the server sees it: what it was told when it asked for jobs and nodes.
+//! Series about Slurm, from the latest answers to the poller.
 
 use super::{Row, named};
 use std::collections::BTreeMap;
@@ -8,10 +8,11 @@ use takt_model::Timestamp;
 use takt_slurm::{Node, nodelist};
 use takt_store::SchedulerNow;
 
-/// A job that a node failed is told of for so long after its end.
-const TOLD_SECONDS: i64 = 3600;
+/// Seconds for which a job that a node failure ended has a series.
+const FAILED_JOB_SECONDS: i64 = 3600;
 
-/// Whether slurmctld answered: where it does, it tells who waits, if nobody does. slurmdbd answers without it too.
+/// Returns whether slurmctld answered: only then is the list of pending jobs known, even if it is
+/// empty. slurmdbd also answers without slurmctld.
 fn controller_answers(status: &PollStatus) -> bool {
     let asked = matches!(
         status.state,
@@ -20,13 +21,13 @@ fn controller_answers(status: &PollStatus) -> bool {
     asked && status.pending.is_some()
 }
 
-/// The series of this moment. Where nobody has asked Slurm, or none is there, there are none.
+/// Returns the current series; empty before the first poll and without Slurm.
 pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> Row {
     let mut row = daemons(status);
     if row.is_empty() {
         return row;
     }
-    // What slurmctld said last says nothing of now while it is away.
+    // Without slurmctld, its last answer may be outdated.
     if controller_answers(status) {
         row.extend(nodes(now, status));
         if let Some(start) = now.last_start {
@@ -55,22 +56,23 @@ pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> 
     row
 }
 
-/// Which of Slurm's daemons answer; nothing of one that was not asked.
+/// Returns whether each of Slurm's daemons answers. A daemon that was not asked has no series.
 fn daemons(status: &PollStatus) -> Row {
     let controller = ("slurmctld", f64::from(u8::from(controller_answers(status))));
-    let told: &[(&str, f64)] = match status.state {
+    let states: &[(&str, f64)] = match status.state {
         PollState::Ok => &[controller, ("slurmdbd", 1.0)],
         PollState::DatabaseDown => &[controller, ("slurmdbd", 0.0)],
         PollState::NoAccounting | PollState::ControllerDown => &[controller],
         _ => &[],
     };
-    told.iter()
+    states
+        .iter()
         .map(|(daemon, up)| (named("takt_slurm_up", &[("daemon", daemon)]), *up))
         .collect()
 }
 
 fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
-    let told: BTreeMap<&str, &Node> = status
+    let polled_nodes: BTreeMap<&str, &Node> = status
         .nodes
         .iter()
         .flatten()
@@ -85,14 +87,14 @@ fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
         let base = base
             .trim_end_matches(|c: char| !c.is_ascii_alphanumeric())
             .to_lowercase();
-        // A node that is idle because it is drained takes no job.
+        // A drained node accepts no jobs, even if it is idle.
         let shown = match effect {
             Some(Effect::Down) => "unavailable".to_owned(),
             Some(Effect::PlannedDown) => "planned".to_owned(),
             _ => base,
         };
-        let told = told.get(node.as_str());
-        for partition in told.iter().flat_map(|told| &told.partitions) {
+        let polled = polled_nodes.get(node.as_str());
+        for partition in polled.iter().flat_map(|polled| &polled.partitions) {
             *idle.entry(partition).or_default() += u64::from(shown == "idle");
         }
         *counts.entry(shown).or_default() += 1;
@@ -109,7 +111,7 @@ fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
                 ],
             );
             if let Some((by, since)) =
-                told.and_then(|told| told.reason_by.as_ref().zip(told.reason_at))
+                polled.and_then(|polled| polled.reason_by.as_ref().zip(polled.reason_at))
             {
                 labels.set("by", by);
                 let since = jiff::Timestamp::from_second(since).unwrap_or_default();
@@ -136,8 +138,8 @@ fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
     row
 }
 
-/// Whether slurmctld reaches the node's slurmd, by the node's state: neither down nor powered off, and without the mark
-/// of a node that does not respond.
+/// Returns whether slurmctld reaches the node's slurmd, from the node's state: neither down nor
+/// powered off, and without the suffix of a node that does not respond.
 fn is_reached(state: &str) -> bool {
     const LOST: [&str; 6] = [
         "DOWN",
@@ -150,7 +152,7 @@ fn is_reached(state: &str) -> bool {
     !LOST.iter().any(|word| state.contains(word)) && !state.contains(['*', '~', '#'])
 }
 
-/// Planned long before, so it holds while slurmctld is away too.
+/// Maintenance is planned in advance, so it is valid even without slurmctld.
 fn maintenance(now: &SchedulerNow) -> Row {
     let mut row = Row::new();
     for kept in &now.maintenance {
@@ -170,7 +172,7 @@ fn failures(now: &SchedulerNow, at: Timestamp) -> Row {
         for node in nodelist::expand(list).unwrap_or_default() {
             *by_node.entry(node).or_default() += 1;
         }
-        if job.end > at.whole_seconds() - TOLD_SECONDS {
+        if job.end > at.whole_seconds() - FAILED_JOB_SECONDS {
             let labels = [
                 ("jobid", job.job_id.as_str()),
                 ("job_name", job.name.as_deref().unwrap_or_default()),
@@ -227,7 +229,7 @@ mod tests {
                 ..Reservation::default()
             }],
         };
-        let told = |node: &str, partitions: &[&str], by: Option<&str>| Node {
+        let polled = |node: &str, partitions: &[&str], by: Option<&str>| Node {
             node: node.to_owned(),
             partitions: partitions.iter().map(|name| (*name).to_owned()).collect(),
             reason_by: by.map(str::to_owned),
@@ -235,9 +237,9 @@ mod tests {
             ..Node::default()
         };
         let nodes = vec![
-            told("g1", &["all", "gpu"], None),
-            told("g2", &["gpu"], None),
-            told("g3", &["big"], Some("ann")),
+            polled("g1", &["all", "gpu"], None),
+            polled("g2", &["gpu"], None),
+            polled("g3", &["big"], Some("ann")),
         ];
         let status = PollStatus {
             state,

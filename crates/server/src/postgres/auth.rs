@@ -1,5 +1,6 @@
-//! Who may connect: with a password file, whoever proves to know a password in it (SCRAM-SHA-256, so the password does
-//! not travel); without one, everybody, which is allowed on loopback only.
+//! Authentication of clients. With a password file, a client proves with SCRAM-SHA-256 that it
+//! knows a password in the file, without sending the password. Without one, every client may
+//! connect; this is allowed only on loopback.
 
 use super::{SERVER_VERSION, Sessions};
 use async_trait::async_trait;
@@ -19,30 +20,30 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// Rounds of hashing, PostgreSQL's number.
+/// Iterations of the hash, as in PostgreSQL.
 const ITERATIONS: usize = 4096;
 const SALT_BYTES: usize = 16;
 
-/// A line of a password file that says no user and password.
+/// An error in a password file.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum PasswordsError {
-    /// Neither empty, nor a comment, nor `user:password`.
+    /// The line is not empty, not a comment, and not `user:password`.
     #[error("line {0}: expected user:password")]
     Line(usize),
-    /// Too easy to guess.
+    /// The password is too short.
     #[error("line {0}: the password is shorter than 8 characters")]
     Short(usize),
-    /// There is nobody in it.
+    /// The file has no users.
     #[error("expected lines of user:password, found none")]
     Empty,
 }
 
-/// Users and what is known of their passwords: a hash with its salt.
+/// Users with the salted hashes of their passwords.
 #[derive(Clone)]
 pub struct Passwords {
     known: HashMap<String, Password>,
-    /// What an unknown user is checked against, so that it takes as long as a wrong password.
-    nobody: Password,
+    /// Password for unknown users: checking it takes as long as checking a wrong password.
+    unknown_user: Password,
 }
 
 impl Debug for Passwords {
@@ -54,10 +55,10 @@ impl Debug for Passwords {
 }
 
 impl Passwords {
-    /// Reads lines of `user:password`; empty ones and those that begin with `#` are passed over.
+    /// Reads lines of `user:password`. Skips empty lines and lines that begin with `#`.
     ///
     /// # Errors
-    /// A line that says something else.
+    /// Returns the first malformed line.
     pub fn read(text: &str) -> Result<Self, PasswordsError> {
         let mut known = HashMap::new();
         for (at, line) in text.lines().enumerate() {
@@ -73,12 +74,13 @@ impl Passwords {
             }
             known.insert(user.to_owned(), salted(password));
         }
-        match known.is_empty() {
-            true => Err(PasswordsError::Empty),
-            false => Ok(Self {
+        if known.is_empty() {
+            Err(PasswordsError::Empty)
+        } else {
+            Ok(Self {
                 known,
-                nobody: Password::new(Some(random::<SALT_BYTES>()), random::<32>()),
-            }),
+                unknown_user: Password::new(Some(random::<SALT_BYTES>()), random::<32>()),
+            })
         }
     }
 }
@@ -105,30 +107,30 @@ impl AuthSource for Passwords {
         Ok(login
             .user()
             .and_then(|user| self.known.get(user))
-            .unwrap_or(&self.nobody)
+            .unwrap_or(&self.unknown_user)
             .clone())
     }
 }
 
-/// The way in.
-pub enum Door {
-    /// Nobody is asked for a password.
+/// The authentication of one connection.
+pub enum ClientAuth {
+    /// No passwords.
     Open(Arc<ConnectionManager>, RandomPidSecretKeyGenerator),
-    /// Everybody is.
+    /// A password for every user.
     Password {
-        /// Over a connection in clear.
+        /// For a connection without TLS.
         plain: Box<Scram>,
-        /// Over TLS, to whose certificate SCRAM can bind: only there may that be offered.
+        /// For a connection with TLS: SCRAM can bind to the certificate only there.
         bound: Box<Scram>,
     },
-    /// There are as many clients as may be.
+    /// No connection: the maximum number of clients is reached.
     Closed,
 }
 
 type Scram = SASLAuthStartupHandler<DefaultServerParameterProvider>;
 
-impl Door {
-    /// The door of a server. `certificate` is its TLS certificate as PEM.
+impl ClientAuth {
+    /// Creates the authentication. `certificate` is the server's TLS certificate in PEM.
     pub fn new(
         passwords: Option<Passwords>,
         certificate: Option<&[u8]>,
@@ -142,7 +144,8 @@ impl Door {
             let mut scram = ScramAuth::new(Arc::clone(&passwords) as Arc<dyn AuthSource>);
             scram.set_iterations(ITERATIONS);
             if let Some(certificate) = certificate {
-                // To a certificate of a kind that it does not know (Ed25519) SCRAM does not bind.
+                // SCRAM cannot bind to some kinds of certificates (Ed25519). It then works without
+                // binding.
                 let _ = scram.configure_certificate(certificate);
             }
             let handler = SASLAuthStartupHandler::new(Arc::new(parameters())).with_scram(scram);
@@ -155,7 +158,7 @@ impl Door {
     }
 }
 
-/// What clients are told of the server as soon as they are in.
+/// Returns the server's parameters, which clients receive after the login.
 fn parameters() -> DefaultServerParameterProvider {
     let mut parameters = DefaultServerParameterProvider::default();
     parameters.server_version = SERVER_VERSION.to_owned();
@@ -179,24 +182,24 @@ impl StartupHandler for Sessions {
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
-        match (&*self.door, message) {
-            (Door::Password { plain, bound }, message) => {
+        match (&*self.auth, message) {
+            (ClientAuth::Password { plain, bound }, message) => {
                 let handler = if client.is_secure() { bound } else { plain };
                 handler.on_startup(client, message).await
             }
-            (Door::Open(manager, generator), PgWireFrontendMessage::Startup(startup)) => {
+            (ClientAuth::Open(manager, generator), PgWireFrontendMessage::Startup(startup)) => {
                 protocol_negotiation(client, &startup).await?;
                 save_startup_parameters_to_metadata(client, &startup);
                 let (pid, key) = generator.generate(client);
                 client.set_pid_and_secret_key(pid, key);
-                // While both are there, a cancel request finds this connection.
+                // A cancel request finds this connection while both values exist.
                 let (handle, guard) = manager.register(pid, client.pid_and_secret_key().1);
                 client.session_extensions().insert(handle);
                 client.session_extensions().insert(guard);
                 finish_authentication(client, &parameters()).await
             }
-            (Door::Open(..), _) => Ok(()),
-            (Door::Closed, _) => {
+            (ClientAuth::Open(..), _) => Ok(()),
+            (ClientAuth::Closed, _) => {
                 let said = "sorry, too many clients already (sql.max_connections)".to_owned();
                 let info = ErrorInfo::new("FATAL".to_owned(), "53300".to_owned(), said);
                 Err(PgWireError::UserError(Box::new(info)))
@@ -210,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_file_says_who_and_how() {
+    fn a_password_file_is_read_or_its_error_is_named() {
         let read = |text: &str| Passwords::read(text).map(|passwords| passwords.known.len());
         assert_eq!(
             read("# dashboards\n\ngrafana:correct horse: battery\nalice:12345678\n"),

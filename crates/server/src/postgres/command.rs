@@ -1,34 +1,35 @@
-//! Statements about the session, which DuckDB never sees: transactions around reads, and settings that drivers make.
+//! Statements about the session, which DuckDB does not receive: transactions around reads, and
+//! settings of drivers.
 
 use super::token::{Kind, Token};
 
-/// What a statement asks for.
+/// The command of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Rows: DuckDB's business.
+    /// A query for DuckDB.
     Select,
     /// `BEGIN`.
     Begin,
-    /// `COMMIT`, with its tag.
+    /// `COMMIT`, with the tag of the answer.
     Commit,
     /// `ROLLBACK`.
     Rollback,
-    /// Nothing that matters to a session that only reads; its tag.
+    /// A command without effect on a session that only reads, with the tag of the answer.
     Accepted(&'static str),
-    /// `SET name = value`; no value for the default.
+    /// `SET name = value`; no value means the default.
     Set {
-        /// In lower case.
+        /// Name of the setting, in lower case.
         name: String,
-        /// Without quotes.
+        /// Value without quotes.
         value: Option<String>,
     },
     /// `SHOW name`.
     Show(String),
-    /// What this server does not do, by name.
+    /// An unsupported command, by name.
     Refused(String),
 }
 
-/// Settings that change nothing of what we answer, or that we obey.
+/// Settings that Takt follows, and settings without effect on the answers.
 const SETTINGS: &[&str] = &[
     "application_name",
     "bytea_output",
@@ -51,7 +52,7 @@ const SETTINGS: &[&str] = &[
     "transaction_read_only",
 ];
 
-/// Statements that are refused by their name. What is in none of these lists is DuckDB's to judge, and the gate's.
+/// Commands that are rejected by name. DuckDB and the gate check all others.
 const REFUSED: &[&str] = &[
     "alter",
     "analyze",
@@ -92,7 +93,7 @@ const REFUSED: &[&str] = &[
     "vacuum",
 ];
 
-/// What `SHOW` answers for a setting that was not made.
+/// Answers of `SHOW` for settings without a value.
 pub const DEFAULTS: &[(&str, &str)] = &[
     ("client_encoding", "UTF8"),
     ("datestyle", "ISO, MDY"),
@@ -115,7 +116,7 @@ pub const DEFAULTS: &[(&str, &str)] = &[
     ("transaction_read_only", "on"),
 ];
 
-/// What this statement asks for.
+/// Returns the command of a statement.
 pub fn command(statement: &[Token<'_>]) -> Command {
     let words: Vec<Token<'_>> = statement
         .iter()
@@ -147,7 +148,7 @@ pub fn command(statement: &[Token<'_>]) -> Command {
     }
 }
 
-/// `SHOW TABLES` and its like are DuckDB's.
+/// Returns whether this is `SHOW TABLES` or a similar statement, which DuckDB answers.
 fn is_about_tables(words: &[Token<'_>]) -> bool {
     words.get(1).is_some_and(|word| {
         ["tables", "all", "databases", "columns"]
@@ -167,7 +168,7 @@ fn name_of(words: &[Token<'_>]) -> String {
     }
 }
 
-/// What follows `SET`.
+/// Parses the words after `SET`.
 fn set(words: &[Token<'_>]) -> Command {
     let words = match words {
         [session, characteristics, ..]
@@ -205,7 +206,8 @@ fn set(words: &[Token<'_>]) -> Command {
     }
 }
 
-/// Milliseconds of a `statement_timeout`: `5000`, `5s`, `2min`; none for 0 and what is no time.
+/// Returns the milliseconds of a `statement_timeout`: `5000`, `5s`, `2min`; `None` for 0 and
+/// invalid values.
 pub fn milliseconds(text: &str) -> Option<u64> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit())
@@ -230,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drivers_may_say_what_they_say() {
+    fn statements_of_drivers_are_accepted() {
         let set = |name: &str, value: &str| Command::Set {
             name: name.into(),
             value: Some(value.into()),

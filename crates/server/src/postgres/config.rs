@@ -59,58 +59,58 @@ impl Default for SqlConfig {
     }
 }
 
-/// Why SQL cannot be served as configured.
+/// The reason why the settings of SQL are unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum SqlConfigError {
-    /// A file that it names cannot be read.
+    /// A file cannot be read.
     #[error("{key}: cannot read {path}")]
     Read {
         /// The key.
         key: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The password file says something else.
+    /// The password file is malformed.
     #[error("password_file: {path}")]
     Passwords {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What.
+        /// The cause.
         source: PasswordsError,
     },
-    /// A certificate or key that is none.
+    /// The file contains no certificate or no key.
     #[error("{key}: {path} has no {expected} in PEM")]
     Pem {
         /// The key.
         key: &'static str,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What should be in it.
+        /// The expected content of the file.
         expected: &'static str,
-        /// What was found.
+        /// The cause.
         source: rustls::pki_types::pem::Error,
     },
-    /// They do not fit together.
+    /// Certificate and key do not match.
     #[error("tls_cert_file and tls_key_file cannot be used")]
     Tls(#[from] rustls::Error),
 }
 
-/// A certificate, ready to serve.
+/// A TLS certificate with its key.
 pub(super) struct Certificate {
     pub(super) pem: Vec<u8>,
     pub(super) tls: Arc<rustls::ServerConfig>,
 }
 
 impl SqlConfig {
-    /// Where PostgreSQL's protocol is spoken, if it is.
+    /// Returns the address for PostgreSQL's protocol; `None` if it is disabled.
     pub fn address(&self) -> Option<&str> {
         let address = self.listen_address.as_deref().unwrap_or("127.0.0.1:9857");
         Some(address).filter(|address| !address.is_empty())
     }
 
-    /// How much a statement may take.
+    /// Returns the limits of a statement.
     pub fn limits(&self) -> Limits {
         Limits {
             timeout: Duration::from_secs(self.timeout_seconds),
@@ -119,7 +119,7 @@ impl SqlConfig {
         }
     }
 
-    /// The files it names, to be made relative to something.
+    /// Returns the file paths, so that the caller can resolve relative paths.
     pub fn files(&mut self) -> [&mut Option<PathBuf>; 3] {
         [
             &mut self.password_file,
@@ -131,7 +131,7 @@ impl SqlConfig {
     /// Checks that types cannot express: ranges and references between keys.
     ///
     /// # Errors
-    /// The first key that makes no sense.
+    /// Returns the first key with an invalid value.
     pub fn validate(&self) -> Result<(), ConfigError> {
         if let Some(address) = self.address() {
             let parsed: SocketAddr = address.parse().map_err(|_| {
@@ -142,8 +142,7 @@ impl SqlConfig {
                 )
             })?;
             if !parsed.ip().is_loopback() && self.password_file.is_none() {
-                let expected =
-                    "a password_file beside it, or an address that only this machine reaches";
+                let expected = "a password_file, or an address that only this machine can reach";
                 return Err(ConfigError::new("listen_address", expected, address));
             }
         }

@@ -1,17 +1,18 @@
-//! PostgreSQL's ways to say what DuckDB says otherwise.
+//! Translates PostgreSQL's dialect to DuckDB's.
 //!
-//! Only what clients send by themselves is put into other words: the qualifiers of the catalog, `OPERATOR(…)`, array
-//! tests, functions in `FROM`, casts to `regclass`. What comes out is judged by the gate like any other statement.
+//! Only constructs that clients send by themselves are translated: qualifiers of the catalog,
+//! `OPERATOR(…)`, array tests, functions in `FROM`, casts to `regclass`. The gate checks the result
+//! like any other statement.
 
 use super::parameter::parse_instant;
 use super::token::{Kind, Token};
 
-/// The statement as DuckDB understands it.
+/// Returns the statement in DuckDB's dialect.
 pub fn translate(statement: &[Token<'_>]) -> String {
     let mut translator = Translator {
         tokens: statement,
         out: String::new(),
-        scopes: vec![Scope::default()],
+        scopes: vec![ParenthesisLevel::default()],
     };
     let mut at = 0;
     while at < statement.len() {
@@ -20,10 +21,10 @@ pub fn translate(statement: &[Token<'_>]) -> String {
     translator.out.trim().to_owned()
 }
 
-/// Set-returning functions that DuckDB has as well; their one column gets the alias's name in PostgreSQL.
+/// Set-returning functions that DuckDB also has. In PostgreSQL the alias names their one column.
 const SERIES: &[&str] = &["generate_series", "unnest"];
 
-/// Functions that DuckDB offers as tables; who calls them by these names knows their columns.
+/// Functions that DuckDB offers as tables. Clients that use these names know their columns.
 const TABLES: &[&str] = &[
     "repeat",
     "repeat_row",
@@ -35,7 +36,7 @@ const TABLES: &[&str] = &[
     "summary",
 ];
 
-/// What ends a list of tables.
+/// Words after a list of tables.
 const AFTER_FROM: &[&str] = &[
     "where",
     "group",
@@ -54,21 +55,21 @@ const AFTER_FROM: &[&str] = &[
 
 /// One level of parentheses.
 #[derive(Default)]
-struct Scope {
-    /// Whether what stands here are tables.
+struct ParenthesisLevel {
+    /// Whether this level is in a list of tables.
     tables: bool,
-    /// Whether the next thing is a table.
+    /// Whether the next token begins a table.
     next_is_table: bool,
 }
 
 struct Translator<'t, 's> {
     tokens: &'t [Token<'s>],
     out: String,
-    scopes: Vec<Scope>,
+    scopes: Vec<ParenthesisLevel>,
 }
 
 impl<'s> Translator<'_, 's> {
-    /// Translates what begins at `at`; where to go on.
+    /// Translates the construct at `at`. Returns the position after it.
     fn step(&mut self, at: usize) -> usize {
         let token = self.tokens[at];
         if token.kind == Kind::Space {
@@ -102,9 +103,9 @@ impl<'s> Translator<'_, 's> {
         at + 1
     }
 
-    fn scope(&mut self) -> &mut Scope {
+    fn scope(&mut self) -> &mut ParenthesisLevel {
         if self.scopes.is_empty() {
-            self.scopes.push(Scope::default());
+            self.scopes.push(ParenthesisLevel::default());
         }
         let last = self.scopes.len() - 1;
         &mut self.scopes[last]
@@ -112,27 +113,27 @@ impl<'s> Translator<'_, 's> {
 
     fn follow_scope(&mut self, token: Token<'_>) {
         match (token.kind, token.text) {
-            (Kind::Symbol, "(") => self.scopes.push(Scope::default()),
+            (Kind::Symbol, "(") => self.scopes.push(ParenthesisLevel::default()),
             (Kind::Symbol, ")") => drop(self.scopes.pop()),
             (Kind::Symbol, ",") => {
                 let tables = self.scope().tables;
                 self.scope().next_is_table = tables;
             }
             (Kind::Word, _) if token.is("from") || token.is("join") => {
-                *self.scope() = Scope {
+                *self.scope() = ParenthesisLevel {
                     tables: true,
                     next_is_table: true,
                 };
             }
             (Kind::Word, _) if token.is("lateral") => self.scope().next_is_table = true,
             (Kind::Word, word) if AFTER_FROM.iter().any(|end| word.eq_ignore_ascii_case(end)) => {
-                *self.scope() = Scope::default();
+                *self.scope() = ParenthesisLevel::default();
             }
             _ => {}
         }
     }
 
-    /// The next token that is no space, at `at` or after it.
+    /// Returns the next token from `at` on that is not a space.
     fn significant(&self, at: usize) -> Option<(usize, Token<'s>)> {
         let tokens = self.tokens.iter().enumerate().skip(at);
         tokens
@@ -140,7 +141,7 @@ impl<'s> Translator<'_, 's> {
             .find(|(_, token)| token.kind != Kind::Space)
     }
 
-    /// The end of what these words are, if they stand at `at`.
+    /// Returns the position after these words if they are at `at`.
     fn phrase(&self, at: usize, words: &[&str]) -> Option<usize> {
         words.iter().try_fold(at, |at, word| {
             let (at, token) = self.significant(at)?;
@@ -148,7 +149,8 @@ impl<'s> Translator<'_, 's> {
         })
     }
 
-    /// `pg_catalog.x`, `public.x` and `takt.public.x` are `x`; the information schema has a name of its own.
+    /// Translates `pg_catalog.x`, `public.x` and `takt.public.x` to `x`, and the name of the
+    /// information schema.
     fn qualifier(&mut self, at: usize) -> Option<usize> {
         if !self.tokens[at].is_name() {
             return None;
@@ -170,7 +172,7 @@ impl<'s> Translator<'_, 's> {
             .find_map(|schema| Some((schema, self.phrase(at, &[schema, "."])?)))
     }
 
-    /// `OPERATOR(pg_catalog.~)` is `~`.
+    /// Translates `OPERATOR(pg_catalog.~)` to `~`.
     fn operator(&mut self, at: usize) -> Option<usize> {
         let mut at = self.phrase(at, &["operator", "("])?;
         at = self.phrase(at, &["pg_catalog", "."]).unwrap_or(at);
@@ -186,7 +188,7 @@ impl<'s> Translator<'_, 's> {
         Some(at)
     }
 
-    /// `COLLATE pg_catalog.default` is what every text has.
+    /// Removes `COLLATE pg_catalog.default`, which is the default.
     fn collation(&mut self, at: usize) -> Option<usize> {
         let at = self.phrase(at, &["collate"])?;
         let at = self.phrase(at, &["pg_catalog", "."]).unwrap_or(at);
@@ -195,7 +197,8 @@ impl<'s> Translator<'_, 's> {
             .find_map(|name| self.phrase(at, &[name]))
     }
 
-    /// `x = ANY (list)` is `x IN list`; so are `<> ALL` and `NOT IN`. Over a query both read it alike.
+    /// Translates `x = ANY (list)` to `x IN list`, and `<> ALL` to `NOT IN`. With a subquery, both
+    /// have the same meaning.
     fn array_test(&mut self, at: usize) -> Option<usize> {
         let (test, at) = [
             (" IN ", &["=", "any", "("][..]),
@@ -213,7 +216,7 @@ impl<'s> Translator<'_, 's> {
         }
         self.out.push_str(test);
         self.out.push_str("same_list(");
-        self.scopes.push(Scope::default());
+        self.scopes.push(ParenthesisLevel::default());
         if first.kind == Kind::Text
             && let Some(list) = list_of(first.text)
             && self.phrase(at, &[]).is_some()
@@ -225,10 +228,10 @@ impl<'s> Translator<'_, 's> {
         Some(at)
     }
 
-    /// `'{a,b}'::text[]` is `['a', 'b']::text[]`.
+    /// Translates `'{a,b}'::text[]` to `['a', 'b']::text[]`.
     fn array_literal(&mut self, at: usize) -> Option<usize> {
         let token = self.tokens[at];
-        // psql compares a list of roles with the one that means everybody.
+        // psql compares a list of roles with this list, which stands for all roles.
         if token.kind == Kind::Text && token.text == "'{0}'" && self.array_cast(at + 1).is_none() {
             self.out.push_str("[0]");
             return Some(at + 1);
@@ -247,7 +250,8 @@ impl<'s> Translator<'_, 's> {
         Some(end)
     }
 
-    /// `'2026-10-01 02:00:00+02'::timestamptz` is that instant in UTC: DuckDB's type needs a time zone's rules.
+    /// Translates `'2026-10-01 02:00:00+02'::timestamptz` to the UTC time: DuckDB's type needs the
+    /// rules of a time zone.
     fn instant(&mut self, at: usize) -> Option<usize> {
         let token = self.tokens[at];
         let text = token
@@ -263,14 +267,14 @@ impl<'s> Translator<'_, 's> {
         Some(end)
     }
 
-    /// The end of `::type[]`.
+    /// Returns the position after `::type[]`.
     fn array_cast(&self, at: usize) -> Option<usize> {
         let at = self.phrase(at, &["::"])?;
         let (at, _) = self.significant(at).filter(|(_, name)| name.is_name())?;
         self.phrase(at + 1, &["[", "]"])
     }
 
-    /// `'jobs'::regclass` is looked up; of a number it is a matter of how it is shown.
+    /// Translates `'jobs'::regclass` to a lookup. The cast of a number stays.
     fn regclass(&mut self, at: usize) -> Option<usize> {
         let token = self.tokens[at];
         if !matches!(token.kind, Kind::Text | Kind::Parameter) {
@@ -283,7 +287,8 @@ impl<'s> Translator<'_, 's> {
         Some(end)
     }
 
-    /// `FROM f(x) AS a`: the alias names the column as well, and a function that returns no set is a table of one row.
+    /// Translates `FROM f(x) AS a`: the alias also names the column, and a function that returns a
+    /// single value becomes a table of one row.
     fn table_function(&mut self, at: usize) -> Option<usize> {
         let name = self.tokens[at];
         if !name.is_name() {
@@ -326,7 +331,7 @@ impl<'s> Translator<'_, 's> {
         Some(alias_at + 1)
     }
 
-    /// The parenthesis that closes the one before `at`.
+    /// Returns the parenthesis that closes the one before `at`.
     fn closing(&self, at: usize) -> Option<usize> {
         let mut depth = 1;
         self.tokens
@@ -344,7 +349,7 @@ impl<'s> Translator<'_, 's> {
     }
 }
 
-/// PostgreSQL's array text `'{a,"b c",NULL}'` as a list of DuckDB's.
+/// Returns PostgreSQL's array text `'{a,"b c",NULL}'` as a list of DuckDB.
 pub fn list_of(literal: &str) -> Option<String> {
     let text = literal
         .strip_prefix('\'')?
@@ -358,18 +363,22 @@ pub fn list_of(literal: &str) -> Option<String> {
     Some(format!("[{}]", items.join(", ")))
 }
 
-/// The items of an array's text of one dimension; `None` where it is none.
+/// Returns the items of a one-dimensional array's text; `None` if it is malformed.
 pub fn array_items(text: &str) -> Option<Vec<Option<String>>> {
     let inside = text.trim().strip_prefix('{')?.strip_suffix('}')?;
-    let (mut items, mut item, mut quoted, mut in_quotes) =
-        (Vec::new(), String::new(), false, false);
+    let mut items = Vec::new();
+    let mut item = String::new();
+    let mut quoted = false;
+    let mut in_quotes = false;
     let finish = |item: &mut String, quoted: bool| {
         let text = std::mem::take(item);
         let bare = text.trim();
-        match quoted {
-            true => Some(text),
-            false if bare.eq_ignore_ascii_case("null") => None,
-            false => Some(bare.to_owned()),
+        if quoted {
+            Some(text)
+        } else if bare.eq_ignore_ascii_case("null") {
+            None
+        } else {
+            Some(bare.to_owned())
         }
     };
     let mut characters = inside.chars();
@@ -403,7 +412,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_clients_write_becomes_what_duckdb_reads() {
+    fn statements_of_clients_are_translated_for_duckdb() {
         for (theirs, ours) in [
             ("SELECT 1", "SELECT 1"),
             (

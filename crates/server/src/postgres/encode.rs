@@ -1,4 +1,4 @@
-//! Values as PostgreSQL writes them, in text and in binary.
+//! Encodes values as PostgreSQL does, in text and in binary.
 
 use duckdb::arrow::array::{Array, RecordBatch};
 use duckdb::arrow::datatypes::{DataType, Schema};
@@ -9,12 +9,12 @@ use pgwire::messages::data::DataRow;
 use takt_store::sql::cell::{Cell, cell};
 use takt_store::sql::json::{clock, decimal, json, span};
 
-/// Microseconds from 1970 to 2000, where PostgreSQL counts from.
+/// Microseconds from 1970 to 2000, PostgreSQL's epoch.
 pub const EPOCH_MICROSECONDS: i64 = 946_684_800_000_000;
-/// Days between the same.
+/// Days from 1970 to 2000.
 pub const EPOCH_DAYS: i32 = 10_957;
 
-/// The columns of an answer, each in the format that `format` gives for it.
+/// Returns the columns of an answer with the formats from `format`.
 pub fn fields(schema: &Schema, format: impl Fn(usize) -> FieldFormat) -> Vec<FieldInfo> {
     let fields = schema.fields().iter().enumerate();
     fields
@@ -26,7 +26,8 @@ pub fn fields(schema: &Schema, format: impl Fn(usize) -> FieldFormat) -> Vec<Fie
         .collect()
 }
 
-/// PostgreSQL's type for a column (`pg.type_oid` in postgres.sql says the same of the catalog's columns).
+/// Returns PostgreSQL's type of a column. `pg.type_oid` in postgres.sql returns the same for the
+/// catalog's columns.
 fn type_of(kind: &DataType) -> Type {
     match kind {
         DataType::Boolean => Type::BOOL,
@@ -73,7 +74,7 @@ fn size_of(kind: &Type) -> i16 {
     }
 }
 
-/// One row of an answer.
+/// Encodes one row of an answer.
 pub fn row(batch: &RecordBatch, at: usize, fields: &[FieldInfo]) -> DataRow {
     let mut out = Vec::with_capacity(32 * fields.len());
     for (column, field) in batch.columns().iter().zip(fields) {
@@ -96,7 +97,8 @@ pub fn row(batch: &RecordBatch, at: usize, fields: &[FieldInfo]) -> DataRow {
     )
 }
 
-/// Writes a value behind its length; one that `write` says is NULL has length -1.
+/// Writes a value after its length; the length of NULL is -1. `write` returns whether the value is
+/// NULL.
 fn put(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> bool) {
     let start = out.len();
     out.extend_from_slice(&(-1_i32).to_be_bytes());
@@ -106,7 +108,7 @@ fn put(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> bool) {
     }
 }
 
-/// A value as PostgreSQL prints it.
+/// Formats a value as PostgreSQL does.
 fn text(value: &Cell<'_>, kind: &Type) -> String {
     match value {
         Cell::Null => String::new(),
@@ -143,7 +145,7 @@ fn float(x: f64, plain: String, scientific: String) -> String {
     } else if x == 0.0 || (1e-4..1e15).contains(&x.abs()) {
         plain
     } else {
-        // 1e20 is 1e+20, and 1e-5 is 1e-05.
+        // PostgreSQL writes 1e20 as 1e+20, and 1e-5 as 1e-05.
         let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
         let (sign, digits) = exponent
             .strip_prefix('-')
@@ -175,7 +177,7 @@ fn date(days: i32) -> String {
     )
 }
 
-/// `{1,NULL,"a b"}`.
+/// Formats a list: `{1,NULL,"a b"}`.
 fn list(items: &dyn Array) -> String {
     let kind = type_of(items.data_type());
     let items = (0..items.len()).map(|at| match cell(items, at) {
@@ -195,7 +197,7 @@ fn list(items: &dyn Array) -> String {
     format!("{{{}}}", items.collect::<Vec<_>>().join(","))
 }
 
-/// A value as PostgreSQL sends it in binary.
+/// Encodes a value in PostgreSQL's binary format.
 fn binary(value: &Cell<'_>, kind: &Type, out: &mut Vec<u8>) {
     match (value, kind) {
         (Cell::Bool(b), _) => out.push(u8::from(*b)),
@@ -231,7 +233,8 @@ fn binary(value: &Cell<'_>, kind: &Type, out: &mut Vec<u8>) {
     }
 }
 
-/// One dimension: whether there are NULLs, the items' type, how many, the first one's number, the items.
+/// Encodes an array of one dimension: the number of dimensions, whether it contains NULLs, the
+/// items' type, their number, the first index, the items.
 fn binary_list(items: &dyn Array, out: &mut Vec<u8>) {
     let kind = type_of(items.data_type());
     let dimensions = i32::from(!items.is_empty());
@@ -256,7 +259,7 @@ fn binary_list(items: &dyn Array, out: &mut Vec<u8>) {
     }
 }
 
-/// Digits to the base of 10,000, the weight of the first, the sign, the decimal places.
+/// Encodes digits to the base of 10,000, the weight of the first, the sign, and the decimal places.
 fn numeric(n: i128, places: usize, out: &mut Vec<u8>) {
     let text = decimal(
         n.unsigned_abs().min(i128::MAX as u128) as i128,

@@ -1,7 +1,7 @@
-//! Who is let in, and by which certificate: read again when a file has changed, so that a renewed certificate or a new
-//! password needs no restart.
+//! The current passwords and certificate. The files are read again after a change, so that a
+//! renewed certificate or a new password needs no restart.
 
-use super::auth::Door;
+use super::auth::ClientAuth;
 use super::config::{SqlConfig, SqlConfigError};
 use pgwire::api::ConnectionManager;
 use pgwire::tokio::TlsAcceptor;
@@ -9,16 +9,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What changes when a file does: device, inode, size and time; `None` where there is none.
-type Stamp = Option<(u64, u64, u64, i64, i64)>;
+/// Identifies a version of a file: device, inode, size and time; `None` if the file does not exist.
+type FileVersion = Option<(u64, u64, u64, i64, i64)>;
 
-/// The door as the files say that it is.
+/// The authentication and certificate according to the files.
 pub(super) struct Entrance {
     config: SqlConfig,
     manager: Arc<ConnectionManager>,
-    /// The files as they were just before they were read.
-    stamps: Vec<Stamp>,
-    door: Arc<Door>,
+    /// Versions of the files just before they were read.
+    stamps: Vec<FileVersion>,
+    auth: Arc<ClientAuth>,
     tls: Option<TlsAcceptor>,
 }
 
@@ -26,7 +26,7 @@ impl Entrance {
     /// Reads the files for the first time.
     ///
     /// # Errors
-    /// Password, certificate and key files that cannot be used.
+    /// If a password, certificate or key file is unusable.
     pub fn open(
         config: &SqlConfig,
         manager: Arc<ConnectionManager>,
@@ -36,20 +36,24 @@ impl Entrance {
         let pem = certificate
             .as_ref()
             .map(|certificate| certificate.pem.as_slice());
-        let door = Arc::new(Door::new(config.passwords()?, pem, Arc::clone(&manager)));
+        let auth = Arc::new(ClientAuth::new(
+            config.passwords()?,
+            pem,
+            Arc::clone(&manager),
+        ));
         let tls = certificate.map(|certificate| TlsAcceptor::from(certificate.tls));
         Ok(Self {
             config: config.clone(),
             manager,
             stamps,
-            door,
+            auth,
             tls,
         })
     }
 
-    /// The door for the next client. Where a changed file cannot be used, which is logged once, what was read before
-    /// stays in force: certificate and key are seldom replaced in the same instant.
-    pub fn current(&mut self) -> (Arc<Door>, Option<TlsAcceptor>) {
+    /// Returns the authentication for the next client. If a changed file is unusable, logs it once
+    /// and keeps the previous content: certificate and key are rarely replaced at the same moment.
+    pub fn current(&mut self) -> (Arc<ClientAuth>, Option<TlsAcceptor>) {
         let stamps = stamps(&self.config);
         if stamps != self.stamps {
             match Self::open(&self.config, Arc::clone(&self.manager)) {
@@ -60,15 +64,15 @@ impl Entrance {
                 Err(error) => {
                     self.stamps = stamps;
                     let error = takt_model::error_chain(&error);
-                    tracing::error!(%error, "cannot use the changed passwords or certificate of SQL, the former stay");
+                    tracing::error!(%error, "cannot use the changed passwords or certificate of SQL; keeping the previous ones");
                 }
             }
         }
-        (Arc::clone(&self.door), self.tls.clone())
+        (Arc::clone(&self.auth), self.tls.clone())
     }
 }
 
-fn stamps(config: &SqlConfig) -> Vec<Stamp> {
+fn stamps(config: &SqlConfig) -> Vec<FileVersion> {
     let files = [
         &config.password_file,
         &config.tls_cert_file,
@@ -81,7 +85,7 @@ fn stamps(config: &SqlConfig) -> Vec<Stamp> {
         .collect()
 }
 
-fn stamp(path: &Path) -> Stamp {
+fn stamp(path: &Path) -> FileVersion {
     let file = std::fs::metadata(path).ok()?;
     Some((
         file.dev(),

@@ -1,8 +1,10 @@
-//! SQL over PostgreSQL's protocol: what psql, psycopg, Grafana's PostgreSQL data source and BI tools speak.
+//! SQL over PostgreSQL's protocol, for psql, psycopg, Grafana's PostgreSQL data source and BI
+//! tools.
 //!
-//! [`token`] finds the statements in a message, [`command`] answers what is about the session, [`dialect`] puts the
-//! rest into DuckDB's words, [`takt_store::sql`] judges and runs it, [`encode`] writes the values. The catalog that
-//! clients ask for tables and columns is `store/postgres.sql`.
+//! [`token`] finds the statements in a message, [`command`] answers those about the session,
+//! [`dialect`] translates the rest for DuckDB, [`takt_store::sql`] checks and runs them, and
+//! [`encode`] writes the values. The catalog with which clients list tables and columns is
+//! `store/postgres.sql`.
 
 mod auth;
 mod command;
@@ -17,7 +19,7 @@ mod token;
 pub use auth::{Passwords, PasswordsError};
 pub use config::{SqlConfig, SqlConfigError};
 
-use auth::Door;
+use auth::ClientAuth;
 use entrance::Entrance;
 use pgwire::api::ConnectionManager;
 use pgwire::tokio::{TlsAcceptor, process_socket};
@@ -30,10 +32,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// What clients take for the version of PostgreSQL: they leave out what a server of that age cannot.
+/// The version of PostgreSQL that clients see. They avoid features that this version lacks.
 pub(crate) const SERVER_VERSION: &str = "16.0";
 
-/// How a server serves SQL.
+/// The SQL server.
 pub struct SqlServer {
     database: Arc<Database>,
     limits: Limits,
@@ -43,10 +45,10 @@ pub struct SqlServer {
 }
 
 impl SqlServer {
-    /// A server over `database`, by its configuration.
+    /// Creates a server over `database`.
     ///
     /// # Errors
-    /// Password, certificate and key files that cannot be read.
+    /// If a password, certificate or key file cannot be read.
     pub fn new(database: Arc<Database>, config: &SqlConfig) -> Result<Self, SqlConfigError> {
         let manager = Arc::new(ConnectionManager::new());
         Ok(Self {
@@ -58,7 +60,7 @@ impl SqlServer {
         })
     }
 
-    /// Answers clients until it is dropped; their statements are interrupted then.
+    /// Serves clients until the future is dropped, which also interrupts their statements.
     pub async fn serve(mut self, listener: TcpListener) {
         let mut clients = JoinSet::new();
         loop {
@@ -74,15 +76,16 @@ impl SqlServer {
                     continue;
                 }
             };
-            // One client too many is told so, and may still cancel a statement of an earlier one.
+            // A client above the maximum gets an error, but it may still cancel a statement of
+            // another connection.
             let permit = Arc::clone(&self.connections).try_acquire_owned().ok();
-            let (door, tls) = self.entrance.current();
-            let door = if permit.is_some() {
-                door
+            let (auth, tls) = self.entrance.current();
+            let auth = if permit.is_some() {
+                auth
             } else {
-                Arc::new(Door::Closed)
+                Arc::new(ClientAuth::Closed)
             };
-            let served = self.client(socket, door, tls);
+            let served = self.client(socket, auth, tls);
             clients.spawn(async move {
                 let _permit = permit;
                 if let Err(error) = served.await {
@@ -95,10 +98,11 @@ impl SqlServer {
     fn client(
         &self,
         socket: TcpStream,
-        door: Arc<Door>,
+        auth: Arc<ClientAuth>,
         tls: Option<TlsAcceptor>,
     ) -> impl Future<Output = io::Result<()>> + Send + use<> {
-        let (database, limits) = (Arc::clone(&self.database), self.limits);
+        let database = Arc::clone(&self.database);
+        let limits = self.limits;
         let manager = Arc::clone(&self.manager);
         async move {
             let socket = socket.into_std()?;
@@ -107,7 +111,7 @@ impl SqlServer {
             let sessions = Sessions {
                 database,
                 limits,
-                door,
+                auth,
                 manager,
                 peer,
                 session: Arc::default(),

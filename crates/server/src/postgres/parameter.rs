@@ -1,7 +1,7 @@
-//! Parameters of prepared statements, as literals.
+//! Inserts the parameters of prepared statements as literals.
 //!
-//! A parameter whose type the client does not name must mean what an untyped literal means in its place, which is
-//! what a literal does; a value that DuckDB binds has a type already.
+//! A parameter without a type from the client must have the meaning of an untyped literal in its
+//! place. A literal has this meaning; a value that DuckDB binds already has a type.
 
 use super::dialect::array_items;
 use super::token::{Kind, Token};
@@ -9,42 +9,44 @@ use jiff::Timestamp;
 use pgwire::api::Type;
 use takt_store::quoted;
 
-/// Why a parameter cannot be read.
+/// The reason why a parameter is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum ParameterError {
-    /// There are fewer than the statement names.
-    #[error("there is no parameter ${0}")]
+    /// The statement needs more parameters than the client sent.
+    #[error("the parameter ${0} is missing")]
     Missing(usize),
-    /// Its bytes are no value of its type.
+    /// The bytes are not a value of the type.
     #[error("the parameter ${at} is not a value of type {kind}")]
     Value {
-        /// Which one.
+        /// Number of the parameter.
         at: usize,
-        /// Its type.
+        /// Type of the parameter.
         kind: String,
     },
-    /// A type that we have no binary form of.
-    #[error("the parameter ${at} is of type {kind}, which is not taken in binary; send it as text")]
+    /// Takt does not support the binary form of the type.
+    #[error(
+        "the parameter ${at} is of type {kind}, which is not supported in binary; send it as text"
+    )]
     Binary {
-        /// Which one.
+        /// Number of the parameter.
         at: usize,
-        /// Its type.
+        /// Type of the parameter.
         kind: String,
     },
 }
 
-/// A parameter as it came.
+/// A parameter as received.
 #[derive(Debug, Clone, Copy)]
 pub struct Parameter<'a> {
-    /// Its bytes; `None` for NULL.
+    /// The value; `None` for NULL.
     pub bytes: Option<&'a [u8]>,
-    /// Whether they are the binary form.
+    /// Whether the value is in the binary format.
     pub binary: bool,
-    /// The type that the client named.
+    /// The type from the client.
     pub kind: Option<&'a Type>,
 }
 
-/// The highest parameter that a statement names.
+/// Returns the highest parameter number of a statement.
 pub fn count(statement: &[Token<'_>]) -> usize {
     let numbers = statement
         .iter()
@@ -55,16 +57,16 @@ pub fn count(statement: &[Token<'_>]) -> usize {
         .unwrap_or(0)
 }
 
-/// A literal for each parameter.
+/// Returns a literal for each parameter.
 ///
 /// # Errors
-/// [`ParameterError`].
+/// If a value is malformed, or its type is unsupported.
 pub fn literals(parameters: &[Parameter<'_>]) -> Result<Vec<String>, ParameterError> {
     let literals = parameters
         .iter()
         .enumerate()
         .map(|(at, parameter)| literal(at + 1, *parameter));
-    // `1 -$1` must not become a comment.
+    // Without the parentheses, `1 -$1` could become a comment.
     literals
         .map(|text| {
             text.map(|text| {
@@ -78,10 +80,11 @@ pub fn literals(parameters: &[Parameter<'_>]) -> Result<Vec<String>, ParameterEr
         .collect()
 }
 
-/// The statement with its parameters put in. The literals live as long as the tokens shall.
+/// Returns the statement with its parameters inserted. The literals must live as long as the
+/// tokens.
 ///
 /// # Errors
-/// A parameter that there is no literal for.
+/// If a parameter has no literal.
 pub fn bind<'a>(
     statement: &[Token<'a>],
     literals: &'a [String],
@@ -91,7 +94,8 @@ pub fn bind<'a>(
             let number: usize = token.text[1..].parse().unwrap_or(0);
             let literal = number.checked_sub(1).and_then(|at| literals.get(at));
             let text = literal.ok_or(ParameterError::Missing(number))?;
-            // Only an untyped text can be translated further (`$1::regclass`); the rest stays whole.
+            // Only an untyped text can be translated further (`$1::regclass`); other literals stay
+            // whole.
             let kind = if text.starts_with('\'') && text.ends_with('\'') {
                 Kind::Text
             } else {
@@ -114,12 +118,15 @@ fn literal(at: usize, parameter: Parameter<'_>) -> Result<String, ParameterError
         return Ok(null(kind));
     };
     if parameter.binary {
-        return from_binary(bytes, kind).ok_or_else(|| match is_known(kind) {
-            true => wrong(),
-            false => ParameterError::Binary {
-                at,
-                kind: kind.name().to_owned(),
-            },
+        return from_binary(bytes, kind).ok_or_else(|| {
+            if is_known(kind) {
+                wrong()
+            } else {
+                ParameterError::Binary {
+                    at,
+                    kind: kind.name().to_owned(),
+                }
+            }
         });
     }
     let text = std::str::from_utf8(bytes)
@@ -129,7 +136,7 @@ fn literal(at: usize, parameter: Parameter<'_>) -> Result<String, ParameterError
     from_text(text, kind).ok_or_else(wrong)
 }
 
-/// NULL of a type; of an unknown one, NULL as it is.
+/// Returns NULL with a cast to a type; without a cast if the type is unknown.
 pub fn null(kind: &Type) -> String {
     match name(kind) {
         Some(name) => format!("NULL::{name}"),
@@ -137,7 +144,7 @@ pub fn null(kind: &Type) -> String {
     }
 }
 
-/// DuckDB's name of a type; none for texts and what is unknown.
+/// Returns DuckDB's name of a type; `None` for texts and unknown types.
 fn name(kind: &Type) -> Option<&'static str> {
     Some(match *kind {
         Type::BOOL => "BOOLEAN",
@@ -162,8 +169,8 @@ fn name(kind: &Type) -> Option<&'static str> {
     })
 }
 
-/// The type that a client is told of a parameter that DuckDB takes for one of this name.
-pub fn told(name: Option<&str>) -> Type {
+/// Returns the type that clients see for a parameter of a DuckDB type.
+pub fn reported_type(name: Option<&str>) -> Type {
     match name {
         Some("BOOLEAN") => Type::BOOL,
         Some("TINYINT" | "SMALLINT" | "UTINYINT") => Type::INT2,
@@ -215,7 +222,7 @@ fn from_text(text: &str, kind: &Type) -> Option<String> {
                 .map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok());
             blob(&bytes.collect::<Option<Vec<u8>>>()?)
         }
-        // With its offset, which DuckDB would leave out of account.
+        // The offset is applied here, because DuckDB would ignore it.
         Type::TIMESTAMPTZ => timestamp(parse_instant(text)?.as_microsecond()),
         ref kind if kind.name().starts_with('_') => {
             let items = array_items(text)?;
@@ -287,7 +294,7 @@ fn from_binary(bytes: &[u8], kind: &Type) -> Option<String> {
     })
 }
 
-/// The items of an array of at most one dimension, and their type.
+/// Returns the items of an array of at most one dimension, and their type.
 fn binary_items(bytes: &[u8]) -> Option<(Vec<Option<&[u8]>>, Type)> {
     let word = |at: usize| Some(i32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let of = Type::from_oid(u32::try_from(word(8)?).ok()?)?;
@@ -296,7 +303,8 @@ fn binary_items(bytes: &[u8]) -> Option<(Vec<Option<&[u8]>>, Type)> {
         1 => usize::try_from(word(12)?).ok()?,
         _ => return None,
     };
-    let (mut items, mut at) = (Vec::new(), 20);
+    let mut items = Vec::new();
+    let mut at = 20;
     for _ in 0..count {
         let length = word(at)?;
         at += 4;
@@ -312,7 +320,7 @@ fn binary_items(bytes: &[u8]) -> Option<(Vec<Option<&[u8]>>, Type)> {
     Some((items, of))
 }
 
-/// Digits to the base of 10,000; `encode` writes the same.
+/// Decodes digits to the base of 10,000, as `encode` writes them.
 fn numeric(bytes: &[u8]) -> Option<String> {
     let words: Vec<i16> = bytes
         .chunks_exact(2)
@@ -321,10 +329,8 @@ fn numeric(bytes: &[u8]) -> Option<String> {
     let [count, weight, sign, places, digits @ ..] = words.as_slice() else {
         return None;
     };
-    let (count, places) = (
-        usize::try_from(*count).ok()?,
-        usize::try_from(*places).ok()?,
-    );
+    let count = usize::try_from(*count).ok()?;
+    let places = usize::try_from(*places).ok()?;
     let digit = |power: i32| -> i16 {
         let at = i32::from(*weight) - power;
         usize::try_from(at)
@@ -372,7 +378,8 @@ fn timestamp(microseconds: i64) -> String {
     format!("make_timestamp({microseconds})")
 }
 
-/// `2026-10-25 01:00:00.5+02`, as clients write it, or with `T` and `Z`; without an offset it is UTC.
+/// Parses a time such as `2026-10-25 01:00:00.5+02`, also with `T` and `Z`. Without an offset it is
+/// UTC.
 pub fn parse_instant(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     let (date, time) = text.split_once([' ', 'T'])?;
@@ -491,7 +498,7 @@ mod tests {
         assert_eq!(count(&statement), 2);
         assert_eq!(
             bind(&statement, &literals[..1]).unwrap_err().to_string(),
-            "there is no parameter $2"
+            "the parameter $2 is missing"
         );
     }
 

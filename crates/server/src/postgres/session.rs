@@ -1,10 +1,10 @@
-//! One client: its statements, simple and prepared, and what it was told to remember.
+//! One client connection: simple and prepared statements, and the session's settings.
 
-use super::auth::Door;
+use super::auth::ClientAuth;
 use super::command::{Command, DEFAULTS, command, milliseconds};
 use super::dialect::translate;
 use super::encode::{fields, row};
-use super::parameter::{Parameter, bind, count, literals, null, told};
+use super::parameter::{Parameter, bind, count, literals, null, reported_type};
 use super::token::{Token, statements};
 use async_trait::async_trait;
 use futures_util::{Sink, stream};
@@ -32,10 +32,10 @@ use takt_store::Database;
 use takt_store::sql::{Cancel, Limits, ResultSet, Session, SqlError};
 use tokio::net::TcpStream;
 
-/// A client that asks for rows in portions gets at most so many at once.
+/// Maximum number of rows in a portion, for clients that request portions.
 const MAX_PORTION: i32 = 100_000;
 
-/// So often a client that pipelines is looked for.
+/// Interval between two checks whether a client that pipelines is still connected.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The handlers of one connection.
@@ -43,22 +43,22 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 pub struct Sessions {
     pub(super) database: Arc<Database>,
     pub(super) limits: Limits,
-    pub(super) door: Arc<Door>,
+    pub(super) auth: Arc<ClientAuth>,
     pub(super) manager: Arc<ConnectionManager>,
-    /// The same socket once more, to see its end while a statement runs.
+    /// A second handle of the socket, to notice its end while a statement runs.
     pub(super) peer: Arc<TcpStream>,
-    /// Opened by the first statement.
+    /// The session in DuckDB, opened by the first statement.
     pub(super) session: Arc<Mutex<Option<Session>>>,
     pub(super) settings: Arc<Mutex<HashMap<String, String>>>,
 }
 
-/// A statement that was prepared.
+/// A prepared statement.
 #[derive(Debug, Clone)]
-pub struct Prepared {
-    /// As it came.
+pub struct PreparedStatement {
+    /// Text of the statement as received.
     text: Arc<str>,
-    /// The types of its parameters that the client was told, once it has asked: it sends values of these.
-    told: Arc<OnceLock<Vec<Type>>>,
+    /// Parameter types that the client received after a request: it sends values of these types.
+    reported_types: Arc<OnceLock<Vec<Type>>>,
 }
 
 impl PgWireServerHandlers for Sessions {
@@ -79,15 +79,15 @@ impl PgWireServerHandlers for Sessions {
     }
 }
 
-/// What a statement came to.
-enum Outcome {
+/// The result of a statement.
+enum StatementResult {
     Rows(ResultSet),
-    /// One row of one text.
+    /// One row with one text.
     Text(String, String),
     Done(Response),
 }
 
-/// Asks for the end of a statement when nobody waits for it any more.
+/// Cancels a statement when its result is no longer needed.
 struct CancelOnDrop(Cancel);
 
 impl Drop for CancelOnDrop {
@@ -101,13 +101,13 @@ impl Sessions {
         &self,
         client: &C,
         statement: &[Token<'_>],
-    ) -> PgWireResult<Outcome> {
+    ) -> PgWireResult<StatementResult> {
         let asked = command(statement);
         if client.transaction_status() == TransactionStatus::Error {
             return match asked {
-                Command::Rollback | Command::Commit => Ok(Outcome::Done(Response::TransactionEnd(
-                    Tag::new("ROLLBACK"),
-                ))),
+                Command::Rollback | Command::Commit => Ok(StatementResult::Done(
+                    Response::TransactionEnd(Tag::new("ROLLBACK")),
+                )),
                 _ => Err(error(
                     "25P02",
                     "current transaction is aborted, commands ignored until end of transaction block",
@@ -115,18 +115,22 @@ impl Sessions {
             };
         }
         Ok(match asked {
-            Command::Select => Outcome::Rows(self.select(client, translate(statement)).await?),
-            Command::Begin => Outcome::Done(Response::TransactionStart(Tag::new("BEGIN"))),
-            Command::Commit => Outcome::Done(Response::TransactionEnd(Tag::new("COMMIT"))),
-            Command::Rollback => Outcome::Done(Response::TransactionEnd(Tag::new("ROLLBACK"))),
-            Command::Accepted(tag) => Outcome::Done(Response::Execution(Tag::new(tag))),
+            Command::Select => {
+                StatementResult::Rows(self.select(client, translate(statement)).await?)
+            }
+            Command::Begin => StatementResult::Done(Response::TransactionStart(Tag::new("BEGIN"))),
+            Command::Commit => StatementResult::Done(Response::TransactionEnd(Tag::new("COMMIT"))),
+            Command::Rollback => {
+                StatementResult::Done(Response::TransactionEnd(Tag::new("ROLLBACK")))
+            }
+            Command::Accepted(tag) => StatementResult::Done(Response::Execution(Tag::new(tag))),
             Command::Set { name, value } => {
                 let mut settings = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
                 match value {
                     Some(value) => drop(settings.insert(name, value)),
                     None => drop(settings.remove(&name)),
                 }
-                Outcome::Done(Response::Execution(Tag::new("SET")))
+                StatementResult::Done(Response::Execution(Tag::new("SET")))
             }
             Command::Show(name) => {
                 let value = self.setting(&name).ok_or_else(|| {
@@ -135,7 +139,7 @@ impl Sessions {
                         &format!("unrecognized configuration parameter \"{name}\""),
                     )
                 })?;
-                Outcome::Text(name, value)
+                StatementResult::Text(name, value)
             }
             Command::Refused(what) => {
                 return Err(error(
@@ -155,7 +159,7 @@ impl Sessions {
         settings.get(name).cloned().or(default)
     }
 
-    /// The limits, with a shorter time where the client asked for that.
+    /// Returns the limits, with the client's timeout if that is shorter.
     fn limits(&self) -> Limits {
         let asked = self
             .setting("statement_timeout")
@@ -169,27 +173,30 @@ impl Sessions {
         }
     }
 
-    /// DuckDB blocks, so it is asked on a thread of its own; it is interrupted when the client goes away.
+    /// Runs a query. DuckDB blocks, so it runs on its own thread; it is interrupted when the client
+    /// disconnects.
     async fn select<C: ClientInfo>(&self, client: &C, sql: String) -> PgWireResult<ResultSet> {
-        let (limits, cancel) = (self.limits(), Cancel::default());
+        let limits = self.limits();
+        let cancel = Cancel::default();
         let _guard = CancelOnDrop(cancel.clone());
         let running = self.ask(client, move |session, database| {
             session.select(database, &sql, limits, &cancel)
         });
         let answer = running.await?.map_err(|failure| sql_error(&failure))?;
-        match answer.truncated() {
-            true => Err(error(
+        if answer.truncated() {
+            Err(error(
                 "54000",
                 &format!(
                     "the answer has more than {} rows (sql.max_rows); LIMIT or aggregate it",
                     limits.max_rows
                 ),
-            )),
-            false => Ok(answer),
+            ))
+        } else {
+            Ok(answer)
         }
     }
 
-    /// Asks the session, on a thread that may wait.
+    /// Runs a function with the session on a blocking thread.
     async fn ask<C: ClientInfo, T: Send + 'static>(
         &self,
         client: &C,
@@ -200,7 +207,8 @@ impl Sessions {
             .get(METADATA_USER)
             .cloned()
             .unwrap_or_default();
-        let (database, session) = (Arc::clone(&self.database), Arc::clone(&self.session));
+        let database = Arc::clone(&self.database);
+        let session = Arc::clone(&self.session);
         let running = tokio::task::spawn_blocking(move || {
             let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
             let session = match session.as_mut() {
@@ -215,8 +223,8 @@ impl Sessions {
         }
     }
 
-    /// The types of a statement's parameters: what the client named, else by where they stand, else text. A statement
-    /// that cannot be bound is told so when its columns are asked for.
+    /// Returns the types of a statement's parameters: from the client, else from their positions,
+    /// else text. An invalid statement fails later, when its columns are requested.
     async fn parameter_types<C: ClientInfo>(
         &self,
         client: &C,
@@ -225,22 +233,21 @@ impl Sessions {
     ) -> PgWireResult<Vec<Type>> {
         let count = count(statement).max(named.len());
         let named = |at: usize| named.get(at).cloned().flatten();
-        let found = match (0..count).all(|at| named(at).is_some()) {
-            true => HashMap::new(),
-            false => {
-                let sql = translate(statement);
-                self.ask(client, move |session, _| session.parameter_types(&sql))
-                    .await?
-                    .unwrap_or_default()
-            }
+        let found = if (0..count).all(|at| named(at).is_some()) {
+            HashMap::new()
+        } else {
+            let sql = translate(statement);
+            self.ask(client, move |session, _| session.parameter_types(&sql))
+                .await?
+                .unwrap_or_default()
         };
-        let found = |at: usize| told(found.get(&(at + 1)).map(String::as_str));
+        let found = |at: usize| reported_type(found.get(&(at + 1)).map(String::as_str));
         Ok((0..count)
             .map(|at| named(at).unwrap_or_else(|| found(at)))
             .collect())
     }
 
-    /// Returns once the client has closed its end.
+    /// Waits until the client closes the connection.
     async fn client_gone(&self) {
         loop {
             match self.peer.peek(&mut [0]).await {
@@ -250,13 +257,16 @@ impl Sessions {
         }
     }
 
-    /// A statement that was prepared, with its parameters.
+    /// Runs a prepared statement with its parameters.
     async fn run_prepared<C: ClientInfo>(
         &self,
         client: &C,
-        portal: &Portal<Prepared>,
-    ) -> PgWireResult<Outcome> {
-        let Prepared { text, told } = &portal.statement.statement;
+        portal: &Portal<PreparedStatement>,
+    ) -> PgWireResult<StatementResult> {
+        let PreparedStatement {
+            text,
+            reported_types,
+        } = &portal.statement.statement;
         let parameters: Vec<Parameter<'_>> = portal
             .parameters
             .iter()
@@ -268,19 +278,22 @@ impl Sessions {
                     .parameter_types
                     .get(at)
                     .and_then(Option::as_ref);
-                // A text without a type is an untyped literal, which fits better than a type we guessed.
-                let told = told.get().filter(|_| binary).and_then(|told| told.get(at));
+                // A text without a type is an untyped literal. It fits better than a guessed type.
+                let reported = reported_types
+                    .get()
+                    .filter(|_| binary)
+                    .and_then(|types| types.get(at));
                 Parameter {
                     bytes: bytes.as_deref(),
                     binary,
-                    kind: named.or(told),
+                    kind: named.or(reported),
                 }
             })
             .collect();
         let literals =
             literals(&parameters).map_err(|problem| error("22P02", &problem.to_string()))?;
         let Some(statement) = statements(text).pop() else {
-            return Ok(Outcome::Done(Response::EmptyQuery));
+            return Ok(StatementResult::Done(Response::EmptyQuery));
         };
         let bound =
             bind(&statement, &literals).map_err(|problem| error("08P01", &problem.to_string()))?;
@@ -288,7 +301,7 @@ impl Sessions {
     }
 }
 
-/// A column's format; what the client did not say is text.
+/// Returns the format of a column; the default is text.
 fn format_of(format: &Format, at: usize) -> FieldFormat {
     match format {
         Format::UnifiedText => FieldFormat::Text,
@@ -299,9 +312,9 @@ fn format_of(format: &Format, at: usize) -> FieldFormat {
     }
 }
 
-fn response(outcome: Outcome, format: &Format) -> Response {
+fn response(outcome: StatementResult, format: &Format) -> Response {
     match outcome {
-        Outcome::Rows(answer) => {
+        StatementResult::Rows(answer) => {
             let fields = Arc::new(fields(answer.schema(), |at| format_of(format, at)));
             let schema = Arc::clone(&fields);
             let rows = answer.into_batches().into_iter().flat_map(move |batch| {
@@ -310,14 +323,14 @@ fn response(outcome: Outcome, format: &Format) -> Response {
             });
             Response::Query(QueryResponse::new(schema, stream::iter(rows)))
         }
-        Outcome::Text(name, value) => {
+        StatementResult::Text(name, value) => {
             let field = FieldInfo::new(name, None, None, Type::TEXT, FieldFormat::Text);
             let fields = Arc::new(vec![field]);
             let mut encoder = pgwire::api::results::DataRowEncoder::new(Arc::clone(&fields));
             let row = encoder.encode_field(&value).map(|()| encoder.take_row());
             Response::Query(QueryResponse::new(fields, stream::iter([row])))
         }
-        Outcome::Done(response) => response,
+        StatementResult::Done(response) => response,
     }
 }
 
@@ -329,7 +342,7 @@ fn error(code: &str, message: &str) -> PgWireError {
     )))
 }
 
-/// PostgreSQL's code for what went wrong; clients decide by it whether to ask again.
+/// Returns PostgreSQL's error code. Clients use it to decide whether to retry.
 fn sql_error(failure: &SqlError) -> PgWireError {
     let message = failure.to_string();
     let code = match failure {
@@ -370,7 +383,7 @@ impl SimpleQueryHandler for Sessions {
         for statement in statements {
             match self.run(client, &statement).await {
                 Ok(outcome) => responses.push(response(outcome, &Format::UnifiedText)),
-                // What came before has been answered; what follows is not looked at.
+                // Earlier statements are answered; later ones are skipped.
                 Err(PgWireError::UserError(info)) => {
                     responses.push(Response::Error(info));
                     break;
@@ -382,28 +395,28 @@ impl SimpleQueryHandler for Sessions {
     }
 }
 
-/// Takes a statement as it is; DuckDB sees it with its parameters.
+/// Keeps the text of a statement, because DuckDB needs it with its parameters.
 #[derive(Debug)]
 pub struct AsItIs;
 
 #[async_trait]
 impl QueryParser for AsItIs {
-    type Statement = Prepared;
+    type Statement = PreparedStatement;
 
     async fn parse_sql<C>(
         &self,
         _: &C,
         sql: &str,
         _: &[Option<Type>],
-    ) -> PgWireResult<Option<Prepared>>
+    ) -> PgWireResult<Option<PreparedStatement>>
     where
         C: ClientInfo + Unpin + Send + Sync,
     {
         match statements(sql).len() {
             0 => Ok(None),
-            1 => Ok(Some(Prepared {
+            1 => Ok(Some(PreparedStatement {
                 text: sql.into(),
-                told: Arc::default(),
+                reported_types: Arc::default(),
             })),
             _ => Err(error(
                 "42601",
@@ -412,28 +425,33 @@ impl QueryParser for AsItIs {
         }
     }
 
-    fn get_parameter_types(&self, statement: &Prepared) -> PgWireResult<Vec<Type>> {
+    fn get_parameter_types(&self, statement: &PreparedStatement) -> PgWireResult<Vec<Type>> {
         let names = statements(&statement.text)
             .first()
             .map_or(0, |tokens| count(tokens));
         Ok(vec![Type::TEXT; names])
     }
 
-    fn get_result_schema(&self, _: &Prepared, _: Option<&Format>) -> PgWireResult<Vec<FieldInfo>> {
+    fn get_result_schema(
+        &self,
+        _: &PreparedStatement,
+        _: Option<&Format>,
+    ) -> PgWireResult<Vec<FieldInfo>> {
         Ok(Vec::new())
     }
 }
 
 #[async_trait]
 impl ExtendedQueryHandler for Sessions {
-    type Statement = Prepared;
+    type Statement = PreparedStatement;
     type QueryParser = AsItIs;
 
     fn query_parser(&self) -> Arc<AsItIs> {
         Arc::new(AsItIs)
     }
 
-    /// The portion a client asks for is allocated at once: one that asks for more than there can be asks for all.
+    /// The library allocates the requested portion at once. So a request above the maximum is
+    /// changed to a request for all rows.
     async fn on_execute<C>(&self, client: &mut C, mut message: Execute) -> PgWireResult<()>
     where
         C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
@@ -450,7 +468,7 @@ impl ExtendedQueryHandler for Sessions {
     async fn do_describe_statement<C>(
         &self,
         client: &mut C,
-        target: &StoredStatement<Prepared>,
+        target: &StoredStatement<PreparedStatement>,
     ) -> PgWireResult<DescribeStatementResponse>
     where
         C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
@@ -461,13 +479,17 @@ impl ExtendedQueryHandler for Sessions {
         let Some(statement) = statements(&target.statement.text).pop() else {
             return Ok(DescribeStatementResponse::new(Vec::new(), Vec::new()));
         };
-        let told = self
+        let reported_types = self
             .parameter_types(client, &statement, &target.parameter_types)
             .await?;
-        let told = target.statement.told.get_or_init(|| told).clone();
+        let reported_types = target
+            .statement
+            .reported_types
+            .get_or_init(|| reported_types)
+            .clone();
         if command(&statement) != Command::Select {
             let rows = match self.run(client, &statement).await? {
-                Outcome::Text(name, _) => vec![FieldInfo::new(
+                StatementResult::Text(name, _) => vec![FieldInfo::new(
                     name,
                     None,
                     None,
@@ -476,9 +498,9 @@ impl ExtendedQueryHandler for Sessions {
                 )],
                 _ => Vec::new(),
             };
-            return Ok(DescribeStatementResponse::new(told, rows));
+            return Ok(DescribeStatementResponse::new(reported_types, rows));
         }
-        // With NULL for each parameter, and no rows, it has the columns that it will have.
+        // With NULL for each parameter and no rows, the statement has its final columns.
         let described = |text: &str| -> PgWireResult<String> {
             let null = |kind: &Type| {
                 if *kind == Type::TEXT {
@@ -487,27 +509,29 @@ impl ExtendedQueryHandler for Sessions {
                     null(kind)
                 }
             };
-            let nulls: Vec<String> = told.iter().map(null).collect();
+            let nulls: Vec<String> = reported_types.iter().map(null).collect();
             let bound =
                 bind(&statement, &nulls).map_err(|problem| error("08P01", &problem.to_string()))?;
             Ok(format!("SELECT * FROM ({}\n) LIMIT 0", translate(&bound)))
         };
         let answer = match self.select(client, described("NULL::VARCHAR")?).await {
-            // A text that has no type fits where a VARCHAR does not.
-            Err(_) if told.contains(&Type::TEXT) => self.select(client, described("NULL")?).await?,
+            // An untyped NULL also fits where a VARCHAR does not.
+            Err(_) if reported_types.contains(&Type::TEXT) => {
+                self.select(client, described("NULL")?).await?
+            }
             answer => answer?,
         };
         Ok(DescribeStatementResponse::new(
-            told,
+            reported_types,
             fields(answer.schema(), |_| FieldFormat::Text),
         ))
     }
 
-    /// Asks DuckDB already: only then are the columns known. The rows wait for `Execute`.
+    /// Runs the query now, because only then are the columns known. The rows wait for `Execute`.
     async fn do_describe_portal<C>(
         &self,
         client: &mut C,
-        target: &Portal<Prepared>,
+        target: &Portal<PreparedStatement>,
     ) -> PgWireResult<DescribePortalResponse>
     where
         C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
@@ -545,7 +569,7 @@ impl ExtendedQueryHandler for Sessions {
     async fn do_query<C>(
         &self,
         client: &mut C,
-        portal: &Portal<Prepared>,
+        portal: &Portal<PreparedStatement>,
         _: usize,
     ) -> PgWireResult<Response>
     where

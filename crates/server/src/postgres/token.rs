@@ -1,6 +1,7 @@
-//! The words of a SQL text: enough of PostgreSQL's lexer to find where statements end and names begin.
+//! Splits SQL text into tokens: enough of PostgreSQL's lexer to find the ends of statements and the
+//! names.
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Spaces and comments.
@@ -19,17 +20,17 @@ pub enum Kind {
     Symbol,
 }
 
-/// A piece of a SQL text. All the pieces together are the text.
+/// A token of a SQL text. Together, the tokens are the whole text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token<'a> {
-    /// What it is.
+    /// Kind of the token.
     pub kind: Kind,
-    /// How it stands there.
+    /// Text of the token.
     pub text: &'a str,
 }
 
 impl Token<'_> {
-    /// Whether it is this keyword or name; a name in quotes is meant as it is written.
+    /// Returns whether the token is this keyword or name. Quoted names are case-sensitive.
     pub fn is(&self, word: &str) -> bool {
         match self.kind {
             Kind::Word | Kind::Symbol => self.text.eq_ignore_ascii_case(word),
@@ -38,13 +39,13 @@ impl Token<'_> {
         }
     }
 
-    /// Whether it can name something.
+    /// Returns whether the token can be a name.
     pub fn is_name(&self) -> bool {
         matches!(self.kind, Kind::Word | Kind::Quoted)
     }
 }
 
-/// The tokens of a text. A quote or comment that does not end goes to the end.
+/// Returns the tokens of a text. An unclosed quote or comment extends to the end.
 pub fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -81,9 +82,10 @@ fn next(text: &str, first: char) -> (Kind, usize) {
     }
 }
 
-/// Comments nest in PostgreSQL.
+/// Returns the length of a comment. PostgreSQL's comments nest.
 fn block_comment(text: &str) -> usize {
-    let (mut depth, mut at) = (0, 0);
+    let mut depth = 0;
+    let mut at = 0;
     while at < text.len() {
         let rest = &text.as_bytes()[at..];
         if rest.starts_with(b"/*") {
@@ -100,7 +102,8 @@ fn block_comment(text: &str) -> usize {
     text.len()
 }
 
-/// A doubled quote does not end it, nor, where those count, one after a backslash.
+/// Returns the length of a quoted text. A doubled quote does not end it; with `backslashes`,
+/// neither does a quote after a backslash.
 fn quoted(text: &str, quote: char, backslashes: bool) -> usize {
     let mut characters = text.char_indices().skip(1).peekable();
     while let Some((at, c)) = characters.next() {
@@ -116,7 +119,7 @@ fn quoted(text: &str, quote: char, backslashes: bool) -> usize {
     text.len()
 }
 
-/// `$1`, or `$tag$ text $tag$`.
+/// Returns the kind and length of `$1` or `$tag$ text $tag$`.
 fn dollar(text: &str) -> (Kind, usize) {
     let digits = text[1..]
         .find(|c: char| !c.is_ascii_digit())
@@ -154,7 +157,8 @@ fn number(text: &str) -> usize {
     end
 }
 
-/// The statements of a message, without the semicolons between them and without those that are only comments.
+/// Returns the statements of a message, without semicolons and without statements that contain only
+/// comments.
 pub fn statements(text: &str) -> Vec<Vec<Token<'_>>> {
     let all = tokens(text);
     all.split(|token| token.kind == Kind::Symbol && token.text == ";")
@@ -181,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_told_apart() {
+    fn kinds_are_distinguished() {
         let kinds = |text| {
             tokens(text)
                 .into_iter()

@@ -89,8 +89,8 @@ impl ReportsConfig {
     }
 }
 
-/// Returns whether `text` is exactly one address. A second address or a line break in a configuration
-/// or user name must not reach a mail header.
+/// Returns whether `text` is exactly one address. A second address or a line break in a
+/// configuration or user name must not reach a mail header.
 fn is_address(text: &str) -> bool {
     let plain = |c: char| {
         c.is_ascii_graphic() && !matches!(c, ',' | ';' | '<' | '>' | '"' | '(' | ')' | '@')

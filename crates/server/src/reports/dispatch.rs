@@ -1,5 +1,5 @@
-//! Sends the month's reports, weekly letters and budget warnings: by the server when they are due,
-//! or by hand with `takt report send`.
+//! Sends monthly reports, weekly letters and budget warnings: from the server when they are due, or
+//! with `takt report send`.
 
 use crate::answers::{self, AccountingConfig, SentQuestion, SheetQuestion};
 use crate::config::Config;
@@ -21,10 +21,10 @@ use takt_mail::{EmailConfig, Mail, Mailer};
 use takt_store::{Records, SentReport, Store};
 use tokio_util::sync::CancellationToken;
 
-/// Time between two looks for due letters.
+/// Time between two checks for due letters.
 const INTERVAL: Duration = Duration::from_secs(3600);
 
-/// Sends letters, and notes those that were sent.
+/// Sends letters, and records the sent ones.
 struct Dispatcher {
     store: Arc<Store>,
     cluster: String,
@@ -32,7 +32,7 @@ struct Dispatcher {
     zone: TimeZone,
 }
 
-/// Whether the configuration asks for reports or warnings by mail or Slack.
+/// Returns whether the configuration requests reports or warnings by mail or Slack.
 pub fn is_sending(config: &Config) -> bool {
     config.reports.send || config.reports.weekly || !config.budgets.is_empty()
 }
@@ -53,7 +53,7 @@ pub async fn keep_sending(
     };
     while !stop.is_cancelled() {
         dispatcher.send_all().await;
-        // A timeout only means that the next round is due.
+        // A timeout starts the next round.
         let _ = tokio::time::timeout(INTERVAL, stop.cancelled()).await;
     }
 }
@@ -84,7 +84,8 @@ impl Dispatcher {
         }
     }
 
-    /// The sender of letters. Built for each round, so that a new password takes effect.
+    /// Returns the sender of letters. Each round creates a new one, so that a new password takes
+    /// effect.
     fn letters(&self) -> anyhow::Result<LetterSender<FileLetterStore>> {
         let mailer = self
             .config
@@ -98,10 +99,10 @@ impl Dispatcher {
         Ok(LetterSender::new(mailer, http, states))
     }
 
-    /// Sends a letter and notes that it was sent.
+    /// Sends a letter and records it as sent.
     ///
     /// # Errors
-    /// If the letter has to be offered again, or the note cannot be stored.
+    /// If sending must be repeated, or the record cannot be stored.
     async fn send(
         &self,
         letters: &LetterSender<FileLetterStore>,
@@ -113,7 +114,7 @@ impl Dispatcher {
             content,
         };
         match letters.send(&letter, SystemTime::now().into()).await {
-            // The note of an earlier success may have failed.
+            // The letter may be sent already, but its record may be missing.
             LetterResult::Sent | LetterResult::Ended(RowState::Sent) => self.note(sent).await,
             LetterResult::Ended(_) => Ok(()),
             LetterResult::Refused { error } => {
@@ -182,7 +183,7 @@ impl Dispatcher {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Sends warnings of budgets that have reached a level.
+    /// Sends the warnings of budgets that reached a level.
     async fn send_warnings(&self) -> anyhow::Result<()> {
         if self.config.budgets.is_empty() {
             return Ok(());
@@ -255,7 +256,7 @@ impl Dispatcher {
     }
 }
 
-/// Identity of a letter.
+/// Returns the identity of a letter.
 fn key_of(sent: &SentReport) -> String {
     let SentReport {
         cluster,
@@ -269,7 +270,7 @@ fn key_of(sent: &SentReport) -> String {
     format!("{cluster}/{month}/{kind}/{subject}/{recipient}/{edition}")
 }
 
-/// A text for the webhook whose URL is in the file at `path`.
+/// Returns a text for the webhook whose URL is in the file at `path`.
 fn slack_text(path: &Path, text: String) -> anyhow::Result<LetterContent> {
     let url =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -279,7 +280,7 @@ fn slack_text(path: &Path, text: String) -> anyhow::Result<LetterContent> {
     })
 }
 
-/// The month that has ended, while its reports and corrections are sent.
+/// Returns the previous month, while its reports and corrections are due.
 fn month_to_report(config: &ReportsConfig, zone: &TimeZone, now: Timestamp) -> Option<String> {
     let today = now.to_zoned(zone.clone()).date();
     let days_since = u32::try_from(today.day() - 1).unwrap_or(0);
@@ -313,7 +314,7 @@ async fn gather(
     asked.await?
 }
 
-/// The sheets of everybody who gets one.
+/// Returns the question for all recipients' reports.
 pub fn everybody(month: &str, cluster: Option<String>) -> SheetQuestion {
     SheetQuestion {
         month: Some(month.to_owned()),
@@ -323,7 +324,7 @@ pub fn everybody(month: &str, cluster: Option<String>) -> SheetQuestion {
     }
 }
 
-/// A letter as a mail from this sender.
+/// Returns a letter as a mail from this sender.
 pub fn mail(
     letter: &ReportLetter<'_>,
     mailer: &Mailer,

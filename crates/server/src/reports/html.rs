@@ -5,9 +5,9 @@ use minijinja::{AutoEscape, Environment, context};
 use serde::Serialize;
 use takt_accounting::{Figures, Row, UsageReport};
 
-/// Bars of one chart; the table has everybody.
+/// Maximum number of bars in a chart; the table has all rows.
 const BARS: usize = 15;
-/// Height of a bar with its gap, and width of the longest, in SVG units.
+/// Height of a bar with its gap, and width of the longest bar, in SVG units.
 const BAR_HEIGHT: usize = 20;
 const BAR_WIDTH: f64 = 470.0;
 
@@ -102,7 +102,7 @@ fn sums(report: &UsageReport) -> Vec<minijinja::Value> {
         .collect()
 }
 
-/// `None` where there is nothing to draw.
+/// Returns a chart; `None` if all values are 0.
 fn chart(title: &'static str, rows: &[Row], of: fn(&Figures) -> f64) -> Option<Chart> {
     let mut values: Vec<(String, f64)> = rows
         .iter()
@@ -131,7 +131,7 @@ fn chart(title: &'static str, rows: &[Row], of: fn(&Figures) -> f64) -> Option<C
     })
 }
 
-/// What fits beside a bar.
+/// Shortens a name to the space beside a bar.
 fn shortened(name: &str) -> String {
     match name.chars().count() {
         0..=22 => name.to_owned(),

@@ -1,7 +1,8 @@
-//! The month's letters: which sheet goes to whom, as a mail; and which of them are due.
+//! Letters of the monthly reports: which report goes to which recipient, and which letters are due.
 //!
-//! A letter is sent once. When records that came late have changed its figures since, a correction follows, marked as
-//! one and below the first in the reader's mail program; by default at most one a day, so that a slow import makes no stream.
+//! A letter is sent once. If late records change its figures, a correction follows, marked as such,
+//! and threaded below the first letter in the mail program. By default, corrections are at most
+//! daily, so that a slow import does not cause many mails.
 
 use super::ReportsConfig;
 use super::sheet::{View, page, text};
@@ -11,18 +12,18 @@ use takt_accounting::sheet::{Sheet, Subject};
 use takt_mail::Mail;
 use takt_store::SentReport;
 
-/// A sheet that is due to somebody.
+/// A due report and its recipient.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Letter<'s> {
-    /// What it says.
+    /// The report.
     pub sheet: &'s Sheet,
-    /// Whom it goes to.
+    /// Recipient's address.
     pub to: String,
-    /// 1, or more for a correction.
+    /// Edition: 1, or more for a correction.
     pub edition: i64,
 }
 
-/// All letters of these sheets that were not sent yet, or that would say something else by now.
+/// Returns the letters that were not sent yet, or whose figures have changed since.
 pub fn due<'s>(
     sheets: &'s [Sheet],
     sent: &[SentReport],
@@ -61,7 +62,8 @@ fn recipients(subject: &Subject, config: &ReportsConfig) -> Vec<String> {
     }
 }
 
-/// The figures that a correction is about. What was held decides: what was measured settles a little after.
+/// Returns a digest of the figures that cause a correction: those of the allocations. The measured
+/// figures settle a little later.
 fn digest(sheet: &Sheet) -> String {
     let figures = &sheet.figures;
     format!(
@@ -71,7 +73,7 @@ fn digest(sheet: &Sheet) -> String {
 }
 
 impl Letter<'_> {
-    /// The note that it was sent.
+    /// Returns the record of the sent letter.
     pub fn sent(&self, now: i64) -> SentReport {
         SentReport {
             cluster: self.sheet.cluster.clone(),
@@ -85,13 +87,15 @@ impl Letter<'_> {
         }
     }
 
-    /// As a mail. `domain` is the sender's, `opt_out` where a wish for no more reports goes.
+    /// Returns the letter as a mail. `domain` is the sender's domain, `opt_out` the address for
+    /// opting out.
     pub fn mail(&self, domain: &str, opt_out: &str) -> io::Result<Mail> {
         let sheet = self.sheet;
-        let (view, subject) = (View::of(sheet), self.subject());
-        let correction = "This corrects the report that you have: records arrived since.\n\n";
+        let view = View::of(sheet);
+        let subject = self.subject();
+        let correction = "This corrects an earlier report: more records have arrived.\n\n";
         let text = format!(
-            "{}{}\nWho wants no such report answers with \"opt out\".\n",
+            "{}{}\nTo get no more reports, answer with \"opt out\".\n",
             if self.edition > 1 { correction } else { "" },
             text(sheet, view)?
         );
@@ -129,7 +133,8 @@ impl Letter<'_> {
         )
     }
 
-    /// The same each time, so that a second copy can be known for one; bytes that no name can break.
+    /// Returns a stable message id, so that mail programs recognize a second copy. Names cannot
+    /// inject other bytes.
     fn message_id(&self, edition: i64, domain: &str) -> String {
         let whose = format!(
             "{} {} {}",
@@ -150,7 +155,7 @@ impl Letter<'_> {
         )
     }
 
-    /// The name of a file for it.
+    /// Returns a file name for the letter, without extension.
     pub fn file_stem(&self) -> String {
         let name = format!(
             "{}-{}-{}",
@@ -170,7 +175,8 @@ impl Letter<'_> {
     }
 }
 
-/// The month in a few lines, for a channel. Slack reads `&`, `<` and `>` as markup.
+/// Returns a summary of the month for a channel. Escapes `&`, `<` and `>`, which are markup in
+/// Slack.
 pub fn in_short(sheet: &Sheet) -> String {
     let figures = &sheet.figures;
     let mut lines = vec![format!("*{}, {}*", sheet.cluster, month(&sheet.period))];
@@ -184,14 +190,12 @@ pub fn in_short(sheet: &Sheet) -> String {
         amount(figures.cpu_hours),
         count(figures.jobs_started)
     ));
-    let (held, wasted) = (
-        figures.split_gpu_hours.held(),
-        figures.split_gpu_hours.wasted(),
-    );
+    let held = figures.split_gpu_hours.held();
+    let wasted = figures.split_gpu_hours.wasted();
     if let Some(utilization) = figures.gpu_utilization {
         let share = if held > 0.0 { wasted / held } else { 0.0 };
         lines.push(format!(
-            "GPU utilization {}; {} GPU-hours ({}) could have been spared",
+            "GPU utilization {}; {} GPU-hours ({}) wasted",
             percent(utilization),
             amount(wasted),
             percent(share)
@@ -252,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gets_what() {
+    fn letters_go_to_their_recipients() {
         let user = |name: &str| sheet(Subject::User(name.into()), 1.0);
         let sheets = [
             user("ann"),
@@ -301,7 +305,7 @@ mod tests {
         assert!(
             correction
                 .text
-                .starts_with("This corrects the report that you have")
+                .starts_with("This corrects an earlier report")
         );
         assert_eq!(correction.thread, mail.message_id);
         assert_ne!(correction.message_id, mail.message_id);

@@ -1,4 +1,4 @@
-//! Reports as people read them: tables, CSV, Markdown, HTML. The numbers come ready from accounting.
+//! Formats reports: tables, CSV, Markdown, HTML. Accounting computes the numbers.
 
 mod config;
 mod dispatch;
@@ -32,16 +32,16 @@ pub enum ReportFormat {
     Md,
 }
 
-/// A figure of a usage report: its name in JSON and CSV, and how it is written.
+/// A figure of a usage report: its name in JSON and CSV, and its formats.
 struct Figure {
     name: &'static str,
-    /// For a person: hours with one decimal, `?` where nobody saw the GPUs.
+    /// Format for people: hours with one decimal, `?` for unknown GPUs.
     short: Option<fn(&Figures) -> String>,
-    /// For a program: exact.
+    /// Exact format for programs.
     exact: fn(&Figures) -> String,
 }
 
-/// Every figure once, in the order of the columns.
+/// All figures in the order of the columns.
 const FIGURES: &[Figure] = &[
     Figure {
         name: "jobs_submitted",
@@ -170,7 +170,8 @@ pub fn write_usage(
     }
 }
 
-/// `Usage of lab, 2026-10-01T00:00:00+02:00 to 2026-11-01T00:00:00+01:00 (Europe/Oslo)`
+/// Returns the heading: `Usage of lab, 2026-10-01T00:00:00+02:00 to 2026-11-01T00:00:00+01:00
+/// (Europe/Oslo)`.
 fn heading(report: &UsageReport) -> String {
     format!(
         "Usage of {}, {} to {} ({})",
@@ -178,7 +179,7 @@ fn heading(report: &UsageReport) -> String {
     )
 }
 
-/// What a reader must know to read the numbers right.
+/// Returns notes about the completeness of the figures.
 fn notes(report: &UsageReport) -> Vec<String> {
     let unknown = report.totals.jobs_gpu_unknown;
     match unknown {
@@ -190,7 +191,8 @@ fn notes(report: &UsageReport) -> Vec<String> {
     }
 }
 
-/// The figures that people are shown. What nobody had in the whole period (GPUs, or memory that Slurm counts) has no column.
+/// Returns the figures for people. Omits columns that are empty in the whole period (GPUs, or
+/// memory that Slurm counts).
 fn shown(
     report: &UsageReport,
 ) -> impl Iterator<Item = (&'static str, fn(&Figures) -> String)> + use<> {
@@ -266,7 +268,7 @@ fn group_cells(row: &Row) -> impl Iterator<Item = String> {
         .map(|(_, value)| value.clone().unwrap_or_else(|| "-".into()))
 }
 
-/// The key as accounting spells it.
+/// Returns accounting's name of the key.
 fn key_name(key: &str) -> &'static str {
     let known = takt_accounting::GroupBy::ALL
         .iter()

@@ -1,4 +1,5 @@
-//! Budgets that are nearly used up, or quite: a message to whose budget it is, once for each level and period.
+//! Warnings about nearly or fully used budgets: one message to the budget's owner for each level
+//! and period.
 
 use super::ReportsConfig;
 use super::words::{amount, month, percent};
@@ -6,24 +7,24 @@ use takt_accounting::{BudgetPeriod, BudgetUse};
 use takt_mail::Mail;
 use takt_store::SentReport;
 
-/// What the log calls the channel that is told of every warning.
+/// Name of the Slack channel in the log of sent reports. The channel gets every warning.
 pub const SLACK: &str = "slack";
 
-/// A warning that is due to somebody.
+/// A due warning and its recipient.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Warning<'b> {
     /// The budget.
     pub budget: &'b BudgetUse,
-    /// Whom it goes to: an address, or [`SLACK`].
+    /// Recipient: an address, or [`SLACK`].
     pub to: String,
-    /// `2026-10`, or `2026`.
+    /// Period of the budget: `2026-10`, or `2026`.
     pub period: String,
-    /// 50, 80 or 100.
+    /// Reached level in percent: 50, 80 or 100.
     level: i64,
 }
 
-/// All warnings that were not sent yet. `month` is the current one, `2026-10`; a level below one that was sent is not
-/// told of any more.
+/// Returns the warnings that were not sent yet. `month` is the current one, `2026-10`. Omits levels
+/// below one that was sent.
 pub fn warnings<'b>(
     budgets: &'b [BudgetUse],
     sent: &[SentReport],
@@ -46,14 +47,14 @@ pub fn warnings<'b>(
                 period: period.clone(),
                 level,
             };
-            let was_told = |sent: &SentReport| {
+            let was_sent = |sent: &SentReport| {
                 sent.month == warning.period
                     && sent.kind == warning.kind()
                     && sent.subject == budget.name
                     && sent.recipient == warning.to
                     && sent.edition >= level
             };
-            if !sent.iter().any(was_told) {
+            if !sent.iter().any(was_sent) {
                 due.push(warning);
             }
         }
@@ -61,15 +62,17 @@ pub fn warnings<'b>(
     due
 }
 
-/// Whose budget it is; the operators when it is used up; the channel, where there is one, always.
+/// Returns the recipients: the owner of the budget, also the operators at 100 %, and always the
+/// Slack channel, if configured.
 fn recipients(budget: &BudgetUse, level: i64, config: &ReportsConfig) -> Vec<String> {
-    let mut to: Vec<String> = match budget.is_account {
-        true => config
+    let mut to: Vec<String> = if budget.is_account {
+        config
             .account_owners
             .get(&budget.name)
             .cloned()
-            .unwrap_or_default(),
-        false => config.address_of(&budget.name).into_iter().collect(),
+            .unwrap_or_default()
+    } else {
+        config.address_of(&budget.name).into_iter().collect()
     };
     if level >= 100 {
         to.extend(config.operators.iter().cloned());
@@ -90,7 +93,7 @@ impl Warning<'_> {
         format!("budget of {of} in {}", self.budget.unit)
     }
 
-    /// The note that it was sent.
+    /// Returns the record of the sent warning.
     pub fn sent(&self, cluster: &str, now: i64) -> SentReport {
         SentReport {
             cluster: cluster.to_owned(),
@@ -104,7 +107,7 @@ impl Warning<'_> {
         }
     }
 
-    /// `account physics has used 84 % of its 200 GPU-hours for October 2026`
+    /// Returns the sentence: `account physics has used 84 % of its 200 GPU-hours for October 2026`.
     fn sentence(&self) -> String {
         let BudgetUse {
             name,
@@ -115,21 +118,23 @@ impl Warning<'_> {
             ..
         } = self.budget;
         let whose = if *is_account { "account" } else { "user" };
-        let (share, limit, period) = (percent(used / limit), amount(*limit), month(&self.period));
+        let share = percent(used / limit);
+        let limit = amount(*limit);
+        let period = month(&self.period);
         format!("{whose} {name} has used {share} of its {limit} {unit} for {period}")
     }
 
-    /// As a mail.
+    /// Returns the warning as a mail.
     pub fn mail(&self, cluster: &str) -> Mail {
         let BudgetUse {
             unit, limit, used, ..
         } = self.budget;
         let rest = match limit - used {
             left if left > 0.0 => format!("{} {unit} are left.", amount(left)),
-            over => format!("That is {} {unit} more than there were.", amount(-over)),
+            over => format!("That is {} {unit} above the budget.", amount(-over)),
         };
         let text = format!(
-            "On {cluster}, {}: {} {unit}.\n{rest}\n\nThis is told once at 50, 80 and 100 %. Takt does not stop jobs.\n",
+            "On {cluster}, {}: {} {unit}.\n{rest}\n\nTakt sends this warning once at 50, 80 and 100 %. Takt does not stop jobs.\n",
             self.sentence(),
             amount(*used),
         );
@@ -148,7 +153,8 @@ impl Warning<'_> {
         }
     }
 
-    /// In short, for a channel. Slack reads `&`, `<` and `>` as markup.
+    /// Returns the warning as a line for a channel. Escapes `&`, `<` and `>`, which are markup in
+    /// Slack.
     pub fn in_short(&self, cluster: &str) -> String {
         let text = format!("*{cluster}*: {}", self.sentence());
         text.replace('&', "&amp;")
@@ -186,9 +192,10 @@ mod tests {
     }
 
     #[test]
-    fn each_level_is_told_once_to_those_whom_it_concerns() {
-        let (config, mut sent) = (config(), Vec::new());
-        let mut told = |budgets: &[BudgetUse], month: &str| {
+    fn each_level_is_sent_once_to_its_recipients() {
+        let config = config();
+        let mut sent = Vec::new();
+        let mut due_to = |budgets: &[BudgetUse], month: &str| {
             let due = warnings(budgets, &sent, &config, month);
             let words: Vec<String> = due
                 .iter()
@@ -205,26 +212,26 @@ mod tests {
             ]
         };
         assert_eq!(
-            told(&physics(90.0), "2026-10"),
+            due_to(&physics(90.0), "2026-10"),
             ["100 root@lab.example"],
             "cid wants no mail, operators do"
         );
-        assert_eq!(told(&physics(100.0), "2026-10"), ["50 pi@lab.example"]);
-        assert_eq!(told(&physics(150.0), "2026-10"), [""; 0]);
+        assert_eq!(due_to(&physics(100.0), "2026-10"), ["50 pi@lab.example"]);
+        assert_eq!(due_to(&physics(150.0), "2026-10"), [""; 0]);
         assert_eq!(
-            told(&physics(201.0), "2026-10"),
+            due_to(&physics(201.0), "2026-10"),
             ["100 pi@lab.example", "100 root@lab.example"]
         );
-        // A credit took some off; that 80 % is reached again is nothing new.
-        assert_eq!(told(&physics(170.0), "2026-10"), [""; 0]);
+        // A credit lowered the usage. Reaching 80 % again sends no second warning.
+        assert_eq!(due_to(&physics(170.0), "2026-10"), [""; 0]);
         assert_eq!(
-            told(&physics(170.0), "2026-11"),
+            due_to(&physics(170.0), "2026-11"),
             ["80 pi@lab.example", "100 root@lab.example"]
         );
     }
 
     #[test]
-    fn what_a_warning_says() {
+    fn a_warning_has_its_text() {
         let config = ReportsConfig {
             slack_webhook_file: Some("hook".into()),
             ..config()

@@ -1,6 +1,7 @@
-//! The week's letter: to users whose GPUs have hardly worked, or whose time limits kept many reserved for nothing.
+//! Weekly letters to users whose GPUs were mostly idle, or whose time limits reserved many unused
+//! GPU-hours.
 //!
-//! Who does well hears nothing. A user gets one at most every seven days, and on workdays only.
+//! Efficient users get no letter. Others get at most one in seven days, on workdays only.
 
 use super::ReportsConfig;
 use super::words::{amount, percent};
@@ -10,33 +11,35 @@ use takt_accounting::sheet::{Sheet, Subject};
 use takt_mail::Mail;
 use takt_store::SentReport;
 
-/// What the log of what was sent calls these letters, in place of a month.
+/// Name of these letters in the log of sent reports, instead of a month.
 pub const WEEKLY: &str = "weekly";
 
-/// Days that a letter is about, and for which no other follows.
+/// Days that a letter covers, and minimum days until the next letter.
 pub const DAYS: i64 = 7;
 
-/// Who held more GPU-hours than these, and whose GPUs worked for no more than this share, gets one.
+/// A user gets a letter with more allocated GPU-hours than this and at most this ratio of GPU
+/// utilization.
 const HELD_GPU_HOURS: f64 = 50.0;
 const LOW_UTILIZATION: f64 = 0.25;
 
-/// And who had more GPU-hours than these reserved beyond the ends of runs, and used less than this share of all.
+/// A user also gets a letter with more reserved GPU-hours after the ends of runs than this, and a
+/// used ratio below this.
 const UNUSED_GPU_HOURS: f64 = 1000.0;
 const LOW_USE_OF_LIMITS: f64 = 0.2;
 
-/// Runs and changes named in a letter.
+/// Maximum number of runs and of suggestions in a letter.
 const NAMED: usize = 5;
 
-/// A letter that is due.
+/// A due letter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Weekly<'s> {
-    /// What was used in the week.
+    /// The user's report of the week.
     pub sheet: &'s Sheet,
-    /// Whom it goes to.
+    /// Recipient's address.
     pub to: String,
 }
 
-/// The letters of these sheets, each of seven days, that are due on `today`.
+/// Returns the letters that are due on `today`. Each report covers seven days.
 pub fn weekly<'s>(
     sheets: &'s [Sheet],
     sent: &[SentReport],
@@ -71,15 +74,13 @@ fn is_low(sheet: &Sheet) -> bool {
 }
 
 fn is_unused(sheet: &Sheet) -> bool {
-    let (held, unused) = (
-        sheet.figures.gpu_hours,
-        sheet.figures.limit_excess_gpu_hours,
-    );
+    let held = sheet.figures.gpu_hours;
+    let unused = sheet.figures.limit_excess_gpu_hours;
     unused > UNUSED_GPU_HOURS && held < LOW_USE_OF_LIMITS * (held + unused)
 }
 
 impl Weekly<'_> {
-    /// The note that it was sent.
+    /// Returns the record of the sent letter.
     pub fn sent(&self, now: i64) -> SentReport {
         SentReport {
             cluster: self.sheet.cluster.clone(),
@@ -93,7 +94,7 @@ impl Weekly<'_> {
         }
     }
 
-    /// As a mail.
+    /// Returns the letter as a mail.
     pub fn mail(&self) -> Mail {
         Mail {
             to: self.to.clone(),
@@ -119,7 +120,7 @@ impl Weekly<'_> {
         if let Some(used) = figures.gpu_utilization.filter(|_| is_low(sheet)) {
             let _ = write!(
                 text,
-                "\nThe GPUs worked for {} of that time, as far as it was measured.\n",
+                "\nThe GPUs worked for {} of the measured time.\n",
                 percent(used)
             );
             for run in sheet
@@ -139,7 +140,7 @@ impl Weekly<'_> {
                 let wasted = amount(run.split_gpu_hours.wasted());
                 let _ = writeln!(
                     text,
-                    "  job {}{name}: {wasted} GPU-hours for nothing ({}){used}",
+                    "  job {}{name}: {wasted} GPU-hours wasted ({}){used}",
                     run.job_id, run.cause
                 );
             }
@@ -150,12 +151,12 @@ impl Weekly<'_> {
         if is_unused(sheet) {
             let _ = write!(
                 text,
-                "\nYour time limits kept {} GPU-hours reserved beyond the ends of your runs. Jobs with limits near to what they \
-                 need start sooner.\n",
+                "\nYour time limits kept {} GPU-hours reserved beyond the ends of your runs. Jobs with shorter limits \
+                 start sooner.\n",
                 amount(figures.limit_excess_gpu_hours)
             );
         }
-        text + "\nWho wants no such letter answers with \"opt out\".\n"
+        text + "\nTo get no more letters, answer with \"opt out\".\n"
     }
 }
 
@@ -193,7 +194,7 @@ mod tests {
     const FRIDAY: Date = jiff::civil::date(2026, 11, 20);
 
     #[test]
-    fn only_who_wastes_much_hears_of_it() {
+    fn only_users_with_much_waste_get_a_letter() {
         let sheets = [
             sheet("low", 51.0, Some(0.25), 0.0),
             sheet("little", 50.0, Some(0.01), 0.0),
@@ -220,17 +221,17 @@ mod tests {
         let sheets = [sheet("ann", 100.0, Some(0.1), 0.0)];
         let day = 86_400;
         let mut sent = Vec::new();
-        let mut told = Vec::new();
-        // From a Friday on, looked at thrice a day.
+        let mut days = Vec::new();
+        // Starts on a Friday, with three checks a day.
         for step in 0..45 {
             let now = step * day / 3;
             let today = FRIDAY.checked_add(jiff::ToSpan::days(now / day)).unwrap();
             for letter in weekly(&sheets, &sent, &config(), today, now) {
-                told.push(today.to_string());
+                days.push(today.to_string());
                 sent.push(letter.sent(now));
             }
         }
-        assert_eq!(told, ["2026-11-20", "2026-11-27", "2026-12-04"]);
+        assert_eq!(days, ["2026-11-20", "2026-11-27", "2026-12-04"]);
         assert!(
             weekly(&sheets, &[], &config(), jiff::civil::date(2026, 11, 21), 0).is_empty(),
             "a Saturday"

@@ -1,6 +1,6 @@
-//! Numbers as people read them.
+//! Formats numbers for people.
 
-/// `1,234` from a hundred on, `12.3` below, `0.12` below ten.
+/// Formats an amount: `1,234` from 100 on, `12.3` from 10 on, `0.12` below 10.
 pub fn amount(value: f64) -> String {
     let magnitude = value.abs();
     match magnitude {
@@ -11,12 +11,12 @@ pub fn amount(value: f64) -> String {
     }
 }
 
-/// `76`, `1,234`
+/// Formats a count: `76`, `1,234`.
 pub fn count(value: u64) -> String {
     grouped(value as f64)
 }
 
-/// `12 %`, `0.4 %`; a ratio is a share of 1.
+/// Formats a ratio (0 to 1): `12 %`, `0.4 %`.
 pub fn percent(ratio: f64) -> String {
     match ratio * 100.0 {
         value if value.abs() >= 9.95 => format!("{value:.0} %"),
@@ -25,17 +25,18 @@ pub fn percent(ratio: f64) -> String {
     }
 }
 
-/// What stands where nobody knows.
+/// Placeholder for an unknown value.
 pub const UNKNOWN: &str = "–";
 
-/// A number, or [`UNKNOWN`].
+/// Formats a number; [`UNKNOWN`] for `None`.
 pub fn known(value: Option<f64>, write: fn(f64) -> String) -> String {
     value.map_or_else(|| UNKNOWN.to_owned(), write)
 }
 
-/// `45 s`, `12 min`, `3:05 h`, `2 d 4 h`.
+/// Formats a duration: `45 s`, `12 min`, `3:05 h`, `2 d 4 h`.
 pub fn duration(seconds: f64) -> String {
-    let (minutes, hours) = ((seconds / 60.0).round() as u64, seconds / 3600.0);
+    let minutes = (seconds / 60.0).round() as u64;
+    let hours = seconds / 3600.0;
     match seconds {
         s if s < 60.0 => format!("{s:.0} s"),
         _ if minutes < 60 => format!("{minutes} min"),
@@ -44,7 +45,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// `12.50 EUR`
+/// Formats money: `12.50 EUR`.
 pub fn money(value: f64, currency: &str) -> String {
     let whole = if value.abs() >= 999.995 {
         grouped(value.round())
@@ -54,7 +55,7 @@ pub fn money(value: f64, currency: &str) -> String {
     format!("{whole} {currency}")
 }
 
-/// `October 2026` for `2026-10`; other periods as they are.
+/// Formats a month: `October 2026` for `2026-10`. Returns other periods unchanged.
 pub fn month(period: &str) -> String {
     const NAMES: [&str; 12] = [
         "January",

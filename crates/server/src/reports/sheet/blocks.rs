@@ -1,4 +1,4 @@
-//! What a sheet says, as lines and tables.
+//! The content of a report as lines and tables.
 
 use super::View;
 use crate::listing::{Column, Listing};
@@ -7,17 +7,17 @@ use takt_accounting::BudgetPeriod;
 use takt_accounting::efficiency::Split;
 use takt_accounting::sheet::{Figures, LostRow, Member, RunRow, Sheet};
 
-/// A piece of a report.
+/// A part of a report.
 pub(super) enum Block {
     /// A title and its table.
     Listing(&'static str, Listing),
     /// A sentence.
     Line(String),
-    /// A line to paste.
+    /// A line to copy.
     Code(String),
 }
 
-/// `alice on lab, October 2026`
+/// Returns the heading: `alice on lab, October 2026`.
 pub(super) fn heading(sheet: &Sheet, view: View) -> String {
     let whose = match sheet.subject.kind() {
         "user" => format!("{} on {}", sheet.subject.name(), sheet.cluster),
@@ -36,7 +36,7 @@ pub(super) fn heading(sheet: &Sheet, view: View) -> String {
     )
 }
 
-/// What a view shows, in order.
+/// Returns the blocks of a view, in order.
 pub(super) fn blocks(sheet: &Sheet, view: View) -> Vec<Block> {
     let mut blocks: Vec<Option<Block>> = Vec::new();
     match view {
@@ -73,7 +73,7 @@ pub(super) fn blocks(sheet: &Sheet, view: View) -> Vec<Block> {
     blocks.into_iter().flatten().chain(notes).collect()
 }
 
-/// The figures of the period, in words; also what HTML shows as tiles.
+/// Returns the figures of the period as label, value and note. HTML shows them as tiles.
 pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
     let Sheet {
         figures, currency, ..
@@ -189,10 +189,10 @@ fn summary(sheet: &Sheet) -> Block {
     Block::Listing("In short", listing)
 }
 
-/// What stands in a column, by row.
+/// Returns the text of a cell from its row.
 type Cell<T> = fn(&T) -> String;
 
-/// Columns that say something only where there are GPUs.
+/// Columns for clusters with GPUs.
 const OF_GPUS: &[&str] = &[
     "gpu_hours",
     "gpu_utilization",
@@ -205,7 +205,7 @@ const OF_GPUS: &[&str] = &[
     "cause",
 ];
 
-/// A table; none where there are no rows. A column in which nobody knows anything only takes room.
+/// Returns a table; `None` without rows. Omits columns without known values.
 fn table<'a, T: 'a>(
     sheet: &Sheet,
     title: &'static str,
@@ -264,8 +264,8 @@ pub(super) fn judged_waste(figures: &Figures) -> Option<f64> {
     figures.split_gpu_hours.known_waste()
 }
 
-/// What became of all the GPU-hours that there were, on a cluster without GPUs of all the CPU-hours: what, how many, and
-/// their share; with the word for the resource. None where nobody knows what there was.
+/// Returns the split of all GPU-hours of the cluster (without GPUs: all CPU-hours): name, amount
+/// and ratio, with a heading. `None` if the capacity is unknown.
 pub(super) fn capacity(sheet: &Sheet) -> Option<(&'static str, Vec<[String; 3]>)> {
     let (resource, row) = match (&sheet.gpu_capacity, &sheet.cpu_capacity) {
         (Some(row), _) => ("GPU", row),
@@ -273,7 +273,7 @@ pub(super) fn capacity(sheet: &Sheet) -> Option<(&'static str, Vec<[String; 3]>)
         _ => return None,
     };
     let stranded = (
-        "stranded: not held, and the node's CPUs or memory were taken",
+        "stranded: idle, but the node's CPUs or memory were allocated",
         row.stranded.unwrap_or(0),
     );
     let part = |(name, seconds): (&str, u64)| {
@@ -297,8 +297,8 @@ pub(super) fn capacity(sheet: &Sheet) -> Option<(&'static str, Vec<[String; 3]>)
 fn capacity_table(sheet: &Sheet) -> Option<Block> {
     let (resource, rows) = capacity(sheet)?;
     let (title, of, hours) = match resource {
-        "GPU" => ("What became of the GPUs' time", "the_gpus", "gpu_hours"),
-        _ => ("What became of the CPUs' time", "the_cpus", "cpu_hours"),
+        "GPU" => ("Capacity of the GPUs", "the_gpus", "gpu_hours"),
+        _ => ("Capacity of the CPUs", "the_cpus", "cpu_hours"),
     };
     table(
         sheet,
@@ -312,7 +312,7 @@ fn capacity_table(sheet: &Sheet) -> Option<Block> {
     )
 }
 
-/// The headings of a split, with the class that HTML colours them by and what they mean.
+/// Causes of a split with their CSS classes and meanings.
 pub(super) const CAUSES: &[Cause] = &[
     Cause {
         name: "used",
@@ -341,18 +341,18 @@ pub(super) const CAUSES: &[Cause] = &[
     Cause {
         name: "lost to faults",
         class: "lost",
-        meaning: "held by runs that a broken node or GPU ended",
+        meaning: "allocated to runs that a fault of a node or GPU ended",
         of: |split| split.lost,
     },
     Cause {
         name: "not measured",
         class: "unknown",
-        meaning: "nobody saw what the GPUs did",
+        meaning: "the GPUs were not measured",
         of: |split| split.unmeasured,
     },
 ];
 
-/// A heading of a split.
+/// A cause of a split.
 pub(super) struct Cause {
     pub name: &'static str,
     pub class: &'static str,
@@ -372,7 +372,8 @@ fn causes(sheet: &Sheet) -> Block {
         .chain(currency.map(|_| Column::Number("money")))
         .collect();
     let mut listing = Listing::new(&columns);
-    let (split, cost) = (&sheet.figures.split_gpu_hours, &sheet.figures.split_money);
+    let split = &sheet.figures.split_gpu_hours;
+    let cost = &sheet.figures.split_money;
     let held = split.held().max(f64::MIN_POSITIVE);
     for cause in CAUSES {
         let hours = (cause.of)(split);
@@ -380,7 +381,7 @@ fn causes(sheet: &Sheet) -> Block {
         let price = currency.map(|currency| money((cause.of)(cost), currency));
         listing.push(row.into_iter().chain(price).collect());
     }
-    Block::Listing("Where the GPU-hours of runs that ended went", listing)
+    Block::Listing("GPU-hours of finished runs by category", listing)
 }
 
 fn wasters(sheet: &Sheet) -> Option<Block> {
@@ -393,7 +394,7 @@ fn wasters(sheet: &Sheet) -> Option<Block> {
     members.sort_by(|a, b| wasted(b).total_cmp(&wasted(a)));
     table(
         sheet,
-        "Who could spare the most GPU-hours",
+        "Users with the most wasted GPU-hours",
         members.into_iter().take(20),
         &[
             (Column::Text("name"), |member| member.name.clone()),
@@ -429,7 +430,7 @@ fn fixes(sheet: &Sheet) -> Vec<Block> {
     blocks
 }
 
-/// `train (3 runs): 1 of its 2 GPUs did nothing; would spare 12.5 GPU-hours`
+/// Returns a suggestion: `train (3 runs): 1 of its 2 GPUs did nothing; would spare 12.5 GPU-hours`.
 pub(super) fn fix_words(sheet: &Sheet, fix: &takt_accounting::sheet::FixRow) -> String {
     let runs = if fix.runs == 1 {
         "1 run".to_owned()
@@ -599,7 +600,8 @@ fn network(sheet: &Sheet) -> Option<Block> {
     )
 }
 
-/// Runs that a fault ended, as many as a page shows: the largest, and how many there are besides.
+/// Returns the largest runs that a fault ended, limited for a page, and a note about the omitted
+/// runs.
 pub(super) fn shown_lost(sheet: &Sheet) -> (&[LostRow], Option<String>) {
     const MOST: usize = 20;
     let (shown, others) = sheet.lost.split_at(sheet.lost.len().min(MOST));
@@ -638,7 +640,7 @@ fn lost(sheet: &Sheet) -> Option<Block> {
 fn breaches(sheet: &Sheet) -> Option<Block> {
     table(
         sheet,
-        "Ran where it may not at that hour",
+        "Runs outside the allowed hours",
         &sheet.breaches,
         &[
             (Column::Text("rule"), |breach| breach.window.clone()),
@@ -652,7 +654,7 @@ fn breaches(sheet: &Sheet) -> Option<Block> {
     )
 }
 
-/// The table that a view is about, exact.
+/// Returns the main table of a view, with exact values.
 pub(super) fn exact(sheet: &Sheet, view: View) -> Listing {
     match view {
         View::Efficiency => exact_runs(&sheet.runs),

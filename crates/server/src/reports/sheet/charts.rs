@@ -1,7 +1,8 @@
 //! Geometry of the charts; the template draws it.
 //!
-//! Four kinds of plain bars are all that these reports need. The chart libraries bring a font renderer (plotters) or a
-//! JavaScript engine (charming), and none of them gives classes that follow the reader's light or dark theme.
+//! These reports only need four kinds of plain bars. Chart libraries bring a font renderer
+//! (plotters) or a JavaScript engine (charming), and their output does not support classes for
+//! light and dark themes.
 
 use super::blocks::CAUSES;
 use crate::reports::words::{amount, percent};
@@ -9,20 +10,20 @@ use serde::Serialize;
 use takt_accounting::efficiency::Split;
 use takt_accounting::sheet::Sheet;
 
-/// A rectangle with its words.
+/// A rectangle with its texts.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Bar {
     pub x: f64,
     pub y: f64,
     pub width: f64,
     pub height: f64,
-    /// Its CSS class.
+    /// CSS class of the bar.
     pub class: &'static str,
-    /// Beside it, on the axis.
+    /// Text beside the bar, on the axis.
     pub name: String,
-    /// At its end.
+    /// Text at the end of the bar.
     pub value: String,
-    /// What the pointer is told.
+    /// Tooltip of the bar.
     pub title: String,
 }
 
@@ -48,14 +49,14 @@ fn round(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-/// Of what the GPU-hours went to: one bar in pieces. `None` where nothing was judged.
+/// Returns one bar in pieces, with the causes of the GPU-hours. `None` if no run was judged.
 pub(super) fn split(split: &Split) -> Option<Chart> {
     let held = split.held();
     let mut x = 0.0;
     let piece = |cause: &super::blocks::Cause| {
         let hours = (cause.of)(split);
         let width = hours / held * WIDTH;
-        // A hair between two pieces.
+        // Leave a thin gap between two pieces.
         let bar = Bar {
             x: round(x),
             y: 0.0,
@@ -89,7 +90,7 @@ pub(super) fn split(split: &Split) -> Option<Chart> {
 const LEFT: f64 = 46.0;
 const BASE: f64 = 150.0;
 
-/// What was held day by day: GPU-hours, or CPU-hours where there are no GPU-hours.
+/// Returns the allocated hours per day: GPU-hours, or CPU-hours without GPU-hours.
 pub(super) fn days(sheet: &Sheet) -> Option<(&'static str, Chart)> {
     let by_gpu = sheet.days.iter().any(|day| day.gpu_hours > 0.0);
     let of = |at: usize| {
@@ -103,7 +104,8 @@ pub(super) fn days(sheet: &Sheet) -> Option<(&'static str, Chart)> {
     let (highest, ticks) = scale((0..sheet.days.len()).map(of).fold(0.0, f64::max))?;
     let step = (WIDTH - LEFT) / sheet.days.len() as f64;
     let bar = |at: usize| {
-        let (value, date) = (of(at), &sheet.days[at].date);
+        let value = of(at);
+        let date = &sheet.days[at].date;
         let height = round(value / highest * (BASE - 10.0));
         let day = date
             .rsplit('-')
@@ -141,7 +143,7 @@ pub(super) fn days(sheet: &Sheet) -> Option<(&'static str, Chart)> {
     ))
 }
 
-/// The months: what was held, and of it what was wasted.
+/// Returns the allocated and the wasted hours per month.
 pub(super) fn months(sheet: &Sheet) -> Option<(&'static str, Chart)> {
     let months: Vec<_> = sheet.before.iter().chain([&sheet.figures]).collect();
     let by_gpu = months.iter().any(|month| month.gpu_hours > 0.0);
@@ -159,7 +161,8 @@ pub(super) fn months(sheet: &Sheet) -> Option<(&'static str, Chart)> {
     }
     let mut bars = Vec::new();
     for (at, month) in months.iter().enumerate() {
-        let (y, width) = (at as f64 * 30.0, hours(at) / longest * 470.0);
+        let y = at as f64 * 30.0;
+        let width = hours(at) / longest * 470.0;
         let wasted = if by_gpu {
             month.split_gpu_hours.wasted().min(hours(at))
         } else {
@@ -208,7 +211,7 @@ pub(super) fn months(sheet: &Sheet) -> Option<(&'static str, Chart)> {
     ))
 }
 
-/// Names and hours, the longest first, with the own one told apart.
+/// Returns names and hours, the largest first, with the own name highlighted.
 pub(super) fn names(rows: impl Iterator<Item = (String, f64, bool)>) -> Option<Chart> {
     let rows: Vec<_> = rows.filter(|(_, hours, _)| *hours > 0.0).collect();
     let longest = rows.iter().map(|(_, hours, _)| *hours).fold(0.0, f64::max);
@@ -233,7 +236,7 @@ pub(super) fn names(rows: impl Iterator<Item = (String, f64, bool)>) -> Option<C
     })
 }
 
-/// What fits beside a bar.
+/// Shortens a name to the space beside a bar.
 fn shortened(name: &str) -> String {
     match name.chars().count() {
         0..=26 => name.to_owned(),
@@ -241,7 +244,7 @@ fn shortened(name: &str) -> String {
     }
 }
 
-/// A round number above `most`, and round lines below it.
+/// Returns a round number above `most`, and round positions of lines below it.
 fn scale(most: f64) -> Option<(f64, Vec<f64>)> {
     if most <= 0.0 || !most.is_finite() {
         return None;
@@ -260,7 +263,7 @@ fn scale(most: f64) -> Option<(f64, Vec<f64>)> {
     ))
 }
 
-/// A round number in the room that is left of the axis: four digits.
+/// Formats a number with at most four digits, for the space beside the axis.
 fn beside_axis(value: f64) -> String {
     match value {
         value if value >= 1e9 => format!("{} G", value / 1e9),

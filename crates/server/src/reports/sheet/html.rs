@@ -1,4 +1,5 @@
-//! A sheet as one HTML file: no script, no other file; prints well, light and dark.
+//! A report as one HTML file: without scripts and other files; it prints well, and supports light
+//! and dark themes.
 
 use super::View;
 use super::blocks::{self, CAUSES};
@@ -20,10 +21,10 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templates
 });
 
-/// The page.
+/// Renders the page.
 ///
 /// # Errors
-/// Only where the template asks for something that its values have not.
+/// If the template needs a value that the view does not have.
 pub fn page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> {
     let is_sheet = matches!(view, View::Cluster | View::Account | View::User);
     let split = charts::split(&sheet.figures.split_gpu_hours);
@@ -76,7 +77,7 @@ pub fn page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> {
         has_money => sheet.currency.is_some(),
         has_gpus => sheet.has_gpus,
         was_judged => sheet.has_gpus && sheet.figures.split_gpu_hours.held() > 0.0,
-        // A column in which nobody knows anything only takes room.
+        // Columns without known values are omitted.
         has_memory => sheet.runs.iter().any(|run| run.gpu_memory_peak_ratio.is_some()),
         has_cpu => sheet.runs.iter().any(|run| run.cpu_ratio.is_some() || run.memory_ratio.is_some()),
         runs => sheet.runs.iter().map(run).collect::<Vec<_>>(),
@@ -111,10 +112,10 @@ pub fn page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> {
 
 fn title(sheet: &Sheet, view: View) -> String {
     match (view, sheet.subject.name()) {
-        (View::Efficiency, "") => format!("How well {} was used", sheet.cluster),
-        (View::Efficiency, name) => format!("How well {name} used {}", sheet.cluster),
-        (View::Waste, "") => format!("What {} could have spared", sheet.cluster),
-        (View::Waste, name) => format!("What {name} could have spared"),
+        (View::Efficiency, "") => format!("Efficiency of {}", sheet.cluster),
+        (View::Efficiency, name) => format!("Efficiency of {name} on {}", sheet.cluster),
+        (View::Waste, "") => format!("Waste of {}", sheet.cluster),
+        (View::Waste, name) => format!("Waste of {name}"),
         (View::Account, name) => format!("Account {name}"),
         (_, "") => sheet.cluster.clone(),
         (_, name) => name.to_owned(),
@@ -166,7 +167,7 @@ fn budgets(sheet: &Sheet) -> Vec<Value> {
 }
 
 fn people(sheet: &Sheet, members: &[Member]) -> Vec<Value> {
-    // The bars are of what the cluster is about.
+    // The bars show GPU-hours on a cluster with GPUs, else CPU-hours.
     let hours = |member: &Member| {
         if sheet.has_gpus {
             member.figures.gpu_hours

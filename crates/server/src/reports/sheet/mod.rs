@@ -1,5 +1,6 @@
-//! Sheets as people read them. What a sheet says is put into blocks once; a terminal, Markdown and a mail's text print
-//! those. HTML adds charts; CSV is the table that a view is about, exact and alone; JSON is the sheet itself.
+//! Formats reports. The content is put into blocks once, which a terminal, Markdown and a mail's
+//! text print. HTML adds charts; CSV is the main table of a view with exact values; JSON is the
+//! report's data.
 
 mod blocks;
 mod charts;
@@ -13,23 +14,23 @@ use blocks::Block;
 use std::io::{self, Write};
 use takt_accounting::sheet::Sheet;
 
-/// What a report is about.
+/// The subject of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum View {
-    /// Runs, one by one.
+    /// The efficiency of each run.
     Efficiency,
-    /// What was held and not used.
+    /// Allocated but unused resources.
     Waste,
-    /// The whole cluster's month.
+    /// The month of the cluster.
     Cluster,
-    /// An account's.
+    /// The month of an account.
     Account,
-    /// A user's.
+    /// The month of a user.
     User,
 }
 
 impl View {
-    /// The view that a sheet's subject gets by mail.
+    /// Returns the view for a report by mail.
     pub fn of(sheet: &Sheet) -> Self {
         match sheet.subject.kind() {
             "user" => Self::User,
@@ -38,7 +39,7 @@ impl View {
         }
     }
 
-    /// Runs that it lists: programs get them all.
+    /// Returns the maximum number of listed runs. Formats for programs list all runs.
     pub fn most_runs(self, format: ReportFormat) -> usize {
         match (self, format) {
             (Self::Efficiency | Self::Waste, ReportFormat::Csv | ReportFormat::Json) => usize::MAX,
@@ -48,7 +49,7 @@ impl View {
     }
 }
 
-/// Writes a sheet.
+/// Writes a report.
 pub fn write_sheet(
     sheet: &Sheet,
     view: View,
@@ -93,7 +94,7 @@ pub fn write_sheet(
     }
 }
 
-/// The sheet as the text of a mail.
+/// Returns the report as the text of a mail.
 pub fn text(sheet: &Sheet, view: View) -> io::Result<String> {
     let mut out = Vec::new();
     write_blocks(sheet, view, &mut out, |listing, out| {

@@ -2,7 +2,7 @@ use super::*;
 use takt_accounting::efficiency::{FixKind, Split};
 use takt_accounting::sheet::{Day, Figures, FixRow, LostRow, Member, RunRow, Subject};
 
-/// A user's name that every format has to defuse.
+/// A user name that every format has to escape.
 const NAME: &str = "=cmd|'<b>x</b>'\u{1b}[31m";
 
 fn sheet() -> Sheet {
@@ -152,7 +152,7 @@ fn names_are_defused_in_every_format() {
 }
 
 #[test]
-fn what_a_terminal_shows() {
+fn terminal_output() {
     let words = |view| {
         written(view, ReportFormat::Table)
             .split_whitespace()
@@ -176,9 +176,10 @@ fn what_a_terminal_shows() {
     );
 }
 
-/// A cluster without GPUs: nothing is said of them where people read; what programs read keeps its columns.
+/// On a cluster without GPUs, texts for people omit them, and formats for programs keep their
+/// columns.
 #[test]
-fn what_the_cluster_does_not_have_is_left_out() {
+fn gpus_are_omitted_on_a_cluster_without_them() {
     let split = Split::default();
     let figures = Figures {
         gpu_hours: 0.0,
@@ -205,7 +206,8 @@ fn what_the_cluster_does_not_have_is_left_out() {
         gpu_hours: 0.0,
         ..sheet().before.remove(0)
     };
-    let (fixes, lost) = (Vec::new(), sheet().lost);
+    let fixes = Vec::new();
+    let lost = sheet().lost;
     let plain = Sheet {
         has_gpus: false,
         figures,
