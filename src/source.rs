@@ -39,7 +39,7 @@ pub enum Whereabouts {
     },
 }
 
-/// What a command does with a data directory that does not exist.
+/// Behaviour of a command if the data directory does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Missing {
     /// It fails: reading never creates a store.

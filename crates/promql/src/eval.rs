@@ -12,7 +12,7 @@ use crate::value::{Answer, Sample, Series, Value};
 use crate::{aggregate, binary, matching, syntax};
 use takt_model::Labels;
 
-/// What evaluation depends on besides query, time and data.
+/// Settings of an evaluation besides the query, the time and the data.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// How far back an instant selector looks for a sample, milliseconds.

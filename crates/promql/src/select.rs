@@ -315,7 +315,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// What the function says at each step, if it says anything.
+    /// Result of the function at each step; `None` without a result.
     fn run(&self, series: Windowful, looked_at: &mut [u64]) -> Result<Option<Column>, Error> {
         let Self {
             body,

@@ -1,4 +1,4 @@
-//! What a query yields.
+//! Results of a query.
 
 use crate::annotations::Annotations;
 use crate::source::Point;

@@ -36,7 +36,7 @@ pub(crate) struct Function {
     pub body: Body,
 }
 
-/// What computes a function, by the shape of its work.
+/// Implementation of a function, by the form of its arguments.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// Value by value.

@@ -53,7 +53,7 @@ pub(super) enum When {
     },
 }
 
-/// What an expected message is about.
+/// Kind of an expected message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum About {
     Failure,
@@ -61,7 +61,7 @@ pub(super) enum About {
     Info,
 }
 
-/// What a message is expected to be.
+/// Expected text of a message.
 #[derive(Debug)]
 pub(super) enum Message {
     /// Anything, but something.
@@ -261,7 +261,7 @@ impl Eval {
         Ok(())
     }
 
-    /// What follows `expect`.
+    /// The rest of the line after `expect`.
     fn expect(&mut self, expected: &str) -> Result<(), String> {
         let (kind, rest) = word(expected).ok_or("expect what?")?;
         let about = match kind {

@@ -18,7 +18,7 @@ use std::fmt;
 use takt_model::Labels;
 use takt_model::error_chain;
 
-/// What came of one or several scripts.
+/// Result of one or several scripts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// Evaluations that gave what was expected.
@@ -36,7 +36,7 @@ pub struct Remark {
     pub file: String,
     /// From 1.
     pub line: usize,
-    /// What happened.
+    /// Description of the failure.
     pub text: String,
 }
 

@@ -3,7 +3,7 @@
 use crate::syntax::{text_length, unquote};
 use takt_model::{Labels, METRIC_NAME};
 
-/// What a series has at one step.
+/// Value of a series at one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Slot {
     Missing,

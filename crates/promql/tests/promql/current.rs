@@ -118,7 +118,7 @@ fn differences(theirs: &Json, ours: Result<Answer, Error>) -> Vec<String> {
                 texts.sort();
                 texts
             };
-            // Of more than ten, a Go map chooses those that are shown.
+            // Above ten, the order of a Go map decides which are shown.
             let is_cut = |texts: &[String]| texts.iter().any(|text| text.ends_with("omitted"));
             if !is_cut(&warnings) || !is_cut(&texts("warnings")) {
                 equal("warnings", &sorted("warnings"), &warnings);

@@ -55,7 +55,7 @@ fn random_queries_stay_within_the_budget() {
     }
 }
 
-/// What is broken: what people write, what is odd, and what the grammar makes.
+/// Queries to break: typical ones, odd ones, and queries generated from the grammar.
 const HAND_MADE: &[&str] = include!("hand_made.in");
 const ODD: &[&str] = include!("odd.in");
 
@@ -238,7 +238,7 @@ fn each_bound_is_enforced_and_named() {
     assert_eq!(error("1", gone).kind().as_str(), "canceled");
 }
 
-/// What a node worked with is let go of, so a long chain costs no more than its widest place.
+/// A node releases the memory of its operands, so a long chain costs no more than its widest part.
 #[test]
 fn the_account_falls_again() {
     let memory = common::memory();

@@ -21,7 +21,8 @@ const EPSILON: f64 = 1e-9;
 /// Queries that people write, and those that go wrong.
 pub const HAND_MADE: &[&str] = include!("hand_made.in");
 
-/// What Prometheus 3 does otherwise than 2.42 by design: the rule, and a query that shows it. Each has to differ.
+/// Intended differences between Prometheus 3 and 2.42: the rule, and a query that shows it. Each
+/// query must differ.
 const BY_DESIGN: &[(&str, Moment, &str)] = &[
     (
         "a window is open on the left",
@@ -147,7 +148,7 @@ fn rule(query: &str) -> Option<&'static str> {
 /// Queries that are no PromQL.
 pub const WRONG: &[&str] = &include!("wrong.in");
 
-/// What Prometheus 3 says of a wrong query where 2.42 says something else, after its source.
+/// Messages of Prometheus 3 for wrong queries where 2.42 has other ones, according to its source.
 const WRONG_SINCE_3: &[(&str, &str)] = &[
     (
         "rate(up[5m] offset)",
@@ -311,7 +312,7 @@ impl Server {
         serde_json::from_str(&body).expect(&body)
     }
 
-    /// What it says of a query that it refuses; empty where it answers.
+    /// Error message for a query that Prometheus refuses; empty for one that it answers.
     fn refusal(&self, query: &str) -> String {
         let (_, body) = self
             .get(&format!("/api/v1/query?time=1&query={}", percent(query)))

@@ -303,7 +303,7 @@ mod tests {
         let sheet = &sheets(&database, &question, &AccountingConfig::default()).unwrap()[0];
         assert_eq!(sheet.figures.credited_gpu_hours, 0.5);
 
-        // What is given back is taken off budgets: half a GPU-hour, which costs 3 EUR.
+        // Credits are deducted from budgets: half a GPU-hour, which costs 3 EUR.
         let card = RateCard {
             from: "2026-01-01".into(),
             gpu_hour: 3.0,

@@ -134,7 +134,7 @@ mod tests {
             }])),
             r#"{"resultType":"matrix","result":[{"metric":{},"values":[[-0.001,"100000000000000000000"],[1.001,"-0"],[2,"NaN"],[3,"0.30000000000000004"]]}]}"#
         );
-        // What Prometheus 2.42 answers to `vector(1e-7)` and so on, and to `1e21`.
+        // The answers of Prometheus 2.42 to `vector(1e-7)` and so on, and to `1e21`.
         let samples = [1e-6, 1e-7, 5e-324, -1e-9, 1e21, 1.5e300]
             .map(|value| point(0, value))
             .to_vec();
