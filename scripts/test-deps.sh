@@ -18,6 +18,8 @@ PACKAGES=(
 	libfaketime
 	# disks that are full or turn read-only
 	e2fsprogs mount
+	# a proxy before the server
+	nginx-light
 	# the peers, and what looks at pages
 	prometheus prometheus-alertmanager prometheus-node-exporter python3-aiosmtpd openssl chromium fonts-dejavu-core curl jq victoria-metrics
 )

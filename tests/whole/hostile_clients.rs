@@ -1,0 +1,165 @@
+//! Clients that must not get in: the real program, a real nginx.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::support::or_skip;
+use crate::support::process::{Daemon, Page, free_port, http_get, http_get_with};
+use crate::support::takt::Takt;
+use crate::support::{Needed, need};
+
+const SOON: Duration = Duration::from_secs(60);
+
+/// Paths that show data. None of them is open to everybody.
+const PATHS: [&str; 4] = ["/", "/metrics", "/api/v1/labels", "/api/v1/query?query=up"];
+
+/// A server on loopback with both tokens.
+fn serve(takt: &Takt) -> (Daemon, u16) {
+    let port = free_port();
+    let config = format!(
+        "cluster = \"lab\"\n[jobs]\npoll = false\n[sql]\nlisten_address = \"\"\n\
+         [server]\nlisten_address = \"127.0.0.1:{port}\"\ntoken_file = \"token\"\n\
+         read_token_file = \"read-token\"\n"
+    );
+    takt.file("takt.toml", config);
+    takt.file("token", "writer-writer-writer\n");
+    takt.file("read-token", "reader-reader-reader\n");
+    let mut server = takt.start(["serve", "--config", "takt.toml"]);
+    let ready = format!("http://127.0.0.1:{port}/-/ready");
+    server.wait_until("ready", SOON, || {
+        http_get(&ready).ok().filter(|page| page.status == 200)
+    });
+    (server, port)
+}
+
+fn get(port: u16, path: &str, token: &str) -> Page {
+    let authorization = format!("Bearer {token}");
+    let headers = [("Authorization", authorization.as_str())];
+    let headers = if token.is_empty() { &[][..] } else { &headers };
+    http_get_with(&format!("http://127.0.0.1:{port}{path}"), &[], headers).unwrap()
+}
+
+/// A proxy must ask for a token, let readers read, and leave the health check open.
+#[track_caller]
+fn assert_is_remote(port: u16) {
+    for path in PATHS {
+        assert_eq!(get(port, path, "").status, 401, "{path} without a token");
+        assert_eq!(
+            get(port, path, "reader-reader-reader").status,
+            200,
+            "{path}"
+        );
+    }
+    assert_eq!(get(port, "/-/healthy", "").status, 200);
+}
+
+/// A proxy that adds one header to each request. Gives its port.
+fn proxy(upstream: u16, header: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            std::thread::spawn(move || forward(client, upstream, header));
+        }
+    });
+    port
+}
+
+/// Forwards one request without a body.
+fn forward(mut client: TcpStream, upstream: u16, header: &str) {
+    let mut head = String::new();
+    let mut lines = BufReader::new(client.try_clone().unwrap());
+    while !head.ends_with("\r\n\r\n") && lines.read_line(&mut head).unwrap() > 0 {}
+    let (first, rest) = head.split_once("\r\n").unwrap();
+    let mut server = TcpStream::connect(("127.0.0.1", upstream)).unwrap();
+    let request = format!("{first}\r\n{header}\r\nConnection: close\r\n{rest}");
+    server.write_all(request.as_bytes()).unwrap();
+    let _ = std::io::copy(&mut server, &mut client);
+}
+
+#[test]
+fn a_client_behind_a_proxy_on_this_machine_needs_a_token() {
+    let takt = Takt::fresh();
+    let (_server, port) = serve(&takt);
+    for header in [
+        "X-Forwarded-For: 203.0.113.7",
+        "x-forwarded-proto: https",
+        "Forwarded: for=203.0.113.7",
+        "X-Real-IP: 203.0.113.7",
+        "Via: 1.1 proxy",
+    ] {
+        assert_is_remote(proxy(port, header));
+    }
+    // It is the header that makes the difference.
+    let harmless = proxy(port, "X-Requested-With: test");
+    assert_eq!(get(harmless, "/metrics", "").status, 200);
+    assert_eq!(get(port, "/metrics", "").status, 200);
+
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let request = b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n";
+    client.write_all(request).unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.0 401 "), "{answer}");
+}
+
+/// nginx on a port of its own, with this text in its `server` block.
+fn nginx(directory: &Path, location: &str) -> (Daemon, u16) {
+    let port = free_port();
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path {kind};\n"))
+        .concat();
+    let user = if rustix::process::geteuid().is_root() {
+        "user root;"
+    } else {
+        ""
+    };
+    let config = format!(
+        "{user} daemon off; pid nginx.pid; error_log stderr; events {{}}\n\
+         http {{ access_log off;\n{temporary}\
+         server {{ listen 127.0.0.1:{port};\n{location}\n}} }}\n"
+    );
+    let file = directory.join("nginx.conf");
+    std::fs::write(&file, config).unwrap();
+    let mut command = Command::new("nginx");
+    command.arg("-p").arg(directory).arg("-c").arg(&file);
+    let mut daemon = Daemon::start("nginx", command, &directory.join("nginx.log"));
+    daemon.wait_until("listening", SOON, || {
+        TcpStream::connect(("127.0.0.1", port)).ok()
+    });
+    (daemon, port)
+}
+
+/// The location in docs/install.md.
+fn documented_location() -> String {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/install.md");
+    let text = std::fs::read_to_string(file).unwrap();
+    let (_, rest) = text.split_once("```nginx\n").unwrap();
+    rest.split_once("```").unwrap().0.to_owned()
+}
+
+#[test]
+fn the_documented_nginx_asks_for_a_token_and_so_does_the_shortest() {
+    let needed = need(&[Needed {
+        program: "nginx",
+        package: "nginx-light",
+    }]);
+    if or_skip(needed).is_none() {
+        return;
+    }
+    let takt = Takt::fresh();
+    let (_server, port) = serve(&takt);
+    let documented = documented_location();
+    assert!(documented.contains("proxy_pass http://127.0.0.1:9856;"));
+    let shortest = "location / { proxy_pass http://127.0.0.1:9856; }";
+    for (number, location) in [documented.as_str(), shortest].into_iter().enumerate() {
+        let directory = takt.directory().join(format!("nginx-{number}"));
+        std::fs::create_dir(&directory).unwrap();
+        let location = location.replace("9856", &port.to_string());
+        let (_nginx, proxy) = nginx(&directory, &location);
+        assert_is_remote(proxy);
+    }
+}
