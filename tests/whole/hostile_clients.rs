@@ -1,10 +1,11 @@
-//! Clients that must not get in: the real program, a real nginx.
+//! Clients that must not get in, and clients that hold connections: the real program, real sockets, a real nginx.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::or_skip;
 use crate::support::process::{Daemon, Page, free_port, http_get, http_get_with};
@@ -162,4 +163,72 @@ fn the_documented_nginx_asks_for_a_token_and_so_does_the_shortest() {
         let (_nginx, proxy) = nginx(&directory, &location);
         assert_is_remote(proxy);
     }
+}
+
+/// Lets this process open as many files as the system allows.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    setrlimit(Resource::Nofile, raised).unwrap();
+}
+
+/// Whether the server has closed the connection.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let mut buffer = [0; 4096];
+    let read = stream.read(&mut buffer);
+    stream.set_nonblocking(false).unwrap();
+    match read {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() != ErrorKind::WouldBlock,
+    }
+}
+
+/// The value of one series of the server's own metrics.
+fn series(port: u16, name: &str) -> f64 {
+    let page = get(port, "/metrics", "").body;
+    let found = page.lines().find_map(|line| line.strip_prefix(name));
+    found
+        .unwrap_or_else(|| panic!("no {name} in {page}"))
+        .trim()
+        .parse()
+        .unwrap()
+}
+
+#[test]
+fn half_open_requests_do_not_stop_the_server() {
+    raise_open_files();
+    let takt = Takt::fresh();
+    let (_server, port) = serve(&takt);
+    let began = Instant::now();
+    let mut half_open: Vec<_> = (0..1200)
+        .map(|number: u32| {
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            // Some are closed by the limits while this is written.
+            let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: ");
+            if number.is_multiple_of(100) {
+                assert_eq!(get(port, "/-/healthy", "").status, 200, "after {number}");
+            }
+            stream
+        })
+        .collect();
+    assert_eq!(get(port, "/-/healthy", "").status, 200);
+    // A byte now and then does not prolong the time for a head.
+    while began.elapsed() < Duration::from_secs(30) && !half_open.iter_mut().all(is_closed) {
+        for stream in half_open.iter_mut().rev().take(100) {
+            let _ = stream.write_all(b"x");
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    assert!(half_open.iter_mut().all(is_closed));
+    let closed = |reason: &str| {
+        let name = format!("takt_server_connections_closed_total{{reason=\"{reason}\"}}");
+        series(port, &name)
+    };
+    assert!(closed("limit") >= 900.0, "one address has 256 at most");
+    assert!(closed("header_timeout") >= 200.0);
+    assert!(series(port, "takt_server_connections ") <= 3.0);
 }

@@ -2,13 +2,17 @@
 
 mod access;
 mod compress;
+mod connections;
 mod error;
 mod import;
+mod listen;
 mod prometheus;
 mod questions;
 
 pub use access::{Access, check};
+pub(crate) use connections::{Connections, client_of};
 pub use error::{ErrorBody, ErrorKind};
+pub(crate) use listen::serve;
 pub use prometheus::{QueryAnswer, QueryData, QueryQuestion, Scraping};
 
 use crate::answers::{AnswerConfig, AnswerError, IMPORT_PATH};

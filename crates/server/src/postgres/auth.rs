@@ -11,7 +11,8 @@ use pgwire::api::auth::{
     finish_authentication, protocol_negotiation, save_startup_parameters_to_metadata,
 };
 use pgwire::api::{
-    ClientInfo, ConnectionManager, PidSecretKeyGenerator, RandomPidSecretKeyGenerator,
+    ClientInfo, ConnectionManager, PgWireConnectionState, PidSecretKeyGenerator,
+    RandomPidSecretKeyGenerator,
 };
 use pgwire::error::{ErrorInfo, PgWireError, PgWireResult};
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
@@ -179,7 +180,7 @@ impl StartupHandler for Sessions {
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
-        match (&*self.door, message) {
+        let started = match (&*self.door, message) {
             (Door::Password { plain, bound }, message) => {
                 let handler = if client.is_secure() { bound } else { plain };
                 handler.on_startup(client, message).await
@@ -201,7 +202,11 @@ impl StartupHandler for Sessions {
                 let info = ErrorInfo::new("FATAL".to_owned(), "53300".to_owned(), said);
                 Err(PgWireError::UserError(Box::new(info)))
             }
+        };
+        if matches!(client.state(), PgWireConnectionState::ReadyForQuery) {
+            self.logged_in.cancel();
         }
+        started
     }
 }
 

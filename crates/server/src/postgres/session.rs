@@ -31,6 +31,7 @@ use std::time::Duration;
 use takt_store::Database;
 use takt_store::sql::{Answer, Cancel, Limits, Session, SqlError};
 use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
 
 /// A client that asks for rows in portions gets at most so many at once.
 const MAX_PORTION: i32 = 100_000;
@@ -47,6 +48,8 @@ pub struct Sessions {
     pub(super) manager: Arc<ConnectionManager>,
     /// The same socket once more, to see its end while a statement runs.
     pub(super) peer: Arc<TcpStream>,
+    /// Cancelled once the client has logged in.
+    pub(super) logged_in: CancellationToken,
     /// Opened by the first statement.
     pub(super) session: Arc<Mutex<Option<Session>>>,
     pub(super) settings: Arc<Mutex<HashMap<String, String>>>,
