@@ -207,6 +207,14 @@ impl Http {
         })
     }
 
+    /// The same, but redirects are not followed.
+    pub fn without_redirects(&self) -> Self {
+        Self {
+            follow_redirects: false,
+            ..self.clone()
+        }
+    }
+
     /// A client for any server, unless one is to be known by another name than its host's.
     pub fn client(&self) -> Result<Client, HttpError> {
         self.builder()?.build().map_err(HttpError::Client)

@@ -13,7 +13,7 @@ use super::status::{TargetHealth, TargetStatus};
 use super::target::Target;
 use reqwest::{Client, RequestBuilder, Url};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 use takt_model::Labels;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -28,8 +28,7 @@ const QUEUE: usize = 16;
 /// A job that runs, seen from outside.
 #[derive(Debug)]
 pub(super) struct Pool {
-    job: Arc<Job>,
-    client: Client,
+    access: TargetAccess,
     listed: Vec<Target>,
     view: Arc<RwLock<View>>,
     /// The latest order. A newer one replaces it, so nothing queues up.
@@ -44,23 +43,36 @@ struct View {
     dropped: Vec<Labels>,
 }
 
-/// How a job's targets are asked: certificates, passwords and tokens as for their pages. For what else they tell.
+/// Certificates, passwords and tokens of a job's targets, for requests beside scrapes.
 #[derive(Debug, Clone)]
 pub struct TargetAccess {
     job: Arc<Job>,
-    client: Client,
+    /// Made by the first request.
+    client: Arc<OnceLock<Client>>,
 }
 
 impl TargetAccess {
-    /// A request for `url` on one of the targets.
+    fn new(job: Arc<Job>) -> Self {
+        Self {
+            job,
+            client: Arc::default(),
+        }
+    }
+
+    /// A request for `url` on one of the targets. Redirects are not followed: a target must not choose where the server sends
+    /// requests and passwords.
     ///
     /// # Errors
     /// Where a certificate, password or token cannot be read.
     pub async fn get(&self, url: &Url) -> Result<RequestBuilder, HttpError> {
         let http = &self.job.http;
-        let client = match http.server_name(url) {
-            Some(_) => http.client_for(url)?,
-            None => self.client.clone(),
+        let client = if http.server_name(url).is_some() {
+            http.without_redirects().client_for(url)?
+        } else if let Some(client) = self.client.get() {
+            client.clone()
+        } else {
+            let client = http.without_redirects().client()?;
+            self.client.get_or_init(|| client).clone()
         };
         let (asked, headers) = http.request(url);
         http.authorize(client.get(asked).headers(headers)).await
@@ -81,18 +93,14 @@ enum Order {
 impl Pool {
     /// Starts the task. Targets that the configuration itself names are there when this returns.
     pub fn start(shared: Arc<Shared>, ready: Ready) -> Self {
-        let (job, client, listed) = (
-            Arc::clone(&ready.job),
-            ready.client.clone(),
-            ready.listed.clone(),
-        );
+        let access = TargetAccess::new(Arc::clone(&ready.job));
+        let listed = ready.listed.clone();
         let view = Arc::default();
         let (orders, receiver) = watch::channel(Order::Use(ready.clone()));
         let mut keeper = Keeper::new(shared, ready, Arc::clone(&view));
         keeper.start_missing(keeper.wanted());
         Self {
-            job,
-            client,
+            access,
             listed,
             view,
             orders,
@@ -101,20 +109,21 @@ impl Pool {
     }
 
     pub fn name(&self) -> &str {
-        &self.job.config.job_name
+        &self.access.job.config.job_name
     }
 
     /// Goes on with another configuration of the same job.
     pub fn update(&mut self, mut ready: Ready) {
-        let is_same = self.job.is_same(&ready.job);
+        let is_same = self.access.job.is_same(&ready.job);
         if is_same && self.listed == ready.listed {
             return;
         }
         if is_same {
             // So that targets which stay are not disturbed.
-            ready.job = Arc::clone(&self.job);
+            ready.job = Arc::clone(&self.access.job);
+        } else {
+            self.access = TargetAccess::new(Arc::clone(&ready.job));
         }
-        (self.job, self.client) = (Arc::clone(&ready.job), ready.client.clone());
         self.listed = ready.listed.clone();
         self.orders.send_replace(Order::Use(ready));
     }
@@ -123,16 +132,13 @@ impl Pool {
     pub async fn end(self, how: End) {
         self.orders.send_replace(Order::End(how));
         if let Err(error) = self.task.await {
-            tracing::error!(job = self.job.config.job_name, %error, "a job's task failed");
+            tracing::error!(job = self.access.job.config.job_name, %error, "a job's task failed");
         }
     }
 
-    /// How its targets are asked.
+    /// Certificates, passwords and tokens of its targets.
     pub fn access(&self) -> TargetAccess {
-        TargetAccess {
-            job: Arc::clone(&self.job),
-            client: self.client.clone(),
-        }
+        self.access.clone()
     }
 
     pub fn targets(&self) -> Vec<TargetStatus> {
