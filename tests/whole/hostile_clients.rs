@@ -1,8 +1,10 @@
 //! Clients that must not get in, and clients that hold connections: the real program, real sockets, a real nginx.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -105,6 +107,86 @@ fn a_client_behind_a_proxy_on_this_machine_needs_a_token() {
     let mut answer = String::new();
     client.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.0 401 "), "{answer}");
+}
+
+/// The head of an answer, as a browser gets it.
+fn head(port: u16, path: &str) -> String {
+    let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    client.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    let (head, _) = answer.split_once("\r\n\r\n").unwrap();
+    head.to_lowercase()
+}
+
+#[test]
+fn pages_run_no_script_and_send_nothing_elsewhere() {
+    let takt = Takt::fresh();
+    let (_server, port) = serve(&takt);
+    for path in ["/", "/alerts", "/api/v1/labels"] {
+        let head = head(port, path);
+        assert!(head.starts_with("http/1.1 200 "), "{path}: {head}");
+        for header in [
+            "content-security-policy: default-src 'none'; style-src 'unsafe-inline';",
+            "x-content-type-options: nosniff",
+            "referrer-policy: no-referrer",
+        ] {
+            assert!(head.contains(header), "{path}: {header} in {head}");
+        }
+    }
+}
+
+#[test]
+fn files_are_for_their_owner_and_open_ones_are_named() {
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    let set_mode = |path: &Path, mode: u32| {
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    };
+    let takt = Takt::fresh();
+    let (mut server, _) = serve(&takt);
+    let data = takt.data_directory();
+    assert_eq!(mode(&data), 0o700);
+    let files = std::fs::read_dir(&data).unwrap().flatten();
+    let files: Vec<_> = files.map(|entry| entry.path()).collect();
+    assert!(files.iter().any(|file| file.ends_with("records.duckdb")));
+    for file in files {
+        assert_eq!(mode(&file) & 0o077, 0, "{}", file.display());
+    }
+    let token = takt.directory().join("token");
+    let log = server.log();
+    assert!(log.contains("chmod 600 token"), "{log}");
+    assert!(
+        !log.contains("chmod 600 read-token"),
+        "users share it: {log}"
+    );
+    assert!(!server.log().contains("chmod 700"));
+    server.stop();
+
+    // Permissions that someone has set stay.
+    set_mode(&token, 0o600);
+    set_mode(&data, 0o755);
+    std::fs::remove_file(takt.directory().join("takt.log")).unwrap();
+    let mut server = takt.start(["serve", "--config", "takt.toml"]);
+    let warning = format!("chmod 700 {}", data.canonicalize().unwrap().display());
+    server.wait_until("warning", SOON, || {
+        let log = std::fs::read_to_string(takt.directory().join("takt.log")).ok()?;
+        log.contains(&warning).then_some(())
+    });
+    assert!(!server.log().contains("chmod 600"));
+    assert_eq!(mode(&data), 0o755);
+}
+
+#[test]
+fn a_checked_configuration_is_printed_without_secrets() {
+    let takt = Takt::fresh();
+    let config = "[alerts]\nwebhook_url = \"https://hooks.example/T0/s3cret\"\n\
+                  heartbeat_url = \"https://u:s3cret@hc.example/s3cret?key=s3cret\"\n";
+    takt.file("takt.toml", config);
+    let shown = takt.run(["check-config", "--config", "takt.toml"]).ok();
+    assert!(!shown.contains("s3cret"), "{shown}");
+    assert!(shown.contains("https://hooks.example/<hidden>"), "{shown}");
+    assert!(shown.contains("https://hc.example/<hidden>"), "{shown}");
 }
 
 /// nginx on a port of its own, with this text in its `server` block.

@@ -71,6 +71,7 @@ pub async fn run(
     ready: impl FnOnce(SocketAddr, &str),
 ) -> Result<(), Failure> {
     let mut config = source().usage()?;
+    config.warn_of_open_secrets();
     let token = config.server.token().context("server").usage()?;
     let access = Access::new(
         &token,
@@ -450,7 +451,8 @@ impl Serving<'_> {
             .merge(http::router(app))
             .merge(alerts.router())
             .merge((self.pages)(page))
-            .layer(middleware::from_fn_with_state(self.access, http::check));
+            .layer(middleware::from_fn_with_state(self.access, http::check))
+            .layer(middleware::map_response(http::protect));
 
         Self::http(&mut tasks, self.listener, routes, connections)?;
         let mut health = store.health();

@@ -4,6 +4,7 @@ mod access;
 mod compress;
 mod connections;
 mod error;
+mod headers;
 mod import;
 mod listen;
 mod prometheus;
@@ -12,6 +13,7 @@ mod questions;
 pub use access::{Access, check};
 pub(crate) use connections::{Connections, client_of};
 pub use error::{ErrorBody, ErrorKind};
+pub(crate) use headers::protect;
 pub(crate) use listen::serve;
 pub use prometheus::{QueryAnswer, QueryData, QueryQuestion, Scraping};
 
