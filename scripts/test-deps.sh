@@ -18,6 +18,8 @@ PACKAGES=(
 	libfaketime
 	# full and read-only disks
 	e2fsprogs mount
+	# a proxy before the server
+	nginx-light
 	# other programs for comparison, and a browser
 	prometheus prometheus-alertmanager prometheus-node-exporter python3-aiosmtpd openssl chromium fonts-dejavu-core curl jq victoria-metrics
 )

@@ -14,6 +14,7 @@ mod dashboards;
 mod elsewhere;
 mod exporter_jobs;
 mod fairshare;
+mod hostile_clients;
 mod installed;
 mod letters;
 mod prometheus_lab;

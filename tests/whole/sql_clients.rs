@@ -556,3 +556,15 @@ fn clients_are_limited() {
         server.psql(&["SELECT 1"]).ok.then_some(())
     });
 }
+
+#[test]
+fn a_client_that_does_not_log_in_loses_its_place() {
+    let server = Server::start("max_connections = 4\n");
+    let silent = (0..20).map(|_| TcpStream::connect(("127.0.0.1", server.port)).unwrap());
+    for mut client in silent.collect::<Vec<_>>() {
+        client.set_read_timeout(Some(SOON)).unwrap();
+        let began = Instant::now();
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+        assert!(began.elapsed() < Duration::from_secs(30));
+    }
+}

@@ -6,6 +6,8 @@
 //!   which clients see as 503 and repeat; `takt_alerts_requests_refused_total` counts them;
 //! - answers of channels always enter: each channel has one message under way, so they are few.
 
+use super::listen::Exporter;
+use super::metrics::StreamGauge;
 use super::{AlertMetrics, WatchConfig};
 use crate::notify::channels::Channels;
 use crate::outbox::{Outcome, Row};
@@ -103,6 +105,12 @@ impl Handle {
             metrics,
         };
         (handle, waiting)
+    }
+
+    /// The gauge of an exporter's event stream.
+    pub(super) fn event_stream(&self, exporter: &Exporter) -> StreamGauge {
+        let node = exporter.labels.get("node").unwrap_or_default();
+        self.metrics.event_stream(node, &exporter.url)
     }
 
     /// Reads from the engine.

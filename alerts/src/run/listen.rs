@@ -1,14 +1,15 @@
 //! Reads an exporter's events (server-sent events, docs/events.md), starting after the last
 //! committed one.
 
+use super::metrics::StreamGauge;
 use super::{ChangeError, EngineError, Handle};
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use reqwest::header::{CONTENT_TYPE, HeaderMap};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use reqwest::{RequestBuilder, StatusCode};
 use serde::Deserialize;
-use std::time::Duration;
-use takt_model::{Event, Labels};
+use std::time::{Duration, SystemTime};
+use takt_model::{Event, Labels, Timestamp};
 
 /// The exporter sends a comment every 15 seconds; a connection without data for this long is dead.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
@@ -18,6 +19,15 @@ const RETRY_FIRST: Duration = Duration::from_millis(500);
 
 /// Longest wait after a failed connection.
 const RETRY_MAX: Duration = Duration::from_secs(30);
+
+/// Longest wait that an exporter may ask for.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
+
+/// The first contact asks for events since this long before it, as clocks differ.
+const FIRST_CONTACT_MARGIN: Duration = Duration::from_secs(60);
+
+/// Failed connections after which the log has a line: about 15 seconds without a connection.
+const FAILURES_LOGGED: u32 = 5;
 
 /// Wait before asking an exporter without events (node_exporter) again.
 const RETRY_WITHOUT: Duration = Duration::from_secs(600);
@@ -41,18 +51,35 @@ pub type RequestFactory =
 /// Reads events until the engine stops.
 pub async fn listen(requests: RequestFactory, exporter: Exporter, handle: Handle) {
     let mut pause = RETRY_FIRST;
+    let mut failures = 0;
+    let stream = handle.event_stream(&exporter);
+    let since = Timestamp::from(SystemTime::now()).minus(FIRST_CONTACT_MARGIN);
     loop {
         let name = exporter.url.clone();
         let Ok(after) = handle.read(move |engine, _| engine.read_until(&name)).await else {
             return;
         };
-        match connection(&requests, &exporter, after, &handle).await {
-            Ok(()) => pause = RETRY_FIRST,
+        // What happened since the first attempt is asked for, however long connecting takes.
+        let start = after.map_or(Start::Since(since), Start::AfterId);
+        match connection(&requests, &exporter, start, &handle, &stream).await {
+            Ok(()) => (pause, failures) = (RETRY_FIRST, 0),
             Err(ListenError::Engine(_)) => return,
-            Err(ListenError::Without(_)) => pause = RETRY_WITHOUT,
+            Err(ListenError::Without(_)) => {
+                stream.forget();
+                pause = RETRY_WITHOUT;
+            }
             Err(error) => {
-                tracing::debug!(url = exporter.url, %error, "cannot read events");
-                pause = (pause * 2).min(RETRY_MAX);
+                if stream.is_up() {
+                    failures = 0;
+                }
+                stream.set(false);
+                failures += 1;
+                if failures == FAILURES_LOGGED {
+                    tracing::warn!(url = exporter.url, %error, "cannot listen to events");
+                } else {
+                    tracing::debug!(url = exporter.url, %error, "cannot listen to events");
+                }
+                pause = error.pause(pause);
             }
         }
         tokio::time::sleep(pause).await;
@@ -63,6 +90,12 @@ pub async fn listen(requests: RequestFactory, exporter: Exporter, handle: Handle
 enum ListenError {
     #[error("the exporter has no events: {0}")]
     Without(StatusCode),
+    #[error("the exporter answered {status}")]
+    Refused {
+        status: StatusCode,
+        /// The pause that the exporter asks for.
+        retry_after: Option<Duration>,
+    },
     #[error("{0}")]
     Http(#[from] reqwest::Error),
     #[error("{0}")]
@@ -75,28 +108,65 @@ enum ListenError {
     Engine(#[from] EngineError),
 }
 
+impl ListenError {
+    /// The error of an answer that is no event stream.
+    fn of_answer(status: StatusCode, headers: &HeaderMap) -> Self {
+        // A refused password may be accepted after the exporter's configuration changed.
+        let is_temporary =
+            status.is_server_error() || matches!(status.as_u16(), 401 | 403 | 408 | 429);
+        if !is_temporary {
+            return Self::Without(status);
+        }
+        let seconds = headers
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok());
+        let seconds = seconds.and_then(|text| text.trim().parse().ok());
+        Self::Refused {
+            status,
+            retry_after: seconds.map(Duration::from_secs),
+        }
+    }
+
+    /// The wait before the next attempt, after a wait of `last`.
+    fn pause(&self, last: Duration) -> Duration {
+        match self {
+            Self::Refused {
+                retry_after: Some(pause),
+                ..
+            } => (*pause).clamp(RETRY_FIRST, RETRY_AFTER_MAX),
+            _ => (last * 2).min(RETRY_MAX),
+        }
+    }
+}
+
+/// Where a stream begins.
+#[derive(Debug, Clone, Copy)]
+enum Start {
+    AfterId(u64),
+    Since(Timestamp),
+}
+
 async fn connection(
     requests: &RequestFactory,
     exporter: &Exporter,
-    after: Option<u64>,
+    start: Start,
     handle: &Handle,
+    stream_gauge: &StreamGauge,
 ) -> Result<(), ListenError> {
     let request = requests().await.map_err(ListenError::Request)?;
-    let mut request = request.header("Accept", "text/event-stream");
-    if let Some(id) = after {
-        request = request.header("Last-Event-ID", id.to_string());
-    }
+    let request = request.header("Accept", "text/event-stream");
+    let request = match start {
+        Start::AfterId(id) => request.header("Last-Event-ID", id.to_string()),
+        Start::Since(at) => request.query(&[("since", at.0.max(0))]),
+    };
     let response = tokio::time::timeout(SILENCE_MAX, request.send())
         .await
         .map_err(|_| ListenError::Silent)??;
-    let response = match response.status() {
-        StatusCode::OK if is_event_stream(response.headers()) => response,
-        // A refused password may be accepted after the exporter's configuration changed.
-        status if status.is_server_error() || matches!(status.as_u16(), 401 | 403) => {
-            response.error_for_status()?
-        }
-        status => return Err(ListenError::Without(status)),
-    };
+    let status = response.status();
+    if status != StatusCode::OK || !is_event_stream(response.headers()) {
+        return Err(ListenError::of_answer(status, response.headers()));
+    }
+    stream_gauge.set(true);
     let mut stream = response.bytes_stream();
     let mut parser = EventParser::default();
     loop {
@@ -252,6 +322,30 @@ mod tests {
             !is_event_stream(&of("text/plain; version=0.0.4"))
                 && !is_event_stream(&HeaderMap::new())
         );
+    }
+
+    #[test]
+    fn a_refusal_is_retried_when_the_exporter_says_so() {
+        let pause = |status: u16, retry_after: Option<&'static str>| {
+            let headers = retry_after.map(|text| (RETRY_AFTER, text.parse().unwrap()));
+            let status = StatusCode::from_u16(status).unwrap();
+            match ListenError::of_answer(status, &headers.into_iter().collect()) {
+                ListenError::Without(_) => RETRY_WITHOUT,
+                refused => refused.pause(Duration::from_secs(4)),
+            }
+        };
+        let doubled = Duration::from_secs(8);
+        for status in [401, 403, 408, 429, 500, 503] {
+            assert_eq!(pause(status, None), doubled, "{status}");
+        }
+        assert_eq!(pause(429, Some("15")), Duration::from_secs(15));
+        assert_eq!(pause(503, Some("0")), RETRY_FIRST);
+        assert_eq!(pause(503, Some("86400")), RETRY_AFTER_MAX);
+        assert_eq!(pause(503, Some("Fri, 31 Dec 1999 23:59:59 GMT")), doubled);
+        // No events here: a page, a redirect, node_exporter.
+        for status in [200, 302, 404, 405] {
+            assert_eq!(pause(status, Some("1")), RETRY_WITHOUT, "{status}");
+        }
     }
 
     #[test]

@@ -25,6 +25,42 @@ struct AttemptLabels {
     outcome: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StreamLabels {
+    node: String,
+    url: String,
+}
+
+/// Whether the events of one exporter are read. The series ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct StreamGauge {
+    family: Family<StreamLabels, Gauge>,
+    labels: StreamLabels,
+}
+
+impl StreamGauge {
+    pub fn set(&self, is_up: bool) {
+        let gauge = self.family.get_or_create(&self.labels);
+        gauge.set(i64::from(is_up));
+    }
+
+    pub fn is_up(&self) -> bool {
+        let gauge = self.family.get(&self.labels);
+        gauge.is_some_and(|gauge| gauge.get() == 1)
+    }
+
+    /// Ends the series: the exporter has no events.
+    pub fn forget(&self) {
+        self.family.remove(&self.labels);
+    }
+}
+
+impl Drop for StreamGauge {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
 /// The metrics; clones share their counters.
 #[derive(Debug, Clone, Default)]
 pub struct AlertMetrics {
@@ -36,6 +72,7 @@ pub struct AlertMetrics {
     pub(super) requests_refused: Counter,
     pub(super) uncommitted: Counter,
     pub(super) transitions_dropped: Counter,
+    event_streams: Family<StreamLabels, Gauge>,
     evaluations: Counter,
     failures: Counter,
     missed: Counter,
@@ -57,6 +94,11 @@ impl AlertMetrics {
             "event_lag_seconds",
             "Delay between the last event and reading it",
             all.event_lag.clone(),
+        );
+        alerts.register(
+            "event_stream_up",
+            "Whether the events of an exporter are read",
+            all.event_streams.clone(),
         );
         alerts.register(
             "commit_failures",
@@ -122,6 +164,16 @@ impl AlertMetrics {
             all.oldest.clone(),
         );
         all
+    }
+
+    pub(super) fn event_stream(&self, node: &str, url: &str) -> StreamGauge {
+        StreamGauge {
+            family: self.event_streams.clone(),
+            labels: StreamLabels {
+                node: node.to_owned(),
+                url: url.to_owned(),
+            },
+        }
     }
 
     pub(super) fn answered(&self, row: &Row, outcome: &Outcome) {

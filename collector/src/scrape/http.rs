@@ -207,6 +207,14 @@ impl Http {
         })
     }
 
+    /// Returns the same settings, except that redirects are not followed.
+    pub fn without_redirects(&self) -> Self {
+        Self {
+            follow_redirects: false,
+            ..self.clone()
+        }
+    }
+
     /// Creates a client for any server. Servers with another name in TLS need [`Self::client_for`].
     pub fn client(&self) -> Result<Client, HttpError> {
         self.builder()?.build().map_err(HttpError::Client)

@@ -14,7 +14,7 @@ use super::status::{TargetHealth, TargetStatus};
 use super::target::Target;
 use reqwest::{Client, RequestBuilder, Url};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 use takt_model::Labels;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -29,8 +29,7 @@ const QUEUE: usize = 16;
 /// Handle of a running job.
 #[derive(Debug)]
 pub(super) struct Pool {
-    job: Arc<Job>,
-    client: Client,
+    access: TargetAccess,
     listed: Vec<Target>,
     view: Arc<RwLock<JobView>>,
     /// The latest order. A newer order replaces it, so the queue is bounded.
@@ -50,19 +49,32 @@ struct JobView {
 #[derive(Debug, Clone)]
 pub struct TargetAccess {
     job: Arc<Job>,
-    client: Client,
+    /// Made by the first request.
+    client: Arc<OnceLock<Client>>,
 }
 
 impl TargetAccess {
-    /// Returns a request for `url` on one of the targets.
+    fn new(job: Arc<Job>) -> Self {
+        Self {
+            job,
+            client: Arc::default(),
+        }
+    }
+
+    /// Returns a request for `url` on one of the targets. Redirects are not followed: a target must
+    /// not choose where the server sends requests and passwords.
     ///
     /// # Errors
     /// If a certificate, password or token cannot be read.
     pub async fn get(&self, url: &Url) -> Result<RequestBuilder, HttpError> {
         let http = &self.job.http;
-        let client = match http.server_name(url) {
-            Some(_) => http.client_for(url)?,
-            None => self.client.clone(),
+        let client = if http.server_name(url).is_some() {
+            http.without_redirects().client_for(url)?
+        } else if let Some(client) = self.client.get() {
+            client.clone()
+        } else {
+            let client = http.without_redirects().client()?;
+            self.client.get_or_init(|| client).clone()
         };
         let (request_url, headers) = http.request(url);
         http.authorize(client.get(request_url).headers(headers))
@@ -85,16 +97,14 @@ impl Pool {
     /// Starts the task. Targets that the configuration lists are visible when this function
     /// returns.
     pub fn start(shared: Arc<ScraperContext>, ready: ReadyJob) -> Self {
-        let job = Arc::clone(&ready.job);
-        let client = ready.client.clone();
+        let access = TargetAccess::new(Arc::clone(&ready.job));
         let listed = ready.listed.clone();
         let view = Arc::default();
         let (orders, receiver) = watch::channel(JobOrder::Use(ready.clone()));
         let mut task = JobTask::new(shared, ready, Arc::clone(&view));
         task.start_missing(task.wanted());
         Self {
-            job,
-            client,
+            access,
             listed,
             view,
             orders,
@@ -103,20 +113,21 @@ impl Pool {
     }
 
     pub fn name(&self) -> &str {
-        &self.job.config.job_name
+        &self.access.job.config.job_name
     }
 
     /// Switches to another configuration of the same job.
     pub fn update(&mut self, mut ready: ReadyJob) {
-        let is_same = self.job.is_same(&ready.job);
+        let is_same = self.access.job.is_same(&ready.job);
         if is_same && self.listed == ready.listed {
             return;
         }
         if is_same {
             // Keep the settings, so that unchanged targets continue undisturbed.
-            ready.job = Arc::clone(&self.job);
+            ready.job = Arc::clone(&self.access.job);
+        } else {
+            self.access = TargetAccess::new(Arc::clone(&ready.job));
         }
-        (self.job, self.client) = (Arc::clone(&ready.job), ready.client.clone());
         self.listed = ready.listed.clone();
         self.orders.send_replace(JobOrder::Use(ready));
     }
@@ -125,16 +136,13 @@ impl Pool {
     pub async fn end(self, how: ScraperEnd) {
         self.orders.send_replace(JobOrder::End(how));
         if let Err(error) = self.task.await {
-            tracing::error!(job = self.job.config.job_name, %error, "a job's task failed");
+            tracing::error!(job = self.access.job.config.job_name, %error, "a job's task failed");
         }
     }
 
     /// Returns the access to the job's targets.
     pub fn access(&self) -> TargetAccess {
-        TargetAccess {
-            job: Arc::clone(&self.job),
-            client: self.client.clone(),
-        }
+        self.access.clone()
     }
 
     pub fn targets(&self) -> Vec<TargetStatus> {

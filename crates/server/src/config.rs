@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use takt_accounting::efficiency::EfficiencyConfig;
 use takt_accounting::{BudgetConfig, PolicyWindow, RatesConfig};
@@ -86,6 +87,31 @@ impl Default for ServerConfig {
 }
 
 impl Config {
+    /// The configured files with passwords, tokens and keys. `read_token_file` is not one of them:
+    /// users share it.
+    fn secret_files(&self) -> impl Iterator<Item = &Path> {
+        let files = [
+            &self.server.token_file,
+            &self.sql.password_file,
+            &self.sql.tls_key_file,
+            &self.email.password_file,
+            &self.alerts.slack_token_file,
+            &self.alerts.slack_webhook_file,
+            &self.alerts.ntfy_token_file,
+            &self.reports.slack_webhook_file,
+            &self.jobs.slurmrestd.token_file,
+        ];
+        files.into_iter().flatten().map(PathBuf::as_path)
+    }
+
+    /// Logs a warning for each file with a secret that every user can read.
+    pub fn warn_of_open_secrets(&self) {
+        for file in self.secret_files().filter(|file| is_world_readable(file)) {
+            let file = file.display();
+            tracing::warn!("every user can read the secret in {file}: chmod 600 {file}");
+        }
+    }
+
     /// Parses and checks a configuration. Messages name `path`, and relative paths start at its
     /// folder.
     pub fn parse(text: &str, path: &Path) -> anyhow::Result<Self> {
@@ -249,6 +275,11 @@ pub fn read_token(path: &Path) -> anyhow::Result<String> {
             path.display()
         ),
     }
+}
+
+fn is_world_readable(path: &Path) -> bool {
+    let found = std::fs::metadata(path);
+    found.is_ok_and(|found| found.is_file() && found.mode() & 0o004 != 0)
 }
 
 fn random_token() -> anyhow::Result<String> {

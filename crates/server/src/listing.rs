@@ -88,10 +88,11 @@ impl Listing {
     }
 
     /// Writes CSV (RFC 4180) with a heading. A cell that a spreadsheet would run as a formula gets
-    /// a `'` in front.
+    /// a `'` in front. Control characters except tab and line feed are replaced, because CSV is
+    /// read in terminals too.
     pub fn write_csv(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut csv = csv::Writer::from_writer(out);
-        csv.write_record(self.headings.iter().map(|(name, _)| name))?;
+        csv.write_record(self.headings.iter().map(|(name, _)| plain(name)))?;
         for row in &self.rows {
             csv.write_record(
                 row.iter()
@@ -100,7 +101,7 @@ impl Listing {
                         if *is_number {
                             cell.clone()
                         } else {
-                            without_formula(cell)
+                            plain(&without_formula(cell))
                         }
                     }),
             )?;
@@ -134,6 +135,12 @@ pub fn printable(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect()
+}
+
+/// Text without control characters except tab and line feed.
+fn plain(text: &str) -> String {
+    let is_control = |c: char| c.is_control() && !matches!(c, '\t' | '\n');
+    text.replace(is_control, "\u{fffd}")
 }
 
 fn without_formula(cell: &str) -> String {
@@ -189,8 +196,9 @@ mod tests {
     fn names_are_escaped_in_every_format() {
         assert_eq!(
             text(Listing::write_csv),
-            "user,gpu_hours\nalice,-1.5\n'=cmd|'x'\u{1b}[31m,20\n"
+            "user,gpu_hours\nalice,-1.5\n'=cmd|'x'\u{fffd}[31m,20\n"
         );
+        assert_eq!(plain("a\tb\nc\rd\u{9b}1m"), "a\tb\nc\u{fffd}d\u{fffd}1m");
         assert_eq!(
             ["-", "-1", "+x", "@x", "a-b"].map(without_formula),
             ["-", "'-1", "'+x", "'@x", "a-b"]

@@ -6,14 +6,13 @@ use crate::answers::{self, AnswerConfig, AnswerError};
 use crate::assess;
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
-use crate::http::{self, Access, App};
+use crate::http::{self, Access, App, Connections};
 use crate::own_series::OwnSeries;
 use crate::process_usage;
 use crate::reports;
 use crate::tasks::Supervisor;
 use anyhow::Context;
 use axum::extract::State;
-use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Router, middleware};
@@ -73,6 +72,7 @@ pub async fn run(
     ready: impl FnOnce(SocketAddr, &str),
 ) -> Result<(), Failure> {
     let mut config = source().usage()?;
+    config.warn_of_open_secrets();
     let token = config.server.token().context("server").usage()?;
     let access = Access::new(
         &token,
@@ -313,21 +313,18 @@ impl Serving<'_> {
     fn http(
         tasks: &mut Supervisor,
         listener: TcpListener,
-        routes: IntoMakeServiceWithConnectInfo<Router, SocketAddr>,
+        routes: Router,
+        connections: Arc<Connections>,
     ) -> Result<(), Failure> {
         let listener = listener.into_std()?;
         tasks.spawn("http", move |stop| {
-            let listener = listener.try_clone();
+            let listener = listener.try_clone().and_then(TcpListener::from_std);
             let routes = routes.clone();
+            let connections = Arc::clone(&connections);
             async move {
-                let served = async {
-                    let listener = TcpListener::from_std(listener?)?;
-                    axum::serve(listener, routes)
-                        .with_graceful_shutdown(stop.cancelled_owned())
-                        .await
-                };
-                if let Err(error) = served.await {
-                    tracing::error!(%error, "cannot serve HTTP");
+                match listener {
+                    Ok(listener) => http::serve(listener, routes, connections, stop).await,
+                    Err(error) => tracing::error!(%error, "cannot serve HTTP"),
                 }
             }
         });
@@ -411,6 +408,7 @@ impl Serving<'_> {
         )?;
         let scrape = Arc::new(scrape);
         configure_shares(&store, self.cluster, &self.config.fairshare)?;
+        let connections = Arc::new(Connections::new(&mut self.registry));
         let mut tasks = Supervisor::new(&mut self.registry);
         self.sql(&mut tasks, &store).await?;
         let alerts = Alerts::start(
@@ -468,9 +466,9 @@ impl Serving<'_> {
             .merge(alerts.router())
             .merge((self.pages)(page))
             .layer(middleware::from_fn_with_state(self.access, http::check))
-            .into_make_service_with_connect_info::<SocketAddr>();
+            .layer(middleware::map_response(http::protect));
 
-        Self::http(&mut tasks, self.listener, routes)?;
+        Self::http(&mut tasks, self.listener, routes, connections)?;
         let mut health = store.health();
         let end = tokio::select! {
             _ = shutdown.wait_for(|requested| *requested) => End::Shutdown,

@@ -5,12 +5,14 @@
 //! can send their requests to it.
 
 use super::StoreError;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::process::umask;
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 const LOCK_FILE: &str = "takt.lock";
 
@@ -60,8 +62,12 @@ impl DataDir {
             path: path.to_owned(),
             source,
         };
-        std::fs::create_dir_all(path).map_err(failed)?;
+        keep_files_private();
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder.create(path).map_err(failed)?;
         let path = path.canonicalize().map_err(failed)?;
+        warn_if_open(&path);
         refuse_network(&path)?;
         let failed = |source| StoreError::Directory {
             path: path.clone(),
@@ -140,6 +146,32 @@ impl DataDir {
             Err(rustix::io::Errno::WOULDBLOCK) => read_holder(&mut lock),
             _ => None,
         }
+    }
+}
+
+/// Permission bits of users who are neither the owner nor in the group.
+const OTHERS: u32 = 0o007;
+
+/// Makes this process create files for their owner only, unless its umask already excludes other users: job records and samples are
+/// not for every user of the machine.
+fn keep_files_private() {
+    let strict = Mode::from_raw_mode(0o077);
+    // The umask can only be read by setting it.
+    let before = umask(strict);
+    if before.as_raw_mode() & OTHERS == OTHERS {
+        umask(before);
+    }
+}
+
+/// Warns, once, if other users may enter or read an existing data directory.
+fn warn_if_open(path: &Path) {
+    static WARN: Once = Once::new();
+    let mode = std::fs::metadata(path).map_or(0, |found| found.mode());
+    if mode & OTHERS != 0 {
+        WARN.call_once(|| {
+            let path = path.display();
+            tracing::warn!("other users can read the data directory: chmod 700 {path}");
+        });
     }
 }
 

@@ -343,8 +343,13 @@ fn health(store: &Store, around: &ServerFacts, now: Timestamp) -> Vec<(bool, Str
     });
     checks.push(match &*store.health().borrow() {
         Health::Writing => {
-            let behind = (now.0 - store.watermark().0).max(0) / 1000;
-            (true, format!("samples are durable up to {behind} s ago"))
+            // Before the first sample, the watermark is the smallest time.
+            let behind = now.0.checked_sub(store.watermark().0);
+            let text = behind.map_or_else(
+                || "no samples are stored yet".to_owned(),
+                |behind| format!("samples are durable up to {} s ago", behind.max(0) / 1000),
+            );
+            (true, text)
         }
         Health::Waiting(why) => (false, format!("samples are waiting to be written: {why}")),
         Health::Invalidated(why) => (false, format!("reopening the database: {why}")),

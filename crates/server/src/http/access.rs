@@ -1,11 +1,14 @@
-//! The access check: changes, and requests from other machines, need the token. It comes as a bearer token, or as the
-//! password of basic authentication (with any user name), which browsers can send.
+//! The access check: changes and requests from other machines need a token, either as a bearer token or as the password of basic
+//! authentication (with any user name), which browsers can send.
+//!
+//! A request is local if it comes from loopback, its `Host` names this machine, and no proxy has forwarded it: a proxy on this
+//! machine connects from loopback for clients anywhere. nginx adds no header unless configured to, but then speaks HTTP/1.0.
 
 use super::{ErrorBody, ErrorKind};
 use crate::answers::Asker;
 use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
@@ -69,7 +72,9 @@ pub async fn check(
     let only_reads = super::questions::only_reads(path) || super::prometheus::only_reads(path);
     let reads = only_reads || matches!(*request.method(), Method::GET | Method::HEAD);
     let local = peer.ip().to_canonical().is_loopback()
-        && names_this_machine(request.headers().get(header::HOST));
+        && names_this_machine(request.headers().get(header::HOST))
+        && request.version() >= Version::HTTP_11
+        && !is_forwarded(request.headers());
     if (reads && local) || OPEN.contains(&path) || access.lets_in(request.headers(), reads) {
         request.extensions_mut().insert(Asker::Local);
         return next.run(request).await;
@@ -117,6 +122,14 @@ fn names_this_machine(host: Option<&HeaderValue>) -> bool {
             .is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
+/// Whether a header says that a proxy has forwarded the request.
+fn is_forwarded(headers: &HeaderMap) -> bool {
+    let mut names = headers.keys().map(header::HeaderName::as_str);
+    names.any(|name| {
+        matches!(name, "forwarded" | "x-real-ip" | "via") || name.starts_with("x-forwarded")
+    })
+}
+
 /// Compares in constant time.
 fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |seen, (x, y)| seen | (x ^ y)) == 0
@@ -143,6 +156,28 @@ mod tests {
             );
         }
         assert!(names_this_machine(None));
+    }
+
+    #[test]
+    fn a_request_that_a_proxy_forwarded_is_not_local() {
+        for (name, forwarded) in [
+            ("forwarded", true),
+            ("x-forwarded-for", true),
+            ("x-forwarded-proto", true),
+            ("x-forwarded-host", true),
+            ("x-forwarded", true),
+            ("x-real-ip", true),
+            ("via", true),
+            ("host", false),
+            ("user-agent", false),
+            ("x-requested-with", false),
+        ] {
+            let name = header::HeaderName::from_static(name);
+            // An empty value says as much.
+            let headers = HeaderMap::from_iter([(name.clone(), HeaderValue::from_static(""))]);
+            assert_eq!(is_forwarded(&headers), forwarded, "{name}");
+        }
+        assert!(!is_forwarded(&HeaderMap::new()));
     }
 
     #[test]

@@ -2,13 +2,19 @@
 
 mod access;
 mod compress;
+mod connections;
 mod error;
+mod headers;
 mod import;
+mod listen;
 mod prometheus;
 mod questions;
 
 pub use access::{Access, check};
+pub(crate) use connections::{Connections, client_of};
 pub use error::{ErrorBody, ErrorKind};
+pub(crate) use headers::protect;
+pub(crate) use listen::serve;
 pub use prometheus::{QueryAnswer, QueryData, QueryQuestion, Scraping};
 
 use crate::answers::{AnswerConfig, AnswerError, IMPORT_PATH};

@@ -12,7 +12,8 @@ use pgwire::api::auth::{
     finish_authentication, protocol_negotiation, save_startup_parameters_to_metadata,
 };
 use pgwire::api::{
-    ClientInfo, ConnectionManager, PidSecretKeyGenerator, RandomPidSecretKeyGenerator,
+    ClientInfo, ConnectionManager, PgWireConnectionState, PidSecretKeyGenerator,
+    RandomPidSecretKeyGenerator,
 };
 use pgwire::error::{ErrorInfo, PgWireError, PgWireResult};
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
@@ -182,7 +183,7 @@ impl StartupHandler for Sessions {
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
-        match (&*self.auth, message) {
+        let started = match (&*self.auth, message) {
             (ClientAuth::Password { plain, bound }, message) => {
                 let handler = if client.is_secure() { bound } else { plain };
                 handler.on_startup(client, message).await
@@ -204,7 +205,11 @@ impl StartupHandler for Sessions {
                 let info = ErrorInfo::new("FATAL".to_owned(), "53300".to_owned(), said);
                 Err(PgWireError::UserError(Box::new(info)))
             }
+        };
+        if matches!(client.state(), PgWireConnectionState::ReadyForQuery) {
+            self.logged_in.cancel();
         }
+        started
     }
 }
 

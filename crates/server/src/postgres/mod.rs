@@ -19,21 +19,33 @@ mod token;
 pub use auth::{Passwords, PasswordsError};
 pub use config::{SqlConfig, SqlConfigError};
 
+use crate::http::client_of;
 use auth::ClientAuth;
 use entrance::Entrance;
 use pgwire::api::ConnectionManager;
 use pgwire::tokio::{TlsAcceptor, process_socket};
 use session::Sessions;
+use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use takt_store::Database;
 use takt_store::sql::Limits;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 /// The version of PostgreSQL that clients see. They avoid features that this version lacks.
 pub(crate) const SERVER_VERSION: &str = "16.0";
+
+/// Time a client has from connecting until it is logged in, TLS handshake included.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum number of connections beyond `sql.max_connections`. They may cancel a statement of
+/// another connection, or read why they are refused.
+const MAX_REFUSED: usize = 64;
 
 /// The SQL server.
 pub struct SqlServer {
@@ -41,7 +53,67 @@ pub struct SqlServer {
     limits: Limits,
     entrance: Entrance,
     manager: Arc<ConnectionManager>,
-    connections: Arc<Semaphore>,
+    places: Arc<Places>,
+}
+
+/// Places for clients. One address cannot have all of them.
+struct Places {
+    all: Arc<Semaphore>,
+    refused: Arc<Semaphore>,
+    of_address: Mutex<HashMap<IpAddr, usize>>,
+    max_of_address: usize,
+}
+
+/// A place of one client; given back when this is dropped.
+struct Place {
+    _permit: OwnedSemaphorePermit,
+    client: IpAddr,
+    places: Arc<Places>,
+}
+
+impl Places {
+    fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            all: Arc::new(Semaphore::new(max)),
+            refused: Arc::new(Semaphore::new(MAX_REFUSED)),
+            of_address: Mutex::default(),
+            max_of_address: max - max / 4,
+        })
+    }
+
+    /// A place for a client, if one is free.
+    fn take(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+        let client = client_of(address);
+        let mut of_address = self.lock();
+        let count = of_address.get(&client).copied().unwrap_or(0);
+        if count >= self.max_of_address {
+            return None;
+        }
+        let permit = Arc::clone(&self.all).try_acquire_owned().ok()?;
+        of_address.insert(client, count + 1);
+        Some(Place {
+            _permit: permit,
+            client,
+            places: Arc::clone(self),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        let places = self.of_address.lock();
+        places.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut of_address = self.places.lock();
+        if let Some(count) = of_address.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                of_address.remove(&self.client);
+            }
+        }
+    }
 }
 
 impl SqlServer {
@@ -56,7 +128,7 @@ impl SqlServer {
             limits: config.limits(),
             entrance: Entrance::open(config, Arc::clone(&manager))?,
             manager,
-            connections: Arc::new(Semaphore::new(config.max_connections)),
+            places: Places::new(config.max_connections),
         })
     }
 
@@ -72,26 +144,23 @@ impl SqlServer {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a SQL connection");
-                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                    tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 }
             };
+            let (auth, tls) = self.entrance.current();
+            let place = self.places.take(peer.ip());
+            if place.is_some() {
+                let served = self.client(socket, auth, tls);
+                clients.spawn(log_failure(served, peer, place));
+                continue;
+            }
             // A client above the maximum gets an error, but it may still cancel a statement of
             // another connection.
-            let permit = Arc::clone(&self.connections).try_acquire_owned().ok();
-            let (auth, tls) = self.entrance.current();
-            let auth = if permit.is_some() {
-                auth
-            } else {
-                Arc::new(ClientAuth::Closed)
-            };
-            let served = self.client(socket, auth, tls);
-            clients.spawn(async move {
-                let _permit = permit;
-                if let Err(error) = served.await {
-                    tracing::debug!(%peer, %error, "a SQL connection broke off");
-                }
-            });
+            if let Ok(permit) = Arc::clone(&self.places.refused).try_acquire_owned() {
+                let served = self.client(socket, Arc::new(ClientAuth::Closed), tls);
+                clients.spawn(log_failure(served, peer, permit));
+            }
         }
     }
 
@@ -104,6 +173,7 @@ impl SqlServer {
         let database = Arc::clone(&self.database);
         let limits = self.limits;
         let manager = Arc::clone(&self.manager);
+        let logged_in = CancellationToken::new();
         async move {
             let socket = socket.into_std()?;
             let peer = Arc::new(TcpStream::from_std(socket.try_clone()?)?);
@@ -114,10 +184,51 @@ impl SqlServer {
                 auth,
                 manager,
                 peer,
+                logged_in: logged_in.clone(),
                 session: Arc::default(),
                 settings: Arc::default(),
             };
-            process_socket(socket, tls, sessions).await
+            tokio::select! {
+                ended = process_socket(socket, tls, sessions) => ended,
+                () = login_timeout(logged_in) => Err(io::ErrorKind::TimedOut.into()),
+            }
         }
+    }
+}
+
+/// Returns where the client does not log in in time.
+async fn login_timeout(logged_in: CancellationToken) {
+    let in_time = tokio::time::timeout(LOGIN_TIMEOUT, logged_in.cancelled()).await;
+    if in_time.is_ok() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Serves a connection, and gives its place back.
+async fn log_failure<P>(served: impl Future<Output = io::Result<()>>, peer: SocketAddr, place: P) {
+    if let Err(error) = served.await {
+        tracing::debug!(%peer, %error, "SQL connection failed");
+    }
+    drop(place);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_cannot_have_all_places() {
+        let one = IpAddr::from([10, 0, 0, 1]);
+        let other = IpAddr::from([10, 0, 0, 2]);
+        let places = Places::new(8);
+        let mut taken: Vec<_> = (0..6).map(|_| places.take(one).unwrap()).collect();
+        assert!(places.take(one).is_none());
+        let others = [places.take(other).unwrap(), places.take(other).unwrap()];
+        assert!(places.take(other).is_none(), "all are taken");
+        taken.pop();
+        assert!(places.take(one).is_some());
+        drop((taken, others));
+        assert!(places.lock().is_empty());
+        assert!(Places::new(1).take(one).is_some());
     }
 }

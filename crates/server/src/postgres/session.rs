@@ -31,6 +31,7 @@ use std::time::Duration;
 use takt_store::Database;
 use takt_store::sql::{Cancel, Limits, ResultSet, Session, SqlError};
 use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
 
 /// Maximum number of rows in a portion, for clients that request portions.
 const MAX_PORTION: i32 = 100_000;
@@ -47,6 +48,8 @@ pub struct Sessions {
     pub(super) manager: Arc<ConnectionManager>,
     /// A second handle of the socket, to notice its end while a statement runs.
     pub(super) peer: Arc<TcpStream>,
+    /// Cancelled once the client has logged in.
+    pub(super) logged_in: CancellationToken,
     /// The session in DuckDB, opened by the first statement.
     pub(super) session: Arc<Mutex<Option<Session>>>,
     pub(super) settings: Arc<Mutex<HashMap<String, String>>>,

@@ -1,0 +1,260 @@
+//! Accepting connections and speaking HTTP/1.1, within the limits of [`Connections`].
+
+use super::connections::{Connection, Connections, OpenConnection};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{ConnectInfo, Request};
+use axum::response::Response;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use std::convert::Infallible;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// How often connections are checked against their time limits.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause after an accept that failed, for lack of open files for example.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Memory for the head of a request; a longer head is refused. Long PromQL queries travel in it.
+const MAX_HEAD_BYTES: usize = 256 << 10;
+
+/// Accepts and answers connections until `stop` is cancelled, then finishes the requests in flight.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    connections: Arc<Connections>,
+    stop: CancellationToken,
+) {
+    let mut check = tokio::time::interval(CHECK_INTERVAL);
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            _ = check.tick() => connections.close_overdue(Instant::now()),
+            Some(_) = tasks.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, address)) => {
+                    // A connection over the limits is closed without an answer.
+                    if let Some(open) = connections.open(address.ip()) {
+                        tasks.spawn(answer(stream, address, open, router.clone(), stop.clone()));
+                    }
+                }
+                Err(error) => after_failed_accept(&error, &connections).await,
+            },
+        }
+    }
+    drop(listener);
+    while tasks.join_next().await.is_some() {}
+}
+
+async fn after_failed_accept(error: &io::Error, connections: &Connections) {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    // The client has gone before it was accepted.
+    if matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset
+    ) {
+        return;
+    }
+    tracing::warn!(%error, "cannot accept a connection");
+    connections.make_room();
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
+/// Answers the requests of one connection, until the client, a limit or the server's end ends it.
+async fn answer(
+    stream: TcpStream,
+    address: SocketAddr,
+    open: OpenConnection,
+    router: Router,
+    stop: CancellationToken,
+) {
+    let connection = Arc::clone(&open.connection);
+    let _ = stream.set_nodelay(true);
+    let stream = WatchedStream {
+        stream,
+        connection: Arc::clone(&connection),
+    };
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(|request: Request<Incoming>| {
+        connection.requested();
+        let answering = Answering(Arc::clone(&connection));
+        let upload = Arc::clone(&connection);
+        let mut request = request.map(|body| {
+            Body::new(RequestBody {
+                body,
+                connection: upload,
+            })
+        });
+        request.extensions_mut().insert(ConnectInfo(address));
+        let response = router.call(request);
+        async move {
+            let response: Response = response.await?;
+            Ok::<_, Infallible>(response.map(|body| AnswerBody {
+                body,
+                _answering: answering,
+            }))
+        }
+    });
+    let http = http1::Builder::new()
+        .header_read_timeout(None)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut http = pin!(http);
+    let mut is_ending = false;
+    loop {
+        tokio::select! {
+            result = http.as_mut() => {
+                if let Err(error) = result {
+                    tracing::debug!(client = %address, %error, "connection failed");
+                }
+                return;
+            }
+            () = connection.closed() => return,
+            () = stop.cancelled(), if !is_ending => {
+                is_ending = true;
+                http.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+/// A request that is being answered.
+struct Answering(Arc<Connection>);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.answered();
+    }
+}
+
+/// The body of an answer. The request is answered when it is dropped.
+struct AnswerBody {
+    body: Body,
+    _answering: Answering,
+}
+
+impl HttpBody for AnswerBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The body of a request, whose connection is notified when a handler waits for it.
+struct RequestBody {
+    body: Incoming,
+    connection: Arc<Connection>,
+}
+
+impl HttpBody for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        self.connection.awaits_body(frame.is_pending());
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        self.connection.awaits_body(false);
+    }
+}
+
+/// A stream whose connection is notified of arriving bytes, and of bytes that the client does not read.
+struct WatchedStream {
+    stream: TcpStream,
+    connection: Arc<Connection>,
+}
+
+impl WatchedStream {
+    fn written(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        self.connection.is_blocked(result.is_pending());
+        result
+    }
+}
+
+impl AsyncRead for WatchedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let result = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.connection.received();
+        }
+        result
+    }
+}
+
+impl AsyncWrite for WatchedStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.written(result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.written(result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
