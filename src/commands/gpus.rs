@@ -194,8 +194,11 @@ mod tests {
     use takt_slurm::{Entry, JobRun};
     use takt_store::{DataDir, HeldGpu, Origin, Records, STALE, Shifted, Store, StoreConfig};
 
-    /// Stores two scrapes of `(labels, first value, second value)`.
-    fn scrape(store: &Store, series: &[(&[(&str, &str)], f64, f64)]) {
+    /// Labels of a series, and its values in two scrapes.
+    type TwoScrapes<'l> = (&'l [(&'l str, &'l str)], f64, f64);
+
+    /// Stores two scrapes.
+    fn scrape(store: &Store, series: &[TwoScrapes<'_>]) {
         let group = store.group();
         let columns: Vec<_> = series
             .iter()

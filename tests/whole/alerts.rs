@@ -477,7 +477,7 @@ fn alerts_over_samples_are_in_the_api_and_the_command() {
         2,
         "would have ended",
     );
-    refused(&["ack", "node=g07"], 1, "no alert that fires now");
+    refused(&["ack", "node=g07"], 1, "no firing alert matches");
     refused(&["list", "node~g01"], 2, "node~g01");
     // A silence for a future day.
     lab.takt(&[
