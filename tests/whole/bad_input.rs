@@ -154,15 +154,15 @@ fn an_invalid_period() {
             &["--month", "2999-01"][..],
             &["2999-01", "has not begun"][..],
         ),
-        (&["--month", "2026-13"], &["2026-13", "no month"]),
-        (&["--month", "October"], &["October", "no month"]),
+        (&["--month", "2026-13"], &["2026-13", "not a month"]),
+        (&["--month", "October"], &["October", "not a month"]),
         (
             &["--from", "2026-10-31", "--to", "2026-10-01"],
             &["2026-10-31", "empty"],
         ),
         (
             &["--from", "2026-02-30", "--to", "2026-03-01"],
-            &["2026-02-30", "no date"],
+            &["2026-02-30", "not a date"],
         ),
         (&["--by", "colour"], &["colour", "gpu_model"]),
         (&["--cluster", "moon"], &["moon", "lab"]),

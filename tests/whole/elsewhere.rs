@@ -4,7 +4,7 @@ use crate::support::process::{Daemon, free_port, http_get};
 use crate::support::takt::{Run, Takt};
 use crate::support::{Skip, need_program, need_root, or_skip};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -225,6 +225,7 @@ fn an_import_names_the_directory_it_creates() {
 /// another user.
 fn on_installed(takt: &Takt, etc: &Path, user: &str, arguments: &[&str]) -> Run {
     let command = takt.command(arguments);
+    let program = readable_program(takt);
     let mut installed = Command::new("unshare");
     installed
         .args([
@@ -236,7 +237,7 @@ fn on_installed(takt: &Takt, etc: &Path, user: &str, arguments: &[&str]) -> Run 
         .arg(etc)
         .args(["setpriv", "--reuid", user, "--regid", user])
         .args(["--clear-groups", "--"])
-        .arg(command.get_program())
+        .arg(program)
         .args(command.get_args())
         .current_dir("/")
         .env_remove("TAKT_DATA_DIR");
@@ -246,6 +247,25 @@ fn on_installed(takt: &Takt, etc: &Path, user: &str, arguments: &[&str]) -> Run 
         }
     }
     Run::of(&installed.output().unwrap())
+}
+
+/// Returns a copy of the program with its library that every user can run. The build may be in a
+/// folder of root.
+fn readable_program(takt: &Takt) -> PathBuf {
+    let folder = takt.directory().join("bin");
+    let program = folder.join("takt");
+    if !program.exists() {
+        let built = Path::new(env!("CARGO_BIN_EXE_takt"));
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::copy(built, &program).unwrap();
+        // A build with DuckDB compiled in has no library beside it.
+        let library = built.with_file_name("libduckdb.so");
+        if library.exists() {
+            std::fs::copy(library, folder.join("libduckdb.so")).unwrap();
+        }
+        set_mode(&folder, 0o755);
+    }
+    program
 }
 
 fn set_mode(path: &Path, mode: u32) {

@@ -158,7 +158,7 @@ fn the_units_work_with_their_privileges() {
     let said = machine
         .run(["takt", "sql", "--data-dir", "/var/lib/takt", "SELECT 1"])
         .fails(1);
-    assert!(said.contains("run this as that user"), "{said}");
+    assert!(said.contains("run takt as that user"), "{said}");
     machine.run(["systemctl", "start", "takt"]).ok();
     machine.wait_until("storing more samples than before", |machine| {
         stored(machine).filter(|&count| count > before + 5.0)

@@ -173,7 +173,14 @@ async fn claim(
                 logged = true;
                 let _ = tokio::time::timeout(Duration::from_millis(100), shutdown.changed()).await;
             }
-            claimed => return Ok(Some(claimed?)),
+            claimed => {
+                let claimed = claimed?;
+                if claimed.is_open_to_others() {
+                    let path = claimed.path().display();
+                    tracing::warn!("other users can read the data directory: chmod 700 {path}");
+                }
+                return Ok(Some(claimed));
+            }
         }
     }
     Ok(None)

@@ -12,7 +12,6 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Once;
 
 const LOCK_FILE: &str = "takt.lock";
 
@@ -67,7 +66,6 @@ impl DataDir {
         builder.recursive(true).mode(0o700);
         builder.create(path).map_err(failed)?;
         let path = path.canonicalize().map_err(failed)?;
-        warn_if_open(&path);
         refuse_network(&path)?;
         let failed = |source| StoreError::Directory {
             path: path.clone(),
@@ -133,6 +131,11 @@ impl DataDir {
         !found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
 
+    /// Returns whether users beside the owner and the group may enter or read the directory.
+    pub fn is_open_to_others(&self) -> bool {
+        std::fs::metadata(&self.path).is_ok_and(|found| found.mode() & OTHERS != 0)
+    }
+
     /// Returns whether permissions hide the process that holds `path`.
     pub fn is_private(path: &Path) -> bool {
         let opened = File::open(path.join(LOCK_FILE));
@@ -160,18 +163,6 @@ fn keep_files_private() {
     let before = umask(strict);
     if before.as_raw_mode() & OTHERS == OTHERS {
         umask(before);
-    }
-}
-
-/// Warns, once, if other users may enter or read an existing data directory.
-fn warn_if_open(path: &Path) {
-    static WARN: Once = Once::new();
-    let mode = std::fs::metadata(path).map_or(0, |found| found.mode());
-    if mode & OTHERS != 0 {
-        WARN.call_once(|| {
-            let path = path.display();
-            tracing::warn!("other users can read the data directory: chmod 700 {path}");
-        });
     }
 }
 
