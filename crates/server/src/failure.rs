@@ -12,14 +12,17 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Returns whether the reader of the output closed it, as `head` does. This is not an error.
+    /// Returns whether the reader of the output closed it, as `head` does. This is not an error. A broken connection to the
+    /// server is one.
     pub fn is_broken_pipe(&self) -> bool {
         let (Self::Usage(error) | Self::Failed(error)) = self;
-        error.chain().any(|cause| {
-            cause
-                .downcast_ref::<std::io::Error>()
-                .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
-        })
+        let of_request = error.chain().any(|cause| cause.is::<reqwest::Error>());
+        !of_request
+            && error.chain().any(|cause| {
+                cause
+                    .downcast_ref::<std::io::Error>()
+                    .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+            })
     }
 }
 

@@ -15,6 +15,13 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Maximum size of a refused body that is read.
+const DISCARDED_BYTES: usize = 1 << 20;
+
+/// Maximum time for reading it.
+const DISCARD_TIME: Duration = Duration::from_secs(2);
 
 /// The tokens of a server.
 #[derive(Debug, Clone)]
@@ -88,8 +95,17 @@ pub async fn check(
         kind: ErrorKind::Unauthorized,
         error: error.to_owned(),
     };
+    discard(request).await;
     let challenge = [(header::WWW_AUTHENTICATE, "Basic realm=\"takt\"")];
     (challenge, body).into_response()
+}
+
+/// Reads a small body of a refused request. A client that is still sending when the connection closes
+/// sees a broken connection instead of the refusal.
+async fn discard(request: Request) {
+    let read = axum::body::to_bytes(request.into_body(), DISCARDED_BYTES);
+    // Whatever was read or not, the refusal follows.
+    let _ = tokio::time::timeout(DISCARD_TIME, read).await;
 }
 
 /// The asker that [`check`] has found. Fails on a route outside the check.
