@@ -258,7 +258,8 @@ fn frame(site: &PageState, visit: &Visit, values: Value) -> Value {
     context! {
         cluster => &*site.cluster,
         zone => site.zone.iana_name().unwrap_or("UTC"),
-        now => visit.now.as_second(),
+        // Full minutes: an unchanged page keeps its version for a minute.
+        now => visit.now.as_second() / 60 * 60,
         path => visit.path,
         menu,
         icon => ICON.path,
