@@ -17,6 +17,7 @@ mod fairshare;
 mod hostile_clients;
 mod installed;
 mod letters;
+mod pages;
 mod prometheus_lab;
 mod promql_api;
 mod reports;

@@ -19,6 +19,7 @@ mod query_config;
 pub mod reports;
 pub mod serve;
 pub mod sparkline;
+mod strips;
 pub mod tasks;
 
 pub use config::Config;

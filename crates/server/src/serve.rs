@@ -10,6 +10,7 @@ use crate::http::{self, Access, App, Connections};
 use crate::own_series::OwnSeries;
 use crate::process_usage;
 use crate::reports;
+use crate::strips;
 use crate::tasks::Supervisor;
 use anyhow::Context;
 use axum::extract::State;
@@ -370,6 +371,11 @@ impl Serving<'_> {
         tasks.spawn("process-usage", move |stop| {
             let watched = process_usage::watch(Arc::clone(&of), cluster.clone(), status.clone());
             until_stopped(stop, watched)
+        });
+
+        let of = Arc::clone(store);
+        tasks.spawn("strips", move |stop| {
+            strips::keep_filling(Arc::clone(&of), stop)
         });
 
         let of = Arc::clone(store);

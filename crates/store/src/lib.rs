@@ -38,6 +38,7 @@ mod select;
 mod series;
 pub mod sql;
 mod statistics;
+mod strips;
 mod watermark;
 
 pub use alerts::{
@@ -57,12 +58,14 @@ pub use intake::{CommitOutcome, Group};
 pub use listing::Listed;
 pub use open::Store;
 pub use records::{
-    CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu, HeldGpu, ImportError,
-    ImportRecord, ImportSummary, JobFilter, KnownCluster, KnownReason, LostJob, Names, OpenRun,
-    Origin, Records, SchedulerNow, SentReport, ShareSettingsRecord, Shifted, WaitingRun,
+    AlertTransition, CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu, GpuHold,
+    HeldGpu, ImportError, ImportRecord, ImportSummary, JobFilter, KnownCluster, KnownReason,
+    LostJob, Names, OpenRun, Origin, QueueCounts, Records, RunningJob, SchedulerNow, SentReport,
+    ShareSettingsRecord, Shifted, WaitingRun,
 };
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};
 pub use series::SeriesId;
 pub use statistics::{Stat, StatBlock};
+pub use strips::{GpuPlace, SLOT_SECONDS, SLOTS, Slot, Strips};
 pub use watermark::{ClockWentBack, Ticket};

@@ -8,6 +8,7 @@ use super::listing::UnsealedSeries;
 use super::metrics::StoreMetrics;
 use super::queue::Queue;
 use super::segments::{self, SampleWriter};
+use super::strips::Strips;
 use super::watermark::Watermark;
 use super::{
     Clock, CompactionSummary, DataDir, Database, Group, Health, Holder, StoreConfig, StoreError,
@@ -34,6 +35,7 @@ pub struct Store {
     pub(super) unsealed: OnceLock<UnsealedSeries>,
     writer: Option<JoinHandle<()>>,
     compactor: Option<JoinHandle<()>>,
+    pub(super) strips: Strips,
 }
 
 impl Store {
@@ -125,6 +127,7 @@ impl Store {
         if !layout.frozen().is_empty() {
             signal.segment_completed();
         }
+        let strips = Strips::load(directory.path());
         let directory = Mutex::new(directory);
         let unsealed = OnceLock::new();
         Ok(Self {
@@ -137,6 +140,7 @@ impl Store {
             unsealed,
             writer,
             compactor,
+            strips,
         })
     }
 

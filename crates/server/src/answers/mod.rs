@@ -7,14 +7,17 @@ mod asker;
 mod assess;
 mod budgets;
 mod capacity;
+mod cluster;
 mod config;
 mod credit;
 mod credits;
 mod delete_records;
 mod delete_samples;
 mod error;
+mod events;
 mod fairshare;
 mod fairshare_plan;
+mod gpu;
 mod import;
 mod imports;
 mod jobs;
@@ -27,6 +30,7 @@ mod sheets;
 mod sql;
 mod store_stat;
 mod store_verify;
+mod strips;
 mod undo_import;
 mod usage;
 
@@ -34,13 +38,18 @@ pub use asker::Asker;
 pub use assess::AssessQuestion;
 pub use budgets::budgets_now;
 pub use capacity::{CapacityAnswer, CapacityQuestion, Charge};
+pub use cluster::{
+    ClusterAnswer, ClusterQuestion, GpuCounts, GpuNow, GpuState, Holder, IdleHolder, NodeNow,
+};
 pub use config::{AccountingConfig, AnswerConfig};
 pub use credit::CreditOrder;
 pub use credits::CreditsQuestion;
 pub use delete_records::DeleteRecordsQuestion;
 pub use delete_samples::DeleteQuestion;
 pub use error::AnswerError;
+pub use events::{ClusterEvent, EventsQuestion};
 pub use fairshare::{FairshareAnswer, FairshareQuestion, note_fairshare};
+pub use gpu::{GpuAnswer, GpuHeld, GpuQuestion, GpuReading};
 pub use import::{
     CountingReader, IMPORT_PATH, ImportFormat, ImportQuestion, import, prepare_import,
 };
@@ -54,6 +63,7 @@ pub use sheets::{SheetQuestion, sheets};
 pub use sql::SqlQuestion;
 pub use store_stat::StatQuestion;
 pub use store_verify::VerifyQuestion;
+pub use strips::{StripRow, StripStep, StripsAnswer, StripsQuestion};
 pub use undo_import::UndoImportQuestion;
 pub use usage::UsageQuestion;
 
@@ -215,4 +225,8 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<VerifyQuestion>();
     visitor.question::<SealQuestion>();
     visitor.question::<DeleteQuestion>();
+    visitor.question::<ClusterQuestion>();
+    visitor.question::<StripsQuestion>();
+    visitor.question::<EventsQuestion>();
+    visitor.question::<GpuQuestion>();
 }

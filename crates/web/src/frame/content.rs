@@ -14,6 +14,8 @@ pub struct Content {
     pub table: Option<Table>,
     /// A picture that `.svg` behind the address gives.
     pub picture: Option<takt_draw::Picture>,
+    /// A whole document with inline style, instead of the template: a report as it is mailed.
+    pub document: Option<String>,
 }
 
 impl Content {
@@ -24,6 +26,7 @@ impl Content {
             values,
             table: None,
             picture: None,
+            document: None,
         }
     }
 
@@ -39,6 +42,14 @@ impl Content {
     pub fn picture(self, picture: takt_draw::Picture) -> Self {
         Self {
             picture: Some(picture),
+            ..self
+        }
+    }
+
+    /// Replaces the page by a whole document.
+    pub fn document(self, document: String) -> Self {
+        Self {
+            document: Some(document),
             ..self
         }
     }

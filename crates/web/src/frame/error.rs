@@ -62,6 +62,11 @@ impl PageError {
         )
     }
 
+    /// The reason, and what can be done.
+    pub fn reason(&self) -> &str {
+        &self.text
+    }
+
     /// Adds a link to a page that helps.
     pub fn next(mut self, address: &str, name: &str) -> Self {
         self.next.push((address.to_owned(), name.to_owned()));

@@ -93,6 +93,8 @@ pub(super) struct Rendered {
     pub body: Body,
     /// Versions of the live sections, by their id.
     pub versions: BTreeMap<String, String>,
+    /// Whether the page is a whole document with inline style.
+    pub is_document: bool,
 }
 
 /// Attribute of a section that is renewed while the page is open.
@@ -129,6 +131,27 @@ impl Rendered {
             status,
             body: Body::new("text/html; charset=utf-8", out.into_bytes()),
             versions,
+            is_document: false,
+        }
+    }
+
+    /// The response. An error has no 304: the client must see its status.
+    pub fn response(&self, headers: &HeaderMap) -> Response {
+        if self.status == StatusCode::OK {
+            return self.body.response(headers);
+        }
+        let mut headers = headers.clone();
+        headers.remove(header::IF_NONE_MATCH);
+        (self.status, self.body.response(&headers)).into_response()
+    }
+
+    /// A whole document with inline style.
+    pub fn document(html: String) -> Self {
+        Self {
+            status: StatusCode::OK,
+            body: Body::new("text/html; charset=utf-8", html.into_bytes()),
+            versions: BTreeMap::new(),
+            is_document: true,
         }
     }
 }
@@ -227,6 +250,19 @@ mod tests {
             body.response(&gzip).headers()[header::CONTENT_ENCODING],
             "gzip"
         );
+    }
+
+    #[test]
+    fn an_error_keeps_its_status_and_an_unchanged_page_is_304() {
+        for (status, expected) in [
+            (StatusCode::OK, StatusCode::NOT_MODIFIED),
+            (StatusCode::NOT_FOUND, StatusCode::NOT_FOUND),
+        ] {
+            let page = Rendered::page(status, PAGE);
+            let known = HeaderMap::from_iter([(header::IF_NONE_MATCH, page.body.etag.clone())]);
+            assert_eq!(page.response(&known).status(), expected);
+            assert_eq!(page.response(&HeaderMap::new()).status(), status);
+        }
     }
 
     #[tokio::test]

@@ -9,13 +9,17 @@ use crate::pages::PAGES;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, RawQuery};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use minijinja::{Value, context};
 use std::sync::Arc;
 use takt_server::answers::Asker;
 use takt_server::serve::PageState;
+
+/// Policy of a whole document: style of its own, and nothing else.
+const DOCUMENT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; \
+    form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
 
 /// Sources and cache of the pages.
 #[derive(Clone)]
@@ -108,7 +112,14 @@ impl Frame {
         match visit.format {
             Format::Html => {
                 let rendered = self.rendered(page, request).await;
-                (rendered.status, kept, rendered.body.response(headers)).into_response()
+                let mut response = (kept, rendered.response(headers)).into_response();
+                if rendered.is_document {
+                    let policy = HeaderValue::from_static(DOCUMENT_POLICY);
+                    response
+                        .headers_mut()
+                        .insert(header::CONTENT_SECURITY_POLICY, policy);
+                }
+                response
             }
             _ => {
                 let site = self.site.clone();
@@ -144,7 +155,7 @@ impl Frame {
         cache.clear();
         match outcome {
             Ok(Redirect(to)) => (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response(),
-            Err(error) => (error.status, error.body.response(&HeaderMap::new())).into_response(),
+            Err(error) => error.response(&HeaderMap::new()),
         }
     }
 }
@@ -176,6 +187,9 @@ fn render(page: &'static Page, site: &PageState, request: &Request) -> Rendered 
     let visit = Visit::of(site, request);
     let shown = visit.check_query(page.filters).and_then(|()| {
         let content = (page.show)(&visit)?;
+        if let Some(document) = content.document {
+            return Ok(Rendered::document(document));
+        }
         let table = content.table.as_ref().map(super::Table::on_page);
         let values = context! {
             title => content.title,
@@ -184,12 +198,10 @@ fn render(page: &'static Page, site: &PageState, request: &Request) -> Rendered 
             permanent => visit.address(&[]),
             ..content.values
         };
-        Ok(templates::render(page.path, frame(site, &visit, values))?)
+        let html = templates::render(page.path, frame(site, &visit, values))?;
+        Ok(Rendered::page(StatusCode::OK, &html))
     });
-    match shown {
-        Ok(html) => Rendered::page(StatusCode::OK, &html),
-        Err(error) => error_page(site, &visit, &error),
-    }
+    shown.unwrap_or_else(|error| error_page(site, &visit, &error))
 }
 
 fn live_address(page: &Page, request: &Request) -> Option<String> {
@@ -290,7 +302,7 @@ async fn no_page(frame: Frame, asker: Asker, uri: Uri) -> Response {
     };
     let visit = Visit::of(&frame.site, &request);
     let page = error_page(&frame.site, &visit, &PageError::no_page(uri.path()));
-    (page.status, page.body.response(&HeaderMap::new())).into_response()
+    page.response(&HeaderMap::new())
 }
 
 /// Runs `work`, which may wait for the database, on a thread for blocking work.
