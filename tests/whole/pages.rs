@@ -24,8 +24,16 @@ fn script() -> PathBuf {
 }
 
 fn python(arguments: &[&str]) -> String {
-    let run = Command::new("python3").arg(script()).args(arguments).output().unwrap();
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let run = Command::new("python3")
+        .arg(script())
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(
+        run.status.success(),
+        "{}",
+        String::from_utf8_lossy(&run.stderr)
+    );
     String::from_utf8(run.stdout).unwrap()
 }
 
@@ -35,20 +43,41 @@ fn cluster(nodes: usize, jobs: usize) -> Cluster {
     let (exporter, server_port, sql) = (free_port(), free_port(), free_port());
     let count = nodes.to_string();
     let mut command = Command::new("python3");
-    command.arg(script()).args(["serve", &exporter.to_string(), &count]);
-    let exporters = Daemon::start("exporters", command, &takt.directory().join("exporters.log"));
+    command
+        .arg(script())
+        .args(["serve", &exporter.to_string(), &count]);
+    let exporters = Daemon::start(
+        "exporters",
+        command,
+        &takt.directory().join("exporters.log"),
+    );
     let config = python(&["config", &exporter.to_string(), &count]);
     let config = config
-        .replace(&format!(":{}\"\n", exporter + 1), &format!(":{server_port}\"\n"))
+        .replace(
+            &format!(":{}\"\n", exporter + 1),
+            &format!(":{server_port}\"\n"),
+        )
         .replace(&format!(":{}\"\n", exporter + 2), &format!(":{sql}\"\n"))
-        .replace("interval_seconds = 15", "interval_seconds = 2\ntimeout_seconds = 2");
+        .replace(
+            "interval_seconds = 15",
+            "interval_seconds = 2\ntimeout_seconds = 2",
+        );
     takt.file("takt.toml", config);
     takt.file("token", "secret-secret-secret");
     std::fs::create_dir_all(takt.data_directory()).unwrap();
     python(&["strips", takt.data_directory().to_str().unwrap(), &count]);
     if jobs > 0 {
         takt.file("jobs.txt", python(&["jobs", &count, &jobs.to_string()]));
-        takt.run(["import", "sacct", "jobs.txt", "--timezone", "UTC", "--cluster", "lab"]).ok();
+        takt.run([
+            "import",
+            "sacct",
+            "jobs.txt",
+            "--timezone",
+            "UTC",
+            "--cluster",
+            "lab",
+        ])
+        .ok();
     }
     let address = format!("http://127.0.0.1:{server_port}");
     let server = start(&takt, &address, nodes);
@@ -75,7 +104,11 @@ fn start(takt: &Takt, address: &str, nodes: usize) -> Daemon {
 #[test]
 fn three_hundred_nodes_of_eight_gpus_fit_on_the_overview() {
     let mut cluster = cluster(300, 2_000);
-    let get = |path: &str| http_get(&format!("{}{path}", cluster.address)).unwrap().body;
+    let get = |path: &str| {
+        http_get(&format!("{}{path}", cluster.address))
+            .unwrap()
+            .body
+    };
     let page = get("/");
     // An element begins with `<` and a letter.
     let elements = page
@@ -98,7 +131,10 @@ fn three_hundred_nodes_of_eight_gpus_fit_on_the_overview() {
     // A file has the rows of the page.
     let json: Vec<Value> = serde_json::from_str(&get("/nodes.json?sort=-idle")).unwrap();
     assert_eq!(json.len(), 300);
-    let idle: Vec<u64> = json.iter().map(|row| row["idle"].as_u64().unwrap()).collect();
+    let idle: Vec<u64> = json
+        .iter()
+        .map(|row| row["idle"].as_u64().unwrap())
+        .collect();
     assert!(idle.is_sorted_by(|a, b| a >= b) && idle[0] > 0, "{idle:?}");
     let csv = get("/nodes.csv?state=does+not");
     assert_eq!(csv.lines().count(), 2, "{csv}");
@@ -126,13 +162,20 @@ fn three_hundred_nodes_of_eight_gpus_fit_on_the_overview() {
     std::thread::sleep(Duration::from_millis(500));
     let began = Instant::now();
     assert!(cluster.server.stop().success());
-    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        began.elapsed()
+    );
     if let Ok(mut follower) = follower {
         let _ = follower.kill();
         let _ = follower.wait();
     }
     cluster.server = start(&cluster.takt, &cluster.address, 300);
-    assert_eq!(strips()["rows"][0]["steps"][3], before["rows"][0]["steps"][3]);
+    assert_eq!(
+        strips()["rows"][0]["steps"][3],
+        before["rows"][0]["steps"][3]
+    );
 }
 
 #[test]
@@ -147,20 +190,36 @@ fn errors_say_what_is_wrong_and_forms_need_the_token() {
         ("/nodes?sort=nope", 400, "no column &#39;nope&#39;"),
         ("/nodes?nope=1", 400, "no filter &#39;nope&#39;"),
         ("/events?from=nonsense", 400, "from=nonsense is no time"),
-        ("/events?from=2026-02-02&amp;to=2026-02-01", 400, "no filter"),
-        ("/events?from=2026-02-02&to=2026-02-01", 404, "ends before it begins"),
+        (
+            "/events?from=2026-02-02&amp;to=2026-02-01",
+            400,
+            "no filter",
+        ),
+        (
+            "/events?from=2026-02-02&to=2026-02-01",
+            404,
+            "ends before it begins",
+        ),
         ("/?range=30d", 400, "last 6h, 24h or 7d"),
         ("/sql?q=DROP+TABLE+jobs", 200, "refused"),
         ("/events.svg", 404, "no picture"),
     ] {
         let page = get(path);
         assert_eq!(page.status, status, "{path}: {}", page.body);
-        assert!(page.body.contains(text), "{path}: no '{text}' in {}", page.body);
+        assert!(
+            page.body.contains(text),
+            "{path}: no '{text}' in {}",
+            page.body
+        );
         assert!(!page.body.contains("<script>"), "{path}");
     }
     assert_eq!(get("/api/nope").body, "");
     let svg = get("/nodes/g001.svg");
-    assert!(svg.body.starts_with("<svg") && svg.body.contains("xmlns"), "{}", svg.body);
+    assert!(
+        svg.body.starts_with("<svg") && svg.body.contains("xmlns"),
+        "{}",
+        svg.body
+    );
 
     // A silence by form: refused without the token, then on the page, then ended.
     let post = |form: &str, token: bool| {
@@ -169,7 +228,10 @@ fn errors_say_what_is_wrong_and_forms_need_the_token() {
         if token {
             command.args(["-u", "admin:secret-secret-secret"]);
         }
-        let run = command.arg(format!("{}/alerts", cluster.address)).output().unwrap();
+        let run = command
+            .arg(format!("{}/alerts", cluster.address))
+            .output()
+            .unwrap();
         String::from_utf8(run.stdout).unwrap()
     };
     let silence = "do=silence&matchers=node%3Dg001&by=ada&comment=new+%3Cfans%3E&for=2h";
@@ -188,7 +250,10 @@ fn errors_say_what_is_wrong_and_forms_need_the_token() {
         let mut command = Command::new("curl");
         command.args(["-s", "-D", "-", "-o", "/dev/null"]);
         command.args(headers.iter().flat_map(|header| ["-H", header]));
-        let run = command.arg(format!("{}/alerts/rules", cluster.address)).output().unwrap();
+        let run = command
+            .arg(format!("{}/alerts/rules", cluster.address))
+            .output()
+            .unwrap();
         String::from_utf8(run.stdout).unwrap().to_lowercase()
     };
     let first = head(&["Accept-Encoding: gzip"]);
@@ -197,7 +262,10 @@ fn errors_say_what_is_wrong_and_forms_need_the_token() {
     let known = format!("If-None-Match: {}", rest.lines().next().unwrap());
     // The clock of the page changes once a minute.
     let second = head(&[&known]);
-    assert!(second.starts_with("http/1.1 304") || !second.contains(rest.lines().next().unwrap()), "{second}");
+    assert!(
+        second.starts_with("http/1.1 304") || !second.contains(rest.lines().next().unwrap()),
+        "{second}"
+    );
 }
 
 /// The folder of the browser test with its packages installed.
@@ -214,7 +282,10 @@ fn browser() -> Result<PathBuf, Skip> {
             .output()
             .map_err(|error| Skip(error.to_string()))?;
         if !run.status.success() {
-            return Err(Skip(format!("npm ci: {}", String::from_utf8_lossy(&run.stderr))));
+            return Err(Skip(format!(
+                "npm ci: {}",
+                String::from_utf8_lossy(&run.stderr)
+            )));
         }
     }
     Ok(folder)
@@ -235,7 +306,11 @@ fn every_page_passes_in_a_browser(nodes: usize) {
         .unwrap();
     let said = [&run.stdout[..], &run.stderr].concat();
     let said = String::from_utf8_lossy(&said);
-    assert!(run.status.success(), "{said}\nscreenshots: {}", screenshots.display());
+    assert!(
+        run.status.success(),
+        "{said}\nscreenshots: {}",
+        screenshots.display()
+    );
 }
 
 #[test]

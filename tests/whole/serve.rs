@@ -101,7 +101,11 @@ fn thirty_nodes_of_eight_gpus_fit_on_a_page_below_100_kb() {
     // A tile for each node, with a bar for the busy GPU and a cross for the lost one.
     let tiles = page.body.matches("class=\"tile bad\"").count();
     assert_eq!(tiles, 30);
-    assert_eq!(page.body.matches("GPU 2 lost").count(), 12, "the page names twelve");
+    assert_eq!(
+        page.body.matches("GPU 2 lost").count(),
+        12,
+        "the page names twelve"
+    );
     assert!(page.body.contains("and 18 more nodes"));
     assert!(page.body.contains("gpu30"), "every node is named");
 }

@@ -62,6 +62,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templates.add_filter("gib", |value: Option<f64>| {
         words::known(value, |bytes| words::amount(bytes / f64::from(1 << 30)))
     });
+    templates.add_filter("count", words::count);
     templates.add_filter("plural", |count: u64, one: &str| {
         format!(
             "{} {one}{}",

@@ -90,11 +90,8 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         readings
             .into_iter()
             .map(|reading| {
-                context! {
-                    name => reading.metric.trim_start_matches("takt_gpu_").replace('_', " "),
-                    labels => reading.labels,
-                    value => takt_server::sparkline::number(reading.value),
-                }
+                let (name, value) = in_words(&reading.metric, reading.value);
+                context! { name, value, labels => reading.labels }
             })
             .collect()
     };
@@ -116,4 +113,46 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             .table(table)
             .picture(picture),
     )
+}
+
+/// Units at the end of a metric's name: the ending, the factor, and the unit that people read.
+const UNITS: [(&str, f64, &str); 6] = [
+    ("_bytes", 1.0 / (1 << 30) as f64, " GiB"),
+    ("_ratio", 100.0, " %"),
+    ("_celsius", 1.0, " °C"),
+    ("_watts", 1.0, " W"),
+    ("_hertz", 1e-6, " MHz"),
+    ("_joules_total", 1.0 / 3.6e6, " kWh"),
+];
+
+/// Name and value of a reading for people: `memory used`, `72 GiB` for `takt_gpu_memory_used_bytes`.
+fn in_words(metric: &str, value: f64) -> (String, String) {
+    let name = metric.trim_start_matches("takt_gpu_");
+    let unit = UNITS
+        .iter()
+        .find_map(|(ending, factor, unit)| Some((name.strip_suffix(ending)?, factor, unit)));
+    let (name, value) = match unit {
+        Some((name, factor, unit)) => (name, format!("{}{unit}", words::amount(value * factor))),
+        None => (name, takt_server::sparkline::number(value)),
+    };
+    (name.replace('_', " "), value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readings_have_units_that_people_read() {
+        let read = |metric, value| in_words(metric, value);
+        assert_eq!(
+            read("takt_gpu_memory_used_bytes", 77_309_411_328.0),
+            ("memory used".to_owned(), "72.0 GiB".to_owned())
+        );
+        assert_eq!(read("takt_gpu_utilization_ratio", 0.5).1, "50.0 %");
+        assert_eq!(
+            read("takt_gpu_xid_errors_total", 3.0),
+            ("xid errors total".to_owned(), "3".to_owned())
+        );
+    }
 }

@@ -5,6 +5,7 @@ use crate::frame::{Content, Group, Page, PageError, Visit, href};
 use crate::pictures::{self, state_class, state_name};
 use minijinja::{Value, context};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use takt_server::answers::{
     ClusterAnswer, ClusterQuestion, GpuNow, GpuState, IdleHolder, NodeNow, StripRow, StripsAnswer,
     StripsQuestion,
@@ -50,6 +51,19 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         ..StripsQuestion::default()
     })?;
     let alerts = firing(visit)?;
+    let lost: BTreeSet<&str> = cluster
+        .nodes
+        .iter()
+        .flat_map(|node| &node.gpus)
+        .filter(|gpu| gpu.state == GpuState::Lost)
+        .map(|gpu| gpu.uuid.as_str())
+        .collect();
+    // A lost GPU is named once, not again by its alert.
+    let critical = alerts.iter().filter(|alert| alert.severity == "critical");
+    let others: Vec<_> = critical
+        .clone()
+        .filter(|alert| !lost.iter().any(|uuid| alert.names("uuid", uuid)))
+        .collect();
     let is_listed = cluster.nodes.len() <= LISTED_NODES;
     let ranges: Vec<Value> = LENGTHS
         .iter()
@@ -63,9 +77,11 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         nodes_all => cluster.nodes.len(),
         jobs_running => cluster.jobs_running,
         jobs_pending => cluster.jobs_pending,
-        alerts => alerts.iter().filter(|alert| alert.severity == "critical").take(NAMED).collect::<Vec<_>>(),
-        critical => alerts.iter().filter(|alert| alert.severity == "critical").count(),
+        alerts_more => others.len().saturating_sub(NAMED),
+        alerts => others.into_iter().take(NAMED).collect::<Vec<_>>(),
+        critical => critical.count(),
         warnings => alerts.iter().filter(|alert| alert.severity != "critical").count(),
+        lost => lost_gpus(&cluster),
         troubles => troubles(&cluster),
         idle => cluster.idle.iter().take(NAMED).map(idle).collect::<Vec<_>>(),
         idle_more => cluster.idle.len().saturating_sub(NAMED),
@@ -87,13 +103,16 @@ struct Trouble {
     text: String,
 }
 
-/// Lost GPUs first, then nodes that do not answer, then nodes that Slurm does not use.
-fn troubles(cluster: &ClusterAnswer) -> Vec<Trouble> {
-    let trouble = |node: &NodeNow, text: String| Trouble {
+fn trouble(node: &NodeNow, text: String) -> Trouble {
+    Trouble {
         href: href("nodes", &node.node),
         name: node.node.clone(),
         text,
-    };
+    }
+}
+
+/// Nodes with lost GPUs.
+fn lost_gpus(cluster: &ClusterAnswer) -> Vec<Trouble> {
     let lost = cluster.nodes.iter().filter_map(|node| {
         let lost = node.gpus.iter().filter(|gpu| gpu.state == GpuState::Lost);
         let names: Vec<String> = lost
@@ -109,6 +128,11 @@ fn troubles(cluster: &ClusterAnswer) -> Vec<Trouble> {
             .collect();
         (!names.is_empty()).then(|| trouble(node, names.join(", ")))
     });
+    lost.collect()
+}
+
+/// Nodes that do not answer, then nodes that Slurm does not use.
+fn troubles(cluster: &ClusterAnswer) -> Vec<Trouble> {
     let silent = cluster.nodes.iter().filter(|node| !node.is_up);
     let silent = silent.map(|node| trouble(node, "does not answer".to_owned()));
     let unused = cluster.nodes.iter().filter_map(|node| {
@@ -117,7 +141,7 @@ fn troubles(cluster: &ClusterAnswer) -> Vec<Trouble> {
         let text = reason.map_or_else(|| state.to_owned(), |reason| format!("{state}: {reason}"));
         Some(trouble(node, text.to_lowercase()))
     });
-    lost.chain(silent).chain(unused).collect()
+    silent.chain(unused).collect()
 }
 
 fn is_unused(state: &str) -> bool {

@@ -59,7 +59,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         let last = sent
             .iter()
             .filter(|sent| sent.kind == kind && (kind == "cluster" || sent.subject == name));
-        let judged = figures.split_gpu_hours.held() > 0.0;
+        let judged = figures.gpu_utilization.is_some();
         vec![
             Cell::text(kind).link(&address),
             Cell::text(if name.is_empty() {
@@ -81,6 +81,9 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             },
         ]
     };
+    let kinds = ["cluster", "account", "user"];
+    let mut sheets = sheets;
+    sheets.sort_by_key(|sheet| kinds.iter().position(|kind| *kind == sheet.subject.kind()));
     let caption = format!("Reports of {}", words::month(&month));
     let table = Table::new(
         visit,
