@@ -2,27 +2,30 @@
 
 use crate::scheduler::scheduler;
 use crate::{AlertsView, ENDED_DAYS, ENDED_MOST, ServerFacts, gather, render};
-use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use std::sync::Arc;
 use std::time::SystemTime;
+use takt_access::{Need, RouteNeeds, Viewer};
 use takt_model::Timestamp;
 use takt_server::answers::AnswerError;
-use takt_server::serve::PageState;
+use takt_server::http::{By, GuardedRouter};
+use takt_server::serve::{PageSources, PageState};
 use takt_store::EndedAlert;
 
 /// The pages `/` and `/alerts`.
-pub fn routes(state: PageState) -> Router {
-    Router::new()
-        .route("/", get(show_overview))
-        .route("/alerts", get(show_alerts))
+pub fn routes(state: PageState) -> GuardedRouter {
+    let page = RouteNeeds::get(Need::SignedIn);
+    GuardedRouter::new()
+        .route("/", page, get(show_overview))
+        .route("/alerts", page, get(show_alerts))
         .with_state(state)
 }
 
-async fn show_overview(State(page): State<PageState>) -> Response {
+async fn show_overview(State(page): State<PageState>, By(viewer): By) -> Response {
+    let page = Arc::clone(page.of(&viewer));
     let surroundings = ServerFacts {
         cluster: page.cluster.to_string(),
         zone: page.zone.clone(),
@@ -33,7 +36,7 @@ async fn show_overview(State(page): State<PageState>) -> Response {
             .and_then(|polls| scheduler(&polls.borrow())),
     };
     let rendered = tokio::task::spawn_blocking(move || {
-        let facts = gather(&page.store, &surroundings)?;
+        let facts = gather(&page.store, &viewer, &surroundings)?;
         render(&facts).map_err(AnswerError::failed)
     })
     .await
@@ -45,22 +48,25 @@ async fn show_overview(State(page): State<PageState>) -> Response {
     }
 }
 
-async fn show_alerts(State(page): State<PageState>) -> Response {
-    match alerts(page).await {
+async fn show_alerts(State(page): State<PageState>, By(viewer): By) -> Response {
+    match alerts(Arc::clone(page.of(&viewer)), viewer).await {
         Ok(page) => ([(header::CACHE_CONTROL, "no-store")], Html(page)).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}")).into_response(),
     }
 }
 
-async fn alerts(page: PageState) -> anyhow::Result<String> {
+async fn alerts(page: Arc<PageSources>, viewer: Viewer) -> anyhow::Result<String> {
     let cluster = Arc::clone(&page.cluster);
     let firing = page
         .alerts
-        .read(move |engine, now| AlertsView::firing(engine, &cluster, now))
+        .read({
+            let viewer = viewer.clone();
+            move |engine, now| AlertsView::firing(engine, &viewer, &cluster, now)
+        })
         .await?;
     let since = Timestamp::from(SystemTime::now()).0 - ENDED_DAYS * 86_400_000;
     let ended = move || EndedAlert::since(page.store.database(), since, ENDED_MOST);
     Ok(firing
-        .with_ended(tokio::task::spawn_blocking(ended).await??)
+        .with_ended(&viewer, tokio::task::spawn_blocking(ended).await??)
         .render()?)
 }
