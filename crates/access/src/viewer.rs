@@ -63,7 +63,7 @@ impl<'a> Owner<'a> {
 }
 
 /// The person or program that asks. Answers contain what the viewer may see.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Viewer {
     user: Option<Arc<str>>,
     role: Role,

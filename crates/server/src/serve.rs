@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use takt_access::{Role, RouteNeeds, Viewer};
+use takt_access::{Role, RouteNeeds};
 use takt_alerts::run::Handle;
 use takt_collector::schedulers::poll::Poller;
 use takt_collector::schedulers::{PollStatus, SharesConfig};
@@ -217,27 +217,9 @@ struct Serving<'c> {
     local_address: SocketAddr,
 }
 
-/// The sources of the pages. Only a viewer reaches them.
+/// The sources of the pages. A page reaches them with the viewer who reads it.
 #[derive(Clone)]
 pub struct PageState {
-    sources: Arc<PageSources>,
-}
-
-impl PageState {
-    /// Returns the state with these sources.
-    pub fn new(sources: PageSources) -> Self {
-        let sources = Arc::new(sources);
-        Self { sources }
-    }
-
-    /// Returns the sources, for a page that this viewer reads.
-    pub fn of(&self, _viewer: &Viewer) -> &Arc<PageSources> {
-        &self.sources
-    }
-}
-
-/// The sources of the pages.
-pub struct PageSources {
     /// Samples and records.
     pub store: Arc<Store>,
     /// Targets and their health.
@@ -250,6 +232,8 @@ pub struct PageSources {
     pub cluster: Arc<str>,
     /// Time zone of the cluster.
     pub zone: TimeZone,
+    /// Configuration of the answers.
+    pub config: Arc<AnswerConfig>,
 }
 
 /// Parts of a server from other crates: the server renders no pages and does not read `/proc`.
@@ -471,14 +455,16 @@ impl Serving<'_> {
         };
         let polls = self.poll(&mut tasks, &store, &zone);
         self.background(&mut tasks, &store, &scrape, &alerts, &reload, &polls);
-        let page = PageState::new(PageSources {
+        let answers = Arc::new(AnswerConfig::of(self.config));
+        let page = PageState {
             store: Arc::clone(&store),
             scrape: Arc::clone(&scrape),
             polls: polls.clone(),
             alerts: alerts.handle(),
             cluster: self.cluster.into(),
             zone: zone.clone(),
-        });
+            config: Arc::clone(&answers),
+        };
         let registry = Arc::new(self.registry);
         let own = OwnSeries {
             store: Arc::clone(&store),
@@ -492,7 +478,7 @@ impl Serving<'_> {
         });
         let app = App::new(AppParts {
             store: Arc::clone(&store),
-            config: Arc::new(AnswerConfig::of(self.config)),
+            config: answers,
             registry,
             scraping: Arc::clone(&scrape) as Arc<dyn http::Scraping>,
             started: jiff::Timestamp::now(),
