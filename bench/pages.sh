@@ -27,7 +27,7 @@ gpu=$(curl -s "$base/api/takt/v1/cluster?node=$node" | jq -r '.nodes[0].gpus[0].
 job=$(curl -s "$base/api/takt/v1/cluster?node=$node" | jq -r '.nodes[0].gpus[0].holders[0].job_id')
 paths=$(curl -s "$base/" | grep -o '<nav aria-label="Pages">.*' -A40 | grep -o 'href="/[a-z]*"' | cut -d'"' -f2 | sort -u)
 printf '%-42s %6s %9s %9s %9s\n' page status first_ms next_ms gzip_bytes
-for path in / $paths "/nodes/$node" "/gpus/$gpu" "/jobs/$job" /status /alerts/rules /alerts/history '/?range=7d'; do
+for path in / $paths "/nodes/$node" "/gpus/$gpu" "/jobs/$job" /status /alerts/rules /alerts/history '/?range=7d' /api/takt/v1/cluster '/api/takt/v1/strips?by_node=true'; do
 	# The server keeps a page for five seconds: the first answer renders it, the second comes from memory.
 	first=$(curl -s -o /dev/null -H 'Accept-Encoding: gzip' -w '%{http_code} %{time_total} %{size_download}' "$base$path")
 	next=$(curl -s -o /dev/null -H 'Accept-Encoding: gzip' -w '%{time_total}' "$base$path")

@@ -12,6 +12,7 @@ mod config_reference;
 mod failure;
 pub mod http;
 pub mod listing;
+mod opening;
 mod own_series;
 mod postgres;
 mod process_usage;

@@ -61,7 +61,7 @@ pub use records::{
     AlertTransition, CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu, GpuHold,
     HeldGpu, ImportError, ImportRecord, ImportSummary, JobFilter, KnownCluster, KnownReason,
     LostJob, Names, OpenRun, Origin, QueueCounts, Records, RunningJob, SchedulerNow, SentReport,
-    ShareSettingsRecord, Shifted, WaitingRun,
+    ShareSettingsRecord, Shifted, VisibleRuns, WaitingRun,
 };
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};

@@ -60,6 +60,25 @@ pub fn tile(node: &NodeNow) -> String {
     )
 }
 
+/// CSS class of a node's tile.
+pub fn tile_class(node: &NodeNow) -> &'static str {
+    let has_lost = node.gpus.iter().any(|gpu| gpu.state == GpuState::Lost);
+    if !node.is_up || has_lost {
+        " bad"
+    } else if is_unused(node) {
+        " off"
+    } else {
+        ""
+    }
+}
+
+/// Whether Slurm starts no jobs on the node.
+pub fn is_unused(node: &NodeNow) -> bool {
+    let unused = ["DOWN", "DRAIN", "FAIL", "NOT_RESPONDING"];
+    let state = node.state.as_deref().unwrap_or_default();
+    unused.iter().any(|word| state.contains(word))
+}
+
 /// The states of a node's GPUs in words: `5 busy, 2 held and idle, 1 lost`.
 pub fn words(node: &NodeNow) -> String {
     if !node.is_up {

@@ -1,12 +1,15 @@
 //! The cluster now: nodes, GPUs, who holds them, and what is held and idle.
 
 use super::period::the_cluster;
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
+use takt_access::{Need, OTHER_USER, Owner, Viewer};
 use takt_model::{Labels, Matcher, Timestamp};
-use takt_store::{Records, RunningJob, SLOT_SECONDS, SLOTS, SeriesData, Slot, Store, StoreError};
+use takt_store::{
+    GpuPlace, Records, RunningJob, SLOT_SECONDS, SLOTS, SeriesData, Slot, Store, StoreError,
+};
 
 /// Lookback of the instant queries.
 const LOOKBACK: Duration = Duration::from_secs(300);
@@ -158,12 +161,13 @@ pub struct IdleHolder {
 
 impl Question for ClusterQuestion {
     const PATH: &'static str = "/api/takt/v1/cluster";
+    const NEED: Need = Need::SignedIn;
     type Answer = ClusterAnswer;
     type Data = Store;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        viewer: &Viewer,
         store: &Store,
         config: &AnswerConfig,
     ) -> Result<ClusterAnswer, AnswerError> {
@@ -177,6 +181,7 @@ impl Question for ClusterQuestion {
         let now = Timestamp::from(SystemTime::now());
         let running = records.running_jobs(&cluster.cluster)?;
         let mut look = Look {
+            viewer,
             store,
             node: self.node.as_deref(),
             now,
@@ -204,6 +209,7 @@ type GpuKey = (String, String);
 
 /// What was read so far.
 struct Look<'a> {
+    viewer: &'a Viewer,
     store: &'a Store,
     node: Option<&'a str>,
     now: Timestamp,
@@ -342,6 +348,9 @@ impl Look<'_> {
         }
         for series in self.latest("takt_gpu_process_memory_used_bytes")? {
             let label = |name| series.labels.get(name).unwrap_or_default();
+            if !self.viewer.sees_details(Owner::new(label("user"), "")) {
+                continue;
+            }
             let process = format!("{}: {}", label("user"), label("command"));
             self.gpu(&series.labels).processes.push(process);
         }
@@ -368,6 +377,7 @@ impl Look<'_> {
                     user: known.map_or(user, |job| &job.user).to_owned(),
                     account: known.map_or("", |job| &job.account).to_owned(),
                 };
+                let holder = self.shown(holder);
                 let holders = &mut self.gpu(&series.labels).holders;
                 if !holders.contains(&holder) {
                     holders.push(holder);
@@ -377,15 +387,23 @@ impl Look<'_> {
         Ok(())
     }
 
+    /// The holder, without names if the viewer may not see whose GPU it is.
+    fn shown(&self, holder: Holder) -> Holder {
+        let owner = Owner::new(&holder.user, &holder.account);
+        if self.viewer.sees_job(owner) {
+            return holder;
+        }
+        Holder {
+            user: OTHER_USER.to_owned(),
+            ..Holder::default()
+        }
+    }
+
     /// Decides the state of each GPU. A pause between two kernels is not idle time, so the last
     /// complete five minutes must have been idle, too.
     fn states(&mut self, idle_below: f64) {
         let slot = self.now.0.div_euclid(SLOT_SECONDS * 1000);
-        let strips = self.store.strips().read(self.node, slot - SLOTS, slot);
-        let strips: BTreeMap<GpuKey, Vec<Slot>> = strips
-            .into_iter()
-            .map(|(place, slots)| ((place.node, place.uuid), slots))
-            .collect();
+        let strips = self.store.strips();
         let is_idle = |slot: &Slot| {
             slot.is_held()
                 && slot
@@ -396,11 +414,12 @@ impl Look<'_> {
             if gpu.state == GpuState::Lost {
                 continue;
             }
-            let slots = strips.get(key).map_or(&[][..], Vec::as_slice);
-            let last = slots
-                .last()
-                .filter(|slot| **slot != Slot::UNKNOWN && slot.is_held());
-            let was_busy = last.is_some_and(|slot| !is_idle(slot));
+            let place = GpuPlace {
+                node: key.0.clone(),
+                uuid: key.1.clone(),
+            };
+            let last = strips.read_one(&place, slot - 1, slot);
+            let was_busy = last.iter().any(|slot| slot.is_held() && !is_idle(slot));
             gpu.state = match gpu.utilization_ratio {
                 None => GpuState::Unknown,
                 Some(ratio) if ratio >= idle_below => GpuState::Busy,
@@ -409,6 +428,7 @@ impl Look<'_> {
                 Some(_) => GpuState::Idle,
             };
             if gpu.state == GpuState::Idle {
+                let slots = strips.read_one(&place, slot - SLOTS, slot);
                 let idle = slots.iter().rev().take_while(|slot| is_idle(slot)).count();
                 gpu.idle_seconds = Some(idle as i64 * SLOT_SECONDS);
             }

@@ -1,9 +1,10 @@
 //! What happened, in one line of time: states of nodes, and alerts that began and ended.
 
 use super::period::the_cluster;
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use takt_access::{Need, Owner, Viewer};
 use takt_store::{Database, Records};
 
 /// Maximum number of transitions of alerts that are read.
@@ -63,14 +64,18 @@ const SHOWN_ELSEWHERE: [&str; 9] = [
     "__name__",
 ];
 
+/// Labels that name a job or its owner.
+const OF_JOB: [&str; 5] = ["user", "account", "jobid", "job_id", "command"];
+
 impl Question for EventsQuestion {
     const PATH: &'static str = "/api/takt/v1/events";
+    const NEED: Need = Need::SignedIn;
     type Answer = Vec<ClusterEvent>;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        viewer: &Viewer,
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<Vec<ClusterEvent>, AnswerError> {
@@ -116,8 +121,14 @@ impl Question for EventsQuestion {
             if severity == "none" {
                 continue;
             }
-            let labels: BTreeMap<String, String> =
+            let mut labels: BTreeMap<String, String> =
                 serde_json::from_str(&labels).unwrap_or_default();
+            let label = |name: &str| labels.get(name).map_or("", String::as_str);
+            let owner = Owner::new(label("user"), label("account"));
+            let is_hidden = !owner.user.is_empty() && !viewer.sees_job(owner);
+            if is_hidden {
+                labels.retain(|name, _| !OF_JOB.contains(&name.as_str()));
+            }
             let text = labels
                 .iter()
                 .filter(|(name, _)| !SHOWN_ELSEWHERE.contains(&name.as_str()))

@@ -1,11 +1,12 @@
 //! The life of a GPU: where it is, its errors, and the jobs that held it.
 
 use super::period::the_cluster;
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime};
+use takt_access::{Need, OTHER_USER, Owner, Viewer};
 use takt_model::{Matcher, Timestamp};
-use takt_store::{Records, Store};
+use takt_store::{GpuHold, Records, Store};
 
 /// Lookback of the readings.
 const LOOKBACK: Duration = Duration::from_secs(300);
@@ -48,7 +49,7 @@ pub struct GpuReading {
 /// A period in which a job held the GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuHeld {
-    /// Job id.
+    /// Job id; empty if the viewer may not see the job.
     pub job_id: String,
     /// User of the job; empty if the job is unknown.
     pub user: String,
@@ -70,12 +71,13 @@ const OF_JOBS: [&str; 3] = ["takt_gpu_job", "takt_gpu_process", "takt_gpu_mig"];
 
 impl Question for GpuQuestion {
     const PATH: &'static str = "/api/takt/v1/gpu";
+    const NEED: Need = Need::SignedIn;
     type Answer = GpuAnswer;
     type Data = Store;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        viewer: &Viewer,
         store: &Store,
         config: &AnswerConfig,
     ) -> Result<GpuAnswer, AnswerError> {
@@ -115,17 +117,29 @@ impl Question for GpuQuestion {
             .readings
             .sort_by(|a, b| (&a.metric, &a.labels).cmp(&(&b.metric, &b.labels)));
         let holds = records.holds_of_gpu(&cluster.cluster, &self.uuid, MOST_HOLDS)?;
-        answer.holds = holds
-            .into_iter()
-            .map(|hold| GpuHeld {
-                job_id: hold.job_id,
-                user: hold.user,
-                account: hold.account,
-                node: hold.node,
-                from: hold.period[0],
-                to: hold.period[1],
-            })
-            .collect();
+        answer.holds = holds.into_iter().map(|hold| held(viewer, hold)).collect();
         Ok(answer)
+    }
+}
+
+/// A period, without names if the viewer may not see the job.
+fn held(viewer: &Viewer, hold: GpuHold) -> GpuHeld {
+    let [from, to] = hold.period;
+    let shown = GpuHeld {
+        job_id: hold.job_id,
+        user: hold.user,
+        account: hold.account,
+        node: hold.node,
+        from,
+        to,
+    };
+    if viewer.sees_job(Owner::new(&shown.user, &shown.account)) {
+        return shown;
+    }
+    GpuHeld {
+        job_id: String::new(),
+        user: OTHER_USER.to_owned(),
+        account: String::new(),
+        ..shown
     }
 }

@@ -1,9 +1,10 @@
 //! Utilization of every GPU over the last days, from memory.
 
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
+use takt_access::{Need, Viewer};
 use takt_model::Timestamp;
 use takt_store::{SLOT_SECONDS, SLOTS, Slot, Store};
 
@@ -69,12 +70,13 @@ pub struct StripStep {
 
 impl Question for StripsQuestion {
     const PATH: &'static str = "/api/takt/v1/strips";
+    const NEED: Need = Need::SignedIn;
     type Answer = StripsAnswer;
     type Data = Store;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        _viewer: &Viewer,
         store: &Store,
         config: &AnswerConfig,
     ) -> Result<StripsAnswer, AnswerError> {

@@ -103,6 +103,15 @@ impl Strips {
             .collect()
     }
 
+    /// Returns the slots `[from, until)` of one GPU; all unknown for an unknown GPU.
+    pub fn read_one(&self, place: &GpuPlace, from: i64, until: i64) -> Vec<Slot> {
+        let rings = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let ring = rings.gpus.get(place);
+        (from..until)
+            .map(|slot| ring.map_or(Slot::UNKNOWN, |ring| rings.slot(ring, slot)))
+            .collect()
+    }
+
     /// Returns the filled slots: `[from, until)`.
     pub fn filled(&self) -> (i64, i64) {
         let rings = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -209,6 +218,7 @@ mod tests {
             for strips in [&strips, &kept] {
                 prop_assert_eq!(strips.filled(), (from, until));
                 let read = strips.read(None, from - 50, until + 50);
+                prop_assert_eq!(&strips.read_one(&place("a"), from - 50, until + 50), &read[0].1);
                 for (slot, value) in (from - 50..).zip(&read[0].1) {
                     let expected = model.get(&slot).copied().unwrap_or(Slot::UNKNOWN);
                     prop_assert_eq!(*value, expected, "slot {}", slot);

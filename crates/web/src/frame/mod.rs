@@ -29,5 +29,5 @@ pub use page::{Group, Page};
 pub use range::{Range, ticks};
 pub use routes::routes;
 pub use table::{Cell, Column, Table, natural};
-pub use templates::href;
+pub use templates::{href, person};
 pub use visit::Visit;

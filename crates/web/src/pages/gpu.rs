@@ -1,6 +1,6 @@
 //! `/gpus/UUID`: the life of a card: errors, readings, and the jobs that held it.
 
-use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit, href};
+use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit, href, person};
 use crate::pictures;
 use minijinja::{Value, context};
 use takt_server::answers::{EventsQuestion, GpuQuestion, GpuReading, StripsQuestion};
@@ -53,10 +53,13 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     );
     let rows = gpu.holds.iter().map(|hold| {
         vec![
-            Cell::text(&hold.job_id).link(href("jobs", &hold.job_id)),
-            match hold.user.as_str() {
+            match hold.job_id.as_str() {
                 "" => Cell::unknown(),
-                user => Cell::text(user).link(href("people", user)),
+                job => Cell::text(job).link(href("jobs", job)),
+            },
+            match person(&hold.user) {
+                Some(address) => Cell::text(&hold.user).link(address),
+                None => Cell::text(&hold.user),
             },
             Cell::text(&hold.node).link(href("nodes", &hold.node)),
             Cell::time(Some(hold.from)),

@@ -1,7 +1,7 @@
 //! `/nodes/N`: one node: its GPUs, who holds them, and what happened to it.
 
 use super::alerts::firing;
-use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit, href};
+use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit, href, person};
 use crate::pictures::{self, state_class, state_name};
 use minijinja::context;
 use takt_server::answers::{ClusterQuestion, EventsQuestion, GpuNow, StripsAnswer, StripsQuestion};
@@ -134,7 +134,10 @@ fn row(node: &str, gpu: &GpuNow, strips: &StripsAnswer) -> Vec<Cell> {
     let held = Cell::text(holders.join(", "));
     let held = match first.map(|holder| (&holder.job_id, &holder.user)) {
         Some((Some(job), _)) => held.link(href("jobs", job)),
-        Some((None, user)) if !user.is_empty() => held.link(href("people", user)),
+        Some((None, user)) => match person(user) {
+            Some(address) => held.link(address),
+            None => held,
+        },
         _ => held,
     };
     let number = |value: f64| format!("{value:.0}");

@@ -136,18 +136,15 @@ fn troubles(cluster: &ClusterAnswer) -> Vec<Trouble> {
     let silent = cluster.nodes.iter().filter(|node| !node.is_up);
     let silent = silent.map(|node| trouble(node, "does not answer".to_owned()));
     let unused = cluster.nodes.iter().filter_map(|node| {
-        let state = node.state.as_deref().filter(|state| is_unused(state))?;
+        let state = node
+            .state
+            .as_deref()
+            .filter(|_| pictures::is_unused(node))?;
         let reason = node.reason.as_deref().filter(|reason| !reason.is_empty());
         let text = reason.map_or_else(|| state.to_owned(), |reason| format!("{state}: {reason}"));
         Some(trouble(node, text.to_lowercase()))
     });
     silent.chain(unused).collect()
-}
-
-fn is_unused(state: &str) -> bool {
-    ["DOWN", "DRAIN", "FAIL", "NOT_RESPONDING"]
-        .iter()
-        .any(|bad| state.contains(bad))
 }
 
 fn idle(held: &IdleHolder) -> Value {
@@ -165,13 +162,11 @@ fn idle(held: &IdleHolder) -> Value {
 }
 
 fn tile(node: &NodeNow) -> Value {
-    let is_bad = !node.is_up || node.gpus.iter().any(|gpu| gpu.state == GpuState::Lost);
-    let unused = node.state.as_deref().is_some_and(is_unused);
     context! {
         node => node.node,
         words => pictures::words(node),
         picture => pictures::tile(node),
-        class => if is_bad { " bad" } else if unused { " off" } else { "" },
+        class => pictures::tile_class(node),
     }
 }
 

@@ -3,10 +3,12 @@
 use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit};
 use minijinja::{Value as Template, context};
 use serde_json::Value;
+use takt_access::Need;
 use takt_server::answers::SqlQuestion;
 
 pub const PAGE: Page = Page::new("/sql", include_str!("sql.html"), show)
     .menu(Group::System, "SQL")
+    .needs(Need::Samples)
     .filters(&["q"])
     .rows();
 

@@ -17,7 +17,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
                 node => node.node,
                 picture => pictures::tile(node),
                 words => pictures::words(node),
-                class => if node.is_up { "" } else { " bad" },
+                class => pictures::tile_class(node),
             }
         })
         .collect();

@@ -30,6 +30,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         let [name, severity, _, labels] = ended.texts;
         let [from, to] = ended.instants_ms.map(|at| at / 1000);
         let labels: BTreeMap<String, String> = serde_json::from_str(&labels).unwrap_or_default();
+        let hidden = super::is_hidden(&visit.viewer, &labels);
         let node = labels.get("node").cloned().unwrap_or_default();
         let is_wanted =
             |field: &str, value: &str| visit.get(field).is_none_or(|wanted| wanted == value);
@@ -40,6 +41,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             && is_wanted("severity", &severity);
         let others = labels
             .iter()
+            .filter(|(label, _)| !hidden || !super::OF_JOB.contains(&label.as_str()))
             .filter(|(label, _)| {
                 !["alertname", "severity", "node", "cluster"].contains(&label.as_str())
             })

@@ -10,6 +10,7 @@ use minijinja::{Value, context};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use takt_access::{Owner, Viewer};
 use takt_alerts::Engine;
 use takt_alerts::alert::Alert;
 use takt_alerts::fingerprint::Fingerprint;
@@ -25,8 +26,9 @@ pub const PAGE: Page = Page::new("/alerts", include_str!("alerts.html"), show)
     .submit(forms::submit);
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
-    let (alerts, more, silences) = visit.alerts(|engine, now| {
-        let (alerts, more) = active(engine, now);
+    let viewer = visit.viewer.clone();
+    let (alerts, more, silences) = visit.alerts(move |engine, now| {
+        let (alerts, more) = active(engine, &viewer, now);
         let silences = engine.router().silences.list(now);
         let silences = silences
             .into_iter()
@@ -36,7 +38,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let since = visit.now.as_millisecond() - ENDED_DAYS * 86_400_000;
     let ended = EndedAlert::since(visit.site.store.database(), since, ENDED_MOST)?;
     let values = context! {
-        ended => ended_views(&alerts, ended),
+        ended => ended_views(&visit.viewer, &alerts, ended),
         ended_days => ENDED_DAYS,
         silences => silences.iter().map(silence).collect::<Vec<_>>(),
         alerts,
@@ -62,7 +64,9 @@ fn silence(silence: &Silence) -> Value {
 /// # Errors
 /// If the engine does not answer.
 pub fn firing(visit: &Visit) -> Result<Vec<AlertView>, PageError> {
-    Ok(visit.alerts(active)?.0)
+    let viewer = visit.viewer.clone();
+    let (alerts, _) = visit.alerts(move |engine, now| active(engine, &viewer, now))?;
+    Ok(alerts)
 }
 
 /// Maximum number of active alerts on the page; the page shows the number of the others.
@@ -73,6 +77,9 @@ const ENDED_DAYS: i64 = 3;
 
 /// Maximum number of resolved alerts on the page.
 const ENDED_MOST: usize = 200;
+
+/// Labels that name a job or its owner.
+const OF_JOB: [&str; 5] = ["user", "account", "jobid", "job_id", "command"];
 
 /// Labels that are part of the title.
 const TITLE: [&str; 2] = ["alertname", "severity"];
@@ -113,7 +120,7 @@ pub struct AlertView {
 const NO_FAULT: &str = "none";
 
 /// Returns the alerts that fire at `now`, at most [`MOST`], and the number of the others.
-fn active(engine: &Engine, now: Timestamp) -> (Vec<AlertView>, usize) {
+fn active(engine: &Engine, viewer: &Viewer, now: Timestamp) -> (Vec<AlertView>, usize) {
     let suppressed = engine.router().suppressed(now);
     let firing = engine.router().alerts().iter();
     let mut firing: Vec<_> = firing
@@ -127,28 +134,36 @@ fn active(engine: &Engine, now: Timestamp) -> (Vec<AlertView>, usize) {
     firing.sort_by_key(|(_, alert)| (rank(alert).unwrap_or(3), Reverse(alert.starts_at)));
     let more = firing.len().saturating_sub(MOST);
     let alerts = firing.iter().take(MOST);
-    let alerts =
-        alerts.map(|(fingerprint, alert)| AlertView::of(fingerprint, alert, &suppressed(alert)));
+    let alerts = alerts.map(|(fingerprint, alert)| {
+        let view = AlertView::of(fingerprint, alert, &suppressed(alert));
+        let owner = Owner::new(alert.label("user"), alert.label("account"));
+        if hides(viewer, owner) {
+            view.without_job()
+        } else {
+            view
+        }
+    });
     (alerts.collect(), more)
 }
 
 /// The resolved alerts. Only the newest alert with a fingerprint is its anchor.
-fn ended_views(alerts: &[AlertView], ended: Vec<EndedAlert>) -> Vec<EndedView> {
+fn ended_views(viewer: &Viewer, alerts: &[AlertView], ended: Vec<EndedAlert>) -> Vec<EndedView> {
     let mut placed: BTreeSet<String> = alerts
         .iter()
         .map(|alert| alert.fingerprint.clone())
         .collect();
     ended
         .into_iter()
-        .map(|one| EndedView::of(one, |place| placed.insert(place.to_owned())))
+        .map(|one| EndedView::of(viewer, one, |place| placed.insert(place.to_owned())))
         .collect()
 }
 
 impl EndedView {
-    fn of(ended: EndedAlert, mut is_free: impl FnMut(&str) -> bool) -> Self {
+    fn of(viewer: &Viewer, ended: EndedAlert, mut is_free: impl FnMut(&str) -> bool) -> Self {
         let [name, severity, fingerprint, labels] = ended.texts;
         let [from, to] = ended.instants_ms.map(Timestamp);
         let labels: BTreeMap<String, String> = serde_json::from_str(&labels).unwrap_or_default();
+        let is_hidden = is_hidden(viewer, &labels);
         Self {
             fingerprint: if is_free(&fingerprint) {
                 fingerprint
@@ -163,12 +178,33 @@ impl EndedView {
             labels: labels
                 .into_iter()
                 .filter(|(name, _)| !TITLE.contains(&name.as_str()))
+                .filter(|(name, _)| !is_hidden || !OF_JOB.contains(&name.as_str()))
                 .collect(),
         }
     }
 }
 
+/// Returns whether the viewer may not know the job or the user of an alert.
+fn hides(viewer: &Viewer, owner: Owner<'_>) -> bool {
+    !owner.user.is_empty() && !viewer.sees_job(owner)
+}
+
+/// Returns whether the viewer may not know the job or the user of an alert with these labels.
+fn is_hidden(viewer: &Viewer, labels: &BTreeMap<String, String>) -> bool {
+    let label = |name: &str| labels.get(name).map_or("", String::as_str);
+    hides(viewer, Owner::new(label("user"), label("account")))
+}
+
 impl AlertView {
+    /// Removes the job, its owner, and the texts that may name them.
+    fn without_job(mut self) -> Self {
+        self.labels
+            .retain(|(name, _)| !OF_JOB.contains(&name.as_str()));
+        self.words.clear();
+        self.summary.clear();
+        self
+    }
+
     /// Whether a label of the alert has this value.
     pub fn names(&self, label: &str, value: &str) -> bool {
         self.labels

@@ -83,16 +83,25 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .collect();
     let stat = visit.ask(&StatQuestion::default())?;
     let bytes: u64 = stat.blocks.iter().map(|block| block.bytes).sum();
-    let gib = |bytes: u64| format!("{} GiB", words::amount(bytes as f64 / f64::from(1 << 30)));
     let values = context! {
         checks,
         facts => [
             context! { name => "series", value => words::count(stat.series) },
-            context! { name => "samples not sealed yet", value => words::count(stat.hot_samples), note => gib(stat.hot_bytes) },
-            context! { name => "sealed blocks", value => stat.blocks.len(), note => gib(bytes) },
+            context! { name => "samples not sealed yet", value => words::count(stat.hot_samples), note => size(stat.hot_bytes) },
+            context! { name => "sealed blocks", value => stat.blocks.len(), note => size(bytes) },
         ],
     };
     Ok(Content::new("Health", values).table(table))
+}
+
+/// A number of bytes in MiB, from one GiB on in GiB.
+fn size(bytes: u64) -> String {
+    let mib = bytes as f64 / f64::from(1 << 20);
+    if mib < 1024.0 {
+        format!("{} MiB", words::amount(mib))
+    } else {
+        format!("{} GiB", words::amount(mib / 1024.0))
+    }
 }
 
 /// Lines about the store and the scheduler; `true` marks a good state.
