@@ -72,6 +72,8 @@ impl Compactor {
     /// Runs until [`CompactionSignal::close`].
     pub fn run(mut self) {
         self.count();
+        // Opening has read more than the server needs.
+        allocator::give_back();
         while let Some(request) = self.signal.wait() {
             match request {
                 None => drop(self.round()),
