@@ -10,7 +10,6 @@ mod allocator;
 mod block;
 mod block_cache;
 mod clock;
-mod commit_count;
 mod compactor;
 mod config;
 mod crash;
@@ -38,6 +37,7 @@ mod select;
 mod series;
 pub mod sql;
 mod statistics;
+mod unsealed;
 mod watermark;
 
 pub use alerts::{
