@@ -10,7 +10,6 @@ mod allocator;
 mod block;
 mod block_cache;
 mod clock;
-mod commit_count;
 mod compactor;
 mod config;
 mod crash;
@@ -39,6 +38,7 @@ mod series;
 pub mod sql;
 mod statistics;
 mod strips;
+mod unsealed;
 mod watermark;
 
 pub use alerts::{
@@ -60,8 +60,8 @@ pub use open::Store;
 pub use records::{
     AlertTransition, CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu, GpuHold,
     HeldGpu, ImportError, ImportRecord, ImportSummary, JobFilter, KnownCluster, KnownReason,
-    LostJob, Names, OpenRun, Origin, QueueCounts, Records, RunningJob, SchedulerNow, SentReport,
-    ShareSettingsRecord, Shifted, VisibleRuns, WaitingRun,
+    LostJob, Names, OpenRun, Origin, QueueCounts, Records, RemoteWriteProgress, RunningJob,
+    SchedulerNow, SentReport, ShareSettingsRecord, Shifted, VisibleRuns, WaitingRun,
 };
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};
