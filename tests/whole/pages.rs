@@ -221,6 +221,23 @@ fn errors_say_what_is_wrong_and_forms_need_the_token() {
         svg.body
     );
 
+    // Every recipe of the SQL page runs.
+    let page = get("/sql").body;
+    let recipes: Vec<&str> = page
+        .split("href=\"/sql?q=")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .collect();
+    assert!(recipes.len() >= 5, "{page}");
+    for recipe in recipes {
+        let answer = get(&format!("/sql?q={recipe}"));
+        assert!(
+            !answer.body.contains("role=\"alert\""),
+            "{recipe}: {}",
+            answer.body
+        );
+    }
+
     // A silence by form: refused without the token, then on the page, then ended.
     let post = |form: &str, token: bool| {
         let mut command = Command::new("curl");

@@ -6,9 +6,11 @@
 pub mod cell;
 mod gate;
 pub mod json;
+mod recipes;
 mod session;
 
 pub use cell::ResultSet;
+pub use recipes::{RECIPES, TABLES};
 pub use session::{Cancel, Session};
 
 use crate::{Database, StoreError};

@@ -35,7 +35,8 @@ impl PageError {
     pub fn unknown(kind: &str, name: &str) -> Self {
         let title = format!("No {kind} {name}");
         let text = format!(
-            "Takt has no {kind} of this name, or you may not see it. Check the spelling, or search for it."
+            "Takt has no {kind} of this name, or you may not see it. \
+             Check the spelling, or search for it."
         );
         Self::new(StatusCode::NOT_FOUND, title, text).next(
             &format!("/search?q={}", super::templates::query(name)),

@@ -119,8 +119,8 @@ impl Range {
     }
 }
 
-/// Marks of a time axis: share of the range, 0 to 1, and text in the cluster's zone. At most nine, at
-/// round local times.
+/// Marks of a time axis: share of the range, 0 to 1, and text in the cluster's zone. At most nine,
+/// at round local times.
 pub fn ticks(from: i64, to: i64, zone: &TimeZone) -> Vec<(f64, String)> {
     const STEPS: [i64; 11] = [
         60, 300, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 604_800,
@@ -143,7 +143,8 @@ pub fn ticks(from: i64, to: i64, zone: &TimeZone) -> Vec<(f64, String)> {
 
 fn unreadable(name: &str, text: &str) -> PageError {
     PageError::wrong(format!(
-        "{name}={text} is no time. Write 2026-10-01, 2026-10-01T14:30, UTC seconds, or a length such as 24h or 7d."
+        "{name}={text} is no time. Write 2026-10-01, 2026-10-01T14:30, UTC seconds, \
+         or a length such as 24h or 7d."
     ))
 }
 

@@ -115,7 +115,7 @@ type Submit = fn(&Visit, &Form) -> Result<Redirect, PageError>;
 impl Frame {
     async fn show(&self, page: &'static Page, request: Request, headers: &HeaderMap) -> Response {
         let visit = Visit::of(&self.site, &request);
-        // A reply depends on its reader, so no shared cache may keep it; the browser asks each time.
+        // A reply depends on its reader, so no shared cache may keep it. The browser asks each time.
         let kept = [(header::CACHE_CONTROL, "private, no-cache")];
         match visit.format {
             Format::Html => {
@@ -317,7 +317,7 @@ async fn no_page(frame: Frame, viewer: Viewer, uri: Uri) -> Response {
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
-        // The server's own panic hook has reported it; the connection ends as it would without a thread.
+        // The panic hook has reported it. The connection ends as it would without a thread.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }

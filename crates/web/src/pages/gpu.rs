@@ -128,7 +128,8 @@ const UNITS: [(&str, f64, &str); 6] = [
     ("_joules_total", 1.0 / 3.6e6, " kWh"),
 ];
 
-/// Name and value of a reading for people: `memory used`, `72 GiB` for `takt_gpu_memory_used_bytes`.
+/// Name and value of a reading for people: `takt_gpu_memory_used_bytes` becomes `memory used`,
+/// `72.0 GiB`.
 fn in_words(metric: &str, value: f64) -> (String, String) {
     let name = metric.trim_start_matches("takt_gpu_");
     let unit = UNITS

@@ -68,9 +68,17 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let ranges: Vec<Value> = LENGTHS
         .iter()
         .map(|(name, _)| {
-            context! { name, address => visit.address(&[("range", name)]), is_current => *name == length }
+            context! {
+                name,
+                address => visit.address(&[("range", name)]),
+                is_current => *name == length,
+            }
         })
         .collect();
+    let nodes = |are_shown: bool, show: &dyn Fn(&NodeNow) -> Value| -> Vec<Value> {
+        let shown = cluster.nodes.iter().filter(|_| are_shown);
+        shown.map(show).collect()
+    };
     let values = context! {
         counts => cluster.gpus,
         nodes_up => cluster.nodes_up,
@@ -85,8 +93,8 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         troubles => troubles(&cluster),
         idle => cluster.idle.iter().take(NAMED).map(idle).collect::<Vec<_>>(),
         idle_more => cluster.idle.len().saturating_sub(NAMED),
-        listed => if is_listed { cluster.nodes.iter().map(|node| listed(node, &strips)).collect() } else { Vec::new() },
-        tiles => if is_listed { Vec::new() } else { cluster.nodes.iter().map(tile).collect() },
+        listed => nodes(is_listed, &|node| listed(node, &strips)),
+        tiles => nodes(!is_listed, &tile),
         map => if is_listed { Vec::new() } else { map(&strips, is_large) },
         ticks => ticks(&strips, visit),
         ranges,
@@ -185,6 +193,7 @@ fn listed(node: &NodeNow, strips: &StripsAnswer) -> Value {
             pictures::strips([row], 12, 12, label).inline("strip")
         });
         let memory = gpu.memory_used_bytes.zip(gpu.memory_total_bytes);
+        let idle_for = gpu.idle_seconds.filter(|seconds| *seconds > 0);
         let gib = |bytes: f64| bytes / f64::from(1 << 30);
         context! {
             uuid => gpu.uuid,
@@ -200,7 +209,7 @@ fn listed(node: &NodeNow, strips: &StripsAnswer) -> Value {
             }),
             celsius => words::known(gpu.temperature_celsius, |value| format!("{value:.0}")),
             watts => words::known(gpu.power_watts, |value| format!("{value:.0}")),
-            idle => gpu.idle_seconds.filter(|seconds| *seconds > 0).map(|seconds| words::duration(seconds as f64)),
+            idle => idle_for.map(|seconds| words::duration(seconds as f64)),
             holders => gpu.holders,
             processes => gpu.processes.iter().take(2).collect::<Vec<_>>(),
             strip,

@@ -69,7 +69,10 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         COLUMNS.to_vec(),
         rows.collect(),
     )?;
-    let field = |name: &str| context! { name, label => name, value => visit.get(name).unwrap_or_default(), size => 16 };
+    let field = |name: &str| {
+        let value = visit.get(name).unwrap_or_default();
+        context! { name, label => name, value, size => 16 }
+    };
     let values = context! { range, fields => ["name", "node", "severity"].map(field) };
     Ok(Content::new("Alert history", values).table(table))
 }

@@ -100,10 +100,17 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let rows: Vec<_> = rules.iter().filter(wanted).map(row).collect();
     let caption = format!("{} of {} alerting rules", rows.len(), rules.len());
     let table = Table::new(visit, "list", caption, COLUMNS.to_vec(), rows)?;
+    let value = |name: &str| visit.get(name).unwrap_or_default();
+    let states = ["firing", "pending", "ok", "failed"];
     let values = context! {
         fields => [
-            context! { name => "name", label => "name", value => visit.get("name").unwrap_or_default() },
-            context! { name => "state", label => "state", value => visit.get("state").unwrap_or_default(), choices => ["firing", "pending", "ok", "failed"] },
+            context! { name => "name", label => "name", value => value("name") },
+            context! {
+                name => "state",
+                label => "state",
+                value => value("state"),
+                choices => states,
+            },
         ],
     };
     Ok(Content::new("Alert rules", values).table(table))

@@ -87,7 +87,11 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         checks,
         facts => [
             context! { name => "series", value => words::count(stat.series) },
-            context! { name => "samples not sealed yet", value => words::count(stat.hot_samples), note => size(stat.hot_bytes) },
+            context! {
+                name => "samples not sealed yet",
+                value => words::count(stat.hot_samples),
+                note => size(stat.hot_bytes),
+            },
             context! { name => "sealed blocks", value => stat.blocks.len(), note => size(bytes) },
         ],
     };
