@@ -93,7 +93,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         troubles => troubles(&cluster),
         idle => cluster.idle.iter().take(NAMED).map(idle).collect::<Vec<_>>(),
         idle_more => cluster.idle.len().saturating_sub(NAMED),
-        listed => nodes(is_listed, &|node| listed(node, &strips)),
+        listed => nodes(is_listed, &|node: &NodeNow| listed(node, &strips)),
         tiles => nodes(!is_listed, &tile),
         map => if is_listed { Vec::new() } else { map(&strips, is_large) },
         ticks => ticks(&strips, visit),
