@@ -156,7 +156,7 @@ impl Question for EventsQuestion {
                 && is_wanted(&self.uuid, event.uuid.as_deref())
                 && is_wanted(&self.kind, Some(&event.kind))
         });
-        events.sort_by(|a, b| b.at.cmp(&a.at));
+        events.sort_by_key(|event| std::cmp::Reverse(event.at));
         Ok(events)
     }
 }
