@@ -15,8 +15,9 @@
 //! Links and NFS mounts belong to the node. They count for a run only if no other job was seen
 //! there.
 
+use super::curve::{Axis, CurveMeter, GaugeCurve};
 use super::signal::{Activity, ActivityFigures, GaugeReader, Growth, Level, Stretch, Window};
-use super::{EfficiencyConfig, GpuFigures, NodeFigures};
+use super::{EfficiencyConfig, GpuCurves, GpuFigures, NodeCurves, NodeFigures, XidCount};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use takt_model::Labels;
 use takt_slurm::JobRun;
@@ -38,6 +39,7 @@ pub const METRICS: &[&str] = &[
     JOB_CPU,
     JOB_MEMORY_PEAK,
     JOB_MEMORY_CURRENT,
+    JOB_OOM_KILLS,
     NET_RECEIVED,
     NET_SENT,
     NET_SPEED,
@@ -63,6 +65,7 @@ const XID: &str = "takt_gpu_xid_errors_total";
 const JOB_CPU: &str = "takt_job_cpu_seconds_total";
 const JOB_MEMORY_PEAK: &str = "takt_job_memory_peak_bytes";
 const JOB_MEMORY_CURRENT: &str = "takt_job_memory_current_bytes";
+const JOB_OOM_KILLS: &str = "takt_job_oom_kills_total";
 const NET_RECEIVED: &str = "node_network_receive_bytes_total";
 const NET_SENT: &str = "node_network_transmit_bytes_total";
 const NET_SPEED: &str = "node_network_speed_bytes";
@@ -78,6 +81,15 @@ const HARDWARE_XIDS: &[&str] = &["48", "62", "64", "74", "79", "95", "119", "120
 
 /// Length of the steps in which link traffic and GPU utilization are compared, in milliseconds.
 const STEP_MS: i64 = 60_000;
+
+/// Rounding of the curves of ratios and of busy CPUs.
+const RATIO_UNIT: f64 = 0.001;
+
+/// Rounding of the curves of memory, in bytes.
+const MEMORY_UNIT: f64 = (1_u64 << 20) as f64;
+
+/// Rounding of the curves of power, in watts.
+const POWER_UNIT: f64 = 1.0;
 
 /// Upper limit of a valid ratio. Some drivers report "not supported" as a huge number.
 const MOST_RATIO: f64 = 1.001;
@@ -99,6 +111,8 @@ pub struct NodeMeter {
     /// UUID of that GPU.
     seen_uuid: Option<String>,
     rules: EfficiencyConfig,
+    /// Axis of the curves; `None` without curves.
+    axis: Option<Axis>,
     gpus: BTreeMap<String, GpuMeter>,
     jobs: BTreeMap<String, JobTrace>,
     links: BTreeMap<String, Link>,
@@ -116,10 +130,15 @@ struct JobTrace {
     gpus: BTreeSet<String>,
     cpu: Growth,
     memory_peak: Option<f64>,
+    oom_kills: Growth,
+    oom_at_ms: Option<i64>,
+    curves: Option<(CurveMeter, GaugeCurve)>,
 }
 
 #[derive(Debug)]
 struct GpuMeter {
+    index: Option<String>,
+    model: Option<String>,
     utilization: (GaugeReader, Activity),
     steps: Steps,
     memory_peak: Option<f64>,
@@ -128,8 +147,16 @@ struct GpuMeter {
     energy: Growth,
     sm: (GaugeReader, Level),
     tensor: (GaugeReader, Level),
-    faults: BTreeMap<String, Growth>,
-    is_lost: bool,
+    xids: BTreeMap<String, (Growth, Option<i64>)>,
+    lost_at_ms: Option<i64>,
+    curves: Option<GpuCurveMeters>,
+}
+
+#[derive(Debug)]
+struct GpuCurveMeters {
+    utilization: CurveMeter,
+    memory: GaugeCurve,
+    power: GaugeCurve,
 }
 
 #[derive(Debug)]
@@ -181,11 +208,18 @@ impl NodeMeter {
             seen_uuid: None,
             window,
             rules: rules.clone(),
+            axis: None,
             gpus: BTreeMap::new(),
             jobs: BTreeMap::new(),
             links: BTreeMap::new(),
             nfs: HashMap::new(),
         }
+    }
+
+    /// Also makes curves over `axis`.
+    pub fn with_curves(mut self, axis: Axis) -> Self {
+        self.axis = Some(axis);
+        self
     }
 
     /// Reads samples of one series.
@@ -208,7 +242,10 @@ impl NodeMeter {
         let uuid = labels.get("uuid").unwrap_or_default();
         match metric {
             GPU_INFO if inside().next().is_some() => {
-                self.gpu(uuid);
+                let gpu = self.gpu(uuid);
+                let label = |name| labels.get(name).map(str::to_owned);
+                gpu.index = label("index").or(gpu.index.take());
+                gpu.model = label("model").or(gpu.model.take());
                 if self
                     .seen_on
                     .as_deref()
@@ -217,7 +254,7 @@ impl NodeMeter {
                     self.seen_uuid = Some(uuid.to_owned());
                 }
             }
-            JOB_INFO | ON_NODE | JOB_CPU | JOB_MEMORY_PEAK | JOB_MEMORY_CURRENT => {
+            JOB_INFO | ON_NODE | JOB_CPU | JOB_MEMORY_PEAK | JOB_MEMORY_CURRENT | JOB_OOM_KILLS => {
                 let Some(job) = self.job(labels, values().map(|(at, _)| at), inside().count())
                 else {
                     return;
@@ -226,10 +263,16 @@ impl NodeMeter {
                     JOB_INFO if inside().next().is_some() => {
                         job.gpus.insert(uuid.to_owned());
                     }
-                    JOB_CPU => values().for_each(|(at, value)| follow(&mut job.cpu, at, value)),
+                    JOB_CPU => values().for_each(|(at, value)| job.add_cpu(at, value)),
                     JOB_MEMORY_PEAK | JOB_MEMORY_CURRENT => {
-                        job.memory_peak = inside().fold(job.memory_peak, highest)
+                        job.memory_peak = inside().fold(job.memory_peak, highest);
+                        if let (JOB_MEMORY_CURRENT, Some((_, curve))) = (metric, &mut job.curves) {
+                            samples
+                                .iter()
+                                .for_each(|&(at, value)| curve.push(at, value));
+                        }
                     }
+                    JOB_OOM_KILLS => values().for_each(|(at, value)| job.add_kills(at, value)),
                     _ => {}
                 }
             }
@@ -252,10 +295,11 @@ impl NodeMeter {
 
     fn gpu(&mut self, uuid: &str) -> &mut GpuMeter {
         let window = self.window;
+        let axis = self.axis;
         let rules = &self.rules;
         self.gpus
             .entry(uuid.to_owned())
-            .or_insert_with(|| GpuMeter::new(window, rules))
+            .or_insert_with(|| GpuMeter::new(window, axis, rules))
     }
 
     /// Returns the trace of the job that a series belongs to, updated with these samples.
@@ -269,6 +313,7 @@ impl NodeMeter {
             Some((span.map_or(at, |(first, _)| first), at))
         })?;
         let window = self.window;
+        let axis = self.axis;
         let trace = self
             .jobs
             .entry(labels.get("jobid").unwrap_or_default().to_owned())
@@ -280,6 +325,9 @@ impl NodeMeter {
                 gpus: BTreeSet::new(),
                 cpu: Growth::from_zero(window),
                 memory_peak: None,
+                oom_kills: Growth::from_zero(window),
+                oom_at_ms: None,
+                curves: axis.map(|axis| (CurveMeter::new(axis), GaugeCurve::new(window, axis))),
             });
         trace.first_ms = trace.first_ms.min(first_ms);
         trace.last_ms = trace.last_ms.max(last_ms);
@@ -395,16 +443,26 @@ impl NodeMeter {
         });
         let Self { node, gpus, .. } = self;
         let cpu = own_trace.as_ref().map(|trace| trace.cpu);
+        let oom_kills = own_trace.as_ref().and_then(|trace| trace.oom_kills.total());
+        let oom_at_ms = own_trace.as_ref().and_then(|trace| trace.oom_at_ms);
+        let memory_peak_bytes = own_trace.as_ref().and_then(|trace| trace.memory_peak);
+        let curves = own_trace.and_then(|trace| trace.curves);
         let gpus = gpus.into_iter().filter(|(uuid, _)| own.contains(uuid));
         NodeFigures {
             gpus: gpus.map(|(uuid, gpu)| gpu.finish(&node, uuid)).collect(),
             cpu_seconds: cpu.and_then(|cpu| cpu.total()),
             cpu_covered_seconds: cpu.map_or(0.0, |cpu| cpu.covered_seconds()),
-            memory_peak_bytes: own_trace.and_then(|trace| trace.memory_peak),
+            memory_peak_bytes,
             network_bytes: network_bytes.flatten(),
             nfs_bytes: nfs.flatten(),
             link_bound_seconds: link_bound.map(|(bound, _)| bound),
             link_seen_seconds: link_bound.map_or(0.0, |(_, seen)| seen),
+            oom_kills,
+            oom_at_ms,
+            curves: curves.map(|(cpus, memory)| NodeCurves {
+                cpus: cpus.finish(RATIO_UNIT),
+                memory: memory.finish(MEMORY_UNIT),
+            }),
             node,
         }
     }
@@ -454,12 +512,35 @@ impl NodeMeter {
     }
 }
 
+impl JobTrace {
+    fn add_cpu(&mut self, at: i64, seconds: f64) {
+        let grown = self.cpu.push(at, seconds);
+        if let (Some(grown), Some((curve, _))) = (grown, &mut self.curves) {
+            curve.add_growth(grown);
+        }
+    }
+
+    fn add_kills(&mut self, at: i64, kills: f64) {
+        let grown = self.oom_kills.push(at, kills);
+        if grown.is_some_and(|grown| grown.value > 0.0) {
+            self.oom_at_ms.get_or_insert(at);
+        }
+    }
+}
+
 impl GpuMeter {
-    fn new(window: Window, rules: &EfficiencyConfig) -> Self {
+    fn new(window: Window, axis: Option<Axis>, rules: &EfficiencyConfig) -> Self {
         let level = || (GaugeReader::new(window), Level::default());
         let streak_ms =
             i64::try_from(rules.idle_streak_seconds.saturating_mul(1000)).unwrap_or(i64::MAX);
+        let curves = |axis| GpuCurveMeters {
+            utilization: CurveMeter::new(axis),
+            memory: GaugeCurve::new(window, axis),
+            power: GaugeCurve::new(window, axis),
+        };
         Self {
+            index: None,
+            model: None,
             utilization: (
                 GaugeReader::new(window),
                 Activity::new(rules.idle_below_ratio, streak_ms),
@@ -471,14 +552,20 @@ impl GpuMeter {
             energy: Growth::new(window),
             sm: level(),
             tensor: level(),
-            faults: BTreeMap::new(),
-            is_lost: false,
+            xids: BTreeMap::new(),
+            lost_at_ms: None,
+            curves: axis.map(curves),
         }
     }
 
     fn add(&mut self, metric: &str, labels: &Labels, samples: &[MeterSample], window: Window) {
         for &(at, value) in samples {
             let is_inside = window.from_ms <= at && at < window.to_ms;
+            match (metric, &mut self.curves) {
+                (MEMORY_USED, Some(curves)) => curves.memory.push(at, value),
+                (POWER, Some(curves)) => curves.power.push(at, value.filter(is_power)),
+                _ => {}
+            }
             match (metric, value) {
                 (UTILIZATION, value) if value.is_none_or(is_ratio) => {
                     if let Some(stretch) = self.utilization.0.push(at, value) {
@@ -490,11 +577,7 @@ impl GpuMeter {
                     Some("tensor") => push(&mut self.tensor, at, value),
                     _ => {}
                 },
-                (POWER, value) => push(
-                    &mut self.power,
-                    at,
-                    value.filter(|watts| (0.0..1e5).contains(watts)),
-                ),
+                (POWER, value) => push(&mut self.power, at, value.filter(is_power)),
                 (MEMORY_USED, Some(bytes)) if is_inside => {
                     self.memory_peak = highest(self.memory_peak, bytes)
                 }
@@ -502,24 +585,27 @@ impl GpuMeter {
                     self.memory_total = highest(self.memory_total, bytes)
                 }
                 (ENERGY, Some(joules)) => follow(&mut self.energy, at, joules),
-                (GPU_UP, Some(up)) if is_inside => self.is_lost |= up == 0.0,
+                (GPU_UP, Some(0.0)) if is_inside => {
+                    self.lost_at_ms.get_or_insert(at);
+                }
                 (XID, Some(count)) => {
                     let xid = labels.get("xid").unwrap_or_default();
-                    if HARDWARE_XIDS.contains(&xid) {
-                        // The first error creates the series, so a series that began during the run
-                        // started at 0.
-                        let new = if at < window.from_ms {
-                            Growth::new
-                        } else {
-                            Growth::from_zero
-                        };
-                        follow(
-                            self.faults
-                                .entry(xid.to_owned())
-                                .or_insert_with(|| new(window)),
-                            at,
-                            count,
-                        );
+                    // The first error creates the series, so a series that began during the run
+                    // started at 0.
+                    let new = if at < window.from_ms {
+                        Growth::new
+                    } else {
+                        Growth::from_zero
+                    };
+                    let (growth, first) = self
+                        .xids
+                        .entry(xid.to_owned())
+                        .or_insert_with(|| (new(window), None));
+                    if growth
+                        .push(at, count)
+                        .is_some_and(|grown| grown.value > 0.0)
+                    {
+                        first.get_or_insert(at);
                     }
                 }
                 _ => {}
@@ -529,6 +615,9 @@ impl GpuMeter {
 
     fn work(&mut self, stretch: Stretch, window: Window) {
         self.utilization.1.add(stretch);
+        if let Some(curves) = &mut self.curves {
+            curves.utilization.add(stretch);
+        }
         self.steps
             .add(window, stretch, stretch.value * stretch.ms() as f64 / 1e3);
     }
@@ -541,17 +630,34 @@ impl GpuMeter {
             level
         };
         let (held, mut activity) = self.utilization;
-        held.finish()
-            .into_iter()
-            .for_each(|stretch| activity.add(stretch));
+        if let Some(stretch) = held.finish() {
+            activity.add(stretch);
+            if let Some(curves) = &mut self.curves {
+                curves.utilization.add(stretch);
+            }
+        }
         let power = last(self.power);
-        let xid = self
-            .faults
+        let xids: Vec<XidCount> = self
+            .xids
+            .into_iter()
+            .filter_map(|(xid, (growth, at_ms))| {
+                Some(XidCount {
+                    xid,
+                    at_ms: at_ms?,
+                    errors: growth.total()?,
+                })
+            })
+            .collect();
+        let fault = xids
             .iter()
-            .find(|(_, growth)| growth.total().is_some_and(|errors| errors > 0.0));
-        let fault = xid
-            .map(|(xid, _)| format!("xid {xid}"))
-            .or_else(|| self.is_lost.then(|| "GPU lost".to_owned()));
+            .find(|count| HARDWARE_XIDS.contains(&count.xid.as_str()))
+            .map(|count| format!("xid {}", count.xid))
+            .or_else(|| self.lost_at_ms.map(|_| "GPU lost".to_owned()));
+        let curves = self.curves.take().map(|curves| GpuCurves {
+            utilization: curves.utilization.finish(RATIO_UNIT),
+            memory: curves.memory.finish(MEMORY_UNIT),
+            power: curves.power.finish(POWER_UNIT),
+        });
         let activity: Option<ActivityFigures> = activity.finish();
         GpuFigures {
             node: node.to_owned(),
@@ -566,6 +672,11 @@ impl GpuMeter {
             sm_mean: last(self.sm).mean(),
             tensor_mean: last(self.tensor).mean(),
             fault,
+            xids,
+            lost_at_ms: self.lost_at_ms,
+            curves,
+            index: self.index,
+            model: self.model,
             uuid,
         }
     }
@@ -585,6 +696,10 @@ fn follow(counter: &mut Growth, at: i64, value: f64) {
 /// Returns whether an id consists of digits only, as in cgroups.
 fn is_number(id: &str) -> bool {
     id.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_power(watts: &f64) -> bool {
+    (0.0..1e5).contains(watts)
 }
 
 fn is_ratio(value: f64) -> bool {

@@ -5,13 +5,17 @@
 //! one category: used, one of the causes of waste, or not measured. Below a minimum of coverage no
 //! verdict is given.
 
+mod curve;
 mod hints;
 mod meter;
 mod signal;
+mod verdict;
 
+pub use curve::{Axis, Curve, CurveMeter};
 pub use hints::{Advice, FixKind, hints};
 pub use meter::{METRICS, MeterSample, NodeMeter};
 pub use signal::{Activity, ActivityFigures, GaugeReader, Growth, Level, Stretch, Window};
+pub use verdict::{Grade, Verdict, verdict};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -95,12 +99,16 @@ impl EfficiencyConfig {
 }
 
 /// Measurements of one GPU during a run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct GpuFigures {
     /// Node name.
     pub node: String,
     /// GPU UUID.
     pub uuid: String,
+    /// NVML index of the GPU on its node.
+    pub index: Option<String>,
+    /// GPU model, as NVML names it.
+    pub model: Option<String>,
     /// Utilization.
     pub activity: Option<ActivityFigures>,
     /// Maximum of used GPU memory, in bytes.
@@ -117,6 +125,43 @@ pub struct GpuFigures {
     pub tensor_mean: Option<f64>,
     /// Hardware fault of the GPU during the run.
     pub fault: Option<String>,
+    /// XID errors of the GPU during the run, by number.
+    pub xids: Vec<XidCount>,
+    /// First time at which the GPU did not answer, in milliseconds since 1970.
+    pub lost_at_ms: Option<i64>,
+    /// Curves, if the meter was given an axis.
+    pub curves: Option<GpuCurves>,
+}
+
+/// XID errors of one number on one GPU during a run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct XidCount {
+    /// Number of the XID.
+    pub xid: String,
+    /// First sample with the error, in milliseconds since 1970.
+    pub at_ms: i64,
+    /// Number of errors.
+    pub errors: f64,
+}
+
+/// Curves of one GPU during a run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GpuCurves {
+    /// Utilization, 0 to 1.
+    pub utilization: Curve,
+    /// Used memory, in bytes.
+    pub memory: Curve,
+    /// Power, in watts.
+    pub power: Curve,
+}
+
+/// Curves of a run's cgroup on one node.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NodeCurves {
+    /// CPU time used per second: the number of busy CPUs.
+    pub cpus: Curve,
+    /// Memory of the cgroup, in bytes.
+    pub memory: Curve,
 }
 
 /// Measurements of one node during a run.
@@ -140,6 +185,12 @@ pub struct NodeFigures {
     pub link_bound_seconds: Option<f64>,
     /// Seconds in which both links and GPUs were measured.
     pub link_seen_seconds: f64,
+    /// Processes of the run that the kernel killed for lack of memory.
+    pub oom_kills: Option<f64>,
+    /// First sample with such a kill, in milliseconds since 1970.
+    pub oom_at_ms: Option<i64>,
+    /// Curves, if the meter was given an axis.
+    pub curves: Option<NodeCurves>,
 }
 
 /// Efficiency of a run. The fields have the names of the columns of `run_efficiency`.
