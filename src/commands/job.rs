@@ -323,15 +323,11 @@ impl Page {
         if let (Some(cost), Some(currency)) = (report.cost, &report.currency) {
             self.paragraph("Cost", &money(cost.money, currency));
         }
-        if let Some(split) = &report.split_gpu_hours
+        if let (Some(wasted), Some(split)) = (report.wasted_gpu_hours, &report.split_gpu_hours)
             && has_gpus
-            && split.wasted() > 0.0
+            && wasted > 0.0
         {
-            let wasted = format!(
-                "{} of {} GPU-hours",
-                amount(split.wasted()),
-                amount(split.held())
-            );
+            let wasted = format!("{} of {} GPU-hours", amount(wasted), amount(split.held()));
             self.paragraph("Wasted", &wasted);
         }
     }

@@ -30,6 +30,7 @@ fn pending() -> JobReport {
         verdict: None,
         efficiency: None,
         split_gpu_hours: None,
+        wasted_gpu_hours: None,
         cost: None,
         currency: None,
         hints: Vec::new(),
@@ -144,6 +145,7 @@ fn a_failed_job_shows_the_cause_its_use_and_the_lines_to_change() {
             idle: 2.0,
             ..Split::default()
         }),
+        wasted_gpu_hours: Some(2.0),
         cost: Some(Cost {
             money: 4.2,
             kwh: 1.65,

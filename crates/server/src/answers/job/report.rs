@@ -39,6 +39,8 @@ pub struct JobReport {
     pub efficiency: Option<Efficiency>,
     /// GPU-hours by category.
     pub split_gpu_hours: Option<Split>,
+    /// Wasted GPU-hours. `None` if too little was measured.
+    pub wasted_gpu_hours: Option<f64>,
     /// Energy of the GPUs in kWh, with its CO2 and the price of the allocation.
     pub cost: Option<Cost>,
     /// Currency of the price; `None` without prices.
@@ -129,6 +131,7 @@ pub(super) fn report(
         verdict: None,
         efficiency: None,
         split_gpu_hours: None,
+        wasted_gpu_hours: None,
         cost: None,
         currency: None,
         hints: Vec::new(),
@@ -188,6 +191,7 @@ fn measure(
         }
         let mut split = Split::default();
         split.add(&seen.split(), 1.0 / HOUR);
+        report.wasted_gpu_hours = split.known_waste();
         report.split_gpu_hours = Some(split);
         let rates = Rates::new(&config.accounting.rates, request.zone);
         report.cost = Some(cost(&until_now, &seen, &rates));
