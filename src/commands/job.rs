@@ -175,7 +175,7 @@ impl Page {
                 self.paragraph(heading, &words);
             }
         }
-        if report.waiting.is_some() || report.failure.is_some() {
+        if report.phase == JobPhase::Pending || report.failure.is_some() {
             self.text.push('\n');
         }
     }
@@ -265,9 +265,11 @@ impl Page {
             return;
         };
         let run = &report.run;
-        let of = |used: Option<f64>, all: Option<f64>| {
-            let used = used.zip(all);
-            used.map(|(used, all)| format!("{} of {} at the highest", gib(used), gib(all)))
+        let of = |peak: Option<f64>, all: Option<f64>| {
+            let used = peak.zip(all);
+            let of_all =
+                used.map(|(used, all)| format!("{} of {} at the highest", gib(used), gib(all)));
+            of_all.or_else(|| peak.map(|peak| format!("{} at the highest", gib(peak))))
         };
         let cpus = seen.cpu_seconds.zip(run.cpus).map(|(used, cpus)| {
             format!("{} of CPU time on {}", duration(used), count(cpus, "CPU"))
@@ -335,7 +337,7 @@ impl Page {
     /// Use of each GPU over time.
     fn gpus(&mut self, report: &JobReport) {
         let gpus: Vec<(&NodeReport, &GpuReport)> = report
-            .nodes
+            .by_node
             .iter()
             .flat_map(|node| node.gpus.iter().map(move |gpu| (node, gpu)))
             .collect();

@@ -36,7 +36,7 @@ fn pending() -> JobReport {
         hints: Vec::new(),
         failure: None,
         axis: None,
-        nodes: Vec::new(),
+        by_node: Vec::new(),
     }
 }
 
@@ -167,7 +167,7 @@ fn a_failed_job_shows_the_cause_its_use_and_the_lines_to_change() {
                 ..Evidence::default()
             }],
         }),
-        nodes: vec![node],
+        by_node: vec![node],
         ..pending()
     };
     assert_eq!(

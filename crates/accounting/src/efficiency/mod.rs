@@ -6,6 +6,7 @@
 //! verdict is given.
 
 mod curve;
+mod gpu_meter;
 mod hints;
 mod meter;
 mod signal;

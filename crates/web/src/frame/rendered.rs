@@ -135,6 +135,19 @@ impl Rendered {
         }
     }
 
+    /// The response: 304 if the client has this version of a page without an error.
+    pub fn response(&self, headers: &HeaderMap) -> Response {
+        if let Some(location) = &self.location {
+            return (self.status, [(header::LOCATION, location.clone())]).into_response();
+        }
+        if self.status == StatusCode::OK {
+            return self.body.response(headers);
+        }
+        let mut headers = headers.clone();
+        headers.remove(header::IF_NONE_MATCH);
+        (self.status, self.body.response(&headers)).into_response()
+    }
+
     /// A reply that leads to another page.
     pub fn moved(location: String) -> Self {
         Self {

@@ -108,11 +108,7 @@ impl Frame {
         match visit.format {
             Format::Html => {
                 let rendered = self.rendered(page, request).await;
-                if let Some(location) = &rendered.location {
-                    let to = [(header::LOCATION, location.clone())];
-                    return (rendered.status, kept, to).into_response();
-                }
-                (rendered.status, kept, rendered.body.response(headers)).into_response()
+                (kept, rendered.response(headers)).into_response()
             }
             _ => {
                 let site = self.site.clone();

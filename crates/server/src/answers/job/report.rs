@@ -52,7 +52,7 @@ pub struct JobReport {
     /// Time axis of the curves; `None` before the start.
     pub axis: Option<Axis>,
     /// Use by node and GPU.
-    pub nodes: Vec<NodeReport>,
+    pub by_node: Vec<NodeReport>,
 }
 
 /// Stage of a run.
@@ -137,7 +137,7 @@ pub(super) fn report(
         hints: Vec::new(),
         failure: None,
         axis: None,
-        nodes: Vec::new(),
+        by_node: Vec::new(),
         run,
     };
     if let Some(start) = report.run.start {
@@ -204,7 +204,7 @@ fn measure(
     }
     report.failure = cause(store, &report.run, &figures)?;
     let held = records.gpus_of(&report.run.cluster, &report.run.job_id, report.run.submit)?;
-    report.nodes = node_reports(&report.run, figures, &held, axis, rules);
+    report.by_node = node_reports(&report.run, figures, &held, axis, rules);
     report.axis = Some(axis);
     Ok(())
 }

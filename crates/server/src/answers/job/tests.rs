@@ -129,6 +129,8 @@ fn a_failed_job_in_full() {
     );
     write_hour(&store, from);
     let answer = ask(&store, &job("7")).unwrap();
+    let json = serde_json::to_string(&answer).unwrap();
+    assert_eq!(serde_json::from_str::<JobAnswer>(&json).unwrap(), answer);
     let report = answer.report.as_ref().unwrap();
     assert_eq!(report.phase, JobPhase::Finished);
     assert_eq!((report.waited_seconds, report.ran_seconds), (0, Some(3600)));
@@ -140,7 +142,7 @@ fn a_failed_job_in_full() {
     );
     assert_eq!(report.hints[0].line, "#SBATCH --gpus=1");
     assert!((report.hints[0].gpu_hours - 1.0).abs() < 0.02);
-    let gpus = &report.nodes[0].gpus;
+    let gpus = &report.by_node[0].gpus;
     assert_eq!(gpus.len(), 2);
     assert_eq!(gpus[0].index.as_deref(), Some("0"));
     assert_eq!(gpus[0].uuid.as_deref(), Some("GPU-a"));

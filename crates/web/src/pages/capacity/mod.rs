@@ -125,7 +125,10 @@ fn days(
         cells
     };
     let rows = answer.days.iter().filter_map(|day| {
-        let row = day.rows.iter().find(|row| row.resource == resource)?;
+        let row = day
+            .rows
+            .iter()
+            .find(|row| row.resource == resource && row.reported > 0)?;
         Some(of_day(row, &day.date))
     });
     let caption = format!("{unit}-hours by day");

@@ -60,7 +60,10 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         shares_from => answer.shares_from,
         fair_tree => answer.fair_tree,
         half_life => f64::from(answer.half_life_seconds),
-        explanations => answer.explanations,
+        // A line for each element: the templates' escape replaces line breaks.
+        explanations => answer.explanations.iter().map(|text| {
+            text.lines().map(str::to_owned).collect::<Vec<_>>()
+        }).collect::<Vec<_>>(),
         unknown_accounts => answer.runs_of_unknown_accounts,
         unknown_amounts => answer.runs_of_unknown_amounts,
         fields => ["gpus", "cpus", "mem", "hours", "partition", "qos"].map(|name| context! {

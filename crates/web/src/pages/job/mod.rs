@@ -2,7 +2,7 @@
 
 mod picture;
 
-use super::work::{Plain, address, columns, hours, length, memory, runs, share, state_class};
+use super::work::{Plain, address, columns, length, memory, runs, share, state_class};
 use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit, href};
 use minijinja::{Value, context};
 use picture::{Metric, curve, life, row_picture};
@@ -52,13 +52,14 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
     let metric = Metric::of(visit)?;
     let run = &report.run;
     let gpus: Vec<(&NodeReport, &GpuReport)> = report
-        .nodes
+        .by_node
         .iter()
         .flat_map(|node| node.gpus.iter().map(move |gpu| (node, gpu)))
         .collect();
-    let table = gpu_table(visit, &gpus, metric)?;
+    let times = ticks(report, visit);
+    let table = gpu_table(visit, &gpus, metric, &times)?;
     let name = run.name.clone().unwrap_or_default();
-    let nodes: Vec<Value> = report.nodes.iter().map(node_values).collect();
+    let nodes: Vec<Value> = report.by_node.iter().map(node_values).collect();
     let earlier: Vec<ListedRun> = answer
         .runs
         .iter()
@@ -88,7 +89,6 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
         ]),
         is_zoomed => visit.get("from").is_some() || visit.get("to").is_some(),
         whole => visit.address(&[("from", ""), ("to", "")]),
-        ticks => ticks(report, visit),
         zooms => zooms(report, visit),
         earlier => others("Other runs of this job", &earlier, now),
         same_name => others("Jobs of the same name", &answer.same_name, now),
@@ -131,6 +131,7 @@ fn gpu_table(
     visit: &Visit,
     gpus: &[(&NodeReport, &GpuReport)],
     metric: Metric,
+    times: &[String],
 ) -> Result<Table, PageError> {
     let columns = vec![
         Column::text("gpu", "GPU"),
@@ -146,7 +147,8 @@ fn gpu_table(
     let as_strips = gpus.len() > MOST_AREAS;
     let most = metric.most(gpus);
     let row = |(node, gpu): &(&NodeReport, &GpuReport)| {
-        let name = format!("{} {}", node.node, gpu.index.as_deref().unwrap_or("–"));
+        let of_node = gpu.index.as_deref().or(gpu.uuid.as_deref());
+        let name = format!("{} {}", node.node, of_node.unwrap_or("–"));
         let mut name_cell = Cell::text(&name);
         if let Some(uuid) = &gpu.uuid {
             name_cell = name_cell.link(href("gpus", uuid));
@@ -165,10 +167,25 @@ fn gpu_table(
             Cell::text(gpu.uuid.clone().unwrap_or_default()),
         ]
     };
-    let rows = gpus.iter().map(row).collect();
+    let mut rows: Vec<Vec<Cell>> = gpus.iter().map(row).collect();
+    if !visit.is_file() && !rows.is_empty() {
+        rows.push(time_row(times, columns.len()));
+    }
     let count = gpus.len();
     let caption = format!("{} of {count} GPUs, as a mean of each step", metric.name());
     Table::new(visit, "gpus", caption, columns, rows)
+}
+
+/// A row with the times below the curves.
+fn time_row(times: &[String], columns: usize) -> Vec<Cell> {
+    let times: String = times
+        .iter()
+        .map(|time| format!("<span>{time}</span>"))
+        .collect();
+    let axis = Cell::picture(format!("<div class=\"ticks\">{times}</div>"));
+    let mut row = vec![Cell::default(), axis];
+    row.resize(columns, Cell::default());
+    row
 }
 
 fn node_values(node: &NodeReport) -> Value {
@@ -285,7 +302,9 @@ fn array(visit: &Visit, answer: &JobAnswer) -> Result<Content, PageError> {
         .first()
         .map(|one| one.run.clone())
         .unwrap_or_default();
-    let rows = runs(&answer.runs, answer.at);
+    let mut listed = answer.runs.clone();
+    listed.sort_by_key(|one| number(&one));
+    let rows = runs(&listed, answer.at);
     let caption = format!("{} runs", rows.len());
     let table = Table::new(visit, "tasks", caption, columns(), rows)?;
     let wasted: Vec<f64> = tasks
@@ -299,7 +318,7 @@ fn array(visit: &Visit, answer: &JobAnswer) -> Result<Content, PageError> {
         account => first.account,
         array => Value::from_serialize(&answer.array),
         grid,
-        most_wasted => hours(wasted.iter().copied().reduce(f64::max)).text,
+        most_wasted => wasted.iter().copied().reduce(f64::max),
         is_array => true,
     };
     Ok(Content::new(format!("Job {}", answer.job_id), values).table(table))

@@ -5,7 +5,7 @@ use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit};
 use minijinja::context;
 use serde::Serialize;
 use takt_draw::escaped;
-use takt_server::answers::{JobsQuestion, STATES};
+use takt_server::answers::{JobsQuestion, ListedRun, STATES};
 use takt_store::JobSort;
 
 pub const PAGE: Page = Page::new("/jobs", include_str!("jobs.html"), show)
@@ -101,12 +101,12 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let next = last
         .filter(|_| has_more)
         .map(|cursor| visit.address(&[("after", &cursor)]));
-    let mut columns = columns();
-    let mut rows = runs(&found, visit.now.as_second());
-    columns.push(Column::picture("compare", "Compare"));
-    for (row, one) in rows.iter_mut().zip(&found) {
-        row.push(tick(&one.run.job_id));
-    }
+    let rows = runs(&found, visit.now.as_second());
+    let (columns, rows) = if visit.is_file() {
+        (columns(), rows)
+    } else {
+        on_page(rows, &found)
+    };
     let caption = if has_more || visit.get("after").is_some() {
         format!("{} jobs of a longer list", found.len())
     } else {
@@ -130,6 +130,21 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     };
     let table = Table::new(visit, "jobs", caption, columns, rows)?;
     Ok(Content::new("Jobs", values).table(table))
+}
+
+/// The columns and rows of the page: without those that the state and the user's page show, and with
+/// a box for the comparison.
+fn on_page(rows: Vec<Vec<Cell>>, found: &[ListedRun]) -> (Vec<Column>, Vec<Vec<Cell>>) {
+    let is_kept = |column: &Column| !["account", "reason"].contains(&column.key);
+    let kept: Vec<bool> = columns().iter().map(is_kept).collect();
+    let mut columns: Vec<Column> = columns().into_iter().filter(is_kept).collect();
+    columns.push(Column::picture("compare", "Compare"));
+    let row = |(cells, one): (Vec<Cell>, &ListedRun)| {
+        let cells = cells.into_iter().zip(&kept).filter(|(_, kept)| **kept);
+        let cells = cells.map(|(cell, _)| cell);
+        cells.chain([tick(&one.run.job_id)]).collect()
+    };
+    (columns, rows.into_iter().zip(found).map(row).collect())
 }
 
 /// A box that chooses a job for the comparison.

@@ -5,7 +5,7 @@ mod subject;
 use super::work::{PeriodPick, account, address, hours, length, share, user};
 use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit};
 use minijinja::{Value, context};
-use takt_accounting::sheet::{Figures, Member};
+use takt_accounting::sheet::{Figures, Member, Sheet};
 use takt_server::answers::SheetQuestion;
 
 pub use subject::{ACCOUNT, USER};
@@ -52,9 +52,10 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     } else {
         "People, by GPU-hours"
     };
+    let links = Links::of(&sheet, &pick);
     let rows = members
         .iter()
-        .map(|member| row(member, by_account))
+        .map(|member| row(member, by_account, &links))
         .collect();
     let table = Table::new(visit, "people", caption, columns(by_account), rows)?;
     let figures = &sheet.figures;
@@ -69,11 +70,33 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         by_accounts => visit.address(&[("by", "account")]),
         budgets => Value::from_serialize(&sheet.budgets),
         notes => sheet.notes,
+        jobs => address("/jobs", &[("from", &links.from), ("to", &links.to)]),
         waste => address("/waste", &query(&pick)),
         energy => address("/energy", &query(&pick)),
         command => command(&pick),
     };
     Ok(Content::new(format!("People {}", sheet.period), values).table(table))
+}
+
+/// The period of the links to other pages.
+struct Links {
+    /// First day.
+    from: String,
+    /// First day after the period.
+    to: String,
+    /// The period of the address.
+    pick: PeriodPick,
+}
+
+impl Links {
+    fn of(sheet: &Sheet, pick: &PeriodPick) -> Self {
+        let day = |time: &str| time.chars().take(10).collect();
+        Self {
+            from: day(&sheet.from),
+            to: day(&sheet.to),
+            pick: pick.clone(),
+        }
+    }
 }
 
 /// The period as the query of another page.
@@ -103,9 +126,9 @@ fn columns(by_account: bool) -> Vec<Column> {
         Column::number("gpu_hours", "GPU-hours"),
         Column::number("cpu_hours", "CPU-hours"),
         Column::number("utilization", "GPUs busy"),
-        Column::number("wasted", "Wasted").unit("GPU-h"),
+        Column::number("wasted", "Wasted").unit("GPU\u{2011}h"),
         Column::number("lost", "Lost to faults")
-            .unit("GPU-h")
+            .unit("GPU\u{2011}h")
             .minor(),
         Column::number("jobs", "Jobs started"),
         Column::number("failed", "Failed").minor(),
@@ -114,7 +137,7 @@ fn columns(by_account: bool) -> Vec<Column> {
     ]
 }
 
-fn row(member: &Member, by_account: bool) -> Vec<Cell> {
+fn row(member: &Member, by_account: bool, links: &Links) -> Vec<Cell> {
     let figures = &member.figures;
     let split = &figures.split_gpu_hours;
     let name = if by_account {
@@ -123,7 +146,16 @@ fn row(member: &Member, by_account: bool) -> Vec<Cell> {
         user(&member.name)
     };
     let group = if by_account { "account" } else { "user" };
-    let jobs = |state: &str| address("/jobs", &[(group, &member.name), ("state", state)]);
+    let jobs = |state: &str| {
+        let period = [("from", links.from.as_str()), ("to", links.to.as_str())];
+        let [from, to] = period;
+        address(
+            "/jobs",
+            &[(group, &member.name), ("state", state), from, to],
+        )
+    };
+    let [month, from, to] = query(&links.pick);
+    let waste = address("/waste", &[(group, &member.name), month, from, to]);
     let wasted = split.known_waste();
     let wasteful = wasted.is_some_and(|wasted| wasted > split.measured() / 2.0);
     vec![
@@ -133,7 +165,7 @@ fn row(member: &Member, by_account: bool) -> Vec<Cell> {
         share(figures.gpu_utilization),
         hours(wasted)
             .class(if wasteful { "warn" } else { "" })
-            .link(address("/waste", &[(group, &member.name)])),
+            .link(waste),
         hours(Some(split.lost).filter(|hours| *hours > 0.0)),
         Cell::count(figures.jobs_started).link(jobs("")),
         Cell::count(figures.jobs_failed).link(jobs("FAILED,OUT_OF_MEMORY,TIMEOUT,NODE_FAIL")),

@@ -1,6 +1,6 @@
 //! The pages of one user and of one account.
 
-use super::{columns, figures_of, query, row};
+use super::{Links, columns, figures_of, query, row};
 use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit, href};
 use crate::pages::work::{PeriodPick, Plain, address, hours, share, state, user};
 use minijinja::{Value, context};
@@ -59,13 +59,14 @@ fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageEr
     let Some(sheet) = sheets.into_iter().next() else {
         return Err(PageError::unknown(kind, name).next("/people", "All people"));
     };
+    let links = Links::of(&sheet, &pick);
     let table = if is_user {
         run_table(visit, &sheet.runs)?
     } else {
         let rows = sheet
             .members
             .iter()
-            .map(|member| row(member, false))
+            .map(|member| row(member, false, &links))
             .collect();
         Table::new(
             visit,
@@ -125,7 +126,7 @@ fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageEr
             runs => fix.runs,
             gpu_hours => fix.gpu_hours,
         }).collect::<Vec<_>>(),
-        accounts => members(&sheet, is_user),
+        accounts => members(&sheet, is_user, &links),
         waiting => sheet.waiting.map(|waiting| context! {
             median => duration(waiting.median_seconds as f64),
             p90 => duration(waiting.p90_seconds as f64),
@@ -136,8 +137,8 @@ fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageEr
         last_day => sheet.days.last().map(|day| day.date.clone()),
         lost => lost(&sheet),
         notes => sheet.notes,
-        now => now_table,
-        jobs => address("/jobs", &[(kind, name)]),
+        current => now_table,
+        jobs => address("/jobs", &[(kind, name), ("from", &links.from), ("to", &links.to)]),
         waste => {
             let [month, from, to] = query(&pick);
             address("/waste", &[(kind, name), month, from, to])
@@ -177,7 +178,7 @@ fn run_table(visit: &Visit, runs: &[RunRow]) -> Result<Table, PageError> {
         Column::number("gpus", "GPUs"),
         Column::number("hours", "Ran").unit("h"),
         Column::number("utilization", "GPUs busy"),
-        Column::number("wasted", "Wasted").unit("GPU-h"),
+        Column::number("wasted", "Wasted").unit("GPU\u{2011}h"),
         Column::text("cause", "Main cause"),
         Column::number("memory", "Memory used").minor(),
         Column::number("coverage", "Measured").minor(),
@@ -236,13 +237,16 @@ fn days(sheet: &Sheet, name: &str) -> Option<takt_draw::Picture> {
 }
 
 /// Accounts of a user, or accounts below an account.
-fn members(sheet: &Sheet, is_user: bool) -> Option<Plain> {
+fn members(sheet: &Sheet, is_user: bool, links: &Links) -> Option<Plain> {
     let parts = if is_user {
         &sheet.members
     } else {
         &sheet.accounts
     };
-    let rows: Vec<Vec<Cell>> = parts.iter().map(|member| row(member, true)).collect();
+    let rows: Vec<Vec<Cell>> = parts
+        .iter()
+        .map(|member| row(member, true, links))
+        .collect();
     let caption = if is_user {
         "Accounts that the jobs were charged to"
     } else {

@@ -64,6 +64,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             pending_gpus => answer.pending_gpus,
             running_runs => answer.running_runs,
             free => Value::from_serialize(answer.free),
+            has_nodes => !answer.nodes.is_empty(),
         },
         running_page => address("/jobs", &[("state", "RUNNING")]),
         reasons,

@@ -104,21 +104,23 @@ fn groups(visit: &Visit, rows: &[WasteRow], kind: &'static str) -> Result<Table,
     let heading = if kind == "user" { "User" } else { "Account" };
     let columns = vec![
         Column::text(kind, heading),
-        Column::number("wasted", "Wasted").unit("GPU-h"),
+        Column::number("wasted", "Wasted").unit("GPU\u{2011}h"),
         Column::text("cause", "Main cause"),
-        Column::number("idle", "Did nothing").unit("GPU-h").minor(),
+        Column::number("idle", "Did nothing")
+            .unit("GPU\u{2011}h")
+            .minor(),
         Column::number("streak", "Idle streaks")
-            .unit("GPU-h")
+            .unit("GPU\u{2011}h")
             .minor(),
         Column::number("low", "Low utilization")
-            .unit("GPU-h")
+            .unit("GPU\u{2011}h")
             .minor(),
-        Column::number("used", "Used").unit("GPU-h"),
+        Column::number("used", "Used").unit("GPU\u{2011}h"),
         Column::number("lost", "Lost to faults")
-            .unit("GPU-h")
+            .unit("GPU\u{2011}h")
             .minor(),
         Column::number("unmeasured", "Not measured")
-            .unit("GPU-h")
+            .unit("GPU\u{2011}h")
             .minor(),
         Column::number("runs", "Jobs"),
     ];
@@ -158,8 +160,8 @@ fn jobs(visit: &Visit, answer: &WasteAnswer) -> Result<Table, PageError> {
         Column::text("job_id", "Job"),
         Column::text("name", "Name"),
         Column::text("user", "User"),
-        Column::number("wasted", "Wasted").unit("GPU-h"),
-        Column::number("gpu_hours", "Held").unit("GPU-h"),
+        Column::number("wasted", "Wasted").unit("GPU\u{2011}h"),
+        Column::number("gpu_hours", "Held").unit("GPU\u{2011}h"),
         Column::number("utilization", "GPUs busy"),
         Column::text("cause", "Main cause"),
     ];

@@ -19,7 +19,7 @@ pub fn columns() -> Vec<Column> {
         Column::number("length", "Ran"),
         Column::number("gpus", "GPUs"),
         Column::number("utilization", "GPUs busy"),
-        Column::number("waste", "Wasted").unit("GPU-h"),
+        Column::number("waste", "Wasted").unit("GPU\u{2011}h"),
         Column::text("nodes", "Nodes").minor(),
         Column::text("reason", "Reason").minor(),
     ]
@@ -48,7 +48,7 @@ fn row(one: &ListedRun, now: i64) -> Vec<Cell> {
         user(&run.user),
         account(&run.account),
         Cell::text(&run.partition),
-        state(&run.state),
+        state_of(one),
         Cell::time(Some(run.submit)),
         Cell::time(run.start),
         length(ran),
@@ -58,6 +58,18 @@ fn row(one: &ListedRun, now: i64) -> Vec<Cell> {
         nodes(run),
         Cell::text(why.map_or(String::new(), |why| why.reason.clone())),
     ]
+}
+
+/// The state; of a pending job with Slurm's reason.
+fn state_of(one: &ListedRun) -> Cell {
+    let cell = state(&one.run.state);
+    match &one.waiting {
+        Some(why) => Cell {
+            text: format!("{} ({})", cell.text, why.reason),
+            ..cell
+        },
+        None => cell,
+    }
 }
 
 fn gpus(run: &JobRun) -> Cell {
