@@ -20,6 +20,7 @@ mod job_pages;
 mod letters;
 mod prometheus_lab;
 mod promql_api;
+mod remote_write;
 mod reports;
 mod scrape_prometheus;
 mod serve;

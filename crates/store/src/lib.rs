@@ -10,7 +10,6 @@ mod allocator;
 mod block;
 mod block_cache;
 mod clock;
-mod commit_count;
 mod compactor;
 mod config;
 mod crash;
@@ -38,6 +37,7 @@ mod select;
 mod series;
 pub mod sql;
 mod statistics;
+mod unsealed;
 mod watermark;
 
 pub use alerts::{
@@ -60,7 +60,8 @@ pub use records::{
     CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu, GpuInterval, HeldGpu,
     ImportError, ImportRecord, ImportSummary, JobCursor, JobFilter, JobOrder, JobSort,
     KnownCluster, KnownReason, ListedJob, LostJob, Names, OpenRun, Origin, RecordHits, Records,
-    SchedulerNow, SentReport, ShareSettingsRecord, Shifted, SortValue, WaitingRun,
+    RemoteWriteProgress, SchedulerNow, SentReport, ShareSettingsRecord, Shifted, SortValue,
+    VisibleRuns, WaitingRun,
 };
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};

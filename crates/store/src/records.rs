@@ -7,6 +7,7 @@ mod import;
 mod imports;
 mod listed;
 mod nodes;
+mod remote_write;
 mod reservations;
 mod scheduler;
 mod search;
@@ -18,6 +19,7 @@ pub use held_gpus::{GivenGpu, GpuInterval, HeldGpu};
 pub use import::{ImportError, ImportSummary, Origin, Shifted};
 pub use imports::{DeleteRuns, ImportRecord};
 pub use listed::{JobCursor, JobOrder, JobSort, ListedJob, SortValue};
+pub use remote_write::RemoteWriteProgress;
 pub use reservations::{KnownReason, WaitingRun};
 pub use scheduler::{LostJob, SchedulerNow};
 pub use search::RecordHits;
@@ -89,6 +91,18 @@ pub struct JobFilter {
     pub to: Option<i64>,
     /// Maximum number of runs, the last submitted first.
     pub limit: Option<usize>,
+    /// Only runs of this user or of these accounts, together with the conditions above.
+    pub visible: Option<VisibleRuns>,
+}
+
+/// Runs of a user, and runs of accounts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VisibleRuns {
+    /// Unix user.
+    pub user: Option<String>,
+    /// Accounts.
+    pub accounts: Vec<String>,
 }
 
 /// A run that has not ended, as far as known.
@@ -146,6 +160,19 @@ impl<'d> Records<'d> {
             users: list("\"user\"")?,
             accounts: list("account")?,
         })
+    }
+
+    /// Returns the accounts of a user's runs, by name.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn accounts_of(&self, cluster: &str, user: &str) -> Result<Vec<String>, StoreError> {
+        self.list(
+            "list a user's accounts",
+            "SELECT DISTINCT account FROM records.jobs WHERE cluster = ? AND \"user\" = ? ORDER BY ALL",
+            vec![cluster.to_owned().into(), user.to_owned().into()],
+            |row| row.get(0),
+        )
     }
 
     /// Returns the recorded period of a cluster: the first submission and the last recorded time,
@@ -400,7 +427,24 @@ impl JobFilter {
                     .map(|state| Value::from(state.to_uppercase())),
             );
         }
+        if let Some(visible) = &self.visible {
+            let (condition, of_visible) = visible.condition();
+            conditions.push(condition);
+            values.extend(of_visible);
+        }
         (conditions.join(" AND "), values)
+    }
+}
+
+impl VisibleRuns {
+    /// Returns the SQL condition and its parameters.
+    fn condition(&self) -> (String, Vec<Value>) {
+        let accounts = ", ?".repeat(self.accounts.len());
+        let condition = format!("(\"user\" = ? OR (account <> '' AND account IN (''{accounts})))");
+        // No user has the empty name.
+        let user = Value::from(self.user.clone().unwrap_or_default());
+        let accounts = self.accounts.iter().cloned().map(Value::from);
+        (condition, std::iter::once(user).chain(accounts).collect())
     }
 }
 

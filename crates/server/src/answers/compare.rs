@@ -1,8 +1,9 @@
 //! Several jobs side by side, aligned at their starts.
 
 use super::job::{JobQuestion, JobReport};
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
+use takt_access::{Need, Viewer};
 use takt_store::Store;
 
 /// Asks for several jobs side by side.
@@ -84,12 +85,13 @@ const ALIKE: f64 = 0.05;
 
 impl Question for CompareQuestion {
     const PATH: &'static str = "/api/takt/v1/compare";
+    const NEED: Need = Need::SignedIn;
     type Answer = CompareAnswer;
     type Data = Store;
 
     fn answer(
         &self,
-        asker: &Asker,
+        viewer: &Viewer,
         store: &Store,
         config: &AnswerConfig,
     ) -> Result<CompareAnswer, AnswerError> {
@@ -113,7 +115,7 @@ impl Question for CompareQuestion {
                 steps: self.steps,
                 ..JobQuestion::default()
             };
-            let answer = question.answer(asker, store, config)?;
+            let answer = question.answer(viewer, store, config)?;
             timezone = answer.timezone;
             let report = answer.report.ok_or_else(|| {
                 AnswerError::Usage(format!(
@@ -323,7 +325,7 @@ mod tests {
                 jobs: jobs.into(),
                 ..CompareQuestion::default()
             };
-            question.answer(&Asker::Local, &store, &AnswerConfig::default())
+            question.answer(&Viewer::server(), &store, &AnswerConfig::default())
         };
         let answer = ask("1, 2").unwrap();
         let differing: Vec<&str> = answer

@@ -1,9 +1,10 @@
 //! Energy of a period: kWh, CO2 and money of the GPUs of finished runs, by day and by group.
 
 use super::period::{the_cluster, the_period, the_zone};
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::{AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use takt_access::{Need, Owner, Viewer};
 use takt_accounting::Rates;
 use takt_accounting::energy::{Energy, energy};
 use takt_store::{Database, Records};
@@ -46,12 +47,13 @@ pub struct EnergyAnswer {
 
 impl Question for EnergyQuestion {
     const PATH: &'static str = "/api/takt/v1/energy";
+    const NEED: Need = Need::SignedIn;
     type Answer = EnergyAnswer;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        viewer: &Viewer,
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<EnergyAnswer, AnswerError> {
@@ -62,6 +64,13 @@ impl Question for EnergyQuestion {
         let period = the_period(&self.month, &self.from, &self.to, &zone, Timestamp::now())?;
         let rates = Rates::new(&config.accounting.rates, &zone);
         let assessed = records.assessed(&cluster, period.from(), period.to())?;
+        let mut energy = energy(&assessed, &period, &rates);
+        energy
+            .users
+            .retain(|part| viewer.sees_usage(Owner::new(&part.name, "")));
+        energy
+            .accounts
+            .retain(|part| viewer.sees_usage(Owner::new("", &part.name)));
         Ok(EnergyAnswer {
             cluster,
             period: period.label(),
@@ -73,7 +82,7 @@ impl Question for EnergyQuestion {
                 .then(|| config.accounting.rates.currency.clone())
                 .flatten(),
             has_co2: rates.has_co2(),
-            energy: energy(&assessed, &period, &rates),
+            energy,
         })
     }
 }

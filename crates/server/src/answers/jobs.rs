@@ -3,10 +3,14 @@
 use super::listed_run::{ListedRun, listed_run};
 use super::near::did_you_mean;
 use super::period::{the_common_zone, the_interval};
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::visible::{own_runs, visible_runs};
+use super::{AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use takt_store::{Database, JobCursor, JobFilter, JobOrder, JobSort, Records, SortValue};
+use takt_access::{Need, Viewer};
+use takt_store::{
+    Database, JobCursor, JobFilter, JobOrder, JobSort, Records, SortValue, VisibleRuns,
+};
 
 /// Asks for job runs; by default the newest first. Filters combine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,24 +76,28 @@ impl Default for JobsQuestion {
 
 impl Question for JobsQuestion {
     const PATH: &'static str = "/api/takt/v1/jobs";
+    const NEED: Need = Need::SignedIn;
     type Answer = Vec<ListedRun>;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        viewer: &Viewer,
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<Vec<ListedRun>, AnswerError> {
         let records = Records::of(database);
-        let filter = self.filter(&records, config)?;
         let order = self.order()?;
+        let filter = JobFilter {
+            visible: self.visible(viewer, order.by),
+            ..self.filter(&records, config)?
+        };
         let after = self.after.as_deref().map(|text| cursor(text, order.by));
         let found = records.listed(&filter, order, after.transpose()?.as_ref())?;
         let rules = &config.accounting.efficiency;
         let listed = found.into_iter().map(|row| ListedRun {
             cursor: Some(cursor_text(&row.cursor)),
-            ..listed_run(row, rules)
+            ..listed_run(row, rules, viewer)
         });
         Ok(listed.collect())
     }
@@ -124,7 +132,23 @@ impl JobsQuestion {
             from,
             to,
             limit: Some(self.limit),
+            visible: None,
         })
+    }
+
+    /// The runs that the viewer may select. A filter or an order by what the viewer does not see of
+    /// others would give it away.
+    fn visible(&self, viewer: &Viewer, by: JobSort) -> Option<VisibleRuns> {
+        let by_details = self.name.is_some() || by == JobSort::Name;
+        let by_measurements =
+            self.min_waste.is_some() || matches!(by, JobSort::Waste | JobSort::Utilization);
+        let is_hidden =
+            by_details && !viewer.sees_all() || by_measurements && !viewer.sees_samples();
+        if is_hidden {
+            Some(own_runs(viewer))
+        } else {
+            visible_runs(viewer)
+        }
     }
 
     fn order(&self) -> Result<JobOrder, AnswerError> {

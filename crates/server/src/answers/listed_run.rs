@@ -1,6 +1,8 @@
 //! A run in a list, with its use of the GPUs and the reason of a pending one.
 
+use super::visible::hide_details;
 use serde::{Deserialize, Serialize};
+use takt_access::{Owner, Viewer};
 use takt_accounting::efficiency::{Efficiency, EfficiencyConfig};
 use takt_accounting::waste::{WasteCause, main_cause};
 use takt_slurm::{JobRun, reasons};
@@ -92,11 +94,18 @@ impl WhyWaiting {
     }
 }
 
-/// The row of a list.
-pub(super) fn listed_run(row: ListedJob, rules: &EfficiencyConfig) -> ListedRun {
+/// The row of a list, without what the viewer may not see of another user's run.
+pub(super) fn listed_run(
+    mut row: ListedJob,
+    rules: &EfficiencyConfig,
+    viewer: &Viewer,
+) -> ListedRun {
+    let owner = Owner::new(&row.run.user, &row.run.account);
+    let efficiency = row.efficiency.filter(|_| viewer.sees_measurements(owner));
+    hide_details(viewer, &mut row.run);
     ListedRun {
         waiting: row.reason.map(|known| WhyWaiting::of(known, &row.run)),
-        used: row.efficiency.map(|seen| RunUse::of(&seen, rules)),
+        used: efficiency.map(|seen| RunUse::of(&seen, rules)),
         cursor: None,
         run: row.run,
     }

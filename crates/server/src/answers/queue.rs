@@ -2,10 +2,12 @@
 
 use super::listed_run::{ListedRun, listed_run};
 use super::period::{the_cluster, the_zone};
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::visible::{hide_details, shown_owner};
+use super::{AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
+use takt_access::{Need, Owner, Viewer};
 use takt_accounting::capacity::history_of;
 use takt_accounting::queue::{FreeNode, FreeNow, free_nodes, free_now};
 use takt_slurm::tres::TresCounts;
@@ -113,12 +115,13 @@ const RUNNING: &[&str] = &["RUNNING", "SUSPENDED", "CONFIGURING", "COMPLETING"];
 
 impl Question for QueueQuestion {
     const PATH: &'static str = "/api/takt/v1/queue";
+    const NEED: Need = Need::SignedIn;
     type Answer = QueueAnswer;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        viewer: &Viewer,
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<QueueAnswer, AnswerError> {
@@ -145,7 +148,10 @@ impl Question for QueueQuestion {
             // An ended run keeps the state REQUEUED.
             row.run.start.is_none() && row.run.end.is_none()
         });
-        let pending = queued(waiting.map(|row| listed_run(row, rules)).collect(), now);
+        let pending = queued(
+            waiting.map(|row| listed_run(row, rules, viewer)).collect(),
+            now,
+        );
         let running: Vec<JobRun> = in_states(RUNNING)?
             .into_iter()
             .map(|row| row.run)
@@ -173,14 +179,31 @@ impl Question for QueueQuestion {
             running: ending(running),
             free: free_now(&nodes),
             nodes,
-            reservations: records.reservations(&cluster, now)?,
+            reservations: shown_reservations(viewer, records.reservations(&cluster, now)?),
             cluster,
         };
-        answer.pending.retain(|one| self.is_asked(&one.listed.run));
+        let is_seen = |run: &JobRun| viewer.sees_job(Owner::new(&run.user, &run.account));
+        answer
+            .pending
+            .retain(|one| is_seen(&one.listed.run) && self.is_asked(&one.listed.run));
+        answer.running.retain(|one| is_seen(&one.run));
+        answer
+            .running
+            .iter_mut()
+            .for_each(|one| hide_details(viewer, &mut one.run));
         answer.pending.truncate(self.limit);
         answer.running.truncate(self.limit);
         Ok(answer)
     }
+}
+
+/// The reservations with the owners that the viewer sees.
+fn shown_reservations(viewer: &Viewer, mut kept: Vec<Reservation>) -> Vec<Reservation> {
+    for reservation in &mut kept {
+        let owners = std::mem::take(&mut reservation.owners).into_iter();
+        reservation.owners = owners.map(|owner| shown_owner(viewer, owner)).collect();
+    }
+    kept
 }
 
 impl QueueQuestion {
@@ -327,7 +350,7 @@ mod tests {
 
         let ask = |question: QueueQuestion| {
             question
-                .answer(&Asker::Local, &database, &AnswerConfig::default())
+                .answer(&Viewer::server(), &database, &AnswerConfig::default())
                 .unwrap()
         };
         let answer = ask(QueueQuestion::default());

@@ -1,7 +1,9 @@
 //! Search: jobs, users, accounts, nodes, GPUs and alerts by their names.
 
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::visible::{known_users, own_runs, visible_runs};
+use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
+use takt_access::{Need, Owner, Viewer};
 use takt_model::{MatchOp, Matcher};
 use takt_store::{Listed, Records, Store};
 
@@ -75,12 +77,13 @@ const LONGEST: usize = 200;
 
 impl Question for SearchQuestion {
     const PATH: &'static str = "/api/takt/v1/search";
+    const NEED: Need = Need::SignedIn;
     type Answer = SearchAnswer;
     type Data = Store;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        viewer: &Viewer,
         store: &Store,
         _config: &AnswerConfig,
     ) -> Result<SearchAnswer, AnswerError> {
@@ -93,7 +96,10 @@ impl Question for SearchQuestion {
             return Err(AnswerError::Usage(error));
         }
         let records = Records::of(store.database());
-        let found = records.search(text, MOST)?;
+        let visible = visible_runs(viewer);
+        // Names of others' jobs are details.
+        let named = (!viewer.sees_all()).then(|| own_runs(viewer));
+        let found = records.search(text, MOST, visible.as_ref(), named.as_ref())?;
         let mut hits: Vec<SearchHit> = Vec::new();
         let mut add = |kind, name: String, detail: String, user: Option<String>| {
             let is_known = |hit: &SearchHit| hit.kind == kind && hit.name == name;
@@ -113,10 +119,12 @@ impl Question for SearchQuestion {
             let detail = format!("{name}, the newest of this name, of {user}");
             add(HitKind::Job, id, detail, Some(user));
         }
-        for name in found.users {
+        for name in known_users(viewer, found.users) {
             add(HitKind::User, name.clone(), String::new(), Some(name));
         }
-        for name in found.accounts.into_iter().filter(|name| !name.is_empty()) {
+        let accounts = found.accounts.into_iter();
+        let is_seen = |name: &String| !name.is_empty() && viewer.sees_usage(Owner::new("", name));
+        for name in accounts.filter(is_seen) {
             add(HitKind::Account, name, String::new(), None);
         }
         for name in found.nodes {

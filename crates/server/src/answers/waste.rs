@@ -1,9 +1,10 @@
 //! Waste of a period: by cause, user and account, with a histogram and a point for each run.
 
 use super::period::{the_cluster, the_period, the_zone};
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::{AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use takt_access::{Need, Owner, Viewer};
 use takt_accounting::waste::{Waste, waste};
 use takt_store::{Database, Records};
 
@@ -67,12 +68,13 @@ const MOST_POINTS: usize = 5000;
 
 impl Question for WasteQuestion {
     const PATH: &'static str = "/api/takt/v1/waste";
+    const NEED: Need = Need::SignedIn;
     type Answer = WasteAnswer;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        viewer: &Viewer,
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<WasteAnswer, AnswerError> {
@@ -92,14 +94,37 @@ impl Question for WasteQuestion {
                 && self.account.as_ref().is_none_or(is_account)
                 && self.partition.as_ref().is_none_or(is_partition)
         });
+        if self.user.is_some() || self.account.is_some() {
+            assessed.retain(|one| viewer.sees_usage(Owner::new(&one.run.user, &one.run.account)));
+        }
         let rules = &config.accounting.efficiency;
+        let mut found = waste(&assessed, &period, rules, self.points.min(MOST_POINTS));
+        reduce(viewer, &mut found);
         Ok(WasteAnswer {
             cluster,
             period: period.label(),
             from: period.from(),
             to: period.to(),
             timezone: period.zone_name(),
-            waste: waste(&assessed, &period, rules, self.points.min(MOST_POINTS)),
+            waste: found,
         })
+    }
+}
+
+/// Removes what the viewer may not see of other users. The sums remain.
+fn reduce(viewer: &Viewer, found: &mut Waste) {
+    found
+        .users
+        .retain(|row| viewer.sees_usage(Owner::new(&row.name, "")));
+    found
+        .accounts
+        .retain(|row| viewer.sees_usage(Owner::new("", &row.name)));
+    found
+        .points
+        .retain(|point| viewer.sees_measurements(Owner::new(&point.user, &point.account)));
+    for point in &mut found.points {
+        if !viewer.sees_details(Owner::new(&point.user, &point.account)) {
+            point.name = None;
+        }
     }
 }

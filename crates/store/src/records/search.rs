@@ -1,6 +1,6 @@
 //! Search in the records: jobs, users, accounts, nodes and GPUs by a part of their names.
 
-use super::{Records, StoreError};
+use super::{Records, StoreError, VisibleRuns};
 use duckdb::types::Value;
 
 /// Records whose names contain the searched text.
@@ -24,11 +24,17 @@ pub struct RecordHits {
 
 impl Records<'_> {
     /// Returns the records that contain `text`, upper and lower case alike; at most `most` of each
-    /// kind.
+    /// kind. `visible` restricts the jobs that are found by id, `named` those found by name.
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn search(&self, text: &str, most: usize) -> Result<RecordHits, StoreError> {
+    pub fn search(
+        &self,
+        text: &str,
+        most: usize,
+        visible: Option<&VisibleRuns>,
+        named: Option<&VisibleRuns>,
+    ) -> Result<RecordHits, StoreError> {
         let parameter = || vec![Value::from(text.to_owned())];
         let names = |select: &str, from: &str| {
             let sql = format!(
@@ -39,23 +45,27 @@ impl Records<'_> {
                 row.get::<_, String>(0)
             })
         };
+        let (is_visible, of_visible) = condition(visible);
         let jobs = self.list(
             "search the records",
-            "SELECT DISTINCT CASE WHEN regexp_extract(job_id, '^[^_+]*') = $1 THEN $1 ELSE job_id END
-             FROM records.jobs
-             WHERE list_contains([job_id, regexp_extract(job_id, '^[^_+]*'), raw_job_id], $1)
-             LIMIT 5",
-            parameter(),
+            &format!("WITH asked AS (SELECT ? AS id)
+                 SELECT DISTINCT CASE WHEN regexp_extract(job_id, '^[^_+]*') = asked.id THEN asked.id ELSE job_id END
+                 FROM records.jobs, asked
+                 WHERE list_contains([job_id, regexp_extract(job_id, '^[^_+]*'), raw_job_id], asked.id)
+                   AND {is_visible}
+                 LIMIT 5"),
+            parameter().into_iter().chain(of_visible).collect(),
             |row| row.get(0),
         )?;
+        let (is_visible, of_visible) = condition(named);
         let job_names = self.list(
             "search the records",
             &format!(
                 "SELECT job_name, max_by(job_id, submit_time), max_by(\"user\", submit_time) FROM records.jobs
-                 WHERE contains(lower(job_name), lower(?))
+                 WHERE contains(lower(job_name), lower(?)) AND {is_visible}
                  GROUP BY job_name ORDER BY max(submit_time) DESC LIMIT {most}"
             ),
-            parameter(),
+            parameter().into_iter().chain(of_visible).collect(),
             |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
         )?;
         let gpus = self.list(
@@ -77,6 +87,11 @@ impl Records<'_> {
             alerts: names("alertname", "records.alert_transitions")?,
         })
     }
+}
+
+/// The condition that runs are visible, and its parameters.
+fn condition(visible: Option<&VisibleRuns>) -> (String, Vec<Value>) {
+    visible.map_or_else(|| ("true".to_owned(), Vec::new()), VisibleRuns::condition)
 }
 
 #[cfg(test)]
@@ -128,7 +143,7 @@ mod tests {
             uuid: "GPU-abcd".into(),
         };
         records.note_given_gpus("lab", &[gpu], 60).unwrap();
-        let found = |text| records.search(text, 10).unwrap();
+        let found = |text| records.search(text, 10, None, None).unwrap();
         assert_eq!(found("7").jobs, ["7"]);
         assert_eq!(found("7_2").jobs, ["7_2"]);
         assert_eq!(found("9").jobs, ["7_2"], "Slurm's own number of a task");
@@ -140,5 +155,12 @@ mod tests {
             [("g1".to_owned(), "GPU-abcd".to_owned())]
         );
         assert_eq!(found("nothing"), RecordHits::default());
+        let of = |user: &str| VisibleRuns {
+            user: Some(user.into()),
+            accounts: Vec::new(),
+        };
+        let by = |who: VisibleRuns| records.search("7", 10, Some(&who), None).unwrap().jobs;
+        assert_eq!(by(of("Annabel")), ["7"]);
+        assert_eq!(by(of("bob")), Vec::<String>::new(), "another user's job");
     }
 }

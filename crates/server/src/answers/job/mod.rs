@@ -9,11 +9,13 @@ pub use report::{JobHint, JobPhase, JobReport};
 use super::listed_run::{ListedRun, listed_run};
 use super::near::did_you_mean;
 use super::period::{the_common_zone, the_interval};
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::visible::{own_runs, visible_runs};
+use super::{AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+use takt_access::{Need, Owner, Viewer};
 use takt_slurm::JobRun;
 use takt_store::{JobFilter, JobOrder, JobSort, Records, Store};
 
@@ -99,12 +101,13 @@ const MOST_STEPS: usize = 2000;
 
 impl Question for JobQuestion {
     const PATH: &'static str = "/api/takt/v1/job";
+    const NEED: Need = Need::SignedIn;
     type Answer = JobAnswer;
     type Data = Store;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        viewer: &Viewer,
         store: &Store,
         config: &AnswerConfig,
     ) -> Result<JobAnswer, AnswerError> {
@@ -113,6 +116,7 @@ impl Question for JobQuestion {
         let span = the_interval(self.from.as_deref(), self.to.as_deref(), &zone)?;
         let now = Timestamp::now().as_second();
         let list = List {
+            viewer,
             records: &records,
             config,
             now,
@@ -124,7 +128,7 @@ impl Question for JobQuestion {
             ..JobFilter::default()
         })?;
         if runs.is_empty() {
-            return Err(unknown_job(&records, &self.job_id)?);
+            return Err(unknown_job(viewer, &records, &self.job_id)?);
         }
         refuse_several_clusters(&runs, &self.job_id)?;
         let ids: BTreeSet<&str> = runs.iter().map(|run| run.run.job_id.as_str()).collect();
@@ -140,6 +144,7 @@ impl Question for JobQuestion {
                 config,
                 one,
                 &report::Request {
+                    sees: seen(viewer, &runs),
                     zone: &zone,
                     now,
                     span,
@@ -183,8 +188,19 @@ impl JobQuestion {
     }
 }
 
+/// What the viewer sees of the job.
+fn seen(viewer: &Viewer, runs: &[ListedRun]) -> report::Seen {
+    let owner = runs.first().map(|one| &one.run);
+    let owner = owner.map(|run| Owner::new(&run.user, &run.account));
+    report::Seen {
+        measurements: owner.is_some_and(|owner| viewer.sees_measurements(owner)),
+        details: owner.is_some_and(|owner| viewer.sees_details(owner)),
+    }
+}
+
 /// Lists of runs.
 struct List<'l> {
+    viewer: &'l Viewer,
     records: &'l Records<'l>,
     config: &'l AnswerConfig,
     now: i64,
@@ -197,11 +213,15 @@ impl List<'_> {
             is_descending: true,
             now: self.now,
         };
+        let filter = JobFilter {
+            visible: visible_runs(self.viewer),
+            ..filter
+        };
         let found = self.records.listed(&filter, order, None)?;
         let rules = &self.config.accounting.efficiency;
         Ok(found
             .into_iter()
-            .map(|row| listed_run(row, rules))
+            .map(|row| listed_run(row, rules, self.viewer))
             .collect())
     }
 
@@ -285,8 +305,14 @@ fn refuse_several_clusters(runs: &[ListedRun], job_id: &str) -> Result<(), Answe
 }
 
 /// The error for a job without records, with similar job ids.
-fn unknown_job(records: &Records<'_>, job_id: &str) -> Result<AnswerError, AnswerError> {
-    let found = records.search(job_id, MOST_OTHERS)?;
+fn unknown_job(
+    viewer: &Viewer,
+    records: &Records<'_>,
+    job_id: &str,
+) -> Result<AnswerError, AnswerError> {
+    let visible = visible_runs(viewer);
+    let named = (!viewer.sees_all()).then(|| own_runs(viewer));
+    let found = records.search(job_id, MOST_OTHERS, visible.as_ref(), named.as_ref())?;
     let named = found.job_names.iter().map(|(_, id, _)| id.as_str());
     let near = match found.job_names.first() {
         Some((name, id, _)) if !job_id.is_empty() => {

@@ -78,8 +78,19 @@ pub struct JobHint {
     pub gpu_hours: f64,
 }
 
+/// What the viewer sees of a run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    /// Whether the viewer sees its measurements.
+    pub measurements: bool,
+    /// Whether the viewer sees its name, its exit code, and why it failed.
+    pub details: bool,
+}
+
 /// The part of the question that a report depends on.
 pub(super) struct Request<'q> {
+    /// What the viewer sees.
+    pub sees: Seen,
     /// Time zone of the cluster.
     pub zone: &'q TimeZone,
     /// Current time, UTC seconds.
@@ -140,10 +151,15 @@ pub(super) fn report(
         by_node: Vec::new(),
         run,
     };
-    if let Some(start) = report.run.start {
+    if let Some(start) = report.run.start
+        && request.sees.measurements
+    {
         measure(store, config, &mut report, start, request)?;
     } else {
         report.failure = cause(store, &report.run, &[])?;
+    }
+    if !request.sees.details {
+        report.failure = None;
     }
     Ok(report)
 }

@@ -101,7 +101,7 @@ fn write_hour(store: &Store, from: i64) {
 }
 
 fn ask(store: &Store, question: &JobQuestion) -> Result<JobAnswer, AnswerError> {
-    question.answer(&Asker::Local, store, &AnswerConfig::default())
+    question.answer(&Viewer::server(), store, &AnswerConfig::default())
 }
 
 fn job(job_id: &str) -> JobQuestion {
@@ -261,4 +261,48 @@ fn arrays_requeues_and_unknown_jobs() {
         ..job("20_1")
     };
     assert!(error(&backwards).contains("'to' has to be later than 'from'"));
+}
+
+#[test]
+fn others_see_of_a_job_what_privacy_leaves() {
+    use takt_access::{Privacy, Role, Way};
+    let root = tempfile::tempdir().unwrap();
+    let store = store(root.path());
+    let from = Timestamp::now().as_second() - 7200;
+    import(&store, vec![run("7", from, Some(from + 3600), "FAILED")]);
+    write_hour(&store, from);
+    let config = AnswerConfig::default();
+    let viewer = |privacy| Viewer::new(Role::User, Way::Socket, privacy).with_user("bob");
+    let by = |viewer: &Viewer| job("7").answer(viewer, &store, &config);
+
+    let open = by(&viewer(Privacy::Open)).unwrap().report.unwrap();
+    assert_eq!((open.run.name, open.run.exit_code), (None, None));
+    assert!(open.verdict.is_some() && open.failure.is_none());
+
+    let usage = by(&viewer(Privacy::Usage)).unwrap();
+    assert!(usage.runs[0].used.is_none());
+    let usage = usage.report.unwrap();
+    assert!(usage.verdict.is_none() && usage.by_node.is_empty() && usage.hints.is_empty());
+
+    let error = by(&viewer(Privacy::Private)).unwrap_err().to_string();
+    assert_eq!(
+        error, "no job 7 is recorded",
+        "as for a job that does not exist"
+    );
+    let ann = viewer(Privacy::Private).with_user("ann");
+    assert!(by(&ann).unwrap().report.unwrap().failure.is_some());
+    let head = viewer(Privacy::Private).with_accounts(BTreeSet::from(["vision".to_owned()]));
+    assert!(by(&head).unwrap().report.unwrap().run.name.is_some());
+
+    // A filter by a name that is hidden would give the name away.
+    let named = crate::answers::JobsQuestion {
+        name: Some("train".into()),
+        ..crate::answers::JobsQuestion::default()
+    };
+    let found = |viewer: &Viewer| {
+        let found = named.answer(viewer, store.database(), &config).unwrap();
+        found.len()
+    };
+    assert_eq!(found(&viewer(Privacy::Open)), 0);
+    assert_eq!(found(&ann), 1);
 }
