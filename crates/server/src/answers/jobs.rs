@@ -42,8 +42,8 @@ pub struct JobsQuestion {
     pub min_gpus: Option<u64>,
     /// Least waste, in GPU-hours. Only assessed runs have a known waste.
     pub min_waste: Option<f64>,
-    /// Column to sort by: `submit`, `start`, `end`, `length`, `gpus`, `waste`, `utilization`, `user`,
-    /// `name` or `state`; with `-` in front, the highest first. Default: `-submit`.
+    /// Column to sort by: `submit`, `start`, `end`, `length`, `gpus`, `waste`, `utilization`,
+    /// `user`, `name` or `state`; with `-` in front, the highest first. Default: `-submit`.
     pub sort: Option<String>,
     /// Position behind which the list begins: the `cursor` of the last run of the page before.
     pub after: Option<String>,

@@ -38,7 +38,8 @@ impl Records<'_> {
         let parameter = || vec![Value::from(text.to_owned())];
         let names = |select: &str, from: &str| {
             let sql = format!(
-                "SELECT DISTINCT {select} AS name FROM {from} WHERE contains(lower({select}), lower(?))
+                "SELECT DISTINCT {select} AS name FROM {from}
+                 WHERE contains(lower({select}), lower(?))
                  ORDER BY length(name), name LIMIT {most}"
             );
             self.list("search the records", &sql, parameter(), |row| {
@@ -48,12 +49,14 @@ impl Records<'_> {
         let (is_visible, of_visible) = condition(visible);
         let jobs = self.list(
             "search the records",
-            &format!("WITH asked AS (SELECT ? AS id)
-                 SELECT DISTINCT CASE WHEN regexp_extract(job_id, '^[^_+]*') = asked.id THEN asked.id ELSE job_id END
-                 FROM records.jobs, asked
-                 WHERE list_contains([job_id, regexp_extract(job_id, '^[^_+]*'), raw_job_id], asked.id)
-                   AND {is_visible}
-                 LIMIT 5"),
+            &format!(
+                "WITH asked AS (SELECT ? AS id),
+                 runs AS (SELECT *, regexp_extract(job_id, '^[^_+]*') AS array_id FROM records.jobs)
+                 SELECT DISTINCT CASE WHEN array_id = asked.id THEN asked.id ELSE job_id END
+                 FROM runs, asked
+                 WHERE list_contains([job_id, array_id, raw_job_id], asked.id) AND {is_visible}
+                 LIMIT 5"
+            ),
             parameter().into_iter().chain(of_visible).collect(),
             |row| row.get(0),
         )?;
@@ -61,8 +64,8 @@ impl Records<'_> {
         let job_names = self.list(
             "search the records",
             &format!(
-                "SELECT job_name, max_by(job_id, submit_time), max_by(\"user\", submit_time) FROM records.jobs
-                 WHERE contains(lower(job_name), lower(?)) AND {is_visible}
+                "SELECT job_name, max_by(job_id, submit_time), max_by(\"user\", submit_time)
+                 FROM records.jobs WHERE contains(lower(job_name), lower(?)) AND {is_visible}
                  GROUP BY job_name ORDER BY max(submit_time) DESC LIMIT {most}"
             ),
             parameter().into_iter().chain(of_visible).collect(),

@@ -132,8 +132,8 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     Ok(Content::new("Jobs", values).table(table))
 }
 
-/// The columns and rows of the page: without those that the state and the user's page show, and with
-/// a box for the comparison.
+/// The columns and rows of the page: without those that the state and the user's page show, and
+/// with a box for the comparison.
 fn on_page(rows: Vec<Vec<Cell>>, found: &[ListedRun]) -> (Vec<Column>, Vec<Vec<Cell>>) {
     let is_kept = |column: &Column| !["account", "reason"].contains(&column.key);
     let kept: Vec<bool> = columns().iter().map(is_kept).collect();
@@ -151,7 +151,8 @@ fn on_page(rows: Vec<Vec<Cell>>, found: &[ListedRun]) -> (Vec<Column>, Vec<Vec<C
 fn tick(job_id: &str) -> Cell {
     let id = escaped(job_id);
     Cell::picture(format!(
-        "<input type=\"checkbox\" form=\"compare\" name=\"jobs\" value=\"{id}\" aria-label=\"Compare job {id}\">"
+        "<input type=\"checkbox\" form=\"compare\" name=\"jobs\" value=\"{id}\" \
+         aria-label=\"Compare job {id}\">"
     ))
 }
 

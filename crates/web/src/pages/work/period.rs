@@ -5,8 +5,8 @@ use jiff::ToSpan;
 use jiff::civil::Date;
 use serde::Serialize;
 
-/// The period of an address: `?month=2026-10`, or `?from=2026-10-01&to=2026-10-15`. Without one, the
-/// current month.
+/// The period of an address: `?month=2026-10`, or `?from=2026-10-01&to=2026-10-15`. Without one,
+/// the current month.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PeriodPick {
     /// Month for the question.
