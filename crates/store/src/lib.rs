@@ -57,10 +57,10 @@ pub use intake::{CommitOutcome, Group};
 pub use listing::Listed;
 pub use open::Store;
 pub use records::{
-    CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu, HeldGpu, ImportError,
-    ImportRecord, ImportSummary, JobFilter, KnownCluster, KnownReason, LostJob, Names, OpenRun,
-    Origin, Records, SchedulerNow, SentReport, ShareSettingsRecord, Shifted, VisibleRuns,
-    WaitingRun,
+    AuditFilter, AuditRecord, CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu,
+    HeldGpu, ImportError, ImportRecord, ImportSummary, JobFilter, KnownCluster, KnownReason,
+    LostJob, Names, OpenRun, Origin, Records, SchedulerNow, SentReport, SessionRecord,
+    ShareSettingsRecord, Shifted, TokenRecord, VisibleRuns, WaitingRun,
 };
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};

@@ -1,5 +1,6 @@
 //! Queries on the job records.
 
+mod access;
 mod credits;
 mod efficiency;
 mod held_gpus;
@@ -10,6 +11,7 @@ mod reservations;
 mod scheduler;
 mod shares;
 
+pub use access::{AuditFilter, AuditRecord, SessionRecord, TokenRecord};
 pub use credits::SentReport;
 pub use efficiency::Due;
 pub use held_gpus::{GivenGpu, HeldGpu};

@@ -4,6 +4,7 @@
 //! [`for_each_question`]. The HTTP route and the command's way to the server follow from the trait.
 
 mod assess;
+mod audit;
 mod budgets;
 mod capacity;
 mod config;
@@ -26,11 +27,14 @@ mod sheets;
 mod sql;
 mod store_stat;
 mod store_verify;
+mod tokens;
 mod undo_import;
 mod usage;
 mod visible;
+mod whoami;
 
 pub use assess::AssessQuestion;
+pub use audit::AuditQuestion;
 pub use budgets::budgets_now;
 pub use capacity::{CapacityAnswer, CapacityQuestion, Charge};
 pub use config::{AccountingConfig, AnswerConfig};
@@ -53,8 +57,10 @@ pub use sheets::{SheetQuestion, sheets};
 pub use sql::SqlQuestion;
 pub use store_stat::StatQuestion;
 pub use store_verify::VerifyQuestion;
+pub use tokens::{TokenAnswer, TokenOrder, TokensQuestion};
 pub use undo_import::UndoImportQuestion;
 pub use usage::UsageQuestion;
+pub use whoami::{WhoamiAnswer, WhoamiQuestion};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -215,4 +221,8 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<VerifyQuestion>();
     visitor.question::<SealQuestion>();
     visitor.question::<DeleteQuestion>();
+    visitor.question::<WhoamiQuestion>();
+    visitor.question::<TokensQuestion>();
+    visitor.question::<TokenOrder>();
+    visitor.question::<AuditQuestion>();
 }
