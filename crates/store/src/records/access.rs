@@ -309,7 +309,7 @@ impl Records<'_> {
         )?;
         self.run(
             "shorten the audit log",
-            "DELETE FROM records.access.audit WHERE at < make_timestamp(?::BIGINT)",
+            "DELETE FROM records.access.audit WHERE happened_at < make_timestamp(?::BIGINT)",
             params![micros(entry.at - AUDIT_DAYS * 86_400)],
         )?;
         Ok(())
@@ -323,10 +323,10 @@ impl Records<'_> {
         self.list(
             "read the audit log",
             &format!(
-                "SELECT epoch_ms(at) // 1000, \"user\", role, way, address, action, object, outcome
+                "SELECT epoch_ms(happened_at) // 1000, \"user\", role, way, address, action, object, outcome
                  FROM records.access.audit
-                 WHERE at >= make_timestamp(?::BIGINT) AND coalesce(\"user\" = ?, ?)
-                 ORDER BY at DESC LIMIT {}",
+                 WHERE happened_at >= make_timestamp(?::BIGINT) AND coalesce(\"user\" = ?, ?)
+                 ORDER BY happened_at DESC LIMIT {}",
                 filter.limit.min(i64::MAX as usize)
             ),
             vec![
@@ -400,7 +400,7 @@ mod tests {
         let records = Records::of(&database);
         let before = records.access_changes();
         let added = records.add_token(token("grafana")).unwrap();
-        assert_eq!(records.tokens().unwrap(), [added.clone()]);
+        assert_eq!(records.tokens().unwrap(), std::slice::from_ref(&added));
         assert_ne!(records.access_changes(), before);
         assert!(records.revoke_token(added.id, 200).unwrap());
         assert!(!records.revoke_token(added.id, 300).unwrap());

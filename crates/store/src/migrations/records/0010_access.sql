@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS access.sessions (
 );
 
 CREATE TABLE IF NOT EXISTS access.audit (
-    at TIMESTAMP NOT NULL,
+    happened_at TIMESTAMP NOT NULL,
     "user" VARCHAR,                      -- Unix user; NULL for a program or a stranger
     role VARCHAR NOT NULL,
     way VARCHAR NOT NULL,
