@@ -58,10 +58,12 @@ pub use intake::{CommitOutcome, Group};
 pub use listing::Listed;
 pub use open::Store;
 pub use records::{
-    AlertTransition, CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu, GpuHold,
-    HeldGpu, ImportError, ImportRecord, ImportSummary, JobFilter, KnownCluster, KnownReason,
-    LostJob, Names, OpenRun, Origin, QueueCounts, Records, RemoteWriteProgress, RunningJob,
-    SchedulerNow, SentReport, ShareSettingsRecord, Shifted, VisibleRuns, WaitingRun,
+    AlertTransition, AuditFilter, AuditRecord, CONFIGURED, ChargedRun, DeleteRuns, Due,
+    FairsharePoint, GivenGpu, GpuHold, GpuInterval, HeldGpu, ImportError, ImportRecord,
+    ImportSummary, JobCursor, JobFilter, JobOrder, JobSort, KnownCluster, KnownReason, ListedJob,
+    LostJob, Names, OpenRun, Origin, QueueCounts, RecordHits, Records, RemoteWriteProgress,
+    RunningJob, SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord, Shifted, SortValue,
+    TokenRecord, VisibleRuns, WaitingRun,
 };
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};

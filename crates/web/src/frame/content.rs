@@ -16,6 +16,8 @@ pub struct Content {
     pub picture: Option<takt_draw::Picture>,
     /// A whole document with inline style, instead of the template: a report as it is mailed.
     pub document: Option<String>,
+    /// Address of another page that is shown instead.
+    pub moved: Option<String>,
 }
 
 impl Content {
@@ -27,6 +29,7 @@ impl Content {
             table: None,
             picture: None,
             document: None,
+            moved: None,
         }
     }
 
@@ -34,6 +37,14 @@ impl Content {
     pub fn table(self, table: Table) -> Self {
         Self {
             table: Some(table),
+            ..self
+        }
+    }
+
+    /// Leads the reader to another page.
+    pub fn moved(self, address: String) -> Self {
+        Self {
+            moved: Some(address),
             ..self
         }
     }

@@ -95,6 +95,8 @@ pub(super) struct Rendered {
     pub versions: BTreeMap<String, String>,
     /// Whether the page is a whole document with inline style.
     pub is_document: bool,
+    /// Address of another page that is shown instead.
+    pub location: Option<String>,
 }
 
 /// Attribute of a section that is renewed while the page is open.
@@ -132,11 +134,15 @@ impl Rendered {
             body: Body::new("text/html; charset=utf-8", out.into_bytes()),
             versions,
             is_document: false,
+            location: None,
         }
     }
 
-    /// The response. An error has no 304: the client must see its status.
+    /// The response: 304 if the client has this version of a page without an error.
     pub fn response(&self, headers: &HeaderMap) -> Response {
+        if let Some(location) = &self.location {
+            return (self.status, [(header::LOCATION, location.clone())]).into_response();
+        }
         if self.status == StatusCode::OK {
             return self.body.response(headers);
         }
@@ -148,10 +154,17 @@ impl Rendered {
     /// A whole document with inline style.
     pub fn document(html: String) -> Self {
         Self {
-            status: StatusCode::OK,
             body: Body::new("text/html; charset=utf-8", html.into_bytes()),
-            versions: BTreeMap::new(),
             is_document: true,
+            ..Self::page(StatusCode::OK, "")
+        }
+    }
+
+    /// A reply that leads to another page.
+    pub fn moved(location: String) -> Self {
+        Self {
+            location: Some(location),
+            ..Self::page(StatusCode::SEE_OTHER, "")
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The routes of all pages, from the list of pages.
 
-use super::assets::{ICON, SCRIPT, STYLE};
+use super::assets::{ICON, LOGIN, SCRIPT, STYLE};
 use super::form::FORM_MAX;
 use super::rendered::{Body, Cache, Rendered};
 use super::visit::Format;
@@ -62,7 +62,7 @@ pub fn routes(site: PageState) -> GuardedRouter {
             router = router.route(&path, reads, live::handler(page, frame.clone()));
         }
     }
-    for asset in [&STYLE, &SCRIPT, &ICON] {
+    for asset in [&STYLE, &SCRIPT, &LOGIN, &ICON] {
         let show = async |headers: HeaderMap| asset.response(&headers);
         router = router.route(&asset.path, RouteNeeds::get(Need::Nothing), get(show));
     }
@@ -197,6 +197,9 @@ fn render(page: &'static Page, site: &PageState, request: &Request) -> Rendered 
         let content = (page.show)(&visit)?;
         if let Some(document) = content.document {
             return Ok(Rendered::document(document));
+        }
+        if let Some(location) = content.moved {
+            return Ok(Rendered::moved(location));
         }
         let table = content.table.as_ref().map(super::Table::on_page);
         let values = context! {

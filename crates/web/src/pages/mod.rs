@@ -1,15 +1,28 @@
 //! The list of pages. To add one, write its file and add its line here (CONTRIBUTING.md).
 
 mod alerts;
+mod capacity;
+mod compare;
+mod energy;
 mod events;
+mod fairshare;
 mod gpu;
 mod health;
+mod job;
+mod jobs;
+mod login;
+mod me;
 mod node;
 mod nodes;
 mod overview;
+mod people;
+mod queue;
 mod reports;
+mod search;
 mod sql;
 mod status;
+mod waste;
+mod work;
 
 use crate::frame::Page;
 
@@ -22,10 +35,24 @@ pub static PAGES: &[Page] = &[
     alerts::PAGE,
     alerts::rules::PAGE,
     alerts::history::PAGE,
+    queue::PAGE,
+    jobs::PAGE,
+    job::PAGE,
+    compare::PAGE,
+    people::PAGE,
+    people::USER,
+    people::ACCOUNT,
+    waste::PAGE,
+    fairshare::PAGE,
+    capacity::PAGE,
+    energy::PAGE,
     reports::PAGE,
     reports::SHEET,
     events::PAGE,
     health::PAGE,
     sql::PAGE,
     status::PAGE,
+    search::PAGE,
+    me::PAGE,
+    login::PAGE,
 ];
