@@ -202,7 +202,7 @@ fn errors_say_what_is_wrong_and_forms_need_the_token() {
         ),
         ("/?range=30d", 400, "last 6h, 24h or 7d"),
         ("/sql?q=DROP+TABLE+jobs", 200, "refused"),
-        ("/events.svg", 404, "no picture"),
+        ("/events.svg", 404, "Takt has no page /events.svg."),
     ] {
         let page = get(path);
         assert_eq!(page.status, status, "{path}: {}", page.body);
