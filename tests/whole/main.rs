@@ -25,6 +25,7 @@ mod serve;
 mod slurm_lab;
 mod sources;
 mod sql_clients;
+mod sql_limits;
 mod store;
 mod support;
 mod usage;

@@ -21,6 +21,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use takt_alerts::run::Handle;
@@ -92,6 +93,8 @@ pub async fn run(
             return Ok(());
         };
         let store = Arc::new(Store::open(dir, &config.store, &mut registry)?);
+        let database = store.database();
+        database.isolate_sql(parts.query_process, &config.store)?;
         let cluster = cluster(&config, &store).await?;
         let listener = TcpListener::bind(address)
             .await
@@ -238,6 +241,8 @@ pub struct Parts {
     pub pages: fn(PageState) -> Router,
     /// Registers metrics of the process.
     pub process_metrics: fn(&mut Registry),
+    /// Makes the command of the query process ([`takt_store::sql::serve`]).
+    pub query_process: fn() -> Command,
 }
 
 impl Serving<'_> {
@@ -483,6 +488,9 @@ impl Serving<'_> {
             () = alerts.stopped() => End::Invalidated,
             () = clock_went_back(&store) => End::ClockWentBack,
         };
+        // Their clients get an error; nothing waits for them.
+        let database = Arc::clone(store.database());
+        tokio::task::spawn_blocking(move || database.stop_sql()).await?;
         tasks.shutdown(GRACE).await;
         alerts.shutdown().await;
         if let Some(scrape) = Arc::into_inner(scrape) {

@@ -5,11 +5,13 @@ use super::commit_count::LogCopy;
 use super::layout::{Layout, write_for_others};
 use super::metric_views::MetricViews;
 use super::migrate::{HOT, RECORDS, Schema, migrate};
-use super::{DataDir, StoreError, block, salvage};
+use super::sql::{ProcessConfig, QueryProcess};
+use super::{DataDir, StoreConfig, StoreError, block, salvage};
 use duckdb::{Config, Connection};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use takt_model::error_chain;
 
@@ -58,6 +60,8 @@ pub struct Database {
     pub(super) writing: Mutex<()>,
     pub(super) metric_views: Mutex<MetricViews>,
     block_cache: BlockCache,
+    /// See [`Database::isolate_sql`].
+    query_process: OnceLock<QueryProcess>,
 }
 
 impl Database {
@@ -130,7 +134,44 @@ impl Database {
             writing,
             metric_views,
             block_cache,
+            query_process: OnceLock::new(),
         })
+    }
+
+    /// From now on, runs each statement of users in a process of its own. `command` makes the
+    /// command that calls [`serve`](crate::sql::serve) with its standard input.
+    ///
+    /// # Errors
+    /// If remains of an earlier process cannot be removed.
+    pub fn isolate_sql(
+        &self,
+        command: fn() -> Command,
+        config: &StoreConfig,
+    ) -> Result<(), StoreError> {
+        let config = ProcessConfig {
+            command,
+            threads: config.settings().threads,
+            min_free_bytes: config.min_free_bytes,
+        };
+        let process = QueryProcess::new(&self.path, config);
+        let process = process.map_err(|source| StoreError::Directory {
+            path: self.path.clone(),
+            source,
+        })?;
+        self.query_process.get_or_init(|| process);
+        Ok(())
+    }
+
+    /// The process that runs statements of users, if they do not run here.
+    pub(super) fn query_process(&self) -> Option<&QueryProcess> {
+        self.query_process.get()
+    }
+
+    /// Ends the running statements of users that run in a process of their own. Later ones fail.
+    pub fn stop_sql(&self) {
+        if let Some(process) = self.query_process() {
+            process.close();
+        }
     }
 
     /// Opens a connection. Unqualified names refer to the views.
