@@ -6,7 +6,8 @@
 
 use super::super::session::Session;
 use super::super::{Cancel, Limits, ResultSet, SqlError};
-use super::wire::{self, Failure, Follow, Kind, Outcome, Statement};
+use super::remote;
+use super::wire::{self, Failure, Follow, Kind, Message, Outcome, Statement};
 use crate::metric_views::MetricViews;
 use crate::{StoreError, quoted};
 use arrow_ipc::writer::StreamWriter;
@@ -83,6 +84,7 @@ impl Helper {
             Ok(db)
         };
         let db = opened().map_err(StoreError::sql("start the query process"))?;
+        remote::register(&db)?;
         Ok(Self {
             db,
             metrics: MetricViews::default(),
@@ -144,16 +146,20 @@ impl Helper {
         let statement: Statement = wire::read(socket)?;
         limit_process(&statement)?;
         end_with_peer(socket.try_clone()?)?;
+        remote::connect(socket.try_clone()?);
         let answer = self.confine(&statement).and_then(|db| run(db, &statement));
         let mut out = BufWriter::new(socket);
-        match answer {
+        let (outcome, rows) = match answer {
             Ok(Answer::Rows(rows)) => {
                 let truncated = rows.truncated();
-                wire::write(&mut out, &Outcome::Rows { truncated })?;
-                write_rows(&mut out, &rows).map_err(io::Error::other)?;
+                (Outcome::Rows { truncated }, Some(rows))
             }
-            Ok(Answer::Parameters(outcome)) => wire::write(&mut out, &outcome)?,
-            Err(error) => wire::write(&mut out, &Outcome::Failed(Failure::of(&error)))?,
+            Ok(Answer::Parameters(outcome)) => (outcome, None),
+            Err(error) => (Outcome::Failed(Failure::of(&error)), None),
+        };
+        wire::write(&mut out, &Message::Outcome(outcome))?;
+        if let Some(rows) = rows {
+            write_rows(&mut out, &rows).map_err(io::Error::other)?;
         }
         out.flush()?;
         // The server need not wait until the kernel has freed this process's memory.

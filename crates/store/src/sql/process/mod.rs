@@ -6,11 +6,13 @@
 //! process for each statement. The server sends a statement, waits at most for the time limit, and
 //! reads the rows. It never waits for a statement's process to end.
 //!
-//! Records are as fresh as in the server: each statement compares the files with the copies.
-//! Samples are older by at most [`SAMPLES_AGE`], or by ten times the time that copying took.
+//! Records are as fresh as in the server: each statement compares the files with the copies. Unsealed
+//! samples come from the server while the statement runs ([`remote`]). New series appear after
+//! [`SAMPLES_AGE`], or ten times the time that copying took.
 
 mod helper;
 mod places;
+mod remote;
 mod snapshot;
 mod wire;
 
@@ -21,6 +23,7 @@ use super::{Cancel, Limits, ResultSet, SqlError};
 use crate::Database;
 use crate::free_space::check_free_space;
 use crate::layout::{Layout, remove_if_there};
+use crate::unsealed::{SegmentScan, Unsealed};
 use arrow_ipc::reader::StreamReader;
 use duckdb::arrow::error::ArrowError;
 use places::Places;
@@ -37,15 +40,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use takt_model::error_chain;
-use wire::{Follow, Kind, Outcome, Statement};
+use wire::{Follow, Kind, Message, Outcome, Statement};
 
 /// Directory of the copies and of temporary files, in the data directory.
 const DIRECTORY: &str = "sql";
 
-/// Minimum age of the copied samples before they are copied again.
+/// Minimum age of the copied series before they are copied again.
 const SAMPLES_AGE: Duration = Duration::from_secs(1);
 
-/// Copying samples takes at most one part in this many of the time.
+/// Copying series takes at most one part in this many of the time.
 const COPYING_SHARE: u32 = 10;
 
 /// Time for a statement's process to end by itself after its limit.
@@ -53,6 +56,9 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// Time limit for attaching copies.
 const FOLLOW_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Attempts to begin a statement.
+const ATTEMPTS: u32 = 5;
 
 /// Interval at which a waiting call looks whether it was cancelled.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -215,7 +221,9 @@ impl QueryProcess {
     ) -> Result<(Outcome, Vec<u8>), SqlError> {
         let began = Instant::now();
         let (socket, _layout) = self.begin(database, freshness)?;
-        let sent = wire::write(&socket, statement);
+        let sent = socket
+            .set_write_timeout(Some(statement.timeout + GRACE))
+            .and_then(|()| wire::write(&socket, statement));
         let deadline = Instant::now() + statement.timeout + GRACE;
         let answer = sent.and_then(|()| {
             let mut answer = BufReader::new(Watched {
@@ -224,7 +232,7 @@ impl QueryProcess {
                 cancel,
                 closed: &self.closed,
             });
-            let outcome: Outcome = wire::read(&mut answer)?;
+            let outcome = serve_samples(&mut answer, &socket, database.unsealed())?;
             let mut rows = Vec::new();
             // Arrow's format adds little to the values, whose size is limited.
             let most = 2 * MAX_ANSWER_BYTES as u64;
@@ -254,8 +262,9 @@ impl QueryProcess {
         if self.closed.load(Ordering::SeqCst) {
             return Err(unavailable("the server stops"));
         }
-        // The process may have ended, for instance for lack of memory: a new one starts.
-        for is_last in [false, true] {
+        // The process may have ended, for instance for lack of memory, or the copy may have a block
+        // that a checkpoint was writing, which its checksum shows: a new process starts.
+        for attempt in 1..=ATTEMPTS {
             let begun = self
                 .follow(&mut copies, database, freshness)
                 .and_then(|helper| request(helper, Kind::Statement).map_err(unavailable));
@@ -269,10 +278,11 @@ impl QueryProcess {
                 }
                 Err(error) => {
                     copies.helper = None;
-                    if is_last || self.closed.load(Ordering::SeqCst) {
+                    if attempt == ATTEMPTS || self.closed.load(Ordering::SeqCst) {
                         tracing::error!(error = %error_chain(&error), "cannot run SQL statements");
                         return Err(error);
                     }
+                    std::thread::sleep(LOOK_INTERVAL * attempt);
                 }
             }
         }
@@ -359,7 +369,10 @@ impl QueryProcess {
         });
         let is_fresh = age.is_some_and(|(age, most)| age < most && freshness == Freshness::Recent);
         let state = FileState::read(&hot).map_err(failed)?;
-        let is_same = |samples: &Samples| samples.copy.state == state;
+        let layout = database.layout();
+        let is_same = |samples: &Samples| {
+            samples.copy.state == state && Arc::ptr_eq(&samples.layout, &layout)
+        };
         if !is_fresh && !copies.samples.as_ref().is_some_and(is_same) {
             self.prepare(&directory, &state)?;
             let samples = take_samples(&hot, &directory, database, copies.samples.as_ref());
@@ -427,6 +440,37 @@ impl QueryProcess {
 impl Drop for QueryProcess {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+/// Answers a statement's process that asks for unsealed samples, until it has an outcome.
+fn serve_samples(
+    mut messages: impl Read,
+    socket: &UnixStream,
+    unsealed: &Arc<Unsealed>,
+) -> io::Result<Outcome> {
+    let mut scans: HashMap<u32, SegmentScan> = HashMap::new();
+    loop {
+        let scan = match wire::read(&mut messages)? {
+            Message::Outcome(outcome) => return Ok(outcome),
+            Message::More { scan } => scan,
+            Message::Scan {
+                scan,
+                segment,
+                hash,
+            } => {
+                if let Ok(opened) = SegmentScan::open(unsealed, segment, hash) {
+                    scans.insert(scan, opened);
+                }
+                scan
+            }
+        };
+        let rows = scans.get_mut(&scan).map(SegmentScan::next);
+        let rows = rows.and_then(|rows| {
+            rows.inspect_err(|error| tracing::warn!(%error, "cannot read unsealed samples"))
+                .ok()
+        });
+        wire::write_samples(socket, rows)?;
     }
 }
 

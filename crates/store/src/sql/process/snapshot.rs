@@ -2,7 +2,7 @@
 //!
 //! Only one process can open a DuckDB file. A copy of the file and its log, taken while no
 //! checkpoint completes, is what the disk would hold after a crash at that moment: DuckDB never
-//! overwrites a block that the current header refers to, and the log only grows. So the copy opens
+//! frees a block that the current header refers to before the next header, and the log only grows. So the copy opens
 //! with all transactions that were committed before copying began.
 //!
 //! The log is copied before the file, because it may refer to blocks that a large transaction wrote
@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 const HEADERS: usize = 3 * 4096;
 
 /// Attempts to copy a database between two checkpoints.
-const ATTEMPTS: u32 = 20;
+const ATTEMPTS: u32 = 400;
 
 /// Pause before another attempt.
 const PAUSE: Duration = Duration::from_millis(25);
@@ -77,6 +77,11 @@ impl FileState {
                 .eq(later.logs.iter().map(identity))
     }
 
+    /// Whether a checkpoint is running. It may write into blocks that are in use.
+    fn is_checkpointing(&self) -> bool {
+        self.logs[0].is_some()
+    }
+
     /// Bytes of all files.
     pub fn bytes(&self) -> u64 {
         self.file.1 + self.logs.iter().flatten().map(|log| log.1).sum::<u64>()
@@ -120,7 +125,7 @@ impl Copy {
                 Some(earlier) => fs::hard_link(&earlier.path, &path)?,
                 None => drop(fs::copy(file, &path)?),
             }
-            if state.is_same_checkpoint(&FileState::read(file)?) {
+            if !state.is_checkpointing() && state.is_same_checkpoint(&FileState::read(file)?) {
                 return Ok(Self { path, state, began });
             }
             std::thread::sleep(PAUSE);

@@ -2,9 +2,11 @@
 //!
 //! The query process has one control socket. Each request is one byte and a file descriptor: the
 //! socket over which the request's text and its answer travel. A text is a length and JSON; the
-//! rows of an answer follow in Arrow's IPC format.
+//! rows of an answer follow in Arrow's IPC format. Meanwhile a statement's process may ask for unsealed
+//! samples.
 
 use super::super::SqlError;
+use crate::Sample;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -18,9 +20,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
+use takt_model::Timestamp;
 
 /// Maximum length of a message, in bytes. A statement is limited by its protocol.
 const MAX_MESSAGE_BYTES: usize = 256 << 20;
+
+/// Bytes of a sample on the way.
+const SAMPLE_BYTES: usize = 20;
 
 /// Kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +68,18 @@ pub(super) struct Statement {
     pub data: PathBuf,
     /// Directory for temporary files of this statement.
     pub temporary: PathBuf,
+}
+
+/// Message of a statement's process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Message {
+    /// Asks for the first unsealed samples of a segment, of one metric or all. `scan` is a number
+    /// of the process's own.
+    Scan { scan: u32, segment: u32, hash: i64 },
+    /// Asks for the next ones.
+    More { scan: u32 },
+    /// The answer to the statement; the last message.
+    Outcome(Outcome),
 }
 
 /// Answer to a request. The rows of a successful statement follow it.
@@ -115,6 +133,48 @@ impl Failure {
             Self::Other(text) => SqlError::Unavailable(text),
         }
     }
+}
+
+/// Writes samples: their number, then series, time and value of each. `None` is a failure.
+pub(super) fn write_samples(mut to: impl Write, rows: Option<&[(u32, Sample)]>) -> io::Result<()> {
+    let Some(rows) = rows else {
+        return to.write_all(&u32::MAX.to_le_bytes());
+    };
+    let mut bytes = Vec::with_capacity(4 + rows.len() * SAMPLE_BYTES);
+    let count = u32::try_from(rows.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    bytes.extend_from_slice(&count.to_le_bytes());
+    for (series, sample) in rows {
+        bytes.extend_from_slice(&series.to_le_bytes());
+        bytes.extend_from_slice(&sample.at.0.to_le_bytes());
+        bytes.extend_from_slice(&sample.value.to_bits().to_le_bytes());
+    }
+    to.write_all(&bytes)
+}
+
+/// Reads samples that [`write_samples`] wrote. Fails if it wrote a failure.
+pub(super) fn read_samples(mut from: impl Read) -> io::Result<Vec<(u32, Sample)>> {
+    let mut count = [0; 4];
+    from.read_exact(&mut count)?;
+    let count = u32::from_le_bytes(count);
+    if count == u32::MAX {
+        return Err(io::Error::other("cannot read unsealed samples"));
+    }
+    let mut bytes = vec![0; count as usize * SAMPLE_BYTES];
+    from.read_exact(&mut bytes)?;
+    let rows = bytes.chunks_exact(SAMPLE_BYTES).map(|row| {
+        let (series, rest) = row.split_at(4);
+        let (at, value) = rest.split_at(8);
+        let number = |bytes: &[u8]| i64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+        let sample = Sample {
+            at: Timestamp(number(at)),
+            value: f64::from_bits(number(value).cast_unsigned()),
+        };
+        (
+            u32::from_le_bytes(series.try_into().expect("4 bytes")),
+            sample,
+        )
+    });
+    Ok(rows.collect())
 }
 
 /// Sends a request's kind and socket.
