@@ -238,6 +238,27 @@ fn the_server_stops_in_time_while_greedy_statements_run() {
 }
 
 #[test]
+fn statements_that_are_hard_to_parse_are_refused() {
+    let server = Server::start();
+    let statements = [
+        format!("SELECT {}", "(".repeat(200_000)),
+        format!("SELECT 1{}", "+1".repeat(300_000)),
+        format!("SELECT {}1{}", "abs(".repeat(50_000), ")".repeat(50_000)),
+        format!("SELECT {}{}", "[".repeat(100_000), "]".repeat(100_000)),
+    ];
+    for statement in statements {
+        server.takt.file("statement.sql", &statement);
+        let began = Instant::now();
+        let file = std::fs::read(server.takt.directory().join("statement.sql")).unwrap();
+        let run = server.takt.run_with_input(["sql", "-"], &file);
+        let said = run.fails(2);
+        assert!(said.contains("Parser Error"), "{said}");
+        assert!(began.elapsed() < ENDED);
+    }
+    assert_eq!(server.over_http("SELECT 1 AS n").unwrap(), "n\n1\n");
+}
+
+#[test]
 fn a_query_process_that_ends_is_replaced() {
     let server = Server::start();
     let ask = || server.over_http("SELECT 6 * 7 AS n");

@@ -234,9 +234,18 @@ fn attach_or_set_aside(
             schema.catalog
         ))
     };
+    let is_new = !file.exists();
     let suspects = [with_suffix(file, ".wal"), file.to_owned()];
     let mut suspects = suspects.iter().filter(|path| path.exists());
     while let Err(source) = attach() {
+        if is_new {
+            // A file that could not be created holds no data. Leave no half of it.
+            let _ = fs::remove_file(file);
+            return Err(StoreError::Open {
+                path: file.to_owned(),
+                source,
+            });
+        }
         let suspect = suspects.next().filter(|_| is_damage(&source));
         let Some(path) = suspect else {
             return Err(StoreError::Open {
