@@ -128,7 +128,7 @@ fn read_all(text: &str) {
     let mut reservations = reservation::of_sacctmgr(text, &owners);
     reservations.extend(text.lines().filter_map(reservation::of_scontrol));
     for found in reservations {
-        drop::<Amounts>(found.amounts(&HashMap::new()));
+        let _: Amounts = found.amounts(&HashMap::new());
     }
     drop(sreport::by_user(text));
     drop(sreport::by_part(text));
