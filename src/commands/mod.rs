@@ -2,6 +2,7 @@
 
 mod alerts;
 mod assess;
+mod audit;
 mod capacity;
 mod check_config;
 mod credit;
@@ -10,6 +11,7 @@ mod gpus;
 mod import;
 mod job;
 mod jobs;
+mod login;
 pub mod plot;
 mod promqltest;
 mod query;
@@ -21,12 +23,15 @@ mod serve;
 mod sql;
 mod sql_process;
 mod store;
+mod token;
 mod up;
+mod whoami;
 
 use crate::cli::{Cli, Command, Import, ListingFormat, Place};
+use crate::client::Server;
 use crate::place;
 use crate::process_metrics;
-use crate::source::{Missing, Source};
+use crate::source::{Missing, Source, server_at_socket};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use takt_server::answers::{AnswerData, Question};
@@ -67,6 +72,10 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Alerts(asked) => alerts::run(place, &asked),
         Command::Records(asked) => records::run(place, &asked),
         Command::Store(asked) => store::run(place, &asked),
+        Command::Login => login::run(place),
+        Command::Whoami(asked) => whoami::run(place, &asked),
+        Command::Token(asked) => token::run(place, &asked),
+        Command::Audit(asked) => audit::run(place, &asked),
         Command::CheckConfig(asked) => check_config::run(place, &asked),
     }
 }
@@ -83,6 +92,12 @@ fn one_thread() -> std::io::Result<Runtime> {
 fn source<D: AnswerData>(place: &Place) -> Result<Source<D>, Failure> {
     let (config, at) = place::find(place)?;
     Source::open(at, &config, Missing::Refuse)
+}
+
+/// Finds the running server at its Unix socket.
+fn server_by_socket(place: &Place) -> Result<Server, Failure> {
+    let (_, at) = place::find(place)?;
+    server_at_socket(at)
 }
 
 /// Asks one question.

@@ -7,6 +7,7 @@
     reason = "a test that cannot have its surroundings shall end, and says what it skipped"
 )]
 
+mod access;
 mod alerts;
 mod bad_input;
 mod clock_changes;

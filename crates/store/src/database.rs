@@ -11,6 +11,7 @@ use duckdb::{Config, Connection};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use takt_model::error_chain;
@@ -60,6 +61,8 @@ pub struct Database {
     pub(super) writing: Mutex<()>,
     pub(super) metric_views: Mutex<MetricViews>,
     block_cache: BlockCache,
+    /// Number of changes of tokens and sessions since the database was opened.
+    pub(crate) access_changes: AtomicU64,
     unsealed: Arc<Unsealed>,
     /// See [`Database::isolate_sql`].
     query_process: OnceLock<QueryProcess>,
@@ -132,6 +135,7 @@ impl Database {
             writing,
             metric_views,
             block_cache,
+            access_changes: AtomicU64::new(0),
             unsealed,
             query_process: OnceLock::new(),
         })

@@ -1,5 +1,6 @@
 //! Queries on the job records.
 
+mod access;
 mod credits;
 mod efficiency;
 mod held_gpus;
@@ -13,6 +14,7 @@ mod scheduler;
 mod search;
 mod shares;
 
+pub use access::{AuditFilter, AuditRecord, SessionRecord, TokenRecord};
 pub use credits::SentReport;
 pub use efficiency::Due;
 pub use held_gpus::{GivenGpu, GpuInterval, HeldGpu};

@@ -4,6 +4,7 @@
 //! [`for_each_question`]. The HTTP route and the command's way to the server follow from the trait.
 
 mod assess;
+mod audit;
 mod budgets;
 mod capacity;
 mod compare;
@@ -32,12 +33,15 @@ mod sheets;
 mod sql;
 mod store_stat;
 mod store_verify;
+mod tokens;
 mod undo_import;
 mod usage;
 mod visible;
 mod waste;
+mod whoami;
 
 pub use assess::AssessQuestion;
+pub use audit::AuditQuestion;
 pub use budgets::budgets_now;
 pub use capacity::{CapacityAnswer, CapacityDay, CapacityQuestion, Charge};
 pub use compare::{CompareAnswer, CompareQuestion, CompareRow, CompareValue};
@@ -69,9 +73,11 @@ pub use sheets::{SheetQuestion, sheets};
 pub use sql::SqlQuestion;
 pub use store_stat::StatQuestion;
 pub use store_verify::VerifyQuestion;
+pub use tokens::{TokenAnswer, TokenOrder, TokensQuestion};
 pub use undo_import::UndoImportQuestion;
 pub use usage::UsageQuestion;
 pub use waste::{WasteAnswer, WasteQuestion};
+pub use whoami::{WhoamiAnswer, WhoamiQuestion};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -238,4 +244,8 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<VerifyQuestion>();
     visitor.question::<SealQuestion>();
     visitor.question::<DeleteQuestion>();
+    visitor.question::<WhoamiQuestion>();
+    visitor.question::<TokensQuestion>();
+    visitor.question::<TokenOrder>();
+    visitor.question::<AuditQuestion>();
 }

@@ -1,6 +1,6 @@
 //! The routes of all pages, from the list of pages.
 
-use super::assets::{ICON, SCRIPT, STYLE};
+use super::assets::{ICON, LOGIN, SCRIPT, STYLE};
 use super::form::FORM_MAX;
 use super::rendered::{Body, Cache, Rendered};
 use super::visit::Format;
@@ -58,7 +58,7 @@ pub fn routes(site: PageState) -> GuardedRouter {
             router = router.route(&path, reads, live::handler(page, frame.clone()));
         }
     }
-    for asset in [&STYLE, &SCRIPT, &ICON] {
+    for asset in [&STYLE, &SCRIPT, &LOGIN, &ICON] {
         let show = async |headers: HeaderMap| asset.response(&headers);
         router = router.route(&asset.path, RouteNeeds::get(Need::Nothing), get(show));
     }

@@ -7,6 +7,8 @@ mod energy;
 mod fairshare;
 mod job;
 mod jobs;
+mod login;
+mod me;
 mod overview;
 mod people;
 mod queue;
@@ -32,4 +34,6 @@ pub static PAGES: &[Page] = &[
     capacity::PAGE,
     energy::PAGE,
     search::PAGE,
+    me::PAGE,
+    login::PAGE,
 ];
