@@ -63,6 +63,9 @@ pub enum Command {
     Serve(Serve),
     /// Run the exporter of this node
     Exporter(takt_exporter::Options),
+    /// Run SQL statements of a server, which starts this process itself
+    #[command(hide = true)]
+    SqlProcess,
     /// Import job records
     #[command(subcommand)]
     Import(Import),

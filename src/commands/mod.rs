@@ -21,6 +21,7 @@ mod report;
 mod report_send;
 mod serve;
 mod sql;
+mod sql_process;
 mod store;
 mod token;
 mod up;
@@ -43,6 +44,7 @@ use tokio::runtime::Runtime;
 const PARTS: Parts = Parts {
     pages: takt_web::routes,
     process_metrics: process_metrics::register,
+    query_process: sql_process::command,
 };
 
 /// Runs the command of the command line.
@@ -52,6 +54,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Up(up) => up::run(place, &up),
         Command::Serve(serve) => serve::run(place, &serve),
         Command::Exporter(options) => Ok(one_thread()?.block_on(takt_exporter::run(options))?),
+        Command::SqlProcess => sql_process::run(),
         Command::Import(Import::Sacct(import)) => import::sacct(place, &import),
         Command::Import(Import::Jobcomp(import)) => import::jobcomp(place, &import),
         Command::Report(asked) => report::run(place, &asked),

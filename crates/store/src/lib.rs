@@ -31,6 +31,7 @@ mod packed;
 mod promql_source;
 mod queue;
 mod records;
+mod reserve;
 mod salvage;
 mod segments;
 mod select;
