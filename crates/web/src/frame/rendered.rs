@@ -182,10 +182,13 @@ const MOST: usize = 256;
 
 type Entry = Arc<OnceCell<Arc<Rendered>>>;
 
+/// Time of rendering, reader, address, and the page.
+type CachedPage = (Instant, Viewer, String, Entry);
+
 /// Rendered pages of the last seconds, by address and reader: what one reader may see, another may
 /// not.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Cache(Arc<Mutex<Vec<(Instant, Viewer, String, Entry)>>>);
+pub(super) struct Cache(Arc<Mutex<Vec<CachedPage>>>);
 
 impl Cache {
     /// The page at this address for this reader; renders it at most once at a time.

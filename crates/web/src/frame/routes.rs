@@ -2,6 +2,7 @@
 
 use super::assets::{ICON, LOGIN, SCRIPT, STYLE};
 use super::form::FORM_MAX;
+use super::page::Submit;
 use super::rendered::{Body, Cache, Rendered};
 use super::visit::Format;
 use super::{Form, Page, PageError, Redirect, Visit, live, templates};
@@ -110,8 +111,6 @@ fn handlers(page: &'static Page, frame: &Frame) -> MethodRouter {
     )
 }
 
-type Submit = fn(&Visit, &Form) -> Result<Redirect, PageError>;
-
 impl Frame {
     async fn show(&self, page: &'static Page, request: Request, headers: &HeaderMap) -> Response {
         let visit = Visit::of(&self.site, &request);
@@ -131,8 +130,9 @@ impl Frame {
             }
             _ => {
                 let site = self.site.clone();
-                let file =
-                    move || file(page, &visit).map_err(|error| error_page(&site, &visit, &error));
+                let file = move || {
+                    file(page, &visit).map_err(|error| Box::new(error_page(&site, &visit, &error)))
+                };
                 match blocking(file).await {
                     Ok(body) => (kept, body.response(headers)).into_response(),
                     Err(error) => {
@@ -157,7 +157,8 @@ impl Frame {
         let visit = Visit::of(&self.site, &request);
         let cache = self.cache.clone();
         let outcome = blocking(move || {
-            submit(&visit, &Form(fields)).map_err(|error| error_page(&visit.site, &visit, &error))
+            submit(&visit, &Form(fields))
+                .map_err(|error| Box::new(error_page(&visit.site, &visit, &error)))
         })
         .await;
         cache.clear();
