@@ -62,6 +62,24 @@ impl Server {
         })
     }
 
+    /// Lets the server read its configuration again. Fails if the server keeps the previous one.
+    pub fn reload(&self) -> Result<(), Failure> {
+        self.runtime.block_on(async {
+            let response = self.request(Method::POST, "/-/reload").send().await;
+            let response =
+                response.with_context(|| format!("cannot ask the server at {}", self.url))?;
+            if response.status().is_success() {
+                return Ok(());
+            }
+            self.answer(response).await
+        })
+    }
+
+    /// Returns the address of the server.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
     /// Asks Alertmanager's API; an empty answer is null.
     pub fn alertmanager(
         &self,

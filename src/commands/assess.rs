@@ -1,6 +1,7 @@
 //! `takt assess`.
 
 use super::ask;
+use crate::output::stdout;
 use crate::cli::{Assess, Place};
 use std::io::Write;
 use takt_server::Failure;
@@ -22,7 +23,7 @@ pub fn run(place: &Place, asked: &Assess) -> Result<(), Failure> {
         format!("{} runs", done.runs)
     };
     Ok(writeln!(
-        std::io::stdout(),
+        stdout(),
         "{runs} assessed, {} of them measured well enough",
         done.measured
     )?)

@@ -1,6 +1,7 @@
 //! `takt check-config`: reads the configuration as the server does and prints the effective
 //! settings.
 
+use crate::output::stdout;
 use crate::cli::{CheckConfig, Place};
 use crate::place;
 use anyhow::Context;
@@ -10,7 +11,7 @@ use takt_server::{Failure, OrUsage};
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if asked.reference {
         return Ok(out.write_all(takt_server::config_reference().as_bytes())?);
     }

@@ -17,6 +17,7 @@ struct OnGpu {
     model: Option<String>,
     user: Option<String>,
     job_id: Option<String>,
+    job_name: Option<String>,
     /// Names of the programs, for processes without a job.
     commands: Option<String>,
     /// Memory of the user, if the driver reports it, else of the GPU.
@@ -48,12 +49,8 @@ pub fn run(place: &Place, asked: &Gpus) -> Result<(), Failure> {
             .as_ref()
             .is_none_or(|gpu| Some(gpu) == on.gpu.as_ref() || *gpu == on.uuid)
     });
-    found.retain(|on| {
-        asked
-            .user
-            .as_ref()
-            .is_none_or(|user| Some(user) == on.user.as_ref())
-    });
+    let user = asked.person.name();
+    found.retain(|on| user.is_none() || user == on.user);
     print(asked.format, &listing(&found), &found)
 }
 
@@ -100,7 +97,9 @@ WITH seen AS (
     GROUP BY ALL
 )
 SELECT g.node, g.index, g.uuid, g.model, h.\"user\", h.job_id, h.commands,
-    coalesce(h.memory, g.memory_used_bytes), g.utilization_ratio, g.up, h.allocated_only
+    coalesce(h.memory, g.memory_used_bytes), g.utilization_ratio, g.up, h.allocated_only,
+    (SELECT any_value(j.name) FROM jobs AS j
+        WHERE j.cluster = h.cluster AND j.job_id = h.job_id AND j.start_time IS NOT NULL AND j.end_time IS NULL)
 FROM gpus AS g LEFT JOIN given AS h USING (cluster, node, uuid)
 ORDER BY g.node, try_cast(g.index AS INTEGER), g.uuid, h.\"user\", h.job_id";
 
@@ -129,6 +128,7 @@ fn on_gpu(row: &[Value]) -> OnGpu {
         model: text(3),
         user,
         job_id: text(5),
+        job_name: text(11),
         commands: text(6),
         memory_used_bytes: memory,
         utilization_ratio: utilization,
@@ -158,11 +158,13 @@ fn listing(found: &[OnGpu]) -> Listing {
         Text("model"),
         Text("user"),
         Text("job_id"),
+        Text("job_name"),
         Text("commands"),
         Number("memory_gib"),
         Number("utilization"),
         Text("note"),
-    ]);
+    ])
+    .omitting(&["model"]);
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     for on in found {
         listing.push(vec![
@@ -171,6 +173,7 @@ fn listing(found: &[OnGpu]) -> Listing {
             text(&on.model),
             on.user.clone().unwrap_or_else(|| "-".to_owned()),
             text(&on.job_id),
+            text(&on.job_name),
             text(&on.commands),
             on.memory_used_bytes.map_or_else(String::new, |bytes| {
                 format!("{:.1}", bytes / (1_u64 << 30) as f64)

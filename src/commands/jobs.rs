@@ -1,22 +1,25 @@
 //! `takt jobs` and `takt job`.
 
-use super::{ask, print};
+use super::{instant, print, source};
 use crate::cli::{Job, Jobs, Place};
-use jiff::Timestamp;
+use crate::source::Source;
+use jiff::tz::TimeZone;
 use takt_server::Failure;
 use takt_server::answers::{JobsQuestion, ListedRun};
 use takt_server::listing::{Column, Listing};
+use takt_store::Database;
 
 /// Lists runs, the newest first.
 pub fn list(place: &Place, asked: &Jobs) -> Result<(), Failure> {
     let question = JobsQuestion {
         job_id: None,
-        user: asked.user.clone(),
+        user: asked.person.name(),
         state: asked.state.clone(),
         limit: asked.limit,
     };
-    let runs = ask(place, &question)?;
-    print(asked.format, &listing(&runs), &runs)
+    let source: Source<Database> = source(place)?;
+    let runs = source.ask(&question)?;
+    print(asked.format, &listing(&runs, &source.zone()), &runs)
 }
 
 /// Shows every run of one job.
@@ -26,45 +29,50 @@ pub fn show(place: &Place, asked: &Job) -> Result<(), Failure> {
         limit: usize::MAX,
         ..JobsQuestion::default()
     };
-    let runs = ask(place, &question)?;
+    let source: Source<Database> = source(place)?;
+    let runs = source.ask(&question)?;
+    let zone = source.zone();
     if runs.is_empty() {
         return Err(anyhow::anyhow!("no job {} is recorded", asked.id).into());
     }
     let listing = if runs.len() == 1 {
-        details(&runs[0])
+        details(&runs[0], &zone)
     } else {
-        listing(&runs)
+        listing(&runs, &zone)
     };
     print(asked.format, &listing, &runs)
 }
 
-fn listing(runs: &[ListedRun]) -> Listing {
-    use Column::{Number, Text};
+fn listing(runs: &[ListedRun], zone: &TimeZone) -> Listing {
+    use Column::{Number, Text, Time};
     let mut listing = Listing::new(&[
         Text("job_id"),
         Text("user"),
+        Text("name"),
         Text("account"),
         Text("partition"),
         Text("state"),
-        Text("submit"),
-        Text("start"),
-        Text("end"),
+        Time("submit"),
+        Time("start"),
+        Time("end"),
         Number("nodes"),
         Number("cpus"),
         Number("gpus"),
         Text("node_list"),
         Text("reason"),
-    ]);
+    ])
+    .omitting(&["account", "cpus", "submit", "nodes", "partition", "end"]);
     for ListedRun { run, waiting } in runs {
         listing.push(vec![
             run.job_id.clone(),
             run.user.clone(),
+            run.name.clone().unwrap_or_default(),
             run.account.clone(),
             run.partition.clone(),
             run.state.clone(),
-            instant(Some(run.submit)),
-            instant(run.start),
-            instant(run.end),
+            instant(Some(run.submit), zone),
+            instant(run.start, zone),
+            instant(run.end, zone),
             number(run.nodes),
             number(run.cpus),
             number(run.gpus),
@@ -78,7 +86,7 @@ fn listing(runs: &[ListedRun]) -> Listing {
 }
 
 /// Returns one run, one line for each known field.
-fn details(listed: &ListedRun) -> Listing {
+fn details(listed: &ListedRun, zone: &TimeZone) -> Listing {
     let ListedRun { run, waiting } = listed;
     let mut listing = Listing::new(&[Column::Text("field"), Column::Text("value")]);
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -94,7 +102,7 @@ fn details(listed: &ListedRun) -> Listing {
         ("partition", run.partition.clone()),
         ("qos", text(&run.qos)),
         ("reservation", text(&run.reservation)),
-        ("submit", instant(Some(run.submit))),
+        ("submit", instant(Some(run.submit), zone)),
         (
             "reason",
             waiting
@@ -109,15 +117,15 @@ fn details(listed: &ListedRun) -> Listing {
         ),
         (
             "reason_since",
-            instant(waiting.as_ref().map(|waiting| waiting.since)),
+            instant(waiting.as_ref().map(|waiting| waiting.since), zone),
         ),
         (
             "expected_start",
-            instant(waiting.as_ref().and_then(|waiting| waiting.expected_start)),
+            instant(waiting.as_ref().and_then(|waiting| waiting.expected_start), zone),
         ),
-        ("eligible", instant(run.eligible)),
-        ("start", instant(run.start)),
-        ("end", instant(run.end)),
+        ("eligible", instant(run.eligible, zone)),
+        ("start", instant(run.start, zone)),
+        ("end", instant(run.end, zone)),
         ("elapsed_seconds", number(run.elapsed)),
         ("timelimit_seconds", number(run.timelimit)),
         ("nodes", number(run.nodes)),
@@ -138,10 +146,4 @@ fn details(listed: &ListedRun) -> Listing {
 
 fn number(value: Option<u64>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
-}
-
-/// Formats an instant in UTC.
-fn instant(seconds: Option<i64>) -> String {
-    let at = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
-    at.map_or_else(String::new, |at| at.to_string())
 }

@@ -2,6 +2,7 @@
 
 use super::plot::plot;
 use super::{ask, print};
+use crate::output::{self, stdout};
 use crate::cli::{ListingFormat, Place, Query, QueryFormat};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -9,7 +10,6 @@ use std::io::{Read, Write};
 use takt_server::http::{QueryData, QueryQuestion};
 use takt_server::listing::Listing;
 use takt_server::{Failure, OrUsage};
-use terminal_size::terminal_size;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
@@ -33,7 +33,7 @@ pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
         QueryFormat::Plot if answer.data.result_type == "matrix" => {
             return show(&plot(
                 &answer.data,
-                terminal_size().map_or(100, |(width, _)| usize::from(width.0)),
+                output::width().unwrap_or(100),
             ));
         }
         QueryFormat::Plot => {
@@ -49,7 +49,7 @@ pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
 }
 
 fn show(picture: &str) -> Result<(), Failure> {
-    Ok(std::io::stdout().lock().write_all(picture.as_bytes())?)
+    Ok(stdout().write_all(picture.as_bytes())?)
 }
 
 /// Returns one row for each value: time, labels of the series, value.

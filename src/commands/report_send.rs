@@ -1,6 +1,7 @@
 //! `takt report send`.
 
 use super::source;
+use crate::output::stdout;
 use crate::cli::{Place, ReportSend};
 use crate::place;
 use anyhow::Context;
@@ -51,7 +52,7 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot create {}", directory.display()))?;
     }
-    let mut out = std::io::stdout();
+    let mut out = stdout();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

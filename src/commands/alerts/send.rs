@@ -1,5 +1,6 @@
 //! `takt alerts test-send`: sends a test message through every channel.
 
+use crate::output::stdout;
 use crate::cli::{AlertsTestSend, Place};
 use crate::place;
 use anyhow::{Context, anyhow};
@@ -35,7 +36,7 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     let mut failed = 0;
     for name in &names {
         let channel = channels.get(name).context("a listed channel is missing")?;

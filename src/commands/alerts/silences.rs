@@ -1,9 +1,12 @@
 //! Silences, and acknowledgements: silences of the alerts that fire now.
 
-use super::{firing, server, text};
+use super::{firing, local, server, text};
+use crate::output::stdout;
 use crate::cli::{AlertsAck, AlertsSilence, Place};
 use crate::client::Server;
 use crate::commands::print;
+use crate::person;
+use crate::source::zone_of;
 use anyhow::anyhow;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -11,6 +14,7 @@ use std::io::Write;
 use takt_alerts::duration;
 use takt_alerts::routing::matcher::{MatchOp, parse_matchers};
 use takt_server::Failure;
+use takt_server::answers::AboutQuestion;
 use takt_server::listing::{Column, Listing};
 
 /// Creates, expires or lists silences.
@@ -35,7 +39,7 @@ pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {
     }
     let start = asked.start.as_deref().map(instant).transpose()?;
     writeln!(
-        std::io::stdout(),
+        stdout(),
         "{}",
         set(&server, &matchers, start, &asked.duration, &asked.comment)?
     )?;
@@ -49,7 +53,7 @@ pub fn acknowledge(place: &Place, asked: &AlertsAck) -> Result<(), Failure> {
     if alerts.is_empty() {
         return Err(anyhow!("no firing alert matches {}", asked.matchers.join(" ")).into());
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     for alert in &alerts {
         let labels = alert["labels"].as_object().into_iter().flatten();
         let matchers: Vec<Value> = labels
@@ -108,25 +112,26 @@ fn set(
         "matchers": matchers,
         "startsAt": starts_at.to_string(),
         "endsAt": ends_at.to_string(),
-        "createdBy": user(),
+        "createdBy": person::operator(),
         "comment": comment,
     });
     let answer = server.alertmanager(Method::POST, "silences", &[], Some(&silence))?;
     Ok(text(&answer["silenceID"]))
 }
 
-/// Returns the user who runs the command.
-pub fn user() -> String {
-    std::env::var("SUDO_USER")
-        .or_else(|_| std::env::var("USER"))
-        .unwrap_or_else(|_| "takt".to_owned())
-}
-
 fn list(server: &Server, asked: &AlertsSilence) -> Result<(), Failure> {
     let answer = server.alertmanager(Method::GET, "silences", &[], None)?;
     let silences = answer.as_array().cloned().unwrap_or_default();
-    let mut listing =
-        Listing::new(&["id", "state", "ends", "by", "matchers", "comment"].map(Column::Text));
+    let zone = zone_of(server.ask(&AboutQuestion {}).ok());
+    use Column::{Text, Time};
+    let mut listing = Listing::new(&[
+        Text("id"),
+        Text("state"),
+        Time("ends"),
+        Text("by"),
+        Text("matchers"),
+        Text("comment"),
+    ]);
     for silence in &silences {
         let matchers = silence["matchers"]
             .as_array()
@@ -144,7 +149,7 @@ fn list(server: &Server, asked: &AlertsSilence) -> Result<(), Failure> {
         listing.push(vec![
             text(&silence["id"]),
             text(&silence["status"]["state"]),
-            text(&silence["endsAt"]),
+            local(&silence["endsAt"], &zone),
             text(&silence["createdBy"]),
             matchers.collect::<Vec<_>>().join(" "),
             text(&silence["comment"]),

@@ -14,6 +14,7 @@ pub use dispatch::{everybody, is_sending, keep_sending, mail};
 pub use letters::{Letter, due, in_short};
 pub use sheet::{View, write_sheet};
 pub use warnings::{SLACK, warnings};
+pub use words::{amount, percent};
 pub use weekly::{DAYS as WEEKLY_DAYS, WEEKLY, weekly};
 
 use crate::listing::{Column, Listing};
@@ -135,11 +136,12 @@ const FIGURES: &[Figure] = &[
     },
 ];
 
-/// Writes a usage report.
+/// Writes a usage report. `width` limits the width of a table, in characters.
 pub fn write_usage(
     report: &UsageReport,
     by: &[String],
     format: ReportFormat,
+    width: Option<usize>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     match format {
@@ -150,7 +152,7 @@ pub fn write_usage(
         ReportFormat::Csv => exact(report, by).write_csv(out),
         ReportFormat::Table => {
             writeln!(out, "{}\n", heading(report))?;
-            readable(report, by).write_table(out)?;
+            readable(report, by).write_table(width, out)?;
             notes(report)
                 .iter()
                 .try_for_each(|note| writeln!(out, "\n{note}"))
@@ -217,13 +219,25 @@ fn column_heading(name: &'static str) -> &'static str {
     }
 }
 
+/// Columns that a narrow table omits, the first ones first.
+const OMITTED: &[&str] = &[
+    "jobs_submitted",
+    "node_hours",
+    "jobs_ended",
+    "mem_gib_hours",
+    "wall_hours",
+    "jobs_active",
+    "jobs_started",
+    "wait_hours",
+];
+
 fn readable(report: &UsageReport, by: &[String]) -> Listing {
     let figures = || shown(report);
     let columns = by
         .iter()
         .map(|key| Column::Text(key_name(key)))
         .chain(figures().map(|(name, _)| Column::Number(name)));
-    let mut listing = Listing::new(&columns.collect::<Vec<_>>());
+    let mut listing = Listing::new(&columns.collect::<Vec<_>>()).omitting(OMITTED);
     let cells = |figures_of: &Figures| {
         figures()
             .map(|(_, write)| write(figures_of))

@@ -113,7 +113,7 @@ fn sheet() -> Sheet {
 
 fn written(view: View, format: ReportFormat) -> String {
     let mut out = Vec::new();
-    write_sheet(&sheet(), view, format, &mut out).unwrap();
+    write_sheet(&sheet(), view, format, None, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -226,7 +226,7 @@ fn gpus_are_omitted_on_a_cluster_without_them() {
     for view in VIEWS {
         for format in [ReportFormat::Table, ReportFormat::Md, ReportFormat::Html] {
             let mut out = Vec::new();
-            write_sheet(&plain, view, format, &mut out).unwrap();
+            write_sheet(&plain, view, format, None, &mut out).unwrap();
             let text = String::from_utf8(out).unwrap();
             let body = text
                 .split_once("<h1>")
@@ -243,7 +243,7 @@ fn gpus_are_omitted_on_a_cluster_without_them() {
         }
     }
     let mut out = Vec::new();
-    write_sheet(&plain, View::Cluster, ReportFormat::Csv, &mut out).unwrap();
+    write_sheet(&plain, View::Cluster, ReportFormat::Csv, None, &mut out).unwrap();
     assert!(
         String::from_utf8(out)
             .unwrap()
@@ -274,7 +274,7 @@ fn a_page_lists_the_largest_losses_and_says_how_many_there_are_besides() {
     let many = Sheet { lost, ..sheet() };
     for format in [ReportFormat::Table, ReportFormat::Html, ReportFormat::Json] {
         let mut out = Vec::new();
-        write_sheet(&many, View::Cluster, format, &mut out).unwrap();
+        write_sheet(&many, View::Cluster, format, None, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let all = format == ReportFormat::Json;
         assert!(
