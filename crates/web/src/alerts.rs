@@ -2,6 +2,7 @@
 //! `/alerts#FINGERPRINT`.
 
 use super::TEMPLATES;
+use jiff::tz::TimeZone;
 use minijinja::context;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -69,7 +70,7 @@ const NO_FAULT: &str = "none";
 
 impl AlertsView {
     /// Returns the alerts that fire at `now`: by severity, then newest first.
-    pub fn firing(engine: &Engine, cluster: &str, now: Timestamp) -> Self {
+    pub fn firing(engine: &Engine, cluster: &str, zone: &TimeZone, now: Timestamp) -> Self {
         let suppressed = engine.router().suppressed(now);
         let firing =
             engine.router().alerts().iter().filter(|(_, alert)| {
@@ -84,13 +85,13 @@ impl AlertsView {
         firing.sort_by_key(|(_, alert)| (rank(alert).unwrap_or(3), Reverse(alert.starts_at)));
         let more = firing.len().saturating_sub(MOST);
         let view = |(fingerprint, alert): &(_, &Alert)| {
-            AlertView::of(fingerprint, alert, &suppressed(alert))
+            AlertView::of(fingerprint, alert, &suppressed(alert), zone)
         };
         let alerts = firing.iter().take(MOST).map(view);
         let alerts = alerts.collect();
         Self {
             cluster: cluster.to_owned(),
-            now: instant(now),
+            now: instant(now, zone),
             alerts,
             more,
             ended: Vec::new(),
@@ -99,7 +100,7 @@ impl AlertsView {
     }
 
     /// Adds the resolved alerts.
-    pub fn with_ended(mut self, ended: Vec<EndedAlert>) -> Self {
+    pub fn with_ended(mut self, ended: Vec<EndedAlert>, zone: &TimeZone) -> Self {
         let mut placed: BTreeSet<String> = self
             .alerts
             .iter()
@@ -107,7 +108,7 @@ impl AlertsView {
             .collect();
         self.ended = ended
             .into_iter()
-            .map(|one| EndedView::of(one, |place| placed.insert(place.to_owned())))
+            .map(|one| EndedView::of(one, zone, |place| placed.insert(place.to_owned())))
             .collect();
         self
     }
@@ -124,7 +125,7 @@ impl AlertsView {
 }
 
 impl EndedView {
-    fn of(ended: EndedAlert, mut is_free: impl FnMut(&str) -> bool) -> Self {
+    fn of(ended: EndedAlert, zone: &TimeZone, mut is_free: impl FnMut(&str) -> bool) -> Self {
         let [name, severity, fingerprint, labels] = ended.texts;
         let [from, to] = ended.instants_ms.map(Timestamp);
         let labels: BTreeMap<String, String> = serde_json::from_str(&labels).unwrap_or_default();
@@ -137,8 +138,8 @@ impl EndedView {
             },
             name,
             severity,
-            from: instant(from),
-            to: instant(to),
+            from: instant(from, zone),
+            to: instant(to, zone),
             lasted: format!("{lasted:#}"),
             labels: labels
                 .into_iter()
@@ -149,7 +150,12 @@ impl EndedView {
 }
 
 impl AlertView {
-    fn of(fingerprint: &Fingerprint, alert: &Alert, why: &Suppressed) -> Self {
+    fn of(
+        fingerprint: &Fingerprint,
+        alert: &Alert,
+        why: &Suppressed,
+        zone: &TimeZone,
+    ) -> Self {
         let label = |name: &str| alert.labels.get(name).unwrap_or_default().to_owned();
         let mut unsent = why.muted_by.clone();
         unsent.extend(why.silenced_by.first().map(|_| "silenced".to_owned()));
@@ -174,7 +180,7 @@ impl AlertView {
                 .get("summary")
                 .cloned()
                 .unwrap_or_default(),
-            since: instant(alert.starts_at),
+            since: instant(alert.starts_at, zone),
             unsent: unsent.join(", "),
             words: words
                 .map(|(name, text)| (name.replace('_', " "), text.clone()))

@@ -54,13 +54,15 @@ async fn show_alerts(State(page): State<PageState>) -> Response {
 
 async fn alerts(page: PageState) -> anyhow::Result<String> {
     let cluster = Arc::clone(&page.cluster);
+    let zone = page.zone.clone();
     let firing = page
         .alerts
-        .read(move |engine, now| AlertsView::firing(engine, &cluster, now))
+        .read(move |engine, now| AlertsView::firing(engine, &cluster, &zone, now))
         .await?;
     let since = Timestamp::from(SystemTime::now()).0 - ENDED_DAYS * 86_400_000;
+    let zone = page.zone.clone();
     let ended = move || EndedAlert::since(page.store.database(), since, ENDED_MOST);
     Ok(firing
-        .with_ended(tokio::task::spawn_blocking(ended).await??)
+        .with_ended(tokio::task::spawn_blocking(ended).await??, &zone)
         .render()?)
 }

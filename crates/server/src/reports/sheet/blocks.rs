@@ -46,7 +46,7 @@ pub(super) fn blocks(sheet: &Sheet, view: View) -> Vec<Block> {
             blocks.push(network(sheet));
         }
         View::Waste => {
-            blocks.push(Some(causes(sheet)).filter(|_| sheet.has_gpus));
+            blocks.extend(causes(sheet).into_iter().map(Some));
             blocks.push(wasters(sheet));
             blocks.extend(fixes(sheet).into_iter().map(Some));
             blocks.push(runs(sheet));
@@ -57,7 +57,7 @@ pub(super) fn blocks(sheet: &Sheet, view: View) -> Vec<Block> {
             blocks.push(Some(summary(sheet)));
             blocks.push(trend(sheet));
             blocks.push(capacity_table(sheet));
-            blocks.push(Some(causes(sheet)).filter(|_| sheet.figures.split_gpu_hours.held() > 0.0));
+            blocks.extend(causes(sheet).into_iter().map(Some));
             blocks.extend(fixes(sheet).into_iter().map(Some));
             blocks.push(budgets(sheet));
             blocks.push(members(sheet));
@@ -114,8 +114,10 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
         let note = split.known_waste().map_or_else(
             || "nothing was measured".to_owned(),
             |wasted| match currency {
-                Some(currency) => money(figures.split_money.wasted(), currency),
-                None => format!("{} of those judged", percent(wasted / split.held())),
+                Some(currency) if figures.split_money.held() > 0.0 => {
+                    money(figures.split_money.wasted(), currency)
+                }
+                _ => format!("{} of those judged", percent(wasted / split.held())),
             },
         );
         facts.push((
@@ -205,6 +207,12 @@ const OF_GPUS: &[&str] = &[
     "cause",
 ];
 
+/// Columns that narrow tables omit, the first ones first.
+const OMITTED: &[&str] = &[
+    "p95", "kwh", "gpu_mem", "mem", "measured", "state", "cpu", "cpu_hours", "warning", "credited",
+    "low_utilization", "over_limit",
+];
+
 /// Returns a table; `None` without rows. Omits columns without known values.
 fn table<'a, T: 'a>(
     sheet: &Sheet,
@@ -224,7 +232,8 @@ fn table<'a, T: 'a>(
                     .any(|row| !["", UNKNOWN].contains(&row[*at].as_str())))
     };
     let shown: Vec<usize> = (0..columns.len()).filter(says_something).collect();
-    let mut listing = Listing::new(&shown.iter().map(|at| columns[*at].0).collect::<Vec<_>>());
+    let headings: Vec<Column> = shown.iter().map(|at| columns[*at].0).collect();
+    let mut listing = Listing::new(&headings).omitting(OMITTED);
     rows.iter()
         .for_each(|row| listing.push(shown.iter().map(|at| row[*at].clone()).collect()));
     (!rows.is_empty()).then_some(Block::Listing(title, listing))
@@ -360,13 +369,48 @@ pub(super) struct Cause {
     pub of: fn(&Split) -> f64,
 }
 
-fn causes(sheet: &Sheet) -> Block {
+/// Returns how many of the period's GPU-hours the categories cover, if these are not all:
+/// `274 of 1,390 GPU-hours were judged. The others …`. `None` without GPU-hours.
+pub(super) fn coverage(sheet: &Sheet) -> Option<String> {
+    let figures = &sheet.figures;
+    let all = figures.gpu_hours;
+    let judged = figures.split_gpu_hours.measured() + figures.split_gpu_hours.lost;
+    if !sheet.has_gpus || all <= 0.0 {
+        return None;
+    }
+    if judged <= 0.0 {
+        return Some(format!(
+            "None of the {} GPU-hours were judged: nothing was measured of finished jobs.",
+            amount(all)
+        ));
+    }
+    (judged < 0.995 * all).then(|| {
+        format!(
+            "{} of {} GPU-hours ({}) were judged. The others belong to jobs that still run, or of \
+             which too little was measured.",
+            amount(judged),
+            amount(all),
+            percent(judged / all)
+        )
+    })
+}
+
+/// Returns the GPU-hours by category, with their coverage. Empty without GPUs.
+fn causes(sheet: &Sheet) -> Vec<Block> {
+    let is_judged = sheet.figures.split_gpu_hours.known_waste().is_some();
+    let listing = is_judged.then(|| categories(sheet));
+    let coverage = coverage(sheet).map(Block::Line);
+    coverage.into_iter().chain(listing).collect()
+}
+
+fn categories(sheet: &Sheet) -> Block {
     let columns = [
         Column::Text("where_gpu_hours_went"),
         Column::Number("gpu_hours"),
         Column::Number("share"),
     ];
-    let currency = sheet.currency.as_deref();
+    let has_price = sheet.figures.split_money.held() > 0.0;
+    let currency = sheet.currency.as_deref().filter(|_| has_price);
     let columns: Vec<Column> = columns
         .into_iter()
         .chain(currency.map(|_| Column::Number("money")))
@@ -375,7 +419,7 @@ fn causes(sheet: &Sheet) -> Block {
     let split = &sheet.figures.split_gpu_hours;
     let cost = &sheet.figures.split_money;
     let held = split.held().max(f64::MIN_POSITIVE);
-    for cause in CAUSES {
+    for cause in CAUSES.iter().filter(|cause| (cause.of)(split) > 0.0) {
         let hours = (cause.of)(split);
         let row = [cause.name.to_owned(), amount(hours), percent(hours / held)];
         let price = currency.map(|currency| money((cause.of)(cost), currency));
@@ -585,6 +629,7 @@ fn network(sheet: &Sheet) -> Option<Block> {
         &sheet.network_bound,
         &[
             (Column::Text("job_id"), |run| run.job_id.clone()),
+            (Column::Text("name"), |run| run.name.clone().unwrap_or_default()),
             (Column::Text("user"), |run| run.user.clone()),
             (Column::Number("nodes"), |run| run.nodes.to_string()),
             (Column::Number("waited_for_the_link"), |run| {
@@ -625,6 +670,7 @@ fn lost(sheet: &Sheet) -> Option<Block> {
         shown_lost(sheet).0,
         &[
             (Column::Text("job_id"), |run| run.job_id.clone()),
+            (Column::Text("name"), |run| run.name.clone().unwrap_or_default()),
             (Column::Text("user"), |run| run.user.clone()),
             (Column::Text("fault"), |run| run.fault.clone()),
             (Column::Text("nodes"), |run| run.nodes.clone()),
@@ -645,6 +691,9 @@ fn breaches(sheet: &Sheet) -> Option<Block> {
         &[
             (Column::Text("rule"), |breach| breach.window.clone()),
             (Column::Text("job_id"), |breach| breach.job_id.clone()),
+            (Column::Text("name"), |breach| {
+                breach.name.clone().unwrap_or_default()
+            }),
             (Column::Text("user"), |breach| breach.user.clone()),
             (Column::Text("nodes"), |breach| breach.nodes.join(",")),
             (Column::Text("time"), |breach| {
@@ -723,14 +772,22 @@ fn exact_runs(runs: &[RunRow]) -> Listing {
             number(run.memory_ratio),
             number(run.kwh),
         ];
-        row.extend(
-            CAUSES
-                .iter()
-                .map(|cause| (cause.of)(&run.split_gpu_hours).to_string()),
-        );
+        row.extend(exact_split(&run.split_gpu_hours));
         listing.push(row);
     }
     listing
+}
+
+/// Returns the hours of each category. Use and waste are empty if nothing was measured.
+fn exact_split(split: &Split) -> impl Iterator<Item = String> {
+    let is_known = split.known_waste().is_some();
+    CAUSES.iter().map(move |cause| {
+        if is_known || ["lost", "unknown"].contains(&cause.class) {
+            (cause.of)(split).to_string()
+        } else {
+            String::new()
+        }
+    })
 }
 
 fn exact_members(sheet: &Sheet) -> Listing {
@@ -764,6 +821,9 @@ fn exact_members(sheet: &Sheet) -> Listing {
         .chain(numbers.map(Column::Number))
         .collect();
     let mut listing = Listing::new(&columns);
+    // Without prices nothing has a cost, and without measurements no energy is known.
+    let measured = |value: f64| if value > 0.0 { value.to_string() } else { String::new() };
+    let priced = |value: f64| sheet.currency.as_ref().map_or_else(String::new, |_| value.to_string());
     for Member { name, figures, .. } in &sheet.members {
         let mut row = vec![
             name.clone(),
@@ -773,20 +833,17 @@ fn exact_members(sheet: &Sheet) -> Listing {
             figures.jobs_started.to_string(),
             figures.jobs_ended.to_string(),
             figures.jobs_failed.to_string(),
-            figures.money.to_string(),
-            figures.kwh.to_string(),
-            figures.co2_kg.to_string(),
+            priced(figures.money),
+            measured(figures.kwh),
+            measured(figures.co2_kg),
             figures
                 .gpu_utilization
                 .map_or_else(String::new, |ratio| ratio.to_string()),
             figures.limit_excess_gpu_hours.to_string(),
         ];
-        row.extend(
-            CAUSES
-                .iter()
-                .map(|cause| (cause.of)(&figures.split_gpu_hours).to_string()),
-        );
-        row.push(figures.split_money.wasted().to_string());
+        row.extend(exact_split(&figures.split_gpu_hours));
+        let wasted_money = figures.split_money.known_waste();
+        row.push(wasted_money.map_or_else(String::new, |money| money.to_string()));
         listing.push(row);
     }
     listing

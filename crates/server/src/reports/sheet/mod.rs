@@ -5,8 +5,10 @@
 mod blocks;
 mod charts;
 mod html;
+mod mail;
 
 pub use html::page;
+pub use mail::mail_page;
 
 use crate::reports::ReportFormat;
 use blocks::Block;
