@@ -229,6 +229,8 @@ pub struct PageState {
     pub cluster: Arc<str>,
     /// Time zone of the cluster.
     pub zone: TimeZone,
+    /// Configuration of the answers.
+    pub config: Arc<AnswerConfig>,
 }
 
 /// Parts of a server from other crates: the server renders no pages and does not read `/proc`.
@@ -441,6 +443,7 @@ impl Serving<'_> {
         };
         let polls = self.poll(&mut tasks, &store, &zone);
         self.background(&mut tasks, &store, &scrape, &alerts, &reload, &polls);
+        let answers = Arc::new(AnswerConfig::of(self.config));
         let page = PageState {
             store: Arc::clone(&store),
             scrape: Arc::clone(&scrape),
@@ -448,6 +451,7 @@ impl Serving<'_> {
             alerts: alerts.handle(),
             cluster: self.cluster.into(),
             zone: zone.clone(),
+            config: Arc::clone(&answers),
         };
         let registry = Arc::new(self.registry);
         let own = OwnSeries {
@@ -462,7 +466,7 @@ impl Serving<'_> {
         });
         let app = App {
             store: Arc::clone(&store),
-            config: Arc::new(AnswerConfig::of(self.config)),
+            config: answers,
             registry,
             scraping: Arc::clone(&scrape) as Arc<dyn http::Scraping>,
             started: jiff::Timestamp::now(),

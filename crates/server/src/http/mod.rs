@@ -11,6 +11,7 @@ mod prometheus;
 mod questions;
 
 pub use access::{Access, check};
+pub use compress::accepts_gzip;
 pub(crate) use connections::{Connections, client_of};
 pub use error::{ErrorBody, ErrorKind};
 pub(crate) use headers::protect;

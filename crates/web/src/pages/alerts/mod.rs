@@ -1,9 +1,9 @@
 //! The page `/alerts`: active and recently resolved alerts. Messages link to an alert as
 //! `/alerts#FINGERPRINT`.
 
-use super::TEMPLATES;
+use crate::frame::{Content, Group, Page, PageError, Visit};
 use jiff::tz::TimeZone;
-use minijinja::context;
+use minijinja::Value;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +14,21 @@ use takt_alerts::notify::{WORST_FIRST, instant};
 use takt_alerts::routing::Suppressed;
 use takt_model::Timestamp;
 use takt_store::EndedAlert;
+
+pub const PAGE: Page = Page::new("/alerts", include_str!("alerts.html"), show)
+    .menu(Group::Now, "Alerts")
+    .live();
+
+fn show(visit: &Visit) -> Result<Content, PageError> {
+    let cluster = visit.site.cluster.clone();
+    let zone = visit.zone().clone();
+    let firing =
+        visit.alerts(move |engine, now| AlertsView::firing(engine, &cluster, &zone, now))?;
+    let since = visit.now.as_millisecond() - ENDED_DAYS * 86_400_000;
+    let ended = EndedAlert::since(visit.site.store.database(), since, ENDED_MOST)?;
+    let view = firing.with_ended(ended, visit.zone());
+    Ok(Content::new("Alerts", Value::from_serialize(view)))
+}
 
 /// Maximum number of active alerts on the page; the page shows the number of the others.
 const MOST: usize = 500;
@@ -111,16 +126,6 @@ impl AlertsView {
             .map(|one| EndedView::of(one, zone, |place| placed.insert(place.to_owned())))
             .collect();
         self
-    }
-
-    /// Renders the page.
-    ///
-    /// # Errors
-    /// If the template needs a value that the view does not have.
-    pub fn render(&self) -> Result<String, minijinja::Error> {
-        TEMPLATES
-            .get_template("alerts.html")?
-            .render(context! { ..minijinja::Value::from_serialize(self) })
     }
 }
 
