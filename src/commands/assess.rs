@@ -1,8 +1,8 @@
 //! `takt assess`.
 
 use super::ask;
-use crate::output::stdout;
 use crate::cli::{Assess, Place};
+use crate::output::stdout;
 use std::io::Write;
 use takt_server::Failure;
 use takt_server::answers::AssessQuestion;

@@ -1,8 +1,8 @@
 //! `takt check-config`: reads the configuration as the server does and prints the effective
 //! settings.
 
-use crate::output::stdout;
 use crate::cli::{CheckConfig, Place};
+use crate::output::stdout;
 use crate::place;
 use anyhow::Context;
 use std::io::Write;

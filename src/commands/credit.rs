@@ -1,8 +1,8 @@
 //! `takt credit`.
 
 use super::{ask, instant, print, source};
-use crate::output::stdout;
 use crate::cli::{Credit as Asked, Place};
+use crate::output::stdout;
 use crate::person::operator;
 use crate::source::Source;
 use jiff::Timestamp;

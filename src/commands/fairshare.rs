@@ -1,8 +1,8 @@
 //! `takt fairshare`: the lines of `sshare -l -a`, explanations, and the history.
 
 use super::{instant, print};
-use crate::output::stdout;
 use crate::cli::{Fairshare, ListingFormat, Place};
+use crate::output::stdout;
 use crate::place;
 use crate::source::{Missing, Source};
 use jiff::tz::TimeZone;

@@ -121,7 +121,10 @@ fn details(listed: &ListedRun, zone: &TimeZone) -> Listing {
         ),
         (
             "expected_start",
-            instant(waiting.as_ref().and_then(|waiting| waiting.expected_start), zone),
+            instant(
+                waiting.as_ref().and_then(|waiting| waiting.expected_start),
+                zone,
+            ),
         ),
         ("eligible", instant(run.eligible, zone)),
         ("start", instant(run.start, zone)),

@@ -25,8 +25,8 @@ mod sql;
 mod store;
 mod up;
 
-use crate::output::{self, stdout};
 use crate::cli::{Cli, Command, Import, ListingFormat, Place};
+use crate::output::{self, stdout};
 use crate::place;
 use crate::process_metrics;
 use crate::source::{Missing, Source};

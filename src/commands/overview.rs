@@ -70,7 +70,11 @@ fn show(server: &Server) -> Result<(), Failure> {
         ),
         format!("  nodes   {}", nodes(counts)),
         format!("  GPUs    {}", gpus(counts)),
-        format!("  jobs    {} running, {} pending", count(&counts[5]), count(&counts[6])),
+        format!(
+            "  jobs    {} running, {} pending",
+            count(&counts[5]),
+            count(&counts[6])
+        ),
         format!("  alerts  {}", alerts(server)?),
         format!("  month   {}", month(server, &usage)),
     ];
@@ -131,5 +135,8 @@ fn month(server: &Server, question: &UsageQuestion) -> String {
         format!("{} GPU-hours and ", amount(hours))
     });
     let cpu_hours = amount(totals.cpu_hours);
-    format!("{gpu_hours}{cpu_hours} CPU-hours since {}", &report.from[..10])
+    format!(
+        "{gpu_hours}{cpu_hours} CPU-hours since {}",
+        &report.from[..10]
+    )
 }

@@ -48,7 +48,10 @@ fn rendered(page: &[u8]) -> anyhow::Result<Vec<u8>> {
             // A report is Takt's own page without scripts. The sandbox needs rights that root and
             // services lack.
             .args(["--no-sandbox", "--disable-dev-shm-usage"])
-            .arg(format!("--user-data-dir={}", directory.path().join("profile").display()))
+            .arg(format!(
+                "--user-data-dir={}",
+                directory.path().join("profile").display()
+            ))
             .arg(format!("--print-to-pdf={}", pdf.display()))
             .arg(format!("file://{}", html.display()))
             .env("HOME", directory.path());

@@ -2,8 +2,8 @@
 
 use super::plot::plot;
 use super::{ask, print};
-use crate::output::{self, stdout};
 use crate::cli::{ListingFormat, Place, Query, QueryFormat};
+use crate::output::{self, stdout};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -31,10 +31,7 @@ pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
     }
     let format = match asked.format {
         QueryFormat::Plot if answer.data.result_type == "matrix" => {
-            return show(&plot(
-                &answer.data,
-                output::width().unwrap_or(100),
-            ));
+            return show(&plot(&answer.data, output::width().unwrap_or(100)));
         }
         QueryFormat::Plot => {
             let error = "--format plot shows a range; give --start, --end and --step, or a query \

@@ -1,9 +1,9 @@
 //! `takt records`: the log of imports, and the deletion of job records.
 
 use super::{ask, instant, print, source};
+use crate::cli::{Place, RecordsCommand, RecordsDelete};
 use crate::output::stdout;
 use crate::source::Source;
-use crate::cli::{Place, RecordsCommand, RecordsDelete};
 use anyhow::anyhow;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;

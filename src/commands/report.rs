@@ -68,9 +68,7 @@ fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> 
     write(asked.format, |out| {
         let width = output::width();
         let mut all = sheets.iter();
-        all.try_for_each(|sheet| {
-            reports::write_sheet(sheet, view, asked.format.into(), width, out)
-        })
+        all.try_for_each(|sheet| reports::write_sheet(sheet, view, asked.format.into(), width, out))
     })
 }
 

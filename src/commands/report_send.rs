@@ -1,8 +1,8 @@
 //! `takt report send`.
 
 use super::source;
-use crate::output::stdout;
 use crate::cli::{Place, ReportSend};
+use crate::output::stdout;
 use crate::place;
 use anyhow::Context;
 use jiff::{Timestamp, ToSpan};

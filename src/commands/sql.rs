@@ -32,7 +32,9 @@ pub(super) fn show_timed(
     answer: &Rows,
     minor: &'static [&'static str],
 ) -> Result<(), Failure> {
-    let listing = Listing::of(&answer.columns, cells(answer)).timed().omitting(minor);
+    let listing = Listing::of(&answer.columns, cells(answer))
+        .timed()
+        .omitting(minor);
     show_as(format, &listing, answer)
 }
 

@@ -72,7 +72,8 @@ fn stat_listing(stat: &Stat, zone: &TimeZone) -> Listing {
     ])
     .omitting(&["bytes a row", "series", "resolution"]);
     let instant = |ms: i64| {
-        jiff::Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |at| in_zone(at, zone))
+        jiff::Timestamp::from_millisecond(ms)
+            .map_or_else(|_| ms.to_string(), |at| in_zone(at, zone))
     };
     for block in &stat.blocks {
         listing.push(vec![

@@ -10,6 +10,7 @@
 mod alerts;
 mod bad_input;
 mod clock_changes;
+mod command_line;
 mod dashboards;
 mod elsewhere;
 mod exporter_jobs;

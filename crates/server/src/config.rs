@@ -144,7 +144,8 @@ impl Config {
     /// Parses and checks a configuration. Messages name `path`, and relative paths start at its
     /// folder.
     pub fn parse(text: &str, path: &Path) -> anyhow::Result<Self> {
-        let mut config: Self = toml::from_str(text).map_err(|error| mistake::explain(&error, text, path))?;
+        let mut config: Self =
+            toml::from_str(text).map_err(|error| mistake::explain(&error, text, path))?;
         let base = path.parent().unwrap_or(Path::new(""));
         let Self {
             data_dir,

@@ -250,17 +250,13 @@ impl Listing {
         let mut csv = csv::Writer::from_writer(out);
         csv.write_record(self.headings.iter().map(|(name, _)| plain(name)))?;
         for row in &self.rows {
-            csv.write_record(
-                row.iter()
-                    .zip(&self.headings)
-                    .map(|(cell, (_, kind))| {
-                        if *kind == CellKind::Number {
-                            cell.clone()
-                        } else {
-                            plain(&without_formula(cell))
-                        }
-                    }),
-            )?;
+            csv.write_record(row.iter().zip(&self.headings).map(|(cell, (_, kind))| {
+                if *kind == CellKind::Number {
+                    cell.clone()
+                } else {
+                    plain(&without_formula(cell))
+                }
+            }))?;
         }
         csv.flush()
     }
@@ -275,7 +271,13 @@ impl Listing {
         let rules: Vec<&str> = self
             .headings
             .iter()
-            .map(|(_, kind)| if *kind == CellKind::Number { "---:" } else { "---" })
+            .map(|(_, kind)| {
+                if *kind == CellKind::Number {
+                    "---:"
+                } else {
+                    "---"
+                }
+            })
             .collect();
         writeln!(out, "| {} |\n| {} |", names.join(" | "), rules.join(" | "))?;
         for row in &self.rows {
@@ -289,7 +291,10 @@ impl Listing {
 
 /// Returns the width of a table with columns of these widths, in characters.
 fn total(widths: impl Iterator<Item = usize>) -> usize {
-    widths.map(|width| width + GAP).sum::<usize>().saturating_sub(1)
+    widths
+        .map(|width| width + GAP)
+        .sum::<usize>()
+        .saturating_sub(1)
 }
 
 /// Text without control characters, which must not reach the terminal.
@@ -414,22 +419,44 @@ mod tests {
             assert!(text.contains(" 2026-10-24 14:00"), "{text}");
         }
         let wide = table(&listing, 200);
-        assert!(wide.contains("COMMENT") && !wide.contains("Not shown"), "{wide}");
+        assert!(
+            wide.contains("COMMENT") && !wide.contains("Not shown"),
+            "{wide}"
+        );
         // An empty column is not missed.
         let narrow = table(&listing, 80);
-        assert!(!narrow.contains("COMMENT") && !narrow.contains("comment"), "{narrow}");
-        assert!(narrow.ends_with("\n Not shown: account, gpus.\n"), "{narrow}");
+        assert!(
+            !narrow.contains("COMMENT") && !narrow.contains("comment"),
+            "{narrow}"
+        );
+        assert!(
+            narrow.ends_with("\n Not shown: account, gpus.\n"),
+            "{narrow}"
+        );
         let words: Vec<_> = narrow.split_whitespace().collect();
         assert_eq!(words.iter().filter(|word| **word == "cooling").count(), 3);
-        assert!(table(&jobs(0), 80).contains("COMMENT"), "nothing is known to be empty");
+        assert!(
+            table(&jobs(0), 80).contains("COMMENT"),
+            "nothing is known to be empty"
+        );
     }
 
     #[test]
     fn a_table_that_cannot_fit_shows_a_line_for_each_cell() {
         let columns: Vec<String> = (0..20).map(|at| format!("column_{at}")).collect();
-        let row = |at: usize| (0..20).map(|column| format!("{}", at * 1000 + column)).collect();
+        let row = |at: usize| {
+            (0..20)
+                .map(|column| format!("{}", at * 1000 + column))
+                .collect()
+        };
         let text = table(&Listing::of(&columns, vec![row(1), row(2)]), 80);
-        assert!(text.starts_with(" COLUMN_0   1000\n COLUMN_1   1001\n"), "{text}");
-        assert!(text.contains(" COLUMN_19  1019\n\n COLUMN_0   2000\n"), "{text}");
+        assert!(
+            text.starts_with(" COLUMN_0   1000\n COLUMN_1   1001\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains(" COLUMN_19  1019\n\n COLUMN_0   2000\n"),
+            "{text}"
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! Closing alerts by hand.
 
 use super::{server, text};
-use crate::output::stdout;
 use crate::cli::{AlertsClose, Place};
+use crate::output::stdout;
 use crate::person;
 use reqwest::Method;
 use serde_json::json;

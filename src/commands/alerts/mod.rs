@@ -6,11 +6,11 @@ mod send;
 mod silences;
 
 use super::{in_zone, print};
-use crate::output::stdout;
 use crate::cli::{Alerts, AlertsHistory, AlertsList, AlertsRouteTest, Place};
 use crate::client::Server;
-use crate::place;
+use crate::output::stdout;
 use crate::person;
+use crate::place;
 use crate::source::{self, Source, zone_of};
 use anyhow::anyhow;
 use jiff::civil::DateTime;

@@ -1,7 +1,7 @@
 //! `takt alerts test-send`: sends a test message through every channel.
 
-use crate::output::stdout;
 use crate::cli::{AlertsTestSend, Place};
+use crate::output::stdout;
 use crate::place;
 use anyhow::{Context, anyhow};
 use std::collections::BTreeMap;

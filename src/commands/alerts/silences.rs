@@ -1,10 +1,10 @@
 //! Silences, and acknowledgements: silences of the alerts that fire now.
 
 use super::{firing, local, server, text};
-use crate::output::stdout;
 use crate::cli::{AlertsAck, AlertsSilence, Place};
 use crate::client::Server;
 use crate::commands::print;
+use crate::output::stdout;
 use crate::person;
 use crate::source::zone_of;
 use anyhow::anyhow;

@@ -268,8 +268,15 @@ pub fn warn_of_local_links(config: &Config, port: u16) {
 
 /// Name of this machine, as `hostname` prints it.
 fn host_name() -> String {
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    if name.is_empty() { "localhost".to_owned() } else { name }
+    let name = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    if name.is_empty() {
+        "localhost".to_owned()
+    } else {
+        name
+    }
 }
 
 fn server(config: &Config, cluster: &str, address: SocketAddr) -> Server {

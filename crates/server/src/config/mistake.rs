@@ -21,9 +21,8 @@ pub(super) fn explain(error: &toml::de::Error, text: &str, path: &Path) -> anyho
 fn unknown_key(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let key = quoted.next().unwrap_or_default();
-    let nearest = quoted.max_by(|a, b| {
-        strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b))
-    });
+    let nearest =
+        quoted.max_by(|a, b| strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b)));
     nearest.map_or_else(
         || format!("unknown key {key}"),
         |near| format!("unknown key {key}; did you mean {near}?"),
@@ -35,7 +34,10 @@ fn duplicate_key(text: &str, start: usize) -> String {
     let line = line_at(text, start);
     let is_table = line.starts_with('[');
     let name = if is_table {
-        line.split(']').next().unwrap_or_default().trim_start_matches('[')
+        line.split(']')
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches('[')
     } else {
         line.split('=').next().unwrap_or_default()
     };
@@ -44,7 +46,10 @@ fn duplicate_key(text: &str, start: usize) -> String {
         let other = other.trim();
         let rest = other.strip_prefix(if is_table { "[" } else { "" });
         rest.and_then(|rest| rest.trim_start().strip_prefix(name))
-            .is_some_and(|rest| rest.trim_start().starts_with(if is_table { "]" } else { "=" }))
+            .is_some_and(|rest| {
+                rest.trim_start()
+                    .starts_with(if is_table { "]" } else { "=" })
+            })
     };
     let before = &text[..text[..start].rfind('\n').map_or(0, |at| at + 1)];
     let first = before.lines().position(is_same);
@@ -122,15 +127,30 @@ mod tests {
     #[test]
     fn values_are_described_without_names_of_types() {
         for (said, expected) in [
-            ("invalid type: string \"15s\", expected f64", "expected a number, found \"15s\""),
-            ("invalid type: integer `5`, expected a boolean", "expected true or false, found 5"),
-            ("invalid type: floating point `1.5`, expected u64", "expected a whole number, found 1.5"),
+            (
+                "invalid type: string \"15s\", expected f64",
+                "expected a number, found \"15s\"",
+            ),
+            (
+                "invalid type: integer `5`, expected a boolean",
+                "expected true or false, found 5",
+            ),
+            (
+                "invalid type: floating point `1.5`, expected u64",
+                "expected a whole number, found 1.5",
+            ),
             (
                 "invalid value: integer `-1`, expected u64",
                 "expected a whole number in the key's range, found -1",
             ),
-            ("invalid type: sequence, expected a string", "expected a text in quotes, found a list"),
-            ("invalid type: string \"x\", expected struct Card", "expected a table, found \"x\""),
+            (
+                "invalid type: sequence, expected a string",
+                "expected a text in quotes, found a list",
+            ),
+            (
+                "invalid type: string \"x\", expected struct Card",
+                "expected a table, found \"x\"",
+            ),
         ] {
             assert_eq!(plain(said).as_deref(), Some(expected));
         }

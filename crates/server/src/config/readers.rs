@@ -78,7 +78,8 @@ mod tests {
     #[test]
     fn the_owner_the_group_and_others_have_their_own_bits() {
         let folder = tempfile::tempdir().unwrap();
-        let set = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        let set =
+            |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
         set(folder.path(), 0o755);
         let file = folder.path().join("slack-webhook");
         fs::write(&file, "x").unwrap();
@@ -91,12 +92,22 @@ mod tests {
         let group = format!("takt:x:64001:\nsecret:x:{}:other,member\n", found.gid());
         let user = |id| ServiceUser::with_id(id, &passwd, &group).unwrap();
         set(&file, 0o600);
-        assert_eq!(user(64001).closed_path(&file).as_deref(), Some(&*fs::canonicalize(&file).unwrap()));
+        assert_eq!(
+            user(64001).closed_path(&file).as_deref(),
+            Some(&*fs::canonicalize(&file).unwrap())
+        );
         set(&file, 0o640);
         assert!(user(64001).closed_path(&file).is_some());
-        assert_eq!(user(64002).closed_path(&file), None, "a member of the file's group");
+        assert_eq!(
+            user(64002).closed_path(&file),
+            None,
+            "a member of the file's group"
+        );
         set(&file, 0o604);
-        assert!(user(64002).closed_path(&file).is_some(), "the group's bits decide");
+        assert!(
+            user(64002).closed_path(&file).is_some(),
+            "the group's bits decide"
+        );
         assert_eq!(user(64001).closed_path(&file), None);
         set(folder.path(), 0o700);
         assert_eq!(

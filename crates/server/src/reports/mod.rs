@@ -14,8 +14,8 @@ pub use dispatch::{everybody, is_sending, keep_sending, mail};
 pub use letters::{Letter, due, in_short};
 pub use sheet::{View, write_sheet};
 pub use warnings::{SLACK, warnings};
-pub use words::{amount, percent};
 pub use weekly::{DAYS as WEEKLY_DAYS, WEEKLY, weekly};
+pub use words::{amount, percent};
 
 use crate::listing::{Column, Listing};
 use std::io::{self, Write};

@@ -214,7 +214,8 @@ mod tests {
 
     #[test]
     fn a_file_of_an_older_version_has_no_serial_numbers() {
-        let known = parse("uuid\tindex\tminor\tpci_bus_id\tmodel\tdriver\nGPU-a\t0\t0\t0:1\tH100\t580\n");
+        let known =
+            parse("uuid\tindex\tminor\tpci_bus_id\tmodel\tdriver\nGPU-a\t0\t0\t0:1\tH100\t580\n");
         let [gpu] = &known.into_values().collect::<Vec<_>>()[..] else {
             panic!("one GPU");
         };

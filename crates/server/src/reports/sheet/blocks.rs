@@ -209,8 +209,18 @@ const OF_GPUS: &[&str] = &[
 
 /// Columns that narrow tables omit, the first ones first.
 const OMITTED: &[&str] = &[
-    "p95", "kwh", "gpu_mem", "mem", "measured", "state", "cpu", "cpu_hours", "warning", "credited",
-    "low_utilization", "over_limit",
+    "p95",
+    "kwh",
+    "gpu_mem",
+    "mem",
+    "measured",
+    "state",
+    "cpu",
+    "cpu_hours",
+    "warning",
+    "credited",
+    "low_utilization",
+    "over_limit",
 ];
 
 /// Returns a table; `None` without rows. Omits columns without known values.
@@ -629,7 +639,9 @@ fn network(sheet: &Sheet) -> Option<Block> {
         &sheet.network_bound,
         &[
             (Column::Text("job_id"), |run| run.job_id.clone()),
-            (Column::Text("name"), |run| run.name.clone().unwrap_or_default()),
+            (Column::Text("name"), |run| {
+                run.name.clone().unwrap_or_default()
+            }),
             (Column::Text("user"), |run| run.user.clone()),
             (Column::Number("nodes"), |run| run.nodes.to_string()),
             (Column::Number("waited_for_the_link"), |run| {
@@ -670,7 +682,9 @@ fn lost(sheet: &Sheet) -> Option<Block> {
         shown_lost(sheet).0,
         &[
             (Column::Text("job_id"), |run| run.job_id.clone()),
-            (Column::Text("name"), |run| run.name.clone().unwrap_or_default()),
+            (Column::Text("name"), |run| {
+                run.name.clone().unwrap_or_default()
+            }),
             (Column::Text("user"), |run| run.user.clone()),
             (Column::Text("fault"), |run| run.fault.clone()),
             (Column::Text("nodes"), |run| run.nodes.clone()),
@@ -822,8 +836,19 @@ fn exact_members(sheet: &Sheet) -> Listing {
         .collect();
     let mut listing = Listing::new(&columns);
     // Without prices nothing has a cost, and without measurements no energy is known.
-    let measured = |value: f64| if value > 0.0 { value.to_string() } else { String::new() };
-    let priced = |value: f64| sheet.currency.as_ref().map_or_else(String::new, |_| value.to_string());
+    let measured = |value: f64| {
+        if value > 0.0 {
+            value.to_string()
+        } else {
+            String::new()
+        }
+    };
+    let priced = |value: f64| {
+        sheet
+            .currency
+            .as_ref()
+            .map_or_else(String::new, |_| value.to_string())
+    };
     for Member { name, figures, .. } in &sheet.members {
         let mut row = vec![
             name.clone(),

@@ -149,8 +149,8 @@ fn causes(sheet: &Sheet) -> Vec<Value> {
     let currency = sheet.currency.as_ref().filter(|_| has_price);
     let row = |cause: &blocks::Cause| {
         let hours = (cause.of)(&sheet.figures.split_gpu_hours);
-        let price = currency
-            .map(|currency| money((cause.of)(&sheet.figures.split_money), currency));
+        let price =
+            currency.map(|currency| money((cause.of)(&sheet.figures.split_money), currency));
         (hours > 0.0).then(|| {
             context! {
                 name => cause.name,

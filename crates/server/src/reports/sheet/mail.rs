@@ -62,16 +62,16 @@ fn for_mail(sheet: &Sheet, rows: usize) -> (Sheet, usize) {
     let members = sheet.members.iter_mut().chain(&mut sheet.accounts);
     members.for_each(|member| shorten(&mut member.name));
     for run in &mut sheet.runs {
-        run.name.as_mut().map_or((), shorten);
+        run.name.iter_mut().for_each(shorten);
         shorten(&mut run.user);
     }
     for run in &mut sheet.lost {
-        run.name.as_mut().map_or((), shorten);
+        run.name.iter_mut().for_each(shorten);
         shorten(&mut run.user);
         shorten(&mut run.nodes);
     }
     for breach in &mut sheet.breaches {
-        breach.name.as_mut().map_or((), shorten);
+        breach.name.iter_mut().for_each(shorten);
         shorten(&mut breach.user);
     }
     (sheet, omitted)
@@ -114,10 +114,20 @@ fn day_bars(sheet: &Sheet) -> Vec<Value> {
 fn month_bars(sheet: &Sheet) -> Vec<Value> {
     let months: Vec<_> = sheet.before.iter().chain([&sheet.figures]).collect();
     let by_gpu = months.iter().any(|month| month.gpu_hours > 0.0);
-    let hours = |month: &Figures| if by_gpu { month.gpu_hours } else { month.cpu_hours };
+    let hours = |month: &Figures| {
+        if by_gpu {
+            month.gpu_hours
+        } else {
+            month.cpu_hours
+        }
+    };
     let most = months.iter().map(|month| hours(month)).fold(0.0, f64::max);
     let bar = |month: &&Figures| {
-        let wasted = if by_gpu { month.split_gpu_hours.wasted() } else { 0.0 };
+        let wasted = if by_gpu {
+            month.split_gpu_hours.wasted()
+        } else {
+            0.0
+        };
         let wasted = width(wasted.min(hours(month)), most).round();
         let all = width(hours(month), most).round();
         context! {

@@ -67,9 +67,7 @@ pub fn write_sheet(
         ReportFormat::Html => {
             out.write_all(page(sheet, view).map_err(io::Error::other)?.as_bytes())
         }
-        ReportFormat::Table => {
-            write_blocks(sheet, view, width, out)
-        }
+        ReportFormat::Table => write_blocks(sheet, view, width, out),
         ReportFormat::Md => {
             writeln!(
                 out,

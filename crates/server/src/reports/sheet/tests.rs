@@ -324,8 +324,18 @@ const MAIL_PROPERTIES: [&str; 20] = [
 #[track_caller]
 fn assert_for_mail(html: &str) {
     for refused in [
-        "<style", "<svg", "<script", "<link", "<img", "<div", "class=", "var(", "url(", "@media",
-        "@import", "javascript:",
+        "<style",
+        "<svg",
+        "<script",
+        "<link",
+        "<img",
+        "<div",
+        "class=",
+        "var(",
+        "url(",
+        "@media",
+        "@import",
+        "javascript:",
     ] {
         assert!(!html.contains(refused), "{refused}\n{html}");
     }
@@ -333,7 +343,10 @@ fn assert_for_mail(html: &str) {
         let style = style.split('"').next().unwrap();
         for declaration in style.split(';').filter(|one| !one.trim().is_empty()) {
             let (property, value) = declaration.split_once(':').unwrap();
-            assert!(MAIL_PROPERTIES.contains(&property.trim()), "{property}: {value}");
+            assert!(
+                MAIL_PROPERTIES.contains(&property.trim()),
+                "{property}: {value}"
+            );
         }
     }
     assert!(html.len() <= 102_000, "Gmail cuts {} bytes", html.len());
@@ -389,7 +402,10 @@ fn a_large_cluster_fits_into_a_mail() {
     };
     let html = mail_page(&large, View::Cluster).unwrap();
     assert_for_mail(&html);
-    assert!(html.contains("user0n") && html.contains("more rows of these tables"), "{html}");
+    assert!(
+        html.contains("user0n") && html.contains("more rows of these tables"),
+        "{html}"
+    );
 }
 
 #[test]
@@ -418,22 +434,37 @@ fn hours_that_were_not_measured_are_unknown_and_not_zero() {
         write_sheet(&unmeasured, view, ReportFormat::Table, None, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(words.contains("None of the 120 GPU-hours were judged"), "{text}");
+        assert!(
+            words.contains("None of the 120 GPU-hours were judged"),
+            "{text}"
+        );
         for zero in [" 0 0 %", "-0", "0.00 EUR"] {
             assert!(!words.contains(zero), "{zero}\n{text}");
         }
     }
-    for page in [page(&unmeasured, View::Cluster), mail_page(&unmeasured, View::Cluster)] {
+    for page in [
+        page(&unmeasured, View::Cluster),
+        mail_page(&unmeasured, View::Cluster),
+    ] {
         let html = page.unwrap();
-        assert!(html.contains("None of the 120 GPU-hours were judged"), "{html}");
-        assert!(!html.contains(">0 %<") && !html.contains("0.00 EUR"), "{html}");
+        assert!(
+            html.contains("None of the 120 GPU-hours were judged"),
+            "{html}"
+        );
+        assert!(
+            !html.contains(">0 %<") && !html.contains("0.00 EUR"),
+            "{html}"
+        );
     }
     let mut out = Vec::new();
     write_sheet(&unmeasured, View::Waste, ReportFormat::Csv, None, &mut out).unwrap();
     let csv = String::from_utf8(out).unwrap();
     let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     let cell = |name: &str| rows[1][rows[0].iter().position(|head| *head == name).unwrap()];
-    assert_eq!(["used_gpu_hours", "idle_gpu_hours", "wasted_money"].map(cell), [""; 3]);
+    assert_eq!(
+        ["used_gpu_hours", "idle_gpu_hours", "wasted_money"].map(cell),
+        [""; 3]
+    );
     assert_eq!(cell("unmeasured_gpu_hours"), "80");
 }
 
@@ -453,7 +484,9 @@ fn tables_of_reports_fit_eighty_columns() {
         let mut out = Vec::new();
         write_sheet(&sheet(), view, ReportFormat::Table, Some(80), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
-        let in_tables = text.lines().filter(|line| line.starts_with(' ') && !line.starts_with("    #"));
+        let in_tables = text
+            .lines()
+            .filter(|line| line.starts_with(' ') && !line.starts_with("    #"));
         for line in in_tables {
             assert!(line.chars().count() <= 80, "{view:?}: {line}");
         }

@@ -155,12 +155,7 @@ impl EndedView {
 }
 
 impl AlertView {
-    fn of(
-        fingerprint: &Fingerprint,
-        alert: &Alert,
-        why: &Suppressed,
-        zone: &TimeZone,
-    ) -> Self {
+    fn of(fingerprint: &Fingerprint, alert: &Alert, why: &Suppressed, zone: &TimeZone) -> Self {
         let label = |name: &str| alert.labels.get(name).unwrap_or_default().to_owned();
         let mut unsent = why.muted_by.clone();
         unsent.extend(why.silenced_by.first().map(|_| "silenced".to_owned()));
