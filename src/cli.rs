@@ -228,7 +228,7 @@ pub struct AlertsHistory {
     /// Only this node
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
-    /// Include alerts that became pending and never fired
+    /// Include alerts that became pending and never fired, and those of severity "none"
     #[arg(long, conflicts_with = "messages")]
     pub pending: bool,
     /// Show sent messages and their results instead of alerts
@@ -265,7 +265,7 @@ pub struct AlertsSilence {
     /// Duration (30m, 2h, 3d)
     #[arg(long = "for", value_name = "DURATION", default_value = "2h")]
     pub duration: String,
-    /// Start time (2026-11-22T08:00 local, 2026-11-22T07:00Z) [default: now]
+    /// Start time: 2026-11-22T08:00 in the cluster's time zone, or 2026-11-22T07:00Z [default: now]
     #[arg(long, value_name = "TIME")]
     pub start: Option<String>,
     /// Reason for the silence

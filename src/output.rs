@@ -11,9 +11,7 @@ pub struct Output(StdoutLock<'static>);
 
 /// Returns standard output, locked.
 pub fn stdout() -> Output {
-    #[expect(clippy::disallowed_methods, reason = "the one place that opens it")]
-    let stdout = io::stdout();
-    Output(stdout.lock())
+    Output(io::stdout().lock())
 }
 
 /// Returns whether the reader has closed standard output.

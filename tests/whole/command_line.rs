@@ -147,7 +147,7 @@ fn times_are_in_the_clusters_time_zone_with_and_without_a_server() {
         from_files[0]
     );
     assert!(
-        from_files[1].contains(" 2026-10-01 12:01 "),
+        from_files[1].contains(" 2026-10-01 12:01:00 "),
         "{}",
         from_files[1]
     );

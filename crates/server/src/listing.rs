@@ -7,6 +7,10 @@ use unicode_width::UnicodeWidthStr;
 /// Narrowest width of a column of texts whose cells are wrapped, in characters.
 const TEXT_LEAST: usize = 12;
 
+/// Characters of an instant to the second and to the minute.
+const TO_THE_SECOND: usize = 19;
+const TO_THE_MINUTE: usize = 16;
+
 /// Spaces beside each column of a table, in characters.
 const GAP: usize = 2;
 
@@ -17,7 +21,8 @@ pub enum Column {
     Text(&'static str),
     /// Right-aligned numbers, formatted by Takt.
     Number(&'static str),
-    /// Instants: RFC 3339 with the cluster's offset from UTC. Tables show them to the minute.
+    /// Instants: RFC 3339 with the cluster's offset from UTC. Tables show them to the second, narrow
+    /// ones to the minute.
     Time(&'static str),
 }
 
@@ -114,11 +119,12 @@ impl Listing {
     /// and minor columns, names the omitted ones in its last line, and wraps texts. A table whose
     /// columns do not fit at all shows each row as lines of heading and cell.
     pub fn write_table(&self, width: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
-        let cells: Vec<Vec<String>> = self.rows.iter().map(|row| self.shown(row)).collect();
-        let Some(width) = width else {
-            let all: Vec<usize> = (0..self.headings.len()).collect();
+        let cells = self.cells(TO_THE_SECOND);
+        let all: Vec<usize> = (0..self.headings.len()).collect();
+        let Some(width) = width.filter(|width| self.total_width(&all, &cells) > *width) else {
             return self.write_grid(&all, &cells, None, out);
         };
+        let cells = self.cells(TO_THE_MINUTE);
         let (columns, omitted) = self.fitting(&cells, width);
         let widths: Vec<usize> = columns.iter().map(|at| self.width(*at, &cells)).collect();
         let least = columns.iter().zip(&widths).map(|(at, width)| {
@@ -131,7 +137,7 @@ impl Listing {
         if least.map(|least| least + GAP).sum::<usize>() > width + 1 {
             return self.write_records(&cells, width, out);
         }
-        let is_wide = total(widths.iter().copied()) > width;
+        let is_wide = self.total_width(&columns, &cells) > width;
         self.write_grid(&columns, &cells, is_wide.then_some(width), out)?;
         if !omitted.is_empty() {
             writeln!(out, "\n Not shown: {}.", omitted.join(", "))?;
@@ -143,8 +149,7 @@ impl Listing {
     fn fitting(&self, cells: &[Vec<String>], width: usize) -> (Vec<usize>, Vec<&str>) {
         let mut columns: Vec<usize> = (0..self.headings.len()).collect();
         let mut omitted = Vec::new();
-        let is_wide =
-            |columns: &[usize]| total(columns.iter().map(|at| self.width(*at, cells))) > width;
+        let is_wide = |columns: &[usize]| self.total_width(columns, cells) > width;
         if is_wide(&columns) && !cells.is_empty() {
             columns.retain(|at| cells.iter().any(|row| !row[*at].is_empty()));
         }
@@ -167,17 +172,27 @@ impl Listing {
         cells.max().unwrap_or(0).max(self.headings[at].0.width())
     }
 
-    /// Returns the cells of a row as a table shows them.
-    fn shown(&self, row: &[String]) -> Vec<String> {
+    /// Returns the width of a table with these columns, in characters.
+    fn total_width(&self, columns: &[usize], cells: &[Vec<String>]) -> usize {
+        let widths = columns.iter().map(|at| self.width(*at, cells) + GAP);
+        widths.sum::<usize>().saturating_sub(1)
+    }
+
+    /// Returns the cells as a table shows them, with this number of characters of an instant.
+    fn cells(&self, of_time: usize) -> Vec<Vec<String>> {
         let shown = |(cell, (_, kind)): (&String, &(String, CellKind))| {
             let cell = printable(cell);
             if *kind == CellKind::Time {
-                cell.chars().take(16).collect::<String>().replace('T', " ")
+                cell.chars()
+                    .take(of_time)
+                    .collect::<String>()
+                    .replace('T', " ")
             } else {
                 cell
             }
         };
-        row.iter().zip(&self.headings).map(shown).collect()
+        let row = |row: &Vec<String>| row.iter().zip(&self.headings).map(shown).collect();
+        self.rows.iter().map(row).collect()
     }
 
     fn write_grid(
@@ -281,20 +296,11 @@ impl Listing {
             .collect();
         writeln!(out, "| {} |\n| {} |", names.join(" | "), rules.join(" | "))?;
         for row in &self.rows {
-            let shown = self.shown(row);
-            let cells: Vec<String> = shown.iter().map(|cell| escape_markdown(cell)).collect();
+            let cells: Vec<String> = row.iter().map(|cell| escape_markdown(cell)).collect();
             writeln!(out, "| {} |", cells.join(" | "))?;
         }
         Ok(())
     }
-}
-
-/// Returns the width of a table with columns of these widths, in characters.
-fn total(widths: impl Iterator<Item = usize>) -> usize {
-    widths
-        .map(|width| width + GAP)
-        .sum::<usize>()
-        .saturating_sub(1)
 }
 
 /// Text without control characters, which must not reach the terminal.
@@ -417,6 +423,11 @@ mod tests {
             let widest = text.lines().map(UnicodeWidthStr::width).max().unwrap();
             assert!(widest <= width, "{width}: {widest}\n{text}");
             assert!(text.contains(" 2026-10-24 14:00"), "{text}");
+            assert_eq!(
+                text.contains(" 2026-10-24 14:00:59"),
+                width == 200,
+                "{text}"
+            );
         }
         let wide = table(&listing, 200);
         assert!(

@@ -152,6 +152,10 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
              AND NOT (state_before = 'pending' AND state_after = 'inactive')"
                 .to_owned(),
         );
+        if asked.alert.is_none() {
+            // Watchdog and its like report no fault.
+            wanted.push("coalesce(severity, '') <> 'none'".to_owned());
+        }
     }
     let (columns, table, order) = if asked.messages {
         (

@@ -8,6 +8,7 @@ use crate::output::stdout;
 use crate::person;
 use crate::source::zone_of;
 use anyhow::anyhow;
+use jiff::tz::TimeZone;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -37,7 +38,9 @@ pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {
             json!({"name": one.name(), "value": one.value(), "isRegex": is_regex, "isEqual": is_equal})
         }));
     }
-    let start = asked.start.as_deref().map(instant).transpose()?;
+    let zone = zone_of(server.ask(&AboutQuestion {}).ok());
+    let start = asked.start.as_deref();
+    let start = start.map(|text| instant(text, &zone)).transpose()?;
     writeln!(
         stdout(),
         "{}",
@@ -70,12 +73,12 @@ pub fn acknowledge(place: &Place, asked: &AlertsAck) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Parses an instant with an offset from UTC, or in this machine's local time.
-fn instant(text: &str) -> Result<jiff::Timestamp, Failure> {
+/// Parses an instant with an offset from UTC, or in the cluster's time zone.
+fn instant(text: &str, zone: &TimeZone) -> Result<jiff::Timestamp, Failure> {
     let local = || {
         text.parse::<jiff::civil::DateTime>()
             .ok()?
-            .to_zoned(jiff::tz::TimeZone::system())
+            .to_zoned(zone.clone())
             .ok()
     };
     let instant = text

@@ -707,7 +707,7 @@ fn notes(facts: &Facts<'_>, figures: &Figures, period: &Period) -> Vec<String> {
         ));
     }
     let unassessed = figures.gpu_hours - figures.split_gpu_hours.held();
-    if unassessed > 0.005 * figures.gpu_hours.max(1.0) {
+    if unassessed > (0.005 * figures.gpu_hours).max(0.05) {
         notes.push(format!(
             "{unassessed:.1} GPU-hours belong to runs that go on or were never assessed."
         ));

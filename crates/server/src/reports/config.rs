@@ -71,6 +71,12 @@ impl ReportsConfig {
         Ok(())
     }
 
+    /// Returns whether a user's ranking hides the names of other users. `hides_usage` is the privacy
+    /// setting of the cluster: whether users may not see each other's usage.
+    pub fn hides_names(&self, hides_usage: bool) -> bool {
+        self.pseudonyms || hides_usage
+    }
+
     /// Returns a user's mail address; `None` if none is configured or the user opted out.
     pub fn address_of(&self, user: &str) -> Option<String> {
         if self.opt_out.iter().any(|name| name == user) {

@@ -294,6 +294,11 @@ fn gpu_hours(figures: &Figures) -> String {
     figures.gpu_hours.map_or_else(|| "?".into(), hours)
 }
 
+/// Formats hours with one decimal. A little is not 0.
 fn hours(hours: f64) -> String {
-    format!("{hours:.1}")
+    if hours > 0.0 && hours < 0.05 {
+        "<0.1".to_owned()
+    } else {
+        format!("{hours:.1}")
+    }
 }

@@ -96,7 +96,7 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
             .rank
             .as_ref()
             .map(|rank| format!("place {} of {}", rank.place, rank.of));
-        facts.push(("of the cluster's", percent(share), rank.unwrap_or_default()));
+        facts.push(("of the cluster", percent(share), rank.unwrap_or_default()));
     }
     if let Some(utilization) = figures.gpu_utilization {
         let coverage = format!(
@@ -146,7 +146,7 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
     if let Some(waiting) = sheet.waiting {
         let others = format!(
             "9 of 10 under {}",
-            duration(waiting.p90_seconds as f64 + 0.5)
+            duration((waiting.p90_seconds as f64 + 0.5).max(1.0))
         );
         facts.push((
             "median wait",
