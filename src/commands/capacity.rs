@@ -46,6 +46,7 @@ fn listing(report: &CapacityReport) -> Listing {
         "overcommitted_hours",
         "planned_hours",
         "planned_down_hours",
+        "reported_hours",
     ]);
     let hours = |seconds: u64| format!("{:.1}", seconds as f64 / 3600.0);
     for row in &report.rows {

@@ -95,12 +95,15 @@ WITH seen AS (
         ON m.metric = 'takt_gpu_process_memory_used_bytes' AND m.uuid = i.uuid AND m.\"user\" = i.\"user\"
     WHERE i.metric = 'takt_gpu_process_without_job'
     GROUP BY ALL
+), running AS (
+    SELECT cluster, job_id, any_value(job_name) AS name
+    FROM jobs WHERE start_time IS NOT NULL AND end_time IS NULL GROUP BY ALL
 )
 SELECT g.node, g.index, g.uuid, g.model, h.\"user\", h.job_id, h.commands,
     coalesce(h.memory, g.memory_used_bytes), g.utilization_ratio, g.up, h.allocated_only,
-    (SELECT any_value(j.name) FROM jobs AS j
-        WHERE j.cluster = h.cluster AND j.job_id = h.job_id AND j.start_time IS NOT NULL AND j.end_time IS NULL)
+    r.name
 FROM gpus AS g LEFT JOIN given AS h USING (cluster, node, uuid)
+LEFT JOIN running AS r ON r.cluster = g.cluster AND r.job_id = h.job_id
 ORDER BY g.node, try_cast(g.index AS INTEGER), g.uuid, h.\"user\", h.job_id";
 
 /// Utilization below which a GPU is idle.
@@ -275,6 +278,7 @@ mod tests {
             start: Some(now - 90),
             state: "RUNNING".into(),
             user: "ann".into(),
+            name: Some("train".into()),
             ..JobRun::default()
         };
         let origin = Origin {
@@ -320,6 +324,7 @@ mod tests {
                 ),
             ]
         );
+        assert_eq!(found[2].job_name.as_deref(), Some("train"));
         let busy: Vec<_> = found.iter().map(|on| on.utilization_ratio).collect();
         assert_eq!(busy, [None, None, Some(0.0)]);
     }

@@ -44,7 +44,8 @@ pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
             return Err(anyhow::anyhow!(error)).usage();
         }
         QueryFormat::Table => {
-            let listing = listing(&answer.data, Some(&source.zone()));
+            let zone = source.zone();
+            let listing = listing(&answer.data, Some(&zone)).with_unbroken_first();
             return print(ListingFormat::Table, &listing, &answer.data);
         }
         QueryFormat::Json => ListingFormat::Json,

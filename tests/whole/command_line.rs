@@ -103,8 +103,9 @@ fn tables_fit_a_terminal_of_eighty_columns_and_name_the_job() {
         "credit list",
         "records imports",
         "store stat",
+        "query vector(1)",
         "sql 'SELECT * FROM jobs'",
-        "sql 'SELECT job_id, name, account, node_list, state, reason FROM jobs'",
+        "sql 'SELECT job_id, job_name, account, node_list, state FROM jobs'",
     ] {
         let lines = in_terminal(&takt, arguments);
         let is_table = |line: &&String| line.starts_with(' ') && !line.starts_with("    ");

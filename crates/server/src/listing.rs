@@ -41,6 +41,8 @@ enum CellKind {
     Text,
     Number,
     Time,
+    /// Texts that are not wrapped.
+    Unbroken,
 }
 
 /// Rows of text under headings.
@@ -103,6 +105,14 @@ impl Listing {
         self
     }
 
+    /// Keeps each text of the first column on one line.
+    pub fn with_unbroken_first(mut self) -> Self {
+        if let Some((_, kind)) = self.headings.first_mut() {
+            *kind = CellKind::Unbroken;
+        }
+        self
+    }
+
     /// Names the columns that a narrow table omits, the first ones first.
     pub fn omitting(mut self, minor: &'static [&'static str]) -> Self {
         self.minor = minor;
@@ -140,7 +150,9 @@ impl Listing {
         let is_wide = self.total_width(&columns, &cells) > width;
         self.write_grid(&columns, &cells, is_wide.then_some(width), out)?;
         if !omitted.is_empty() {
-            writeln!(out, "\n Not shown: {}.", omitted.join(", "))?;
+            let mut note = Self::new(&[Column::Text("")]);
+            note.push(vec![format!("Not shown: {}.", omitted.join(", "))]);
+            note.write_grid(&[0], &note.rows, Some(width), out)?;
         }
         Ok(())
     }
