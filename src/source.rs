@@ -8,8 +8,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use takt_access::Viewer;
 use takt_server::answers::{
-    self, AboutAnswer, AboutQuestion, AnswerConfig, AnswerData, Asker, CountingReader,
+    self, AboutAnswer, AboutQuestion, AnswerConfig, AnswerData, CountingReader,
     ImportQuestion, Question,
 };
 use takt_server::{Config, Failure, OrUsage};
@@ -95,7 +96,7 @@ impl<D: AnswerData> Source<D> {
             Access::Server(server) => server.ask(question),
             Access::Files(data) => {
                 question.prepare(data, &self.config)?;
-                Ok(question.answer(&Asker::Local, data, &self.config)?)
+                Ok(question.answer(&Viewer::server(), data, &self.config)?)
             }
         }
     }

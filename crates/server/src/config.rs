@@ -6,6 +6,7 @@ mod readers;
 use crate::QueryConfig;
 use crate::SqlConfig;
 use crate::answers::AccountingConfig;
+use crate::http::AuthConfig;
 use crate::reports::ReportsConfig;
 use anyhow::{Context, bail};
 use jiff::tz::TimeZone;
@@ -36,6 +37,8 @@ pub struct Config {
     pub timezone: Option<String>,
     /// The web page and the API.
     pub server: ServerConfig,
+    /// Sign-in, roles, and what users see of each other.
+    pub auth: AuthConfig,
     /// SQL over HTTP and over PostgreSQL's protocol.
     pub sql: SqlConfig,
     /// Limits of one PromQL query. The equivalent Prometheus flag is in brackets.
@@ -201,6 +204,7 @@ impl Config {
             takt_slurm::time_zone(name).context("timezone")?;
         }
         self.server.validate().context("server")?;
+        self.auth.validate().context("auth")?;
         self.sql.validate().context("sql")?;
         self.query.validate().context("query")?;
         self.scrape.validate().context("scrape")?;
@@ -252,7 +256,7 @@ impl Config {
             policy_windows: self.policy_windows.clone(),
             cluster: self.cluster.clone(),
             timezone: self.timezone.clone(),
-            pseudonyms: self.reports.pseudonyms,
+            pseudonyms: self.reports.hides_names(self.auth.hides_usage()),
         }
     }
 

@@ -1,9 +1,10 @@
 //! The cluster that a server or a data directory is about.
 
 use super::period::{the_cluster, the_zone};
-use super::{AccountingConfig, AnswerConfig, AnswerError, Asker, Question};
+use super::{AccountingConfig, AnswerConfig, AnswerError, Question};
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
+use takt_access::{Need, Viewer};
 use takt_slurm::time_zone;
 use takt_store::{Database, Records};
 
@@ -25,12 +26,13 @@ pub struct AboutAnswer {
 
 impl Question for AboutQuestion {
     const PATH: &'static str = "/api/takt/v1/about";
+    const NEED: Need = Need::SignedIn;
     type Answer = AboutAnswer;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        _viewer: &Viewer,
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<AboutAnswer, AnswerError> {

@@ -10,7 +10,8 @@ use axum::routing::{MethodRouter, get};
 use futures_util::stream;
 use std::convert::Infallible;
 use std::time::Duration;
-use takt_server::answers::Asker;
+use takt_access::Viewer;
+use takt_server::http::By;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 /// Pause between two looks at a page.
@@ -29,7 +30,7 @@ struct Followed {
 
 pub(super) fn handler(page: &'static Page, frame: Frame) -> MethodRouter {
     get(
-        async move |asker: Asker,
+        async move |By(viewer): By,
                     uri: Uri,
                     RawQuery(query): RawQuery,
                     Path(parameters): Path<Vec<(String, String)>>| {
@@ -41,7 +42,7 @@ pub(super) fn handler(page: &'static Page, frame: Frame) -> MethodRouter {
                 frame: frame.clone(),
                 page,
                 request: Request {
-                    asker,
+                    viewer,
                     path: path.to_owned(),
                     query: query.unwrap_or_default(),
                     parameters,

@@ -1,6 +1,7 @@
 //! A page: its address, its template, and the function that answers it.
 
 use super::{Content, Form, PageError, Redirect, Visit};
+use takt_access::{Need, Role};
 
 /// Groups of the navigation, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,8 +33,12 @@ pub struct Page {
     pub is_live: bool,
     /// Answers a visit.
     pub show: fn(&Visit) -> Result<Content, PageError>,
+    /// What reading the page needs.
+    pub need: Need,
     /// Carries out a form of the page.
     pub submit: Option<fn(&Visit, &Form) -> Result<Redirect, PageError>>,
+    /// Least role of those who may send a form.
+    pub submit_role: Role,
 }
 
 impl Page {
@@ -51,7 +56,9 @@ impl Page {
             has_rows: false,
             is_live: false,
             show,
+            need: Need::SignedIn,
             submit: None,
+            submit_role: Role::Support,
         }
     }
 
@@ -80,6 +87,19 @@ impl Page {
     pub const fn live(self) -> Self {
         Self {
             is_live: true,
+            ..self
+        }
+    }
+
+    /// Needs something else than a known viewer.
+    pub const fn needs(self, need: Need) -> Self {
+        Self { need, ..self }
+    }
+
+    /// Accepts forms of this role and higher ones; default: support.
+    pub const fn submit_by(self, submit_role: Role) -> Self {
+        Self {
+            submit_role,
             ..self
         }
     }

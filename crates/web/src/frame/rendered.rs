@@ -12,7 +12,7 @@ use std::hash::Hasher;
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use takt_server::answers::Asker;
+use takt_access::Viewer;
 use takt_server::http::accepts_gzip;
 use tokio::sync::OnceCell;
 
@@ -149,17 +149,17 @@ type Entry = Arc<OnceCell<Arc<Rendered>>>;
 /// Rendered pages of the last seconds, by address and reader: what one reader may see, another may
 /// not.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Cache(Arc<Mutex<Vec<(Instant, Asker, String, Entry)>>>);
+pub(super) struct Cache(Arc<Mutex<Vec<(Instant, Viewer, String, Entry)>>>);
 
 impl Cache {
     /// The page at this address for this reader; renders it at most once at a time.
     pub async fn page(
         &self,
-        asker: &Asker,
+        viewer: &Viewer,
         address: &str,
         render: impl AsyncFnOnce() -> Rendered,
     ) -> Arc<Rendered> {
-        let entry = self.entry(asker, address);
+        let entry = self.entry(viewer, address);
         Arc::clone(entry.get_or_init(async || Arc::new(render().await)).await)
     }
 
@@ -171,13 +171,13 @@ impl Cache {
             .clear();
     }
 
-    fn entry(&self, asker: &Asker, address: &str) -> Entry {
+    fn entry(&self, viewer: &Viewer, address: &str) -> Entry {
         let now = Instant::now();
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|(since, ..)| now.duration_since(*since) < FRESH);
         let found = kept
             .iter()
-            .find(|(_, reader, known, _)| reader == asker && known == address);
+            .find(|(_, reader, known, _)| reader == viewer && known == address);
         if let Some((.., entry)) = found {
             return Arc::clone(entry);
         }
@@ -185,7 +185,7 @@ impl Cache {
             kept.remove(0);
         }
         let entry = Entry::default();
-        kept.push((now, asker.clone(), address.to_owned(), Arc::clone(&entry)));
+        kept.push((now, viewer.clone(), address.to_owned(), Arc::clone(&entry)));
         entry
     }
 }
@@ -238,8 +238,8 @@ mod tests {
             tokio::task::yield_now().await;
             Rendered::page(StatusCode::OK, PAGE)
         };
-        let asker = Asker::Local;
-        let page = || cache.page(&asker, "/", render);
+        let viewer = Viewer::server();
+        let page = || cache.page(&viewer, "/", render);
         tokio::join!(page(), page(), page());
         assert_eq!(rendered.load(std::sync::atomic::Ordering::Relaxed), 1);
         cache.clear();

@@ -6,7 +6,6 @@ use super::rendered::{Body, Cache, Rendered};
 use super::visit::Format;
 use super::{Form, Page, PageError, Redirect, Visit, live, templates};
 use crate::pages::PAGES;
-use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, RawQuery};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
@@ -14,7 +13,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use minijinja::{Value, context};
 use std::sync::Arc;
-use takt_server::answers::Asker;
+use takt_access::{Need, RouteNeeds, Viewer};
+use takt_server::http::{By, GuardedRouter};
 use takt_server::serve::PageState;
 
 /// Sources and cache of the pages.
@@ -27,50 +27,58 @@ pub(super) struct Frame {
 /// A request for a page.
 #[derive(Clone)]
 pub(super) struct Request {
-    pub asker: Asker,
+    pub viewer: Viewer,
     pub path: String,
     pub query: String,
     pub parameters: Vec<(String, String)>,
 }
 
 /// The routes of all pages.
-pub fn routes(site: PageState) -> Router {
+pub fn routes(site: PageState) -> GuardedRouter {
     let frame = Frame {
         site,
         cache: Cache::default(),
     };
-    let mut router = Router::new();
+    let mut router = GuardedRouter::new();
     for page in PAGES {
-        router = router.route(page.path, handlers(page, &frame));
+        let reads = RouteNeeds::get(page.need);
+        let needs = match page.submit {
+            Some(_) => RouteNeeds::get_or_change(page.need, page.submit_role),
+            None => reads,
+        };
+        router = router.route(page.path, needs, handlers(page, &frame));
         if page.has_rows && !page.path.ends_with('}') {
             for ending in [".csv", ".json"] {
                 let path = format!("{}{ending}", page.path);
-                router = router.route(&path, handlers(page, &frame));
+                router = router.route(&path, needs, handlers(page, &frame));
             }
         }
         if page.is_live {
             let path = format!("/live{}", page.path);
-            router = router.route(&path, live::handler(page, frame.clone()));
+            router = router.route(&path, reads, live::handler(page, frame.clone()));
         }
     }
     for asset in [&STYLE, &SCRIPT, &ICON] {
         let show = async |headers: HeaderMap| asset.response(&headers);
-        router = router.route(&asset.path, get(show));
+        router = router.route(&asset.path, RouteNeeds::get(Need::Nothing), get(show));
     }
-    router
-        .layer(DefaultBodyLimit::max(FORM_MAX))
-        .fallback(move |asker: Asker, uri: Uri| no_page(frame, asker, uri))
+    let no_page = move |By(viewer): By, uri: Uri| no_page(frame, viewer, uri);
+    router.map(|router| {
+        router
+            .layer(DefaultBodyLimit::max(FORM_MAX))
+            .fallback(no_page)
+    })
 }
 
 fn handlers(page: &'static Page, frame: &Frame) -> MethodRouter {
     let reader = frame.clone();
-    let show = async move |asker: Asker,
+    let show = async move |By(viewer): By,
                            uri: Uri,
                            RawQuery(query): RawQuery,
                            Path(parameters): Path<Vec<(String, String)>>,
                            headers: HeaderMap| {
         let request = Request {
-            asker,
+            viewer,
             path: uri.path().to_owned(),
             query: query.unwrap_or_default(),
             parameters,
@@ -83,12 +91,12 @@ fn handlers(page: &'static Page, frame: &Frame) -> MethodRouter {
     };
     let frame = frame.clone();
     routes.post(
-        async move |asker: Asker,
+        async move |By(viewer): By,
                     uri: Uri,
                     Path(parameters): Path<Vec<(String, String)>>,
                     body: Bytes| {
             let request = Request {
-                asker,
+                viewer,
                 path: uri.path().to_owned(),
                 query: String::new(),
                 parameters,
@@ -127,10 +135,10 @@ impl Frame {
     /// The page, rendered now or within the last seconds.
     pub async fn rendered(&self, page: &'static Page, request: Request) -> Arc<Rendered> {
         let address = format!("{}?{}", request.path, request.query);
-        let asker = request.asker.clone();
+        let viewer = request.viewer.clone();
         let site = self.site.clone();
         let render = async move || blocking(move || render(page, &site, &request)).await;
-        self.cache.page(&asker, &address, render).await
+        self.cache.page(&viewer, &address, render).await
     }
 
     async fn submit(&self, request: Request, submit: Submit, body: Bytes) -> Response {
@@ -160,7 +168,7 @@ impl Visit {
         }
         Self {
             site: site.clone(),
-            asker: request.asker.clone(),
+            viewer: request.viewer.clone(),
             now: jiff::Timestamp::now(),
             path: path.to_owned(),
             parameters,
@@ -274,7 +282,7 @@ fn error_page(site: &PageState, visit: &Visit, error: &PageError) -> Rendered {
     Rendered::page(error.status, &html)
 }
 
-async fn no_page(frame: Frame, asker: Asker, uri: Uri) -> Response {
+async fn no_page(frame: Frame, viewer: Viewer, uri: Uri) -> Response {
     // Programs get no page.
     if ["/api/", "/-/", "/live/", "/static/"]
         .iter()
@@ -283,7 +291,7 @@ async fn no_page(frame: Frame, asker: Asker, uri: Uri) -> Response {
         return StatusCode::NOT_FOUND.into_response();
     }
     let request = Request {
-        asker,
+        viewer,
         path: uri.path().to_owned(),
         query: String::new(),
         parameters: Vec::new(),

@@ -4,9 +4,10 @@ use super::{PageError, Range};
 use jiff::tz::TimeZone;
 use std::fmt::Display;
 use std::str::FromStr;
+use takt_access::Viewer;
 use takt_alerts::{Batch, Engine};
 use takt_model::Timestamp;
-use takt_server::answers::{AnswerData, Asker, Question};
+use takt_server::answers::{AnswerData, Question};
 use takt_server::serve::PageState;
 
 /// Form of the reply, from the end of the address.
@@ -33,12 +34,12 @@ impl Format {
     }
 }
 
-/// One visit to a page. Pages reach data only through it, so each question carries the asker.
+/// One visit to a page. Pages reach data only through it, so each question carries the viewer.
 pub struct Visit {
     /// The sources of the pages.
     pub site: PageState,
     /// Who asks.
-    pub asker: Asker,
+    pub viewer: Viewer,
     /// Time of the visit.
     pub now: jiff::Timestamp,
     /// Path of the address, without `.csv` or `.json`, percent-encoded.
@@ -55,7 +56,7 @@ impl Visit {
     /// If the question has no answer.
     pub fn ask<Q: Question>(&self, question: &Q) -> Result<Q::Answer, PageError> {
         let data = Q::Data::of(&self.site.store);
-        Ok(question.answer(&self.asker, data, &self.site.config)?)
+        Ok(question.answer(&self.viewer, data, &self.site.config)?)
     }
 
     /// Reads from the alert engine.

@@ -7,6 +7,7 @@ use minijinja::Value;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use takt_access::{Owner, Viewer};
 use takt_alerts::Engine;
 use takt_alerts::alert::Alert;
 use takt_alerts::fingerprint::Fingerprint;
@@ -21,12 +22,14 @@ pub const PAGE: Page = Page::new("/alerts", include_str!("alerts.html"), show)
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let cluster = visit.site.cluster.clone();
+    let viewer = visit.viewer.clone();
     let zone = visit.zone().clone();
-    let firing =
-        visit.alerts(move |engine, now| AlertsView::firing(engine, &cluster, &zone, now))?;
+    let firing = visit.alerts(move |engine, now| {
+        AlertsView::firing(engine, &viewer, (&cluster, &zone), now)
+    })?;
     let since = visit.now.as_millisecond() - ENDED_DAYS * 86_400_000;
     let ended = EndedAlert::since(visit.site.store.database(), since, ENDED_MOST)?;
-    let view = firing.with_ended(ended, visit.zone());
+    let view = firing.with_ended(&visit.viewer, ended, visit.zone());
     Ok(Content::new("Alerts", Value::from_serialize(view)))
 }
 
@@ -41,6 +44,9 @@ pub const ENDED_MOST: usize = 200;
 
 /// Labels that are part of the title.
 const TITLE: [&str; 2] = ["alertname", "severity"];
+
+/// Labels that name a job or its owner.
+const OF_JOB: [&str; 5] = ["user", "account", "jobid", "job_id", "command"];
 
 /// The content of the page.
 #[derive(Debug, Clone, Serialize)]
@@ -85,7 +91,12 @@ const NO_FAULT: &str = "none";
 
 impl AlertsView {
     /// Returns the alerts that fire at `now`: by severity, then newest first.
-    pub fn firing(engine: &Engine, cluster: &str, zone: &TimeZone, now: Timestamp) -> Self {
+    pub fn firing(
+        engine: &Engine,
+        viewer: &Viewer,
+        (cluster, zone): (&str, &TimeZone),
+        now: Timestamp,
+    ) -> Self {
         let suppressed = engine.router().suppressed(now);
         let firing =
             engine.router().alerts().iter().filter(|(_, alert)| {
@@ -100,7 +111,13 @@ impl AlertsView {
         firing.sort_by_key(|(_, alert)| (rank(alert).unwrap_or(3), Reverse(alert.starts_at)));
         let more = firing.len().saturating_sub(MOST);
         let view = |(fingerprint, alert): &(_, &Alert)| {
-            AlertView::of(fingerprint, alert, &suppressed(alert), zone)
+            let owner = Owner::new(alert.label("user"), alert.label("account"));
+            let view = AlertView::of(fingerprint, alert, &suppressed(alert), zone);
+            if hides(viewer, owner) {
+                view.without_job()
+            } else {
+                view
+            }
         };
         let alerts = firing.iter().take(MOST).map(view);
         let alerts = alerts.collect();
@@ -115,7 +132,12 @@ impl AlertsView {
     }
 
     /// Adds the resolved alerts.
-    pub fn with_ended(mut self, ended: Vec<EndedAlert>, zone: &TimeZone) -> Self {
+    pub fn with_ended(
+        mut self,
+        viewer: &Viewer,
+        ended: Vec<EndedAlert>,
+        zone: &TimeZone,
+    ) -> Self {
         let mut placed: BTreeSet<String> = self
             .alerts
             .iter()
@@ -123,17 +145,24 @@ impl AlertsView {
             .collect();
         self.ended = ended
             .into_iter()
-            .map(|one| EndedView::of(one, zone, |place| placed.insert(place.to_owned())))
+            .map(|one| EndedView::of(viewer, one, zone, |place| placed.insert(place.to_owned())))
             .collect();
         self
     }
 }
 
 impl EndedView {
-    fn of(ended: EndedAlert, zone: &TimeZone, mut is_free: impl FnMut(&str) -> bool) -> Self {
+    fn of(
+        viewer: &Viewer,
+        ended: EndedAlert,
+        zone: &TimeZone,
+        mut is_free: impl FnMut(&str) -> bool,
+    ) -> Self {
         let [name, severity, fingerprint, labels] = ended.texts;
         let [from, to] = ended.instants_ms.map(Timestamp);
         let labels: BTreeMap<String, String> = serde_json::from_str(&labels).unwrap_or_default();
+        let label = |name: &str| labels.get(name).map_or("", String::as_str);
+        let is_hidden = hides(viewer, Owner::new(label("user"), label("account")));
         let lasted = jiff::SignedDuration::from_secs((to.0 - from.0 + 500) / 1000);
         Self {
             fingerprint: if is_free(&fingerprint) {
@@ -149,14 +178,30 @@ impl EndedView {
             labels: labels
                 .into_iter()
                 .filter(|(name, _)| !TITLE.contains(&name.as_str()))
+                .filter(|(name, _)| !is_hidden || !OF_JOB.contains(&name.as_str()))
                 .collect(),
         }
     }
 }
 
+/// Returns whether the viewer may not know the job or the user of an alert.
+fn hides(viewer: &Viewer, owner: Owner<'_>) -> bool {
+    !owner.user.is_empty() && !viewer.sees_job(owner)
+}
+
 impl AlertView {
+<<<<    fn of(fingerprint: &Fingerprint, alert: &Alert, why: &Suppressed, zone: &TimeZone) -> Self {
+====    /// Removes the job, its owner, and the texts that may name them.
+    fn without_job(mut self) -> Self {
+        self.labels
+            .retain(|(name, _)| !OF_JOB.contains(&name.as_str()));
+        self.words.clear();
+        self.summary.clear();
+        self
+    }
+
     fn of(fingerprint: &Fingerprint, alert: &Alert, why: &Suppressed, zone: &TimeZone) -> Self {
-        let label = |name: &str| alert.labels.get(name).unwrap_or_default().to_owned();
+>>>>        let label = |name: &str| alert.labels.get(name).unwrap_or_default().to_owned();
         let mut unsent = why.muted_by.clone();
         unsent.extend(why.silenced_by.first().map(|_| "silenced".to_owned()));
         unsent.extend(

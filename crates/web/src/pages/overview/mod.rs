@@ -25,7 +25,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             .as_ref()
             .and_then(|polls| scheduler(&polls.borrow())),
     };
-    let facts = gather(&site.store, &surroundings)?;
+    let facts = gather(&site.store, &visit.viewer, &surroundings)?;
     let values = Value::from_serialize(View::of(&facts));
     Ok(Content::new("Overview", values))
 }
