@@ -55,8 +55,13 @@ pub fn run(place: &Place) -> Result<(), Failure> {
 fn show(server: &Server) -> Result<(), Failure> {
     let about = server.ask(&AboutQuestion {})?;
     let statement = COUNTS.to_owned();
-    let counts = server.ask(&SqlQuestion { statement })?;
-    let counts = counts.rows.first().context("the server sent no counts")?;
+    let counts = server.ask(&SqlQuestion { statement });
+    let counts = counts.and_then(|mut answer| Ok(answer.rows.pop().context("no counts")?));
+    // Not every user may query all samples.
+    let counted = |words: fn(&[Value]) -> String| match &counts {
+        Ok(counts) => words(counts),
+        Err(failure) => reason(failure),
+    };
     let usage = UsageQuestion {
         cluster: about.cluster.clone(),
         ..UsageQuestion::default()
@@ -68,14 +73,13 @@ fn show(server: &Server) -> Result<(), Failure> {
             about.cluster.as_deref().unwrap_or("several clusters"),
             server.url()
         ),
-        format!("  nodes   {}", nodes(counts)),
-        format!("  GPUs    {}", gpus(counts)),
+        format!("  nodes   {}", counted(nodes)),
+        format!("  GPUs    {}", counted(gpus)),
+        format!("  jobs    {}", counted(jobs)),
         format!(
-            "  jobs    {} running, {} pending",
-            count(&counts[5]),
-            count(&counts[6])
+            "  alerts  {}",
+            alerts(server).unwrap_or_else(|failure| reason(&failure))
         ),
-        format!("  alerts  {}", alerts(server)?),
         format!("  month   {}", month(server, &usage)),
     ];
     let mut out = stdout();
@@ -96,6 +100,18 @@ fn gpus(counts: &[Value]) -> String {
         0 => "none found".to_owned(),
         all => format!("{} of {all} answer{busy}", count(&counts[3])),
     }
+}
+
+fn jobs(counts: &[Value]) -> String {
+    let running = count(&counts[5]);
+    let pending = count(&counts[6]);
+    format!("{running} running, {pending} pending")
+}
+
+/// Returns why a line has no values.
+fn reason(failure: &Failure) -> String {
+    let (Failure::Usage(error) | Failure::Failed(error)) = failure;
+    format!("unknown: {error:#}")
 }
 
 fn count(value: &Value) -> u64 {
@@ -127,7 +143,7 @@ fn alerts(server: &Server) -> Result<String, Failure> {
 fn month(server: &Server, question: &UsageQuestion) -> String {
     let report = match server.ask(question) {
         Ok(report) => report,
-        Err(Failure::Usage(error) | Failure::Failed(error)) => return format!("{error:#}"),
+        Err(failure) => return reason(&failure),
     };
     let totals = &report.totals;
     let gpu_hours = totals.gpu_hours.filter(|hours| *hours > 0.0);

@@ -364,6 +364,17 @@ mod tests {
     }
 
     #[test]
+    fn names_in_rankings_follow_the_privacy_setting() {
+        let hidden = |text: &str| {
+            let config = Config::parse(text, Path::new("takt.toml")).unwrap();
+            config.accounting().pseudonyms
+        };
+        assert!(!hidden("") && !hidden("auth.privacy = 'open'"));
+        assert!(hidden("auth.privacy = 'usage'") && hidden("auth.privacy = 'private'"));
+        assert!(hidden("auth.privacy = 'open'\nreports.pseudonyms = true"));
+    }
+
+    #[test]
     fn no_file_is_a_configuration() {
         assert_eq!(
             Config::parse("", Path::new("takt.toml")).unwrap(),
