@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use takt_access::Viewer;
 use takt_server::answers::{
-    self, AboutAnswer, AboutQuestion, AnswerConfig, AnswerData, CountingReader,
-    ImportQuestion, Question,
+    self, AboutAnswer, AboutQuestion, AnswerConfig, AnswerData, CountingReader, ImportQuestion,
+    Question,
 };
 use takt_server::{Config, Failure, OrUsage};
 use takt_store::{DataDir, Database, Holder, ImportSummary, StoreError};
