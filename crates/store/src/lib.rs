@@ -10,7 +10,6 @@ mod allocator;
 mod block;
 mod block_cache;
 mod clock;
-mod commit_count;
 mod compactor;
 mod config;
 mod crash;
@@ -38,6 +37,7 @@ mod select;
 mod series;
 pub mod sql;
 mod statistics;
+mod unsealed;
 mod watermark;
 
 pub use alerts::{
@@ -59,8 +59,8 @@ pub use open::Store;
 pub use records::{
     CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu, HeldGpu, ImportError,
     ImportRecord, ImportSummary, JobFilter, KnownCluster, KnownReason, LostJob, Names, OpenRun,
-    Origin, Records, SchedulerNow, SentReport, ShareSettingsRecord, Shifted, VisibleRuns,
-    WaitingRun,
+    Origin, Records, RemoteWriteProgress, SchedulerNow, SentReport, ShareSettingsRecord, Shifted,
+    VisibleRuns, WaitingRun,
 };
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};
