@@ -24,9 +24,8 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let cluster = visit.site.cluster.clone();
     let viewer = visit.viewer.clone();
     let zone = visit.zone().clone();
-    let firing = visit.alerts(move |engine, now| {
-        AlertsView::firing(engine, &viewer, (&cluster, &zone), now)
-    })?;
+    let firing = visit
+        .alerts(move |engine, now| AlertsView::firing(engine, &viewer, (&cluster, &zone), now))?;
     let since = visit.now.as_millisecond() - ENDED_DAYS * 86_400_000;
     let ended = EndedAlert::since(visit.site.store.database(), since, ENDED_MOST)?;
     let view = firing.with_ended(&visit.viewer, ended, visit.zone());
@@ -132,12 +131,7 @@ impl AlertsView {
     }
 
     /// Adds the resolved alerts.
-    pub fn with_ended(
-        mut self,
-        viewer: &Viewer,
-        ended: Vec<EndedAlert>,
-        zone: &TimeZone,
-    ) -> Self {
+    pub fn with_ended(mut self, viewer: &Viewer, ended: Vec<EndedAlert>, zone: &TimeZone) -> Self {
         let mut placed: BTreeSet<String> = self
             .alerts
             .iter()
@@ -190,8 +184,7 @@ fn hides(viewer: &Viewer, owner: Owner<'_>) -> bool {
 }
 
 impl AlertView {
-<<<<    fn of(fingerprint: &Fingerprint, alert: &Alert, why: &Suppressed, zone: &TimeZone) -> Self {
-====    /// Removes the job, its owner, and the texts that may name them.
+    /// Removes the job, its owner, and the texts that may name them.
     fn without_job(mut self) -> Self {
         self.labels
             .retain(|(name, _)| !OF_JOB.contains(&name.as_str()));
@@ -201,7 +194,7 @@ impl AlertView {
     }
 
     fn of(fingerprint: &Fingerprint, alert: &Alert, why: &Suppressed, zone: &TimeZone) -> Self {
->>>>        let label = |name: &str| alert.labels.get(name).unwrap_or_default().to_owned();
+        let label = |name: &str| alert.labels.get(name).unwrap_or_default().to_owned();
         let mut unsent = why.muted_by.clone();
         unsent.extend(why.silenced_by.first().map(|_| "silenced".to_owned()));
         unsent.extend(
