@@ -25,7 +25,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let viewer = visit.viewer.clone();
     let zone = visit.zone().clone();
     let firing = visit
-        .alerts(move |engine, now| AlertsView::firing(engine, &viewer, (&cluster, &zone), now))?;
+        .alerts(move |engine, now| AlertsView::firing(engine, &viewer, (&*cluster, &zone), now))?;
     let since = visit.now.as_millisecond() - ENDED_DAYS * 86_400_000;
     let ended = EndedAlert::since(visit.site.store.database(), since, ENDED_MOST)?;
     let view = firing.with_ended(&visit.viewer, ended, visit.zone());
