@@ -14,7 +14,7 @@ use takt_server::answers::{AboutQuestion, SqlQuestion, UsageQuestion};
 use takt_server::reports::{amount, percent};
 
 /// Number of alerts that are named.
-const NAMED: usize = 3;
+const NAMED: usize = 2;
 
 const HOW_TO_START: &str = "\
 Takt monitors GPU clusters. No server runs here. Three ways to start:

@@ -98,12 +98,11 @@ fn tables_fit_a_terminal_of_eighty_columns_and_name_the_job() {
         "report usage --month 2026-10",
         "report usage --month 2026-10 --by user,account,partition,qos",
         "report cluster --month 2026-10",
-        "report waste --month 2026-10",
         "capacity --month 2026-10",
         "credit list",
         "records imports",
         "store stat",
-        "query vector(1)",
+        "query 'vector(1)'",
         "sql 'SELECT * FROM jobs'",
         "sql 'SELECT job_id, job_name, account, node_list, state FROM jobs'",
     ] {

@@ -438,7 +438,7 @@ fn hours_that_were_not_measured_are_unknown_and_not_zero() {
             words.contains("None of the 120 GPU-hours were judged"),
             "{text}"
         );
-        for zero in [" 0 0 %", "-0 %", "0.00 EUR"] {
+        for zero in [" 0 0 %", "-0 %", " 0.00 EUR"] {
             assert!(!words.contains(zero), "{zero}\n{text}");
         }
     }
@@ -452,7 +452,7 @@ fn hours_that_were_not_measured_are_unknown_and_not_zero() {
             "{html}"
         );
         assert!(
-            !html.contains(">0 %<") && !html.contains("0.00 EUR"),
+            !html.contains(">0 %<") && !html.contains(">0.00 EUR"),
             "{html}"
         );
     }
