@@ -9,6 +9,7 @@ mod credit;
 mod fairshare;
 mod gpus;
 mod import;
+mod job;
 mod jobs;
 mod overview;
 mod pdf;
@@ -63,7 +64,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Assess(asked) => assess::run(place, &asked),
         Command::Credit(asked) => credit::run(place, &asked),
         Command::Jobs(jobs) => jobs::list(place, &jobs),
-        Command::Job(job) => jobs::show(place, &job),
+        Command::Job(asked) => job::run(place, &asked),
         Command::Gpus(asked) => gpus::run(place, &asked),
         Command::Capacity(asked) => capacity::run(place, &asked),
         Command::Reconcile(asked) => reconcile::run(place, &asked),

@@ -17,6 +17,7 @@ mod exporter_jobs;
 mod fairshare;
 mod hostile_clients;
 mod installed;
+mod job_pages;
 mod letters;
 mod prometheus_lab;
 mod promql_api;

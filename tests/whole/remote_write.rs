@@ -192,13 +192,27 @@ fn receivers_get_every_sample_though_they_and_the_server_are_killed() {
         .iter()
         .find(|series| series["metric"]["__name__"] == "up")
         .unwrap();
-    let times = up["timestamps"].as_array().unwrap().iter();
-    let times: std::collections::BTreeSet<i64> = times
-        .map(|at| at.as_i64().unwrap())
+    // Staleness markers are null.
+    let samples = up["timestamps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(up["values"].as_array().unwrap());
+    let times: std::collections::BTreeSet<i64> = samples
+        .filter(|(_, value)| !value.is_null())
+        .map(|(at, _)| at.as_i64().unwrap())
         .filter(|at| (first..=newest).contains(at))
         .collect();
+    // Each destination begins with the samples after its own first start.
+    let first = *times.first().unwrap();
     let ours = stored.iter().find(|(labels, _)| labels.contains("\"up\""));
-    let ours: std::collections::BTreeSet<i64> = ours.unwrap().1.keys().copied().collect();
+    let ours: std::collections::BTreeSet<i64> = ours
+        .unwrap()
+        .1
+        .keys()
+        .copied()
+        .filter(|&at| at >= first)
+        .collect();
     assert_eq!(times, ours);
 }
 

@@ -57,9 +57,10 @@ pub use intake::{CommitOutcome, Group};
 pub use listing::Listed;
 pub use open::Store;
 pub use records::{
-    CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu, HeldGpu, ImportError,
-    ImportRecord, ImportSummary, JobFilter, KnownCluster, KnownReason, LostJob, Names, OpenRun,
-    Origin, Records, RemoteWriteProgress, SchedulerNow, SentReport, ShareSettingsRecord, Shifted,
+    CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu, GpuInterval, HeldGpu,
+    ImportError, ImportRecord, ImportSummary, JobCursor, JobFilter, JobOrder, JobSort,
+    KnownCluster, KnownReason, ListedJob, LostJob, Names, OpenRun, Origin, RecordHits, Records,
+    RemoteWriteProgress, SchedulerNow, SentReport, ShareSettingsRecord, Shifted, SortValue,
     VisibleRuns, WaitingRun,
 };
 pub use segments::Health;

@@ -30,6 +30,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
         ("layout", include_str!("layout.html")),
         ("parts", include_str!("parts.html")),
         ("error", include_str!("error.html")),
+        ("work", include_str!("../pages/work/work.html")),
     ];
     let pages = PAGES.iter().map(|page| (page.path, page.template));
     for (name, text) in shared.into_iter().chain(pages) {
