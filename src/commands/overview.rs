@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::io::Write;
 use takt_server::Failure;
 use takt_server::answers::{AboutQuestion, SqlQuestion, UsageQuestion};
-use takt_server::reports::{amount, percent};
+use takt_server::reports::words::{amount, percent};
 
 /// Number of alerts that are named.
 const NAMED: usize = 2;

@@ -15,7 +15,6 @@ pub use letters::{Letter, due, in_short};
 pub use sheet::{View, write_sheet};
 pub use warnings::{SLACK, warnings};
 pub use weekly::{DAYS as WEEKLY_DAYS, WEEKLY, weekly};
-pub use words::{amount, percent};
 
 use crate::listing::{Column, Listing};
 use std::io::{self, Write};
