@@ -4,6 +4,7 @@
 
 mod blocks;
 mod charts;
+mod exact;
 mod html;
 mod mail;
 
@@ -63,7 +64,7 @@ pub fn write_sheet(
             serde_json::to_writer_pretty(&mut *out, sheet)?;
             writeln!(out)
         }
-        ReportFormat::Csv => blocks::exact(sheet, view).write_csv(out),
+        ReportFormat::Csv => exact::exact(sheet, view).write_csv(out),
         ReportFormat::Html => {
             out.write_all(page(sheet, view).map_err(io::Error::other)?.as_bytes())
         }
