@@ -22,7 +22,7 @@ BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := $(PROFILE) $(FEATURES) --locked
 
 # The folder `dashboards` exists, so the target must be phony.
-.PHONY: help up build install test test-fast test-deps check dashboards check-windows docs soak bench test-bundled clean library
+.PHONY: help up build install test test-fast test-deps check fuzz dashboards check-windows docs soak bench test-bundled clean library
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -78,9 +78,14 @@ check: library ## check format, lints, banned crates, SQL, the Grafana boards an
 	cargo fmt --all --check
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
 	scripts/check-bans.sh
+	scripts/check-advisories.sh
 	scripts/check-sql.sh
 	scripts/check-dashboards.sh
 	@scripts/prose.sh --files 5
+
+FUZZ_CASES ?= 20000
+fuzz: library ## the fuzz targets of all parsers of external text, longer than in `make test` (FUZZ_CASES)
+	PROPTEST_CASES=$(FUZZ_CASES) cargo test $(CARGO_FLAGS) --workspace --no-fail-fast -- any_text any_bytes arbitrary
 
 dashboards: ## write the Grafana boards from their generator (needs node)
 	node dashboards/generator/main.js

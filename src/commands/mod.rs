@@ -2,6 +2,7 @@
 
 mod alerts;
 mod assess;
+mod audit;
 mod capacity;
 mod check_config;
 mod completions;
@@ -11,6 +12,7 @@ mod gpus;
 mod import;
 mod job;
 mod jobs;
+mod login;
 mod overview;
 mod pdf;
 pub mod plot;
@@ -23,14 +25,18 @@ mod report;
 mod report_send;
 mod serve;
 mod sql;
+mod sql_process;
 mod store;
+mod token;
 mod up;
+mod whoami;
 
 use crate::cli::{Cli, Command, Import, ListingFormat, Place};
+use crate::client::Server;
 use crate::output::{self, stdout};
 use crate::place;
 use crate::process_metrics;
-use crate::source::{Missing, Source};
+use crate::source::{Missing, Source, server_at_socket};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
@@ -45,6 +51,7 @@ use tokio::runtime::Runtime;
 const PARTS: Parts = Parts {
     pages: takt_web::routes,
     process_metrics: process_metrics::register,
+    query_process: sql_process::command,
 };
 
 /// Runs the command of the command line.
@@ -58,6 +65,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Serve(serve) => serve::run(place, &serve),
         Command::Reload => reload::run(place),
         Command::Exporter(options) => Ok(one_thread()?.block_on(takt_exporter::run(options))?),
+        Command::SqlProcess => sql_process::run(),
         Command::Import(Import::Sacct(import)) => import::sacct(place, &import),
         Command::Import(Import::Jobcomp(import)) => import::jobcomp(place, &import),
         Command::Report(asked) => report::run(place, &asked),
@@ -75,6 +83,10 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Alerts(asked) => alerts::run(place, &asked),
         Command::Records(asked) => records::run(place, &asked),
         Command::Store(asked) => store::run(place, &asked),
+        Command::Login => login::run(place),
+        Command::Whoami(asked) => whoami::run(place, &asked),
+        Command::Token(asked) => token::run(place, &asked),
+        Command::Audit(asked) => audit::run(place, &asked),
         Command::CheckConfig(asked) => check_config::run(place, &asked),
         Command::Completions(asked) => completions::script(&asked),
         Command::Man(asked) => completions::man_pages(&asked.directory),
@@ -93,6 +105,12 @@ fn one_thread() -> std::io::Result<Runtime> {
 fn source<D: AnswerData>(place: &Place) -> Result<Source<D>, Failure> {
     let (config, at) = place::find(place)?;
     Source::open(at, &config, Missing::Refuse)
+}
+
+/// Finds the running server at its Unix socket.
+fn server_by_socket(place: &Place) -> Result<Server, Failure> {
+    let (_, at) = place::find(place)?;
+    server_at_socket(at)
 }
 
 /// Asks one question.

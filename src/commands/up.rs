@@ -45,7 +45,7 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
         .worker_threads(2)
         .enable_all()
         .build()?;
-    runtime.block_on(async {
+    let served = runtime.block_on(async {
         let shutdown = server::signals().context("cannot listen for signals")?;
         let mut options = asked.exporter.clone();
         options
@@ -58,7 +58,10 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
         .await;
         drop(exporter);
         served
-    })
+    });
+    // The store is closed. A thread that still reads must not delay the end of the process.
+    runtime.shutdown_background();
+    served
 }
 
 /// Returns the configuration of the file with this machine's exporter as an additional target.

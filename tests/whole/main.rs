@@ -7,11 +7,13 @@
     reason = "a test that cannot have its surroundings shall end, and says what it skipped"
 )]
 
+mod access;
 mod alerts;
 mod bad_input;
 mod clock_changes;
 mod command_line;
 mod dashboards;
+mod disk_faults;
 mod elsewhere;
 mod exporter_jobs;
 mod fairshare;
@@ -19,6 +21,7 @@ mod hostile_clients;
 mod installed;
 mod job_pages;
 mod letters;
+mod pages;
 mod prometheus_lab;
 mod promql_api;
 mod remote_write;
@@ -28,6 +31,7 @@ mod serve;
 mod slurm_lab;
 mod sources;
 mod sql_clients;
+mod sql_limits;
 mod store;
 mod support;
 mod usage;

@@ -10,6 +10,8 @@ mod rules;
 mod silences;
 mod times;
 
+pub use silences::new_id as new_silence_id;
+
 use crate::run::{ChangeError, EngineError, Handle};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;

@@ -8,10 +8,12 @@ use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
 use crate::http::access::SlurmFollower;
 use crate::http::{self, Access, App, AppParts, Connections, GuardedRouter};
+use crate::opening::OpeningPage;
 use crate::own_series::OwnSeries;
 use crate::process_usage;
 use crate::remote_write::{Destination, RemoteWriteMetrics};
 use crate::reports;
+use crate::strips;
 use crate::tasks::Supervisor;
 use anyhow::Context;
 use axum::extract::State;
@@ -23,6 +25,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use takt_access::{Role, RouteNeeds};
@@ -33,7 +36,7 @@ use takt_collector::scrape::ScrapeManager;
 use takt_model::error_chain;
 use takt_store::CONFIGURED;
 use takt_store::{DataDir, Health, Holder, Records, Store, StoreError};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -95,11 +98,20 @@ pub async fn run(
         let Some(dir) = claim(dir, &mut shutdown).await? else {
             return Ok(());
         };
-        let store = Arc::new(Store::open(dir, &config.store, &mut registry)?);
-        let cluster = cluster(&config, &store).await?;
-        let listener = TcpListener::bind(address)
+        let (listener, while_opening) = listen_twice(address)
             .await
             .with_context(|| format!("cannot listen on {address}"))?;
+        let opening = OpeningPage::start(while_opening);
+        let store_config = config.store.clone();
+        let (store, registry) = tokio::task::spawn_blocking(move || {
+            Store::open(dir, &store_config, &mut registry).map(|store| (store, registry))
+        })
+        .await??;
+        let store = Arc::new(store);
+        let database = store.database();
+        database.isolate_sql(parts.query_process, &config.store)?;
+        let cluster = cluster(&config, &store).await?;
+        drop(opening);
         let bound = listener.local_addr()?;
         let local_address = SocketAddr::new(
             if bound.ip().is_unspecified() {
@@ -145,6 +157,16 @@ pub async fn run(
                 (reloaded.scrape, reloaded.alerts, reloaded.email);
         }
     }
+}
+
+/// Returns two listeners at the same address: one for the time while the store opens.
+async fn listen_twice(address: &str) -> std::io::Result<(TcpListener, TcpListener)> {
+    let listener = TcpListener::bind(address).await?.into_std()?;
+    let other = listener.try_clone()?;
+    Ok((
+        TcpListener::from_std(listener)?,
+        TcpListener::from_std(other)?,
+    ))
 }
 
 /// Waits until the clock is far behind the newest stored sample.
@@ -235,6 +257,8 @@ pub struct PageState {
     pub zone: TimeZone,
     /// Configuration of the answers.
     pub config: Arc<AnswerConfig>,
+    /// Cancelled when the server stops: live pages end their streams.
+    pub stop: CancellationToken,
 }
 
 /// Parts of a server from other crates: the server renders no pages and does not read `/proc`.
@@ -244,6 +268,8 @@ pub struct Parts {
     pub pages: fn(PageState) -> GuardedRouter,
     /// Registers metrics of the process.
     pub process_metrics: fn(&mut Registry),
+    /// Makes the command of the query process ([`takt_store::sql::serve`]).
+    pub query_process: fn() -> Command,
 }
 
 impl Serving<'_> {
@@ -346,6 +372,29 @@ impl Serving<'_> {
         Ok(())
     }
 
+    /// Serves commands of this machine on a Unix socket.
+    fn socket(
+        tasks: &mut Supervisor,
+        path: &Path,
+        routes: Router,
+        connections: Arc<Connections>,
+    ) -> Result<(), Failure> {
+        let listener = http::listen_on_socket(path)
+            .with_context(|| format!("cannot listen on the socket {}", path.display()))?;
+        tasks.spawn("socket", move |stop| {
+            let listener = listener.try_clone().and_then(UnixListener::from_std);
+            let routes = routes.clone();
+            let connections = Arc::clone(&connections);
+            async move {
+                match listener {
+                    Ok(listener) => http::serve_socket(listener, routes, connections, stop).await,
+                    Err(error) => tracing::error!(%error, "cannot serve the Unix socket"),
+                }
+            }
+        });
+        Ok(())
+    }
+
     /// Starts the tasks that do not depend on others.
     fn background(
         &self,
@@ -376,6 +425,11 @@ impl Serving<'_> {
         tasks.spawn("process-usage", move |stop| {
             let watched = process_usage::watch(Arc::clone(&of), cluster.clone(), status.clone());
             until_stopped(stop, watched)
+        });
+
+        let of = Arc::clone(store);
+        tasks.spawn("strips", move |stop| {
+            strips::keep_filling(Arc::clone(&of), stop)
         });
 
         let of = Arc::clone(store);
@@ -424,6 +478,7 @@ impl Serving<'_> {
         )?;
         let scrape = Arc::new(scrape);
         configure_shares(&store, self.cluster, &self.config.fairshare)?;
+        self.access.attach(&store, self.local_address);
         let connections = Arc::new(Connections::new(&mut self.registry));
         let mut tasks = Supervisor::new(&mut self.registry);
         let follower = SlurmFollower::new(
@@ -475,6 +530,7 @@ impl Serving<'_> {
             cluster: self.cluster.into(),
             zone: zone.clone(),
             config: Arc::clone(&answers),
+            stop: tasks.stop_token(),
         };
         let registry = Arc::new(self.registry);
         let own = OwnSeries {
@@ -506,6 +562,10 @@ impl Serving<'_> {
         let routes =
             http::guarded(routes, self.access).layer(middleware::map_response(http::protect));
 
+        let socket = http::socket_path(self.config.server.socket_file.as_deref());
+        if let Some(path) = socket {
+            Self::socket(&mut tasks, &path, routes.clone(), Arc::clone(&connections))?;
+        }
         Self::http(&mut tasks, self.listener, routes, connections)?;
         let mut health = store.health();
         let end = tokio::select! {
@@ -514,6 +574,9 @@ impl Serving<'_> {
             () = alerts.stopped() => End::Invalidated,
             () = clock_went_back(&store) => End::ClockWentBack,
         };
+        // Their clients get an error; nothing waits for them.
+        let database = Arc::clone(store.database());
+        tokio::task::spawn_blocking(move || database.stop_sql()).await?;
         tasks.shutdown(GRACE).await;
         alerts.shutdown().await;
         if let Some(scrape) = Arc::into_inner(scrape) {

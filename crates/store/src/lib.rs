@@ -31,12 +31,14 @@ mod packed;
 mod promql_source;
 mod queue;
 mod records;
+mod reserve;
 mod salvage;
 mod segments;
 mod select;
 mod series;
 pub mod sql;
 mod statistics;
+mod strips;
 mod unsealed;
 mod watermark;
 
@@ -57,14 +59,16 @@ pub use intake::{CommitOutcome, Group};
 pub use listing::Listed;
 pub use open::Store;
 pub use records::{
-    CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu, GpuInterval, HeldGpu,
-    ImportError, ImportRecord, ImportSummary, JobCursor, JobFilter, JobOrder, JobSort,
-    KnownCluster, KnownReason, ListedJob, LostJob, Names, OpenRun, Origin, RecordHits, Records,
-    RemoteWriteProgress, SchedulerNow, SentReport, ShareSettingsRecord, Shifted, SortValue,
-    VisibleRuns, WaitingRun,
+    AlertTransition, AuditFilter, AuditRecord, CONFIGURED, ChargedRun, DeleteRuns, Due,
+    FairsharePoint, GivenGpu, GpuHold, GpuInterval, HeldGpu, ImportError, ImportRecord,
+    ImportSummary, JobCursor, JobFilter, JobOrder, JobSort, KnownCluster, KnownReason, ListedJob,
+    LostJob, Names, OpenRun, Origin, QueueCounts, RecordHits, Records, RemoteWriteProgress,
+    RunningJob, SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord, Shifted, SortValue,
+    TokenRecord, VisibleRuns, WaitingRun,
 };
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};
 pub use series::SeriesId;
 pub use statistics::{Stat, StatBlock};
+pub use strips::{GpuPlace, SLOT_SECONDS, SLOTS, Slot, Strips};
 pub use watermark::{ClockWentBack, Ticket};

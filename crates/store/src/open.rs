@@ -7,6 +7,7 @@ use super::listing::UnsealedSeries;
 use super::metrics::StoreMetrics;
 use super::queue::Queue;
 use super::segments::{self, OpenSegment, SampleWriter};
+use super::strips::Strips;
 use super::unsealed::{CommitPosition, Coverage};
 use super::watermark::Watermark;
 use super::{
@@ -34,6 +35,7 @@ pub struct Store {
     pub(super) unsealed: OnceLock<UnsealedSeries>,
     writer: Option<JoinHandle<()>>,
     compactor: Option<JoinHandle<()>>,
+    pub(super) strips: Strips,
 }
 
 impl Store {
@@ -128,6 +130,7 @@ impl Store {
         if !layout.frozen().is_empty() {
             signal.segment_completed();
         }
+        let strips = Strips::load(directory.path());
         let directory = Mutex::new(directory);
         let unsealed = OnceLock::new();
         Ok(Self {
@@ -140,6 +143,7 @@ impl Store {
             unsealed,
             writer,
             compactor,
+            strips,
         })
     }
 

@@ -1,5 +1,6 @@
 //! Queries on the job records.
 
+mod access;
 mod credits;
 mod efficiency;
 mod held_gpus;
@@ -7,18 +8,21 @@ mod import;
 mod imports;
 mod listed;
 mod nodes;
+mod present;
 mod remote_write;
 mod reservations;
 mod scheduler;
 mod search;
 mod shares;
 
+pub use access::{AuditFilter, AuditRecord, SessionRecord, TokenRecord};
 pub use credits::SentReport;
 pub use efficiency::Due;
 pub use held_gpus::{GivenGpu, GpuInterval, HeldGpu};
 pub use import::{ImportError, ImportSummary, Origin, Shifted};
 pub use imports::{DeleteRuns, ImportRecord};
 pub use listed::{JobCursor, JobOrder, JobSort, ListedJob, SortValue};
+pub use present::{AlertTransition, GpuHold, QueueCounts, RunningJob};
 pub use remote_write::RemoteWriteProgress;
 pub use reservations::{KnownReason, WaitingRun};
 pub use scheduler::{LostJob, SchedulerNow};

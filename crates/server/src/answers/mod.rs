@@ -5,8 +5,10 @@
 
 mod about;
 mod assess;
+mod audit;
 mod budgets;
 mod capacity;
+mod cluster;
 mod compare;
 mod config;
 mod credit;
@@ -15,8 +17,10 @@ mod delete_records;
 mod delete_samples;
 mod energy;
 mod error;
+mod events;
 mod fairshare;
 mod fairshare_plan;
+mod gpu;
 mod import;
 mod imports;
 mod job;
@@ -33,15 +37,22 @@ mod sheets;
 mod sql;
 mod store_stat;
 mod store_verify;
+mod strips;
+mod tokens;
 mod undo_import;
 mod usage;
 mod visible;
 mod waste;
+mod whoami;
 
 pub use about::{AboutAnswer, AboutQuestion, about};
 pub use assess::AssessQuestion;
+pub use audit::AuditQuestion;
 pub use budgets::budgets_now;
 pub use capacity::{CapacityAnswer, CapacityDay, CapacityQuestion, Charge};
+pub use cluster::{
+    ClusterAnswer, ClusterQuestion, GpuCounts, GpuNow, GpuState, Holder, IdleHolder, NodeNow,
+};
 pub use compare::{CompareAnswer, CompareQuestion, CompareRow, CompareValue};
 pub use config::{AccountingConfig, AnswerConfig};
 pub use credit::CreditOrder;
@@ -50,7 +61,9 @@ pub use delete_records::DeleteRecordsQuestion;
 pub use delete_samples::DeleteQuestion;
 pub use energy::{EnergyAnswer, EnergyQuestion};
 pub use error::AnswerError;
+pub use events::{ClusterEvent, EventsQuestion};
 pub use fairshare::{FairshareAnswer, FairshareQuestion, note_fairshare};
+pub use gpu::{GpuAnswer, GpuHeld, GpuQuestion, GpuReading};
 pub use import::{
     CountingReader, IMPORT_PATH, ImportFormat, ImportQuestion, import, prepare_import,
 };
@@ -71,9 +84,12 @@ pub use sheets::{SheetQuestion, sheets};
 pub use sql::SqlQuestion;
 pub use store_stat::StatQuestion;
 pub use store_verify::VerifyQuestion;
+pub use strips::{StripRow, StripStep, StripsAnswer, StripsQuestion};
+pub use tokens::{TokenAnswer, TokenOrder, TokensQuestion};
 pub use undo_import::UndoImportQuestion;
 pub use usage::UsageQuestion;
 pub use waste::{WasteAnswer, WasteQuestion};
+pub use whoami::{WhoamiAnswer, WhoamiQuestion};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -252,4 +268,12 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<VerifyQuestion>();
     visitor.question::<SealQuestion>();
     visitor.question::<DeleteQuestion>();
+    visitor.question::<ClusterQuestion>();
+    visitor.question::<StripsQuestion>();
+    visitor.question::<EventsQuestion>();
+    visitor.question::<GpuQuestion>();
+    visitor.question::<WhoamiQuestion>();
+    visitor.question::<TokensQuestion>();
+    visitor.question::<TokenOrder>();
+    visitor.question::<AuditQuestion>();
 }

@@ -28,7 +28,9 @@ pub(crate) use file::SegmentFile;
 pub(crate) use log::LogWriter;
 pub(crate) use position::CommitPosition;
 pub(crate) use read::ALL_TIME;
-pub(crate) use scan::{ALL_METRICS, FUNCTION, register};
+pub(crate) use scan::{
+    ALL_METRICS, CHUNK, FUNCTION, SegmentScan, declare, fill, parameters, register,
+};
 pub(crate) use shape::Shape;
 
 use crate::Sample;

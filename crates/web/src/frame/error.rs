@@ -35,7 +35,8 @@ impl PageError {
     pub fn unknown(kind: &str, name: &str) -> Self {
         let title = format!("No {kind} {name}");
         let text = format!(
-            "Takt has no {kind} of this name, or you may not see it. Check the spelling, or search for it."
+            "Takt has no {kind} of this name, or you may not see it. \
+             Check the spelling, or search for it."
         );
         Self::new(StatusCode::NOT_FOUND, title, text).next(
             &format!("/search?q={}", super::templates::query(name)),
@@ -60,6 +61,11 @@ impl PageError {
             "No such page",
             format!("Takt has no page {path}."),
         )
+    }
+
+    /// The reason, and what can be done.
+    pub fn reason(&self) -> &str {
+        &self.text
     }
 
     /// Adds a link to a page that helps.

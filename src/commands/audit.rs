@@ -1,0 +1,45 @@
+//! `takt audit`: sign-ins and changes.
+
+use super::{instant, print, source};
+use crate::cli::{Audit, Place};
+use crate::source::Source;
+use takt_server::Failure;
+use takt_server::answers::AuditQuestion;
+use takt_server::listing::{Column, Listing};
+use takt_store::Database;
+
+/// Runs the command.
+pub fn run(place: &Place, asked: &Audit) -> Result<(), Failure> {
+    use Column::{Text, Time};
+    let question = AuditQuestion {
+        user: asked.user.clone(),
+        limit: asked.limit,
+    };
+    let source: Source<Database> = source(place)?;
+    let entries = source.ask(&question)?;
+    let zone = source.zone();
+    let mut listing = Listing::new(&[
+        Time("at"),
+        Text("user"),
+        Text("role"),
+        Text("way"),
+        Text("address"),
+        Text("action"),
+        Text("object"),
+        Text("outcome"),
+    ])
+    .omitting(&["way", "role", "address"]);
+    for entry in &entries {
+        listing.push(vec![
+            instant(Some(entry.at), &zone),
+            entry.user.clone().unwrap_or_default(),
+            entry.role.clone(),
+            entry.way.clone(),
+            entry.address.clone(),
+            entry.action.clone(),
+            entry.object.clone(),
+            entry.outcome.clone(),
+        ]);
+    }
+    print(asked.format, &listing, &entries)
+}
