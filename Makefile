@@ -35,11 +35,18 @@ build: library ## build takt and takt-exporter
 	cargo build $(CARGO_FLAGS) -p takt -p takt-exporter
 
 # Builds nothing, so root compiles no code: `make build && sudo make install`.
-install: ## put the programs, their units and documentation below PREFIX (/usr/local)
+install: ## put the programs, units, man pages, completions and documentation below PREFIX (/usr/local)
 	install -d $(TO)/bin $(TO)/lib/takt $(TO)/lib/systemd/system $(TO)/lib/sysusers.d $(TO)/share/doc/takt
 	install -m 755 $(BIN)/takt $(BIN)/takt-exporter $(TO)/lib/takt
 	if [ -e $(BIN)/libduckdb.so ]; then install -m 644 $(BIN)/libduckdb.so $(TO)/lib/takt; fi
 	ln -sf ../lib/takt/takt ../lib/takt/takt-exporter $(TO)/bin
+	$(BIN)/takt man $(TO)/share/man/man1
+	install -d $(TO)/share/bash-completion/completions $(TO)/share/zsh/site-functions $(TO)/share/fish/vendor_completions.d
+	for program in takt takt-exporter; do \
+	  $(BIN)/takt completions bash --program $$program >$(TO)/share/bash-completion/completions/$$program && \
+	  $(BIN)/takt completions zsh --program $$program >$(TO)/share/zsh/site-functions/_$$program && \
+	  $(BIN)/takt completions fish --program $$program >$(TO)/share/fish/vendor_completions.d/$$program.fish || exit 1; \
+	done
 	for unit in takt takt-exporter; do sed 's|/usr/local/|$(PREFIX)/|' packaging/$$unit.service >$(TO)/lib/systemd/system/$$unit.service; done
 	install -m 644 packaging/takt.sysusers $(TO)/lib/sysusers.d/takt.conf
 	install -m 644 README.md CHANGELOG.md docs/*.md docs/takt.example.toml $(TO)/share/doc/takt

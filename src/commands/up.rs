@@ -2,8 +2,10 @@
 
 use super::{one_thread, refuse_server};
 use crate::cli::{Place, Up};
+use crate::output::stdout;
 use crate::place;
 use anyhow::Context;
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
@@ -120,12 +122,10 @@ fn spawn_exporter(
     Ok(thread)
 }
 
-#[expect(
-    clippy::print_stdout,
-    reason = "the addresses are this command's output"
-)]
+/// Prints the addresses. A reader that has closed standard output does not stop the server.
 fn welcome(address: SocketAddr, exporter: SocketAddr, cluster: &str, dir: &Path) {
-    println!(
+    let _ = writeln!(
+        stdout(),
         "\nTakt is monitoring this machine (cluster {cluster}).\n\n\
          \x20 Web page  http://{address}/\n\
          \x20 Metrics   http://{exporter}/metrics\n\

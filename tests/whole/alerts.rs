@@ -1155,7 +1155,15 @@ fn an_alert_is_closed_by_hand_with_person_and_comment() {
 /// operator.
 #[test]
 fn faults_of_a_job_go_to_its_owner() {
-    let Some(mut lab) = Lab::start("  webhook_configs: [{url: 'SLACK/unused'}]\n") else {
+    let takt = Takt::fresh();
+    let gpus = takt.file("gpus", "profile rtx5090\ngpu 0 serial 1654620000042\n");
+    let script = (
+        "NVML_STAND_IN_SCRIPT".to_owned(),
+        gpus.display().to_string(),
+    );
+    let takt = takt.with_environment([script]);
+    let unused = "  webhook_configs: [{url: 'SLACK/unused'}]\n";
+    let Some(mut lab) = Lab::start_with(takt, unused, |config| config) else {
         return;
     };
     let config = fs::read_to_string(lab.takt.directory().join("takt.toml")).unwrap();
@@ -1245,6 +1253,12 @@ fn faults_of_a_job_go_to_its_owner() {
     );
     assert!(
         paged.iter().any(|one| names(one).contains("GpuFellOffBus")),
+        "{paged:?}"
+    );
+    assert!(
+        paged
+            .iter()
+            .any(|one| names(one).contains("serial number 1654620000042")),
         "{paged:?}"
     );
     let told = lab

@@ -11,6 +11,7 @@ mod access;
 mod alerts;
 mod bad_input;
 mod clock_changes;
+mod command_line;
 mod dashboards;
 mod disk_faults;
 mod elsewhere;

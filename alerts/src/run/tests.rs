@@ -90,6 +90,7 @@ fn engine(config: Config) -> Engine {
         },
         settings: Settings {
             external_url: "http://takt".to_owned(),
+            timezone: None,
             pages: None,
         },
     };

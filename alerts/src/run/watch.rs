@@ -360,6 +360,7 @@ receivers:
         };
         let settings = Settings {
             external_url: "http://takt".to_owned(),
+            timezone: None,
             pages: None,
         };
         let server = Server {

@@ -450,12 +450,13 @@ impl Serving<'_> {
             let of = Arc::clone(store);
             let cluster = self.cluster.to_owned();
             let config = self.config.clone();
+            let access = self.access.clone();
             tasks.spawn("reports", move |stop| {
                 let sent = reports::keep_sending(
                     Arc::clone(&of),
                     cluster.clone(),
                     config.clone(),
-                    config.zone(),
+                    access.clone(),
                     stop.clone(),
                 );
                 until_stopped(stop, sent)
