@@ -57,9 +57,9 @@ pub use intake::{CommitOutcome, Group};
 pub use listing::Listed;
 pub use open::Store;
 pub use records::{
-    CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu, HeldGpu, ImportError,
-    ImportRecord, ImportSummary, JobFilter, KnownCluster, KnownReason, LostJob, Names, OpenRun,
-    Origin, Records, SchedulerNow, SentReport, ShareSettingsRecord, Shifted, VisibleRuns,
+    CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu, HeldGpu, HoldingRun,
+    ImportError, ImportRecord, ImportSummary, JobFilter, KnownCluster, KnownReason, LostJob, Names,
+    OpenRun, Origin, Records, SchedulerNow, SentReport, ShareSettingsRecord, Shifted, VisibleRuns,
     WaitingRun,
 };
 pub use segments::Health;

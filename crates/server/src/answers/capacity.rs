@@ -14,10 +14,9 @@ use takt_accounting::capacity::{
 };
 use takt_accounting::reservation::{ReservedRun, by_name, effect, idle_charges};
 use takt_slurm::Amounts;
-use takt_slurm::JobRun;
 use takt_slurm::tres::TresCounts;
 use takt_slurm::{Owner, Reservation};
-use takt_store::{Database, Records};
+use takt_store::{Database, HoldingRun, Records};
 
 /// Asks for the use of the cluster's resources in a period.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,7 +116,7 @@ pub(super) fn report(
     records: &Records<'_>,
     cluster: &str,
     period: &Period,
-    (nodes, reservations, runs): (&[NodeCapacity], &[Reservation], &[JobRun]),
+    (nodes, reservations, runs): (&[NodeCapacity], &[Reservation], &[HoldingRun]),
     now: i64,
 ) -> Result<CapacityReport, AnswerError> {
     let spans = records.capacity_spans(cluster, period.from())?;
@@ -128,10 +127,10 @@ pub(super) fn report(
 }
 
 /// The runs with the amounts that they held and requested.
-fn capacity_runs<'r>(runs: &'r [JobRun]) -> Vec<CapacityRun<'r>> {
+fn capacity_runs<'r>(runs: &'r [HoldingRun]) -> Vec<CapacityRun<'r>> {
     // Many runs request the same TRES; each text is parsed once.
     let mut wanted: HashMap<&'r str, Amounts> = HashMap::new();
-    let of_run = |run: &'r JobRun| {
+    let of_run = |run: &'r HoldingRun| {
         let held = Amounts {
             cpus: run.cpus.unwrap_or(0),
             gpus: run.gpus.unwrap_or(0),
@@ -188,7 +187,7 @@ fn kept(reservations: &[Reservation]) -> Vec<ReservedPeriod<'_>> {
 }
 
 /// The run, if it used a reservation.
-fn reserved(run: &JobRun, now: i64) -> Option<ReservedRun<'_>> {
+fn reserved(run: &HoldingRun, now: i64) -> Option<ReservedRun<'_>> {
     Some(ReservedRun {
         reservation: run.reservation.as_deref()?,
         start: run.start?,
