@@ -19,6 +19,7 @@ mod installed;
 mod letters;
 mod prometheus_lab;
 mod promql_api;
+mod remote_write;
 mod reports;
 mod scrape_prometheus;
 mod serve;

@@ -4,6 +4,7 @@ use crate::QueryConfig;
 use crate::SqlConfig;
 use crate::answers::AccountingConfig;
 use crate::http::AuthConfig;
+use crate::remote_write::RemoteWriteConfig;
 use crate::reports::ReportsConfig;
 use anyhow::{Context, bail};
 use jiff::tz::TimeZone;
@@ -63,6 +64,8 @@ pub struct Config {
     pub policy_windows: Vec<PolicyWindow>,
     /// The monthly reports: recipients and schedule.
     pub reports: ReportsConfig,
+    /// Other systems that get the stored samples by Prometheus remote write.
+    pub remote_write: Vec<RemoteWriteConfig>,
 }
 
 /// The web page and the API.
@@ -104,7 +107,12 @@ impl Config {
             &self.reports.slack_webhook_file,
             &self.jobs.slurmrestd.token_file,
         ];
-        files.into_iter().flatten().map(PathBuf::as_path)
+        let of_remote_write = self
+            .remote_write
+            .iter()
+            .flat_map(RemoteWriteConfig::secret_files);
+        let files = files.into_iter().flatten().chain(of_remote_write);
+        files.map(PathBuf::as_path)
     }
 
     /// Logs a warning for each file with a secret that every user can read.
@@ -128,6 +136,7 @@ impl Config {
             alerts,
             jobs,
             reports,
+            remote_write,
             ..
         } = &mut config;
         let files = [
@@ -150,6 +159,7 @@ impl Config {
             .chain(sql.files())
             .chain(of_jobs)
             .chain(of_alerts)
+            .chain(remote_write.iter_mut().flat_map(RemoteWriteConfig::files))
             .flatten();
         for relative in files.chain(&mut alerts.rule_dirs) {
             *relative = base.join(&*relative);
@@ -199,6 +209,15 @@ impl Config {
             .try_for_each(PolicyWindow::validate)
             .context("policy_windows")?;
         self.reports.validate().context("reports")?;
+        for (at, destination) in self.remote_write.iter().enumerate() {
+            destination
+                .validate(self.store.retention_days)
+                .with_context(|| format!("remote_write, number {}", at + 1))?;
+            let name = destination.name();
+            if self.remote_write[..at].iter().any(|one| one.name() == name) {
+                bail!("remote_write: two destinations have the name {name}; set another name");
+            }
+        }
         if self.reports.send && !self.email.is_set() {
             bail!("reports.send: expected a mail server in [email], found none");
         }

@@ -10,6 +10,7 @@ use crate::http::access::SlurmFollower;
 use crate::http::{self, Access, App, AppParts, Connections, GuardedRouter};
 use crate::own_series::OwnSeries;
 use crate::process_usage;
+use crate::remote_write::{Destination, RemoteWriteMetrics};
 use crate::reports;
 use crate::tasks::Supervisor;
 use anyhow::Context;
@@ -455,6 +456,15 @@ impl Serving<'_> {
         };
         let polls = self.poll(&mut tasks, &store, &zone);
         self.background(&mut tasks, &store, &scrape, &alerts, &reload, &polls);
+        let remote_write = RemoteWriteMetrics::register(&mut self.registry);
+        for config in &self.config.remote_write {
+            let destination = Destination::new(config, &store, &remote_write)
+                .context("remote_write")
+                .usage()?;
+            tasks.spawn("remote-write", move |stop| {
+                until_stopped(stop, destination.clone().keep_sending())
+            });
+        }
         let answers = Arc::new(AnswerConfig::of(self.config));
         let page = PageState {
             store: Arc::clone(&store),

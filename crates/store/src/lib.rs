@@ -59,8 +59,8 @@ pub use open::Store;
 pub use records::{
     CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu, HeldGpu, HoldingRun,
     ImportError, ImportRecord, ImportSummary, JobFilter, KnownCluster, KnownReason, LostJob, Names,
-    OpenRun, Origin, Records, SchedulerNow, SentReport, ShareSettingsRecord, Shifted, VisibleRuns,
-    WaitingRun,
+    OpenRun, Origin, Records, RemoteWriteProgress, SchedulerNow, SentReport, ShareSettingsRecord,
+    Shifted, VisibleRuns, WaitingRun,
 };
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};
