@@ -86,7 +86,7 @@ fn stat_listing(stat: &Stat) -> Listing {
     let bytes = stat.hot_bytes;
     let cells = [
         "hot",
-        "hot.duckdb",
+        "unsealed",
         "",
         "",
         &stat.series.to_string(),
