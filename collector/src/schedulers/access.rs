@@ -10,20 +10,20 @@ use takt_slurm::access_text::{SlurmRoles, private_data};
 pub struct SlurmAccess {
     /// `PrivateData` of slurm.conf: words separated by commas. Empty if the setting is missing.
     pub private_data: String,
-    /// Administrators, operators and coordinators. Empty without slurmdbd.
-    pub roles: SlurmRoles,
+    /// Administrators, operators and coordinators; empty without slurmdbd. `None` if slurmdbd does not answer.
+    pub roles: Option<SlurmRoles>,
 }
 
 /// Reads the access settings of the Slurm that this machine's commands use.
 ///
 /// # Errors
-/// [`PollError::NoSlurm`] without a Slurm; other variants if Slurm does not answer.
+/// [`PollError::NoSlurm`] without a Slurm; other variants if slurmctld does not answer.
 pub async fn slurm_access(config: &JobsConfig) -> Result<SlurmAccess, PollError> {
     let text = ask(config, "scontrol", ["show", "config"]).await?;
     let text = String::from_utf8_lossy(&text);
     Ok(SlurmAccess {
         private_data: private_data(&text).unwrap_or_default().to_owned(),
-        roles: roles(config).await?,
+        roles: roles(config).await.ok(),
     })
 }
 

@@ -7,10 +7,13 @@ mod need;
 mod privacy;
 mod role;
 mod role_book;
+mod secret;
+pub mod session;
 mod viewer;
 
 pub use need::{Need, Refusal, RouteNeeds};
 pub use privacy::Privacy;
 pub use role::{Role, UnknownRole};
 pub use role_book::RoleBook;
+pub use secret::{NoRandomNumbers, hash, is_token, new_secret, new_token};
 pub use viewer::{OTHER_ACCOUNT, OTHER_USER, Owner, Viewer, Way};

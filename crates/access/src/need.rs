@@ -13,6 +13,8 @@ pub enum Need {
     Samples,
     /// A role that sees everything of all users, at every level of privacy.
     AllUsers,
+    /// At least this role, to read.
+    Role(Role),
     /// At least this role, because the request changes something. [`Role::User`]: something of the viewer's own.
     Change(Role),
 }
@@ -24,7 +26,7 @@ impl Need {
             Self::Nothing => Role::Anonymous,
             Self::SignedIn => Role::User,
             Self::Samples | Self::AllUsers => Role::Viewer,
-            Self::Change(role) => role,
+            Self::Role(role) | Self::Change(role) => role,
         }
     }
 
@@ -73,12 +75,12 @@ impl RouteNeeds {
         }
     }
 
-    /// Returns the needs of a path with two routes: the read of one, the changes of the other.
+    /// Returns the needs of a path with two routes: the GET of one, the changes of the other.
     pub fn joined(self, other: Self) -> Self {
         let weaker = |a: Need, b: Need| if a.is_change() { b } else { a };
         Self {
             read: weaker(self.read, other.read),
-            other: if other.other.is_change() {
+            other: if other.read.is_change() {
                 other.other
             } else {
                 self.other
@@ -104,4 +106,18 @@ pub enum Refusal {
     /// A page of another site sent the request.
     #[error("the request comes from a page of another site")]
     OtherSite,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_routes_of_a_path_are_joined_in_any_order() {
+        let list = RouteNeeds::get(Need::SignedIn);
+        let order = RouteNeeds::change(Role::User);
+        let both = RouteNeeds::get_or_change(Need::SignedIn, Role::User);
+        assert_eq!(list.joined(order), both);
+        assert_eq!(order.joined(list), both);
+    }
 }

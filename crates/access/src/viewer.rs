@@ -102,6 +102,13 @@ impl Viewer {
         self
     }
 
+    /// Lowers the role to at most this one.
+    #[must_use]
+    pub fn with_role_at_most(mut self, role: Role) -> Self {
+        self.role = self.role.min(role);
+        self
+    }
+
     /// Sets the coordinated accounts, with the accounts below them.
     #[must_use]
     pub fn with_accounts(mut self, accounts: impl Into<Arc<BTreeSet<String>>>) -> Self {
@@ -209,7 +216,10 @@ impl Viewer {
             Need::SignedIn => self.role > Role::Anonymous,
             Need::Samples => self.sees_samples(),
             Need::AllUsers => self.sees_all(),
-            Need::Change(Role::User) => self.user.is_some() && self.role >= Role::User,
+            Need::Role(role) => self.role >= role,
+            Need::Change(Role::User) => {
+                self.role == Role::Admin || (self.user.is_some() && self.role >= Role::User)
+            }
             Need::Change(_) if self.way == Way::Loopback => return Err(Refusal::Token),
             Need::Change(role) => self.role >= role,
         };
@@ -329,7 +339,7 @@ mod tests {
         let own = Need::Change(Role::User);
         assert_eq!(check(Role::User, Way::Loopback, own), Ok(()));
         assert_eq!(
-            Viewer::new(Role::Admin, Way::Token, Privacy::Open).check(own),
+            Viewer::new(Role::Viewer, Way::Token, Privacy::Open).check(own),
             Err(Refusal::Role(Role::User)),
             "a program has no settings of its own"
         );

@@ -6,10 +6,12 @@
 
 mod area;
 mod heat;
+mod marks;
 mod picture;
 mod scale;
 
 pub use area::{Area, area};
 pub use heat::{Cell, heat};
+pub use marks::{Bar, Dot, Span, bars, dots, lanes};
 pub use picture::{Picture, escaped};
 pub use scale::{beside_axis, scale};

@@ -20,6 +20,9 @@ const STYLE: &str = "\
     svg{background:#fff}path{fill:none}text{font:11px system-ui,sans-serif;fill:#5b6167}\
     .f{stroke:#e6e8ea}.w{stroke:#e07b00}.u1{stroke:#c9dcf7}.u2{stroke:#9dc0f0}.u3{stroke:#6ea2e6}\
     .u4{stroke:#3f82d8}.u5{stroke:#1f63bb}.u6{stroke:#0e4690}\
+    .used{fill:#3f82d8}.wasted{fill:#e07b00}.lost{fill:#d92d20}.none{fill:#d5d9dd}.hit{fill:none;pointer-events:all}\
+    .dot{stroke-width:7;stroke-linecap:round;vector-effect:non-scaling-stroke;opacity:.75}\
+    .dot.used{stroke:#3f82d8}.dot.wasted{stroke:#e07b00}\
     .area{fill:#3f82d8;stroke:none}.idle{fill:#fbe3c8}.grid{stroke:#dfe2e5;stroke-width:1}\
     @media(prefers-color-scheme:dark){svg{background:#15181b}text{fill:#9aa3ab}.f{stroke:#2a2f34}\
     .w{stroke:#f59b2d}.u1{stroke:#17304f}.u2{stroke:#1d4477}.u3{stroke:#275fa8}.u4{stroke:#3f82d8}\

@@ -74,6 +74,9 @@ pub struct Config {
 pub struct ServerConfig {
     /// Address and port. Any address but loopback requires `token_file`.
     pub listen_address: String,
+    /// Unix socket for commands on this machine; the kernel names the user at the other end.
+    /// Empty: none. Default: `/run/takt/takt.sock`, if the server may write there.
+    pub socket_file: Option<PathBuf>,
     /// File with the API token (one line), required for changes and for requests from other
     /// machines. Not in the data directory.
     pub token_file: Option<PathBuf>,
@@ -86,6 +89,7 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             listen_address: "127.0.0.1:9856".into(),
+            socket_file: None,
             token_file: None,
             read_token_file: None,
         }
@@ -142,6 +146,7 @@ impl Config {
         let files = [
             data_dir,
             &mut server.token_file,
+            &mut server.socket_file,
             &mut server.read_token_file,
             &mut email.password_file,
             &mut email.ca_file,

@@ -33,7 +33,7 @@ use takt_collector::scrape::ScrapeManager;
 use takt_model::error_chain;
 use takt_store::CONFIGURED;
 use takt_store::{DataDir, Health, Holder, Records, Store, StoreError};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -346,6 +346,29 @@ impl Serving<'_> {
         Ok(())
     }
 
+    /// Serves commands of this machine on a Unix socket.
+    fn socket(
+        tasks: &mut Supervisor,
+        path: &Path,
+        routes: Router,
+        connections: Arc<Connections>,
+    ) -> Result<(), Failure> {
+        let listener = http::listen_on_socket(path)
+            .with_context(|| format!("cannot listen on the socket {}", path.display()))?;
+        tasks.spawn("socket", move |stop| {
+            let listener = listener.try_clone().and_then(UnixListener::from_std);
+            let routes = routes.clone();
+            let connections = Arc::clone(&connections);
+            async move {
+                match listener {
+                    Ok(listener) => http::serve_socket(listener, routes, connections, stop).await,
+                    Err(error) => tracing::error!(%error, "cannot serve the Unix socket"),
+                }
+            }
+        });
+        Ok(())
+    }
+
     /// Starts the tasks that do not depend on others.
     fn background(
         &self,
@@ -423,6 +446,7 @@ impl Serving<'_> {
         )?;
         let scrape = Arc::new(scrape);
         configure_shares(&store, self.cluster, &self.config.fairshare)?;
+        self.access.attach(&store, self.local_address);
         let connections = Arc::new(Connections::new(&mut self.registry));
         let mut tasks = Supervisor::new(&mut self.registry);
         let follower = SlurmFollower::new(
@@ -505,6 +529,10 @@ impl Serving<'_> {
         let routes =
             http::guarded(routes, self.access).layer(middleware::map_response(http::protect));
 
+        let socket = http::socket_path(self.config.server.socket_file.as_deref());
+        if let Some(path) = socket {
+            Self::socket(&mut tasks, &path, routes.clone(), Arc::clone(&connections))?;
+        }
         Self::http(&mut tasks, self.listener, routes, connections)?;
         let mut health = store.health();
         let end = tokio::select! {

@@ -9,6 +9,7 @@ use super::{DataDir, StoreError, block, salvage};
 use duckdb::{Config, Connection};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use takt_model::error_chain;
@@ -58,6 +59,8 @@ pub struct Database {
     pub(super) writing: Mutex<()>,
     pub(super) metric_views: Mutex<MetricViews>,
     block_cache: BlockCache,
+    /// Number of changes of tokens and sessions since the database was opened.
+    pub(crate) access_changes: AtomicU64,
     unsealed: Arc<Unsealed>,
 }
 
@@ -128,6 +131,7 @@ impl Database {
             writing,
             metric_views,
             block_cache,
+            access_changes: AtomicU64::new(0),
             unsealed,
         })
     }

@@ -57,10 +57,11 @@ pub use intake::{CommitOutcome, Group};
 pub use listing::Listed;
 pub use open::Store;
 pub use records::{
-    CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu, HeldGpu, HoldingRun,
-    ImportError, ImportRecord, ImportSummary, JobFilter, KnownCluster, KnownReason, LostJob, Names,
-    OpenRun, Origin, Records, RemoteWriteProgress, SchedulerNow, SentReport, ShareSettingsRecord,
-    Shifted, VisibleRuns, WaitingRun,
+    AuditFilter, AuditRecord, CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu,
+    GpuInterval, HeldGpu, HoldingRun, ImportError, ImportRecord, ImportSummary, JobCursor,
+    JobFilter, JobOrder, JobSort, KnownCluster, KnownReason, ListedJob, LostJob, Names, OpenRun,
+    Origin, RecordHits, Records, RemoteWriteProgress, SchedulerNow, SentReport, SessionRecord,
+    ShareSettingsRecord, Shifted, SortValue, TokenRecord, VisibleRuns, WaitingRun,
 };
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};

@@ -30,6 +30,7 @@ pub(crate) const RECORDS: Schema = Schema {
         include_str!("migrations/records/0008_raw_job_ids.sql"),
         include_str!("migrations/records/0009_imports.sql"),
         include_str!("migrations/records/0010_remote_write.sql"),
+        include_str!("migrations/records/0011_access.sql"),
     ],
 };
 

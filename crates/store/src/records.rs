@@ -1,24 +1,30 @@
 //! Queries on the job records.
 
+mod access;
 mod credits;
 mod efficiency;
 mod held_gpus;
 mod import;
 mod imports;
+mod listed;
 mod nodes;
 mod remote_write;
 mod reservations;
 mod scheduler;
+mod search;
 mod shares;
 
+pub use access::{AuditFilter, AuditRecord, SessionRecord, TokenRecord};
 pub use credits::SentReport;
 pub use efficiency::Due;
-pub use held_gpus::{GivenGpu, HeldGpu};
+pub use held_gpus::{GivenGpu, GpuInterval, HeldGpu};
 pub use import::{ImportError, ImportSummary, Origin, Shifted};
 pub use imports::{DeleteRuns, ImportRecord};
+pub use listed::{JobCursor, JobOrder, JobSort, ListedJob, SortValue};
 pub use remote_write::RemoteWriteProgress;
 pub use reservations::{KnownReason, WaitingRun};
 pub use scheduler::{LostJob, SchedulerNow};
+pub use search::RecordHits;
 pub use shares::{CONFIGURED, ChargedRun, FairsharePoint, ShareSettingsRecord};
 
 use super::{Database, StoreError};
@@ -71,6 +77,16 @@ pub struct JobFilter {
     pub states: Vec<String>,
     /// Name of a node that the run held.
     pub node: Option<String>,
+    /// GPU model, in Slurm's words; also one of several.
+    pub gpu_model: Option<String>,
+    /// Part of the job's name; upper and lower case are the same.
+    pub name: Option<String>,
+    /// The job's whole name.
+    pub whole_name: Option<String>,
+    /// Only runs that held or requested at least this many GPUs.
+    pub min_gpus: Option<u64>,
+    /// Only assessed runs that wasted at least this many GPU-seconds.
+    pub min_wasted_gpu_seconds: Option<u64>,
     /// Only runs that were queued or ran after this time (UTC seconds).
     pub from: Option<i64>,
     /// Only runs submitted before this time (UTC seconds).
@@ -95,6 +111,8 @@ pub struct VisibleRuns {
 /// seconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HoldingRun {
+    /// Time of submission.
+    pub submit: i64,
     /// Time from which only a lack of resources delayed the run.
     pub eligible: Option<i64>,
     /// Start time.
@@ -287,7 +305,8 @@ impl<'d> Records<'d> {
     ) -> Result<Vec<HoldingRun>, StoreError> {
         self.list(
             "read the job records",
-            "SELECT epoch_ms(eligible_time) // 1000, epoch_ms(start_time) // 1000, epoch_ms(end_time) // 1000,
+            "SELECT epoch_ms(submit_time) // 1000, epoch_ms(eligible_time) // 1000,
+                    epoch_ms(start_time) // 1000, epoch_ms(end_time) // 1000,
                     suspended_seconds, cpus, gpus, mem_bytes, req_tres, node_list, reservation
              FROM records.jobs
              WHERE cluster = ? AND submit_time < make_timestamp(?::BIGINT)::TIMESTAMP_S
@@ -299,16 +318,17 @@ impl<'d> Records<'d> {
             ],
             |row| {
                 Ok(HoldingRun {
-                    eligible: row.get(0)?,
-                    start: row.get(1)?,
-                    end: row.get(2)?,
-                    suspended: row.get(3)?,
-                    cpus: row.get(4)?,
-                    gpus: row.get(5)?,
-                    mem_bytes: row.get(6)?,
-                    req_tres: row.get(7)?,
-                    node_list: row.get(8)?,
-                    reservation: row.get(9)?,
+                    submit: row.get(0)?,
+                    eligible: row.get(1)?,
+                    start: row.get(2)?,
+                    end: row.get(3)?,
+                    suspended: row.get(4)?,
+                    cpus: row.get(5)?,
+                    gpus: row.get(6)?,
+                    mem_bytes: row.get(7)?,
+                    req_tres: row.get(8)?,
+                    node_list: row.get(9)?,
+                    reservation: row.get(10)?,
                 })
             },
         )
@@ -408,6 +428,32 @@ impl JobFilter {
         restrict("account = ?", text(&self.account));
         restrict("\"partition\" = ?", text(&self.partition));
         restrict(
+            "list_contains(string_split(gpu_model, '+'), ?)",
+            text(&self.gpu_model),
+        );
+        restrict("contains(lower(job_name), lower(?))", text(&self.name));
+        restrict("job_name = ?", text(&self.whole_name));
+        let amount = |amount: Option<u64>| amount.map(Value::UBigInt);
+        restrict(
+            "coalesce(gpus, try_cast(regexp_extract(req_tres, 'gres/gpu=([0-9]+)', 1) AS UBIGINT)) >= ?",
+            amount(self.min_gpus),
+        );
+        restrict(
+            "(cluster, job_id, submit_time) IN (SELECT (cluster, job_id, submit_time) FROM records.run_efficiency
+                 WHERE waste_idle_gpu_seconds + waste_streak_gpu_seconds + waste_low_gpu_seconds >= ?)",
+            amount(self.min_wasted_gpu_seconds),
+        );
+        // SQL cannot expand a list of nodes; the names in the list begin alike.
+        restrict(
+            "contains(node_list, ?)",
+            self.node.as_deref().map(|node| {
+                let letters = node
+                    .find(|c: char| c.is_ascii_digit())
+                    .unwrap_or(node.len());
+                node[..letters].to_owned().into()
+            }),
+        );
+        restrict(
             "coalesce(end_time > make_timestamp(?::BIGINT)::TIMESTAMP_S, true)",
             instant(self.from),
         );
@@ -427,15 +473,23 @@ impl JobFilter {
             );
         }
         if let Some(visible) = &self.visible {
-            let accounts = ", ?".repeat(visible.accounts.len());
-            conditions.push(format!(
-                "(\"user\" = ? OR (account <> '' AND account IN (''{accounts})))"
-            ));
-            // No user has the empty name.
-            values.push(visible.user.clone().unwrap_or_default().into());
-            values.extend(visible.accounts.iter().cloned().map(Value::from));
+            let (condition, of_visible) = visible.condition();
+            conditions.push(condition);
+            values.extend(of_visible);
         }
         (conditions.join(" AND "), values)
+    }
+}
+
+impl VisibleRuns {
+    /// Returns the SQL condition and its parameters.
+    fn condition(&self) -> (String, Vec<Value>) {
+        let accounts = ", ?".repeat(self.accounts.len());
+        let condition = format!("(\"user\" = ? OR (account <> '' AND account IN (''{accounts})))");
+        // No user has the empty name.
+        let user = Value::from(self.user.clone().unwrap_or_default());
+        let accounts = self.accounts.iter().cloned().map(Value::from);
+        (condition, std::iter::once(user).chain(accounts).collect())
     }
 }
 

@@ -4,57 +4,80 @@
 //! [`for_each_question`]. The HTTP route and the command's way to the server follow from the trait.
 
 mod assess;
+mod audit;
 mod budgets;
 mod capacity;
+mod compare;
 mod config;
 mod credit;
 mod credits;
 mod delete_records;
 mod delete_samples;
+mod energy;
 mod error;
 mod fairshare;
 mod fairshare_plan;
 mod import;
 mod imports;
+mod job;
 mod jobs;
+mod listed_run;
 mod near;
 mod note_sent_report;
 mod period;
+mod queue;
 mod seal_samples;
+mod search;
 mod sent_reports;
 mod sheets;
 mod sql;
 mod store_stat;
 mod store_verify;
+mod tokens;
 mod undo_import;
 mod usage;
 mod visible;
+mod waste;
+mod whoami;
 
 pub use assess::AssessQuestion;
+pub use audit::AuditQuestion;
 pub use budgets::budgets_now;
-pub use capacity::{CapacityAnswer, CapacityQuestion, Charge};
+pub use capacity::{CapacityAnswer, CapacityDay, CapacityQuestion, Charge};
+pub use compare::{CompareAnswer, CompareQuestion, CompareRow, CompareValue};
 pub use config::{AccountingConfig, AnswerConfig};
 pub use credit::CreditOrder;
 pub use credits::CreditsQuestion;
 pub use delete_records::DeleteRecordsQuestion;
 pub use delete_samples::DeleteQuestion;
+pub use energy::{EnergyAnswer, EnergyQuestion};
 pub use error::AnswerError;
 pub use fairshare::{FairshareAnswer, FairshareQuestion, note_fairshare};
 pub use import::{
     CountingReader, IMPORT_PATH, ImportFormat, ImportQuestion, import, prepare_import,
 };
 pub use imports::ImportsQuestion;
-pub use jobs::{JobsQuestion, ListedRun, WhyWaiting};
+pub use job::{
+    ArrayReport, GpuReport, JobAnswer, JobHint, JobPhase, JobQuestion, JobReport, NodeReport,
+    StateCount,
+};
+pub use jobs::{JobsQuestion, STATES};
+pub use listed_run::{ListedRun, RunUse, WhyWaiting};
 pub use note_sent_report::NoteSentReport;
 pub use period::LOCAL_CLUSTER;
+pub use queue::{QueueAnswer, QueueQuestion, QueuedRun, ReasonCount, RunningRun};
 pub use seal_samples::SealQuestion;
+pub use search::{HitKind, SearchAnswer, SearchHit, SearchQuestion};
 pub use sent_reports::{SentQuestion, sent_reports};
 pub use sheets::{SheetQuestion, sheets};
 pub use sql::SqlQuestion;
 pub use store_stat::StatQuestion;
 pub use store_verify::VerifyQuestion;
+pub use tokens::{TokenAnswer, TokenOrder, TokensQuestion};
 pub use undo_import::UndoImportQuestion;
 pub use usage::UsageQuestion;
+pub use waste::{WasteAnswer, WasteQuestion};
+pub use whoami::{WhoamiAnswer, WhoamiQuestion};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -201,6 +224,12 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<CapacityQuestion>();
     visitor.question::<FairshareQuestion>();
     visitor.question::<JobsQuestion>();
+    visitor.question::<JobQuestion>();
+    visitor.question::<CompareQuestion>();
+    visitor.question::<QueueQuestion>();
+    visitor.question::<WasteQuestion>();
+    visitor.question::<EnergyQuestion>();
+    visitor.question::<SearchQuestion>();
     visitor.question::<DeleteRecordsQuestion>();
     visitor.question::<ImportsQuestion>();
     visitor.question::<UndoImportQuestion>();
@@ -215,4 +244,8 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<VerifyQuestion>();
     visitor.question::<SealQuestion>();
     visitor.question::<DeleteQuestion>();
+    visitor.question::<WhoamiQuestion>();
+    visitor.question::<TokensQuestion>();
+    visitor.question::<TokenOrder>();
+    visitor.question::<AuditQuestion>();
 }

@@ -13,10 +13,15 @@ const MIN_USERS: usize = 3;
 /// The runs that a viewer sees. `None` without a restriction.
 pub(super) fn visible_runs(viewer: &Viewer) -> Option<VisibleRuns> {
     let is_restricted = viewer.privacy() == Privacy::Private && !viewer.sees_all();
-    is_restricted.then(|| VisibleRuns {
+    is_restricted.then(|| own_runs(viewer))
+}
+
+/// The viewer's own runs, and those of coordinated accounts.
+pub(super) fn own_runs(viewer: &Viewer) -> VisibleRuns {
+    VisibleRuns {
         user: viewer.user().map(str::to_owned),
         accounts: viewer.accounts().iter().cloned().collect(),
-    })
+    }
 }
 
 /// Removes the name and the exit code of another user's run.

@@ -9,14 +9,17 @@ mod import;
 mod listen;
 mod prometheus;
 mod questions;
+mod socket;
 
 pub use access::{Access, AuthConfig, By, GuardedRouter, Peer, guarded};
 pub use compress::accepts_gzip;
 pub(crate) use connections::{Connections, client_of};
 pub use error::{ErrorBody, ErrorKind};
 pub(crate) use headers::protect;
-pub(crate) use listen::serve;
+pub(crate) use listen::{serve, serve_socket};
 pub use prometheus::{QueryAnswer, QueryData, QueryQuestion, Scraping};
+pub(crate) use socket::listen_on_socket;
+pub use socket::{SOCKET_FILE, is_trusted_socket, socket_path};
 
 use crate::answers::{AnswerConfig, AnswerError, IMPORT_PATH};
 use axum::extract::{Json, State};

@@ -43,6 +43,12 @@ pub(super) static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
     Asset::new("takt", "js", "text/javascript; charset=utf-8", text)
 });
 
+/// The script of `/login`.
+pub(super) static LOGIN: LazyLock<Asset> = LazyLock::new(|| {
+    let text = include_str!("../static/login.js");
+    Asset::new("login", "js", "text/javascript; charset=utf-8", text)
+});
+
 /// The icon of the browser's tab.
 pub(super) static ICON: LazyLock<Asset> = LazyLock::new(|| {
     Asset::new(

@@ -14,6 +14,8 @@ pub struct Content {
     pub table: Option<Table>,
     /// A picture that `.svg` behind the address gives.
     pub picture: Option<takt_draw::Picture>,
+    /// Address of another page that is shown instead.
+    pub moved: Option<String>,
 }
 
 impl Content {
@@ -24,6 +26,7 @@ impl Content {
             values,
             table: None,
             picture: None,
+            moved: None,
         }
     }
 
@@ -31,6 +34,14 @@ impl Content {
     pub fn table(self, table: Table) -> Self {
         Self {
             table: Some(table),
+            ..self
+        }
+    }
+
+    /// Leads the reader to another page.
+    pub fn moved(self, address: String) -> Self {
+        Self {
+            moved: Some(address),
             ..self
         }
     }

@@ -93,6 +93,8 @@ pub(super) struct Rendered {
     pub body: Body,
     /// Versions of the live sections, by their id.
     pub versions: BTreeMap<String, String>,
+    /// Address of another page that is shown instead.
+    pub location: Option<String>,
 }
 
 /// Attribute of a section that is renewed while the page is open.
@@ -129,6 +131,28 @@ impl Rendered {
             status,
             body: Body::new("text/html; charset=utf-8", out.into_bytes()),
             versions,
+            location: None,
+        }
+    }
+
+    /// The response: 304 if the client has this version of a page without an error.
+    pub fn response(&self, headers: &HeaderMap) -> Response {
+        if let Some(location) = &self.location {
+            return (self.status, [(header::LOCATION, location.clone())]).into_response();
+        }
+        if self.status == StatusCode::OK {
+            return self.body.response(headers);
+        }
+        let mut headers = headers.clone();
+        headers.remove(header::IF_NONE_MATCH);
+        (self.status, self.body.response(&headers)).into_response()
+    }
+
+    /// A reply that leads to another page.
+    pub fn moved(location: String) -> Self {
+        Self {
+            location: Some(location),
+            ..Self::page(StatusCode::SEE_OTHER, "")
         }
     }
 }

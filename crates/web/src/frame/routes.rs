@@ -1,6 +1,6 @@
 //! The routes of all pages, from the list of pages.
 
-use super::assets::{ICON, SCRIPT, STYLE};
+use super::assets::{ICON, LOGIN, SCRIPT, STYLE};
 use super::form::FORM_MAX;
 use super::rendered::{Body, Cache, Rendered};
 use super::visit::Format;
@@ -58,7 +58,7 @@ pub fn routes(site: PageState) -> GuardedRouter {
             router = router.route(&path, reads, live::handler(page, frame.clone()));
         }
     }
-    for asset in [&STYLE, &SCRIPT, &ICON] {
+    for asset in [&STYLE, &SCRIPT, &LOGIN, &ICON] {
         let show = async |headers: HeaderMap| asset.response(&headers);
         router = router.route(&asset.path, RouteNeeds::get(Need::Nothing), get(show));
     }
@@ -116,7 +116,7 @@ impl Frame {
         match visit.format {
             Format::Html => {
                 let rendered = self.rendered(page, request).await;
-                (rendered.status, kept, rendered.body.response(headers)).into_response()
+                (kept, rendered.response(headers)).into_response()
             }
             _ => {
                 let site = self.site.clone();
@@ -184,6 +184,9 @@ fn render(page: &'static Page, site: &PageState, request: &Request) -> Rendered 
     let visit = Visit::of(site, request);
     let shown = visit.check_query(page.filters).and_then(|()| {
         let content = (page.show)(&visit)?;
+        if let Some(location) = content.moved {
+            return Ok(Rendered::moved(location));
+        }
         let table = content.table.as_ref().map(super::Table::on_page);
         let values = context! {
             title => content.title,
@@ -192,12 +195,10 @@ fn render(page: &'static Page, site: &PageState, request: &Request) -> Rendered 
             permanent => visit.address(&[]),
             ..content.values
         };
-        Ok(templates::render(page.path, frame(site, &visit, values))?)
+        let html = templates::render(page.path, frame(site, &visit, values))?;
+        Ok(Rendered::page(StatusCode::OK, &html))
     });
-    match shown {
-        Ok(html) => Rendered::page(StatusCode::OK, &html),
-        Err(error) => error_page(site, &visit, &error),
-    }
+    shown.unwrap_or_else(|error| error_page(site, &visit, &error))
 }
 
 fn live_address(page: &Page, request: &Request) -> Option<String> {

@@ -1,6 +1,6 @@
 //! The templates and their filters.
 
-use super::assets::{SCRIPT, STYLE};
+use super::assets::{LOGIN, SCRIPT, STYLE};
 use super::time;
 use crate::pages::PAGES;
 use minijinja::{AutoEscape, Environment, Error, State, Value};
@@ -30,6 +30,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
         ("layout", include_str!("layout.html")),
         ("parts", include_str!("parts.html")),
         ("error", include_str!("error.html")),
+        ("work", include_str!("../pages/work/work.html")),
     ];
     let pages = PAGES.iter().map(|page| (page.path, page.template));
     for (name, text) in shared.into_iter().chain(pages) {
@@ -38,6 +39,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
         });
     }
     templates.add_global("style", STYLE.path.as_str());
+    templates.add_global("login_script", LOGIN.path.as_str());
     templates.add_global("script", SCRIPT.path.as_str());
     templates.add_filter("href", |name: &str, kind: &str| href(kind, name));
     templates.add_filter("query", query);

@@ -102,6 +102,17 @@ impl Visit {
             .filter(|value| !value.is_empty())
     }
 
+    /// All values of a filter that may occur several times.
+    pub fn all<'v>(&'v self, name: &'v str) -> impl Iterator<Item = &'v str> {
+        let found = self.query.iter().filter(move |(key, _)| key == name);
+        found.map(|(_, value)| value.trim())
+    }
+
+    /// Whether the reply is a file: all rows of a table, or a picture.
+    pub fn is_file(&self) -> bool {
+        self.format != Format::Html
+    }
+
     /// A filter of the address as a number.
     ///
     /// # Errors

@@ -9,6 +9,9 @@ use takt_model::ConfigError;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AuthConfig {
+    /// Address of this server for browsers, such as `https://takt.lab.example`: for the links of
+    /// `takt login`. Default: the listen address.
+    pub external_url: Option<String>,
     /// What users see of each other: `open`, `usage`, `private`, or `slurm` for Slurm's
     /// PrivateData (`open` without Slurm).
     pub privacy: PrivacySetting,
@@ -53,6 +56,13 @@ impl AuthConfig {
     /// # Errors
     /// If a list of users has an empty name.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        if let Some(url) = &self.external_url
+            && !url.starts_with("https://")
+            && !url.starts_with("http://")
+        {
+            let expected = "a URL such as https://takt.lab.example";
+            return Err(ConfigError::new("external_url", expected, url));
+        }
         let lists = [
             ("admins", &self.admins),
             ("support", &self.support),

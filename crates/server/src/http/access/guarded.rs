@@ -81,6 +81,11 @@ impl<S: Clone + Send + Sync + 'static> GuardedRouter<S> {
         }
     }
 
+    /// Returns the needs of the routes.
+    pub fn needs(&self) -> &NeedTable {
+        &self.needs
+    }
+
     /// Returns the router and the needs of its routes.
     pub fn into_parts(self) -> (Router<S>, NeedTable) {
         (self.router, self.needs)

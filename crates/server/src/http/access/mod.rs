@@ -1,38 +1,55 @@
 //! The access check: finds out who asks, and refuses requests whose route needs more.
 //!
 //! A viewer is known by a token (as a bearer token or as the password of basic authentication, with any user name, which
-//! browsers can send), or by the kernel: the owner of a loopback connection. Handlers get the [`Viewer`] from this check alone.
+//! browsers can send), by the cookie of a session, or by the kernel: the peer of the Unix socket, or the owner of a loopback
+//! connection. Handlers get the [`Viewer`] from this check alone.
 
 mod config;
 mod guarded;
 mod kernel;
+mod keyring;
 mod local;
+mod sign_in;
 mod slurm;
 
 pub use config::{AuthConfig, PrivacySetting};
 pub use guarded::{GuardedRouter, NeedTable};
+pub use sign_in::{LINK_PATH, SignInLink};
 pub use slurm::SlurmFollower;
 
 use super::{ErrorBody, ErrorKind};
 use axum::Router;
-use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::extract::{Extension, FromRequestParts, Json, MatchedPath, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use axum::routing::get;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use keyring::{Keyring, ValidToken};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use takt_access::{Need, Privacy, Refusal, Role, RoleBook, RouteNeeds, Viewer, Way};
+use takt_store::{AuditRecord, Store};
 
 /// Maximum size of a refused body that is read.
 const DISCARDED_BYTES: usize = 1 << 20;
 
 /// Maximum time for reading it.
 const DISCARD_TIME: Duration = Duration::from_secs(2);
+
+/// Cookie of a session over https. A cookie with this prefix needs `Secure` and `Path=/` and has no `Domain`.
+const SECURE_COOKIE: &str = "__Host-takt";
+
+/// Cookie of a session over plain loopback.
+const PLAIN_COOKIE: &str = "takt";
+
+/// Maximum length of an address in the audit log.
+const MAX_OBJECT_CHARS: usize = 500;
 
 /// Time for which the name of a uid is kept.
 const NAME_TIME: Duration = Duration::from_secs(300);
@@ -45,8 +62,10 @@ const MAX_NAMES: usize = 4096;
 pub struct Peer {
     /// Address of the client.
     pub address: SocketAddr,
-    /// Owner of a loopback connection.
+    /// Owner of a loopback connection, or of the other end of the Unix socket.
     pub uid: Option<u32>,
+    /// Whether the connection came through the Unix socket.
+    pub is_socket: bool,
 }
 
 impl Peer {
@@ -56,7 +75,11 @@ impl Peer {
         let uid = server
             .filter(|_| is_loopback)
             .and_then(|server| kernel::owner(address, server));
-        Self { address, uid }
+        Self {
+            address,
+            uid,
+            is_socket: false,
+        }
     }
 }
 
@@ -70,6 +93,8 @@ pub struct Access {
 struct AccessState {
     token: String,
     read_token: Option<String>,
+    keyring: Keyring,
+    external_url: RwLock<String>,
     /// Whether `[auth]` is empty: then services of this machine may read at the level `open`.
     is_default: bool,
     /// Uid of this process.
@@ -95,6 +120,8 @@ impl Access {
         let state = AccessState {
             token: token.to_owned(),
             read_token: read_token.map(str::to_owned),
+            keyring: Keyring::default(),
+            external_url: RwLock::new(config.external_url.clone().unwrap_or_default()),
             is_default: *config == AuthConfig::default(),
             own_uid: rustix::process::getuid().as_raw(),
             uid_min: kernel::uid_min(),
@@ -107,6 +134,27 @@ impl Access {
         Self {
             state: Arc::new(state),
         }
+    }
+
+    /// Uses another store, and this address if `auth.external_url` is not set.
+    pub fn attach(&self, store: &Arc<Store>, address: SocketAddr) {
+        self.state.keyring.attach(store);
+        let mut url = self.state.external_url.write();
+        let url = url.as_mut().unwrap_or_else(|error| error.get_mut());
+        if url.is_empty() {
+            **url = format!("http://{address}");
+        }
+    }
+
+    fn keyring(&self) -> &Keyring {
+        &self.state.keyring
+    }
+
+    /// Returns the address of this server for browsers, without a slash at the end.
+    fn external_url(&self) -> String {
+        let url = self.state.external_url.read();
+        let url = url.unwrap_or_else(PoisonError::into_inner);
+        url.trim_end_matches('/').to_owned()
     }
 
     /// Uses other roles, and another level of privacy, from now on.
@@ -123,15 +171,91 @@ impl Access {
         (live.privacy, Arc::clone(&live.roles))
     }
 
-    /// Returns the role of the token in the headers. `None` without a valid token.
+    /// Returns the role of one of the two configured tokens in the headers.
     fn token_role(&self, headers: &HeaderMap) -> Option<Role> {
-        let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-        if let Some(token) = given.strip_prefix("Bearer ") {
-            return self.role_of(token.as_bytes());
+        self.role_of(given_token(headers)?.as_bytes())
+    }
+
+    async fn valid_token(&self, text: String) -> Option<ValidToken> {
+        let access = self.clone();
+        let valid = move || access.keyring().token(&text, now());
+        tokio::task::spawn_blocking(valid).await.ok().flatten()
+    }
+
+    async fn session_user(&self, cookie: &str) -> Option<String> {
+        let access = self.clone();
+        let cookie = cookie.to_owned();
+        let user = move || access.keyring().session(&cookie, now());
+        tokio::task::spawn_blocking(user).await.ok().flatten()
+    }
+
+    /// Returns the viewer at the other end of the Unix socket. Root and the user who runs the server are administrators.
+    async fn socket_viewer(&self, uid: Option<u32>, privacy: Privacy, roles: &RoleBook) -> Viewer {
+        if uid == Some(0) {
+            return Viewer::new(Role::Admin, Way::Socket, privacy).with_user("root");
         }
-        let basic = BASE64_STANDARD.decode(given.strip_prefix("Basic ")?).ok()?;
-        let colon = basic.iter().position(|&byte| byte == b':')?;
-        self.role_of(&basic[colon + 1..])
+        let name = self.name_of(uid).await;
+        if uid == Some(self.state.own_uid) {
+            let viewer = Viewer::new(Role::Admin, Way::Socket, privacy);
+            return match name {
+                Some(name) => viewer.with_user(name),
+                None => viewer,
+            };
+        }
+        match name {
+            Some(name) => roles.viewer(&name, Way::Socket, privacy),
+            None => self.local_viewer(uid, None, privacy, roles),
+        }
+    }
+
+    /// Writes a sign-in or a sign-out to the audit log.
+    async fn note(
+        &self,
+        user: Option<&str>,
+        peer: Peer,
+        action: &str,
+        object: &str,
+        outcome: &str,
+    ) {
+        let entry = AuditRecord {
+            at: now(),
+            user: user.map(str::to_owned),
+            role: String::new(),
+            way: String::new(),
+            address: address_of(peer),
+            action: action.to_owned(),
+            object: object.to_owned(),
+            outcome: outcome.to_owned(),
+        };
+        self.audit(entry).await;
+    }
+
+    async fn audit(&self, entry: AuditRecord) {
+        let access = self.clone();
+        let written = tokio::task::spawn_blocking(move || access.keyring().audit(&entry));
+        discard_error(written.await);
+    }
+
+    /// Returns the header that sets the cookie of a session. Over https its name keeps other hosts from setting it.
+    fn cookie(&self, headers: &HeaderMap, value: &str) -> String {
+        let seconds = takt_access::session::LONGEST_SECONDS;
+        let (name, secure) = self.cookie_name(headers);
+        format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={seconds}{secure}")
+    }
+
+    /// Returns the header that deletes the cookie of a session.
+    fn no_cookie(&self, headers: &HeaderMap) -> String {
+        let (name, secure) = self.cookie_name(headers);
+        format!("{name}=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0{secure}")
+    }
+
+    fn cookie_name(&self, headers: &HeaderMap) -> (&'static str, &'static str) {
+        let is_https = self.external_url().starts_with("https://") && local::is_forwarded(headers);
+        if is_https {
+            (SECURE_COOKIE, "; Secure")
+        } else {
+            (PLAIN_COOKIE, "")
+        }
     }
 
     fn role_of(&self, token: &[u8]) -> Option<Role> {
@@ -149,6 +273,25 @@ impl Access {
         let (privacy, roles) = self.live();
         if let Some(role) = self.token_role(headers) {
             return Viewer::new(role, Way::Token, privacy);
+        }
+        if let Some(token) = given_token(headers)
+            && let Some(token) = self.valid_token(token).await
+        {
+            return match token.owner {
+                None => Viewer::new(token.role, Way::Token, privacy),
+                // The owner's present role counts, so that who loses a role loses it for tokens, too.
+                Some(owner) => roles
+                    .viewer(&owner, Way::Token, privacy)
+                    .with_role_at_most(token.role),
+            };
+        }
+        if let Some(cookie) = session_cookie(headers)
+            && let Some(user) = self.session_user(cookie).await
+        {
+            return roles.viewer(&user, Way::Session, privacy);
+        }
+        if peer.is_socket {
+            return self.socket_viewer(peer.uid, privacy, &roles).await;
         }
         if is_local {
             let name = self.name_of(peer.uid).await;
@@ -223,8 +366,41 @@ struct Guard {
     needs: Arc<NeedTable>,
 }
 
+/// Path of the list of routes.
+const ROUTES_PATH: &str = "/api/takt/v1/routes";
+
+/// A route in the list of routes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListedRoute {
+    /// Path in the router's form: `/nodes/{node}`.
+    pub path: String,
+    /// Least role for GET; `null` if everybody may.
+    pub read: Option<Role>,
+    /// Least role for other methods; `null` if everybody may.
+    pub other: Option<Role>,
+}
+
+/// Adds a route that lists all routes with the least role that always may use them.
+fn with_list(router: GuardedRouter) -> GuardedRouter {
+    let router = router.route(
+        ROUTES_PATH,
+        RouteNeeds::get(Need::Role(Role::Admin)),
+        get(async |Extension(list): Extension<Arc<[ListedRoute]>>| Json(list)),
+    );
+    let role = |need: Need| Some(need.role()).filter(|role| *role > Role::Anonymous);
+    let listed = router.needs().iter().map(|(path, needs)| ListedRoute {
+        path: path.clone(),
+        read: role(needs.read),
+        other: role(needs.other),
+    });
+    let list: Arc<[ListedRoute]> = listed.collect();
+    router.map(|router| router.layer(Extension(list)))
+}
+
 /// Returns the router with the access check before every route.
 pub fn guarded(router: GuardedRouter, access: Access) -> Router {
+    let router = router.merge(sign_in::router(access.clone()));
+    let router = with_list(router);
     let (router, needs) = router.into_parts();
     let needs = Arc::new(needs);
     let guard = Guard { access, needs };
@@ -237,6 +413,7 @@ async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> 
     let peer = peer.unwrap_or_else(|| Peer {
         address: SocketAddr::new(IpAddr::from([0, 0, 0, 0]), 0),
         uid: None,
+        is_socket: false,
     });
     let is_local = local::is_local(&request, peer.address.ip());
     let headers = request.headers().clone();
@@ -249,12 +426,115 @@ async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> 
             Err(Refusal::Role(Role::Admin))
         }
     };
-    if let Err(refusal) = allowed {
-        discard(request).await;
-        return refused(refusal, &viewer);
+    let is_change = guard.need(&request).is_some_and(Need::is_change);
+    let allowed = allowed.and_then(|()| {
+        if is_change {
+            check_site(&viewer, request.headers())
+        } else {
+            Ok(())
+        }
+    });
+    let mut entry = is_change.then(|| change_entry(&request, &viewer, peer));
+    let response = match allowed {
+        Ok(()) => {
+            request.extensions_mut().insert(viewer);
+            next.run(request).await
+        }
+        Err(refusal) => {
+            discard(request).await;
+            // Strangers must not fill the log.
+            entry = entry.filter(|_| viewer.role() > Role::Anonymous);
+            refused(refusal, &viewer)
+        }
+    };
+    if let Some(mut entry) = entry {
+        entry.outcome = response.status().as_u16().to_string();
+        guard.access.audit(entry).await;
     }
-    request.extensions_mut().insert(viewer);
-    next.run(request).await
+    response
+}
+
+/// The entry of the audit log for a request that changes something, without its outcome.
+fn change_entry(request: &Request, viewer: &Viewer, peer: Peer) -> AuditRecord {
+    let path = request.extensions().get::<MatchedPath>();
+    let path = path.map_or_else(|| request.uri().path(), MatchedPath::as_str);
+    let object = request.uri().path_and_query();
+    let object = object.map_or("", |object| object.as_str());
+    AuditRecord {
+        at: now(),
+        user: viewer.user().map(str::to_owned),
+        role: viewer.role_name().to_owned(),
+        way: viewer.way().name().to_owned(),
+        address: address_of(peer),
+        action: format!("{} {path}", request.method()),
+        object: object.chars().take(MAX_OBJECT_CHARS).collect(),
+        outcome: String::new(),
+    }
+}
+
+fn address_of(peer: Peer) -> String {
+    if peer.is_socket {
+        "socket".to_owned()
+    } else {
+        peer.address.ip().to_canonical().to_string()
+    }
+}
+
+/// Checks that no other site's page has sent a change. A browser adds the cookie, and the connection's owner is known, whoever
+/// has made the request; so these ways need a browser's word that the page is ours. A browser also adds the password of basic
+/// authentication.
+fn check_site(viewer: &Viewer, headers: &HeaderMap) -> Result<(), Refusal> {
+    match (is_of_this_site(headers), viewer.way()) {
+        (Some(true), _) => Ok(()),
+        (Some(false), _) => Err(Refusal::OtherSite),
+        (None, Way::Session | Way::Loopback) => Err(Refusal::Token),
+        (None, _) => Ok(()),
+    }
+}
+
+/// Whether a page of this server has sent the request; `None` if no browser has sent it.
+fn is_of_this_site(headers: &HeaderMap) -> Option<bool> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let site = headers.get("sec-fetch-site");
+    let site = site.map(|site| site.to_str().unwrap_or("unreadable"));
+    takt_access::session::is_same_site(site, text(header::ORIGIN), text(header::HOST))
+}
+
+/// The token in the headers: a bearer token, or the password of basic authentication.
+fn given_token(headers: &HeaderMap) -> Option<String> {
+    let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    if let Some(token) = given.strip_prefix("Bearer ") {
+        return Some(token.to_owned());
+    }
+    let basic = BASE64_STANDARD.decode(given.strip_prefix("Basic ")?).ok()?;
+    let basic = String::from_utf8(basic).ok()?;
+    basic
+        .split_once(':')
+        .map(|(_, password)| password.to_owned())
+}
+
+/// The value of the session's cookie.
+fn session_cookie(headers: &HeaderMap) -> Option<&str> {
+    let cookies = headers.get_all(header::COOKIE).into_iter();
+    let cookies = cookies.filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies
+        .flat_map(|cookies| cookies.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='));
+    pairs
+        .find(|(name, value)| [SECURE_COOKIE, PLAIN_COOKIE].contains(name) && !value.is_empty())
+        .map(|(_, value)| value)
+}
+
+fn now() -> i64 {
+    jiff::Timestamp::now().as_second()
+}
+
+/// Logs an error that the client cannot do anything about.
+fn discard_error<T, E: std::error::Error>(result: Result<T, E>) {
+    if let Err(error) = result {
+        let error = takt_model::error_chain(&error);
+        tracing::error!(error, "cannot store a change of access control");
+    }
 }
 
 impl Guard {

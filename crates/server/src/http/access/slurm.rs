@@ -3,12 +3,13 @@
 use super::{Access, AuthConfig};
 use crate::config::Config;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use takt_access::{Privacy, Role, RoleBook};
 use takt_accounting::Accounts;
 use takt_collector::schedulers::{JobsConfig, PollError, SlurmAccess, slurm_access};
 use takt_model::error_chain;
+use takt_slurm::access_text::SlurmRoles;
 use takt_store::{Records, Store, StoreError};
 
 /// Time between two readings. Who loses a role loses it within this time.
@@ -28,6 +29,8 @@ pub struct SlurmFollower {
     account_owners: Vec<(String, String)>,
     store: Arc<Store>,
     cluster: String,
+    /// Slurm's roles when slurmdbd last answered.
+    last_roles: Arc<Mutex<SlurmRoles>>,
 }
 
 impl SlurmFollower {
@@ -40,10 +43,11 @@ impl SlurmFollower {
             account_owners: config.reports.users_who_own_accounts(),
             store,
             cluster: cluster.to_owned(),
+            last_roles: Arc::default(),
         }
     }
 
-    /// Reads once. If Slurm does not answer, users see only their own jobs until it does.
+    /// Reads once. If Slurm does not answer, its last known `PrivateData` counts.
     pub async fn first(&self) {
         let read = tokio::time::timeout(FIRST_TIMEOUT, self.read()).await;
         let unknown = match read {
@@ -51,7 +55,10 @@ impl SlurmFollower {
             Ok(Err(error)) => error_chain(&error),
             Err(_) => format!("no answer within {} s", FIRST_TIMEOUT.as_secs()),
         };
-        let privacy = self.auth.privacy.level().unwrap_or(Privacy::Private);
+        let last = self.in_store(|records, cluster| records.private_data(cluster));
+        let last = last.await.flatten().unwrap_or_default();
+        let of_slurm = Privacy::of_private_data(&last);
+        let privacy = self.auth.privacy.level().unwrap_or(of_slurm);
         tracing::warn!(
             error = unknown,
             privacy = privacy.name(),
@@ -86,45 +93,64 @@ impl SlurmFollower {
     }
 
     async fn apply(&self, slurm: Option<SlurmAccess>) {
-        let store = Arc::clone(&self.store);
-        let cluster = self.cluster.clone();
-        let tree = move || Records::of(store.database()).accounts(&cluster);
-        let tree: Result<Accounts, StoreError> = match tokio::task::spawn_blocking(tree).await {
-            Ok(tree) => tree,
-            Err(_) => return,
-        };
-        let tree = tree.unwrap_or_else(|error| {
-            let error = error_chain(&error);
-            tracing::warn!(
-                error,
-                "cannot read the accounts below those of coordinators"
-            );
-            Accounts::default()
+        let tree = self.in_store(|records, cluster| records.accounts(cluster));
+        let tree: Accounts = tree.await.unwrap_or_default();
+        if let Some(slurm) = &slurm {
+            let value = slurm.private_data.clone();
+            let now = jiff::Timestamp::now().as_second();
+            self.in_store(move |records, cluster| records.note_private_data(cluster, &value, now))
+                .await;
+        }
+        let slurm = slurm.unwrap_or_else(|| SlurmAccess {
+            roles: Some(SlurmRoles::default()),
+            ..SlurmAccess::default()
         });
-        let slurm = slurm.unwrap_or_default();
         let of_slurm = Privacy::of_private_data(&slurm.private_data);
         let privacy = self.auth.privacy.level().unwrap_or(of_slurm);
-        let roles = roles(&self.auth, &slurm, &self.account_owners, &tree);
+        let last = self.last_roles.lock();
+        let mut last = last.unwrap_or_else(PoisonError::into_inner);
+        if let Some(read) = slurm.roles {
+            *last = read;
+        }
+        let roles = roles(&self.auth, &last, &self.account_owners, &tree);
         self.access.follow(privacy, roles);
+    }
+
+    /// Asks the records on a thread for blocking work. An error is logged.
+    async fn in_store<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(Records<'_>, &str) -> Result<T, StoreError> + Send + 'static,
+    ) -> Option<T> {
+        let store = Arc::clone(&self.store);
+        let cluster = self.cluster.clone();
+        let asked = move || ask(Records::of(store.database()), &cluster);
+        match tokio::task::spawn_blocking(asked).await.ok()? {
+            Ok(answer) => Some(answer),
+            Err(error) => {
+                let error = error_chain(&error);
+                tracing::warn!(error, "cannot read or store what roles depend on");
+                None
+            }
+        }
     }
 }
 
 /// Returns all roles: of the configuration, of Slurm, and of the owners of accounts.
 fn roles(
     auth: &AuthConfig,
-    slurm: &SlurmAccess,
+    slurm: &SlurmRoles,
     account_owners: &[(String, String)],
     tree: &Accounts,
 ) -> RoleBook {
     let mut book = auth.roles();
-    for user in &slurm.roles.administrators {
+    for user in &slurm.administrators {
         book.grant(user, Role::Admin);
     }
-    for user in &slurm.roles.operators {
+    for user in &slurm.operators {
         book.grant(user, Role::Support);
     }
     let mut coordinated: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
-    for (user, account) in slurm.roles.coordinators.iter().chain(account_owners) {
+    for (user, account) in slurm.coordinators.iter().chain(account_owners) {
         let accounts = coordinated.entry(user).or_default();
         accounts.extend(tree.below(account).map(str::to_owned));
     }
@@ -138,19 +164,15 @@ fn roles(
 mod tests {
     use super::*;
     use takt_access::{Owner, Way};
-    use takt_slurm::access_text::SlurmRoles;
 
     #[test]
     fn a_coordinator_sees_the_account_and_those_below() {
         let parents = [("optics", "physics"), ("laser", "optics")];
         let tree = Accounts::new(parents.map(|(a, b)| (a.to_owned(), b.to_owned())).into());
-        let slurm = SlurmAccess {
-            private_data: "jobs".to_owned(),
-            roles: SlurmRoles {
-                administrators: vec!["anna".to_owned()],
-                operators: vec!["olga".to_owned(), "anna".to_owned()],
-                coordinators: vec![("carol".to_owned(), "optics".to_owned())],
-            },
+        let slurm = SlurmRoles {
+            administrators: vec!["anna".to_owned()],
+            operators: vec!["olga".to_owned(), "anna".to_owned()],
+            coordinators: vec![("carol".to_owned(), "optics".to_owned())],
         };
         let owners = [("dan".to_owned(), "physics".to_owned())];
         let book = roles(&AuthConfig::default(), &slurm, &owners, &tree);
