@@ -91,7 +91,7 @@ fn stat_listing(stat: &Stat, zone: &TimeZone) -> Listing {
     let bytes = stat.hot_bytes;
     let cells = [
         "hot",
-        "hot.duckdb",
+        "unsealed",
         "",
         "",
         &stat.series.to_string(),

@@ -60,7 +60,7 @@ pub use listing::Listed;
 pub use open::Store;
 pub use records::{
     AlertTransition, AuditFilter, AuditRecord, CONFIGURED, ChargedRun, DeleteRuns, Due,
-    FairsharePoint, GivenGpu, GpuHold, GpuInterval, HeldGpu, ImportError, ImportRecord,
+    FairsharePoint, GivenGpu, GpuHold, GpuInterval, HeldGpu, HoldingRun, ImportError, ImportRecord,
     ImportSummary, JobCursor, JobFilter, JobOrder, JobSort, KnownCluster, KnownReason, ListedJob,
     LostJob, Names, OpenRun, Origin, QueueCounts, RecordHits, Records, RemoteWriteProgress,
     RunningJob, SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord, Shifted, SortValue,

@@ -189,7 +189,17 @@ impl Store {
     pub fn seal(&self) -> Result<CompactionSummary, StoreError> {
         self.signal.request_segment_end();
         self.flush();
-        self.signal.run_round()
+        let summary = self.signal.run_round()?;
+        let reason = match &*self.health.borrow() {
+            Health::Writing => self.shared.unsealed.failure(),
+            Health::Waiting(reason) | Health::Invalidated(reason) => reason.clone(),
+        };
+        if reason.is_empty() {
+            Ok(summary)
+        } else {
+            let source = std::io::Error::other(reason);
+            Err(StoreError::Log { source })
+        }
     }
 
     /// Seals complete segments, merges finished days and removes expired blocks. The compactor does
