@@ -10,6 +10,7 @@
 mod alerts;
 mod bad_input;
 mod clock_changes;
+mod current_prometheus;
 mod dashboards;
 mod elsewhere;
 mod exporter_jobs;

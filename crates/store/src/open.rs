@@ -2,6 +2,7 @@
 
 use super::commit_count::CommitCount;
 use super::compactor::{CompactionSignal, Compactor, set_damaged_aside};
+use super::exemplars::Exemplars;
 use super::head::Head;
 use super::intake::SharedState;
 use super::listing::UnsealedSeries;
@@ -80,6 +81,7 @@ impl Store {
             ),
             watermark: Arc::new(Watermark::new(watermark)),
             queue: Queue::new(queue_limit),
+            exemplars: Exemplars::new(config.max_exemplars),
             metrics: metrics.clone(),
             retention: config.retention(),
         });

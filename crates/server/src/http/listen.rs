@@ -1,6 +1,7 @@
 //! Accepting connections and speaking HTTP/1.1, within the limits of [`Connections`].
 
 use super::connections::{Connection, Connections, OpenConnection};
+use super::request_line::RequestLine;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, Request};
@@ -15,7 +16,7 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -85,6 +86,7 @@ async fn answer(
     let stream = WatchedStream {
         stream,
         connection: Arc::clone(&connection),
+        request_line: RequestLine::default(),
     };
     let router = TowerToHyperService::new(router);
     let service = service_fn(|request: Request<Incoming>| {
@@ -203,9 +205,28 @@ impl Drop for RequestBody {
 struct WatchedStream {
     stream: TcpStream,
     connection: Arc<Connection>,
+    request_line: RequestLine,
 }
 
 impl WatchedStream {
+    /// Reads bytes of the first request line, which are escaped before hyper reads them.
+    fn poll_request_line(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut some = self.request_line.give(buffer.remaining());
+        if some.is_empty() {
+            let mut bytes = [0; 1024];
+            let mut arrived = ReadBuf::new(&mut bytes);
+            ready!(Pin::new(&mut self.stream).poll_read(context, &mut arrived))?;
+            self.request_line.take(arrived.filled());
+            some = self.request_line.give(buffer.remaining());
+        }
+        buffer.put_slice(&some);
+        Poll::Ready(Ok(()))
+    }
+
     fn written(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         self.connection.is_blocked(result.is_pending());
         result
@@ -219,7 +240,11 @@ impl AsyncRead for WatchedStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let result = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let result = if self.request_line.is_over() {
+            Pin::new(&mut self.stream).poll_read(context, buffer)
+        } else {
+            self.poll_request_line(context, buffer)
+        };
         if buffer.filled().len() > before {
             self.connection.received();
         }

@@ -9,6 +9,7 @@ mod import;
 mod listen;
 mod prometheus;
 mod questions;
+mod request_line;
 
 pub use access::{Access, check};
 pub(crate) use connections::{Connections, client_of};

@@ -1,14 +1,18 @@
 //! Prometheus' HTTP API, version 1, for Grafana's data source, promtool and scripts.
 //!
 //! Every answer is `{"status": …}`; parameters come in the query string or as a form. Where Prometheus 2 and 3 differ, this
-//! is Prometheus 3. The endpoints of rules and exemplars exist and answer with empty lists: Grafana calls them when a data
-//! source is set up.
+//! is Prometheus 3. `routes` lists the endpoints.
 
 mod answer;
+mod exemplars;
+mod features;
 mod federate;
 mod labels;
+mod openapi;
 mod params;
 mod query;
+mod routes;
+mod self_metrics;
 mod status;
 mod targets;
 mod write;
@@ -19,22 +23,11 @@ pub use targets::Scraping;
 use super::App;
 use answer::{Answer, ApiError};
 use axum::Router;
-use axum::routing::get;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use tokio::sync::Semaphore;
 
 const QUERY: &str = "/api/v1/query";
 const QUERY_RANGE: &str = "/api/v1/query_range";
-const EXEMPLARS: &str = "/api/v1/query_exemplars";
-const FORMAT: &str = "/api/v1/format_query";
-const PARSE: &str = "/api/v1/parse_query";
-const SERIES: &str = "/api/v1/series";
-const LABELS: &str = "/api/v1/labels";
-
-/// Whether a POST to this path changes nothing: clients send long queries as forms.
-pub(super) fn only_reads(path: &str) -> bool {
-    [QUERY, QUERY_RANGE, EXEMPLARS, FORMAT, PARSE, SERIES, LABELS].contains(&path)
-}
 
 /// State of the handlers.
 #[derive(Debug, Clone)]
@@ -44,33 +37,36 @@ struct Api {
     queries: Arc<Semaphore>,
 }
 
+/// Whether no request to this path changes anything. Clients send long queries as forms, and a wrong method is no
+/// attempt to change something.
+pub(super) fn only_reads(path: &str) -> bool {
+    static PATHS: LazyLock<Vec<&'static str>> =
+        LazyLock::new(|| routes::all().iter().map(|route| route.path).collect());
+    let fits = |known: &&str| match known.split_once("{name}") {
+        Some((begin, end)) => path.starts_with(begin) && path.ends_with(end),
+        None => *known == path,
+    };
+    PATHS.iter().chain(&OTHERS).any(fits)
+}
+
+/// Paths of other modules that change nothing.
+const OTHERS: [&str; 6] = [
+    "/api/v1/alerts",
+    "/api/v1/rules",
+    "/api/v2/alerts/groups",
+    "/api/v2/receivers",
+    "/api/v2/status",
+    "/metrics",
+];
+
 /// The routes.
 pub(super) fn router(app: App) -> Router {
     let queries = Arc::new(Semaphore::new(app.config.query.max_concurrency));
-    let api = Api { app, queries };
-    Router::new()
-        .route(QUERY, get(query::instant).post(query::instant))
-        .route(QUERY_RANGE, get(query::range).post(query::range))
-        .route(EXEMPLARS, get(query::exemplars).post(query::exemplars))
-        .route(FORMAT, get(query::format).post(query::format))
-        .route(PARSE, get(query::parse).post(query::parse))
-        .route(SERIES, get(labels::series).post(labels::series))
-        .route(LABELS, get(labels::names).post(labels::names))
-        .route("/api/v1/label/{name}/values", get(labels::values))
-        .route("/federate", get(federate::federate))
-        .route("/api/v1/metadata", get(targets::metadata))
-        .route("/api/v1/targets", get(targets::targets))
-        .route("/api/v1/targets/metadata", get(targets::of_targets))
-        .route("/api/v1/scrape_pools", get(targets::scrape_pools))
-        .route("/api/v1/alertmanagers", get(status::alertmanagers))
-        .route("/api/v1/status/buildinfo", get(status::build_info))
-        .route("/api/v1/status/runtimeinfo", get(status::runtime_info))
-        .route("/api/v1/status/config", get(status::config))
-        .route("/api/v1/status/flags", get(status::flags))
-        .route("/api/v1/status/tsdb", get(status::tsdb))
-        .route("/api/v1/status/walreplay", get(status::wal_replay))
-        .route("/api/v1/notifications", get(status::notifications))
-        .with_state(api)
+    let all = routes::all().into_iter();
+    all.fold(Router::new(), |router, route| {
+        router.route(route.path, route.handler)
+    })
+    .with_state(Api { app, queries })
 }
 
 impl Api {
