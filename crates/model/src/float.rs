@@ -66,6 +66,25 @@ pub fn normal_spelling(value: &str) -> Option<String> {
     parse_float(value).map(format_open_metrics)
 }
 
+/// Whether the value of a float label has its one spelling, or is not a float. Bounds such as `0.25` and `10.0` need no
+/// parsing.
+pub fn is_normal_spelling(value: &str) -> bool {
+    let is_short = value.len() <= 7
+        && value
+            .bytes()
+            .all(|byte| byte == b'.' || byte.is_ascii_digit());
+    if is_short
+        && let Some((whole, fraction)) = value.split_once('.')
+        && !fraction.contains('.')
+        && (fraction == "0" || !(fraction.is_empty() || fraction.ends_with('0')))
+        && (whole == "0" || !(whole.is_empty() || whole.starts_with('0')))
+        && !value.starts_with("0.000")
+    {
+        return true;
+    }
+    normal_spelling(value).is_none_or(|normal| normal == value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,6 +109,19 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(normal_spelling(written).as_deref(), stored, "{written}");
+            assert_eq!(
+                is_normal_spelling(written),
+                stored.is_none_or(|stored| stored == written),
+                "{written}"
+            );
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_needs_no_parsing_is_normal(value in "[0-9]{1,4}\\.[0-9]{0,4}") {
+            let normal = normal_spelling(&value).expect("a number");
+            proptest::prop_assert_eq!(is_normal_spelling(&value), normal == value);
         }
     }
 }

@@ -27,8 +27,8 @@ pub use config_error::ConfigError;
 pub use error_chain::error_chain;
 pub use event::{Event, EventKind};
 pub use float::{
-    exponential, format_g, format_open_metrics, is_float_label, non_finite, normal_spelling,
-    parse_float,
+    exponential, format_g, format_open_metrics, is_float_label, is_normal_spelling, non_finite,
+    normal_spelling, parse_float,
 };
 pub use labels::{Labels, METRIC_NAME};
 pub use match_op::MatchOp;

@@ -98,13 +98,8 @@ pub fn modifiers() -> Vec<Feature> {
         "subqueries",
         "without",
     ];
-    const EXPERIMENTAL: [&str; 3] = ["fill", "fill_left", "fill_right"];
-    const NEVER: [&str; 4] = [
-        "anchored",
-        "delayed_name_removal",
-        "smoothed",
-        "type_and_unit_labels",
-    ];
+    const EXPERIMENTAL: [&str; 5] = ["anchored", "fill", "fill_left", "fill_right", "smoothed"];
+    const NEVER: [&str; 2] = ["delayed_name_removal", "type_and_unit_labels"];
     let of = |names: &'static [&'static str], support| {
         names.iter().map(move |name| Feature::new(name, support))
     };

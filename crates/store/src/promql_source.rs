@@ -3,7 +3,7 @@
 use crate::{Reading, Store, is_stale};
 use hashbrown::HashMap;
 use std::time::Duration;
-use takt_model::{Labels, Timestamp, normal_spelling};
+use takt_model::{Labels, Timestamp, is_normal_spelling, normal_spelling};
 use takt_promql::{Budget, Error, Selection, SeriesData, Source, SourceError};
 
 impl Source for Store {
@@ -59,10 +59,10 @@ fn decoded(series: crate::SeriesData) -> SeriesData {
 /// another one with `1.0` begins. Rates and quantiles see one series with the new spelling. Series
 /// that overlap in time stay apart: they come from a target that uses both spellings.
 fn one_spelling(mut found: Vec<SeriesData>) -> Vec<SeriesData> {
-    if !found
-        .iter()
-        .any(|series| respelled(&series.labels).is_some())
-    {
+    let is_respelled = |series: &SeriesData| {
+        float_label(&series.labels).is_some_and(|(_, value)| !is_normal_spelling(value))
+    };
+    if !found.iter().any(is_respelled) {
         return found;
     }
     let mut places: HashMap<Labels, Vec<usize>> = HashMap::new();
@@ -104,13 +104,6 @@ fn one_spelling(mut found: Vec<SeriesData>) -> Vec<SeriesData> {
     let mut joined = joined.into_iter();
     found.retain(|_| !joined.next().unwrap_or_default());
     found
-}
-
-/// Name and normal spelling of a float label, if the labels have another spelling.
-fn respelled(labels: &Labels) -> Option<(&str, String)> {
-    let (name, value) = float_label(labels)?;
-    let normal = normal_spelling(value)?;
-    (normal != value).then_some((name, normal))
 }
 
 /// The labels with their float label in its normal spelling; `None` without a float label.

@@ -41,7 +41,6 @@ const BY_DESIGN: &[(&str, &str)] = &[
         "Prometheus has bytes before this text, not a place",
     ),
     ("</ ", "refused by name: trims native histograms"),
-    ("anchored", "refused by name"),
     (
         "\\\\xff",
         "text that is no UTF-8 is shown as in Prometheus' JSON",
@@ -53,7 +52,8 @@ const BY_DESIGN: &[(&str, &str)] = &[
 ];
 
 fn start() -> Option<Server> {
-    let features = "promql-experimental-functions,promql-binop-fill-modifiers";
+    let features = "promql-experimental-functions,promql-binop-fill-modifiers,\
+                    promql-extended-range-selectors";
     let flags = [&*format!("--enable-feature={features}")];
     let found = program().and_then(|path| Server::start_binary(&path, &flags));
     if found.is_none() {
