@@ -65,9 +65,10 @@ test-fast: library ## tests of the pure crates and the exporter's golden pages, 
 peers: ## build the current releases that tests compare with, if Go is installed (some minutes, once)
 	@if command -v go >/dev/null; then scripts/peers.sh >/dev/null; else echo "peers: Go is not installed; tests use Debian's versions"; fi
 
+# Whole-program tests wait for other programs most of the time, so more of them run at once than there are cores.
 test: test-deps peers library ## all tests except the long runs
 	cargo build $(CARGO_FLAGS) --workspace
-	cargo test $(CARGO_FLAGS) --workspace --no-fail-fast
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} cargo test $(CARGO_FLAGS) --workspace --no-fail-fast
 
 check: library ## check format, lints, banned crates, SQL, the Grafana boards and prose
 	cargo fmt --all --check

@@ -7,8 +7,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use takt_access::Viewer;
 use takt_server::answers::{
-    self, AnswerConfig, AnswerData, Asker, CountingReader, ImportQuestion, Question,
+    self, AnswerConfig, AnswerData, CountingReader, ImportQuestion, Question,
 };
 use takt_server::{Config, Failure, OrUsage};
 use takt_store::{DataDir, Database, Holder, ImportSummary, StoreError};
@@ -81,7 +82,7 @@ impl<D: AnswerData> Source<D> {
             Access::Server(server) => server.ask(question),
             Access::Files(data) => {
                 question.prepare(data, &self.config)?;
-                Ok(question.answer(&Asker::Local, data, &self.config)?)
+                Ok(question.answer(&Viewer::server(), data, &self.config)?)
             }
         }
     }

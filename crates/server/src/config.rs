@@ -3,6 +3,7 @@
 use crate::QueryConfig;
 use crate::SqlConfig;
 use crate::answers::AccountingConfig;
+use crate::http::AuthConfig;
 use crate::reports::ReportsConfig;
 use anyhow::{Context, bail};
 use jiff::tz::TimeZone;
@@ -33,6 +34,8 @@ pub struct Config {
     pub timezone: Option<String>,
     /// The web page and the API.
     pub server: ServerConfig,
+    /// Sign-in, roles, and what users see of each other.
+    pub auth: AuthConfig,
     /// SQL over HTTP and over PostgreSQL's protocol.
     pub sql: SqlConfig,
     /// Limits of one PromQL query. The equivalent Prometheus flag is in brackets.
@@ -171,6 +174,7 @@ impl Config {
             takt_slurm::time_zone(name).context("timezone")?;
         }
         self.server.validate().context("server")?;
+        self.auth.validate().context("auth")?;
         self.sql.validate().context("sql")?;
         self.query.validate().context("query")?;
         self.scrape.validate().context("scrape")?;

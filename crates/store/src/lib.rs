@@ -61,7 +61,8 @@ pub use open::Store;
 pub use records::{
     CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu, HeldGpu, ImportError,
     ImportRecord, ImportSummary, JobFilter, KnownCluster, KnownReason, LostJob, Names, OpenRun,
-    Origin, Records, SchedulerNow, SentReport, ShareSettingsRecord, Shifted, WaitingRun,
+    Origin, Records, SchedulerNow, SentReport, ShareSettingsRecord, Shifted, VisibleRuns,
+    WaitingRun,
 };
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};

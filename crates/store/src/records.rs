@@ -75,6 +75,18 @@ pub struct JobFilter {
     pub to: Option<i64>,
     /// Maximum number of runs, the last submitted first.
     pub limit: Option<usize>,
+    /// Only runs of this user or of these accounts, together with the conditions above.
+    pub visible: Option<VisibleRuns>,
+}
+
+/// Runs of a user, and runs of accounts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VisibleRuns {
+    /// Unix user.
+    pub user: Option<String>,
+    /// Accounts.
+    pub accounts: Vec<String>,
 }
 
 /// A run that has not ended, as far as known.
@@ -132,6 +144,19 @@ impl<'d> Records<'d> {
             users: list("\"user\"")?,
             accounts: list("account")?,
         })
+    }
+
+    /// Returns the accounts of a user's runs, by name.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn accounts_of(&self, cluster: &str, user: &str) -> Result<Vec<String>, StoreError> {
+        self.list(
+            "list a user's accounts",
+            "SELECT DISTINCT account FROM records.jobs WHERE cluster = ? AND \"user\" = ? ORDER BY ALL",
+            vec![cluster.to_owned().into(), user.to_owned().into()],
+            |row| row.get(0),
+        )
     }
 
     /// Returns the recorded period of a cluster: the first submission and the last recorded time,
@@ -359,6 +384,15 @@ impl JobFilter {
                     .iter()
                     .map(|state| Value::from(state.to_uppercase())),
             );
+        }
+        if let Some(visible) = &self.visible {
+            let accounts = ", ?".repeat(visible.accounts.len());
+            conditions.push(format!(
+                "(\"user\" = ? OR (account <> '' AND account IN (''{accounts})))"
+            ));
+            // No user has the empty name.
+            values.push(visible.user.clone().unwrap_or_default().into());
+            values.extend(visible.accounts.iter().cloned().map(Value::from));
         }
         (conditions.join(" AND "), values)
     }

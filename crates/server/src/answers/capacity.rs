@@ -1,10 +1,12 @@
 //! Use of the cluster's resources in a period, as `sreport cluster utilization` reports it.
 
 use super::period::{the_cluster, the_period, the_zone};
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::visible::shown_owner;
+use super::{AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use takt_access::{Need, Viewer};
 use takt_accounting::Period;
 use takt_accounting::capacity::{
     CapacityReport, CapacityRun, CapacitySpan, Effect, NodeCapacity, ReservedPeriod,
@@ -57,12 +59,13 @@ pub struct Charge {
 
 impl Question for CapacityQuestion {
     const PATH: &'static str = "/api/takt/v1/capacity";
+    const NEED: Need = Need::SignedIn;
     type Answer = CapacityAnswer;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        viewer: &Viewer,
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<CapacityAnswer, AnswerError> {
@@ -96,7 +99,10 @@ impl Question for CapacityQuestion {
             )?,
             reservations_charged: charged
                 .into_iter()
-                .map(|(owner, cpu_seconds)| Charge { owner, cpu_seconds })
+                .map(|(owner, cpu_seconds)| Charge {
+                    owner: shown_owner(viewer, owner),
+                    cpu_seconds,
+                })
                 .collect(),
             reservations: names,
         })

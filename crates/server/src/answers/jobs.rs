@@ -1,8 +1,10 @@
 //! Job runs, the newest first.
 
 use super::near::did_you_mean;
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::visible::{hide_details, visible_runs};
+use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
+use takt_access::{Need, Viewer};
 use takt_slurm::{JobRun, reasons};
 use takt_store::{Database, JobFilter, Records, StoreError};
 
@@ -57,12 +59,13 @@ pub struct WhyWaiting {
 
 impl Question for JobsQuestion {
     const PATH: &'static str = "/api/takt/v1/jobs";
+    const NEED: Need = Need::SignedIn;
     type Answer = Vec<ListedRun>;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        viewer: &Viewer,
         database: &Database,
         _config: &AnswerConfig,
     ) -> Result<Vec<ListedRun>, AnswerError> {
@@ -73,9 +76,11 @@ impl Question for JobsQuestion {
             user: self.user.clone(),
             states: states.map(state_of).collect::<Result<_, _>>()?,
             limit: Some(self.limit),
+            visible: visible_runs(viewer),
             ..JobFilter::default()
         };
-        let runs = records.jobs(&filter)?;
+        let mut runs = records.jobs(&filter)?;
+        runs.iter_mut().for_each(|run| hide_details(viewer, run));
         let listed = runs.into_iter().map(|run| listed(&records, run));
         Ok(listed.collect::<Result<_, StoreError>>()?)
     }

@@ -3,7 +3,6 @@
 //! To add a question, write its file, with its type, its answer and the trait [`Question`], and add a line to
 //! [`for_each_question`]. The HTTP route and the command's way to the server follow from the trait.
 
-mod asker;
 mod assess;
 mod budgets;
 mod capacity;
@@ -29,8 +28,8 @@ mod store_stat;
 mod store_verify;
 mod undo_import;
 mod usage;
+mod visible;
 
-pub use asker::Asker;
 pub use assess::AssessQuestion;
 pub use budgets::budgets_now;
 pub use capacity::{CapacityAnswer, CapacityQuestion, Charge};
@@ -60,6 +59,7 @@ pub use usage::UsageQuestion;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::ops::Deref;
+use takt_access::{Need, Viewer};
 use takt_store::{DataDir, Database, Settings, Store, StoreConfig, StoreError};
 
 /// A question that Takt answers from a data directory, in this process or over HTTP.
@@ -68,20 +68,20 @@ pub trait Question: Serialize + Send + 'static {
     const PATH: &'static str;
     /// Form of the HTTP request.
     const REQUEST: RequestForm = RequestForm::Get;
-    /// Whether answering changes the data. Over HTTP, a change needs the token.
-    const CHANGES: bool = false;
+    /// What the question needs over HTTP.
+    const NEED: Need;
     /// The answer.
     type Answer: DeserializeOwned + Send + 'static;
     /// Part of the data directory that the answer is read from.
     type Data: AnswerData;
 
-    /// Answers the question, as of now, with the data that `asker` may see.
+    /// Answers the question, as of now, with the data that `viewer` may see.
     ///
     /// # Errors
     /// When the question is wrong, its content is unusable, or the store fails.
     fn answer(
         &self,
-        asker: &Asker,
+        viewer: &Viewer,
         data: &Self::Data,
         config: &AnswerConfig,
     ) -> Result<Self::Answer, AnswerError>;

@@ -1,10 +1,11 @@
 //! Accepting connections and speaking HTTP/1.1, within the limits of [`Connections`].
 
+use super::access::Peer;
 use super::connections::{Connection, Connections, OpenConnection};
 use super::request_line::RequestLine;
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{ConnectInfo, Request};
+use axum::extract::Request;
 use axum::response::Response;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
@@ -83,6 +84,7 @@ async fn answer(
 ) {
     let connection = Arc::clone(&open.connection);
     let _ = stream.set_nodelay(true);
+    let peer = Peer::of(address, stream.local_addr().ok());
     let stream = WatchedStream {
         stream,
         connection: Arc::clone(&connection),
@@ -99,7 +101,7 @@ async fn answer(
                 connection: upload,
             })
         });
-        request.extensions_mut().insert(ConnectInfo(address));
+        request.extensions_mut().insert(peer);
         let response = router.call(request);
         async move {
             let response: Response = response.await?;

@@ -4,6 +4,7 @@ use super::Api;
 use super::answer::{Answer, ApiError};
 use super::params::Params;
 use super::write::write_exemplars;
+use crate::http::By;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -12,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 /// without a selector is empty.
 pub(super) async fn exemplars(
     State(api): State<Api>,
+    By(viewer): By,
     params: Params,
 ) -> Result<Response, ApiError> {
     let (from, to) = params.times()?;
@@ -25,7 +27,7 @@ pub(super) async fn exemplars(
     if selectors.is_empty() {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let answer = api.blocking(move |app| {
+    let answer = api.blocking(&viewer, move |app| {
         let found = app.store.exemplars(&selectors, from, to);
         let mut data = Vec::new();
         write_exemplars(&mut data, &found);

@@ -2,13 +2,15 @@
 
 use super::answer::Answer;
 use super::{Api, Reply};
+use crate::http::By;
 use axum::extract::State;
 use serde_json::{Map, Value, json};
 use takt_promql::language;
 
 /// `features`.
-pub(super) async fn features(State(api): State<Api>) -> Reply {
-    let options = api.app.config.query.options(api.app.config.query.timeout());
+pub(super) async fn features(State(api): State<Api>, By(viewer): By) -> Reply {
+    let query = &api.app.config().query;
+    let options = query.options(query.timeout());
     let named = |all: Vec<language::Feature>| {
         let entries = all.into_iter();
         let entries = entries.map(|one| (one.name.to_owned(), one.is_enabled(&options).into()));
@@ -37,7 +39,7 @@ pub(super) async fn features(State(api): State<Api>) -> Reply {
         "scrape": {"start_timestamp_zero_ingestion": false, "type_and_unit_labels": false},
         "service_discovery_providers": {"file": true, "http": true, "slurm": true, "static": true},
         "tsdb": {
-            "exemplar_storage": api.app.store.keeps_exemplars(),
+            "exemplar_storage": api.app.of(&viewer).store.keeps_exemplars(),
             "isolation": true,
             "native_histograms": false,
         },

@@ -20,10 +20,10 @@ mod write;
 pub use query::{QueryAnswer, QueryData, QueryQuestion};
 pub use targets::Scraping;
 
-use super::App;
+use super::{App, AppParts, GuardedRouter};
 use answer::{Answer, ApiError};
-use axum::Router;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
+use takt_access::{RouteNeeds, Viewer};
 use tokio::sync::Semaphore;
 
 const QUERY: &str = "/api/v1/query";
@@ -37,34 +37,13 @@ struct Api {
     queries: Arc<Semaphore>,
 }
 
-/// Whether no request to this path changes anything. Clients send long queries as forms, and a wrong method is no
-/// attempt to change something.
-pub(super) fn only_reads(path: &str) -> bool {
-    static PATHS: LazyLock<Vec<&'static str>> =
-        LazyLock::new(|| routes::all().iter().map(|route| route.path).collect());
-    let fits = |known: &&str| match known.split_once("{name}") {
-        Some((begin, end)) => path.starts_with(begin) && path.ends_with(end),
-        None => *known == path,
-    };
-    PATHS.iter().chain(&OTHERS).any(fits)
-}
-
-/// Paths of other modules that change nothing.
-const OTHERS: [&str; 6] = [
-    "/api/v1/alerts",
-    "/api/v1/rules",
-    "/api/v2/alerts/groups",
-    "/api/v2/receivers",
-    "/api/v2/status",
-    "/metrics",
-];
-
 /// The routes.
-pub(super) fn router(app: App) -> Router {
-    let queries = Arc::new(Semaphore::new(app.config.query.max_concurrency));
+pub(super) fn router(app: App) -> GuardedRouter {
+    let queries = Arc::new(Semaphore::new(app.config().query.max_concurrency));
     let all = routes::all().into_iter();
-    all.fold(Router::new(), |router, route| {
-        router.route(route.path, route.handler)
+    // All of them only read, with any method: a wrong one is no attempt to change something.
+    all.fold(GuardedRouter::new(), |router, route| {
+        router.route(route.path, RouteNeeds::read(route.need), route.handler)
     })
     .with_state(Api { app, queries })
 }
@@ -73,9 +52,10 @@ impl Api {
     /// Runs `ask`, which may read the disk, on a thread for blocking work.
     async fn blocking<T: Send + 'static>(
         &self,
-        ask: impl FnOnce(&App) -> Result<T, ApiError> + Send + 'static,
+        viewer: &Viewer,
+        ask: impl FnOnce(&AppParts) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let app = self.app.clone();
+        let app = Arc::clone(self.app.of(viewer));
         tokio::task::spawn_blocking(move || ask(&app))
             .await
             .map_err(|error| ApiError::internal(&error))?

@@ -4,11 +4,14 @@ use super::{Api, QUERY, QUERY_RANGE};
 use super::{exemplars, features, federate, labels, openapi, query, self_metrics, status, targets};
 use axum::handler::Handler;
 use axum::routing::{MethodRouter, get};
+use takt_access::Need;
 
 /// A route.
 pub(super) struct Route {
     pub path: &'static str,
     pub handler: MethodRouter<Api>,
+    /// Need of the viewer.
+    pub need: Need,
     /// Whether the parameters may also come as a form.
     pub takes_form: bool,
     pub summary: &'static str,
@@ -91,13 +94,16 @@ pub(super) fn all() -> Vec<Route> {
             "Returns exemplars of the series that a query selects.",
         )
         .with([EXPRESSION, START, END]),
-        either("/api/v1/format_query", query::format, "Formats a query.").with([EXPRESSION]),
+        either("/api/v1/format_query", query::format, "Formats a query.")
+            .with([EXPRESSION])
+            .harmless(),
         either(
             "/api/v1/parse_query",
             query::parse,
             "Returns the syntax tree of a query.",
         )
-        .with([EXPRESSION]),
+        .with([EXPRESSION])
+        .harmless(),
         either("/api/v1/series", labels::series, "Lists series.").with([
             NEEDED_MATCH,
             START,
@@ -165,22 +171,26 @@ pub(super) fn all() -> Vec<Route> {
             "/api/v1/alertmanagers",
             status::alertmanagers,
             "Lists Alertmanagers; always empty.",
-        ),
+        )
+        .harmless(),
         read(
             "/api/v1/features",
             features::features,
             "Lists features and whether they are enabled.",
-        ),
+        )
+        .harmless(),
         read(
             "/api/v1/openapi.yaml",
             openapi::openapi,
             "Returns this description.",
-        ),
+        )
+        .harmless(),
         read(
             "/api/v1/status/buildinfo",
             status::build_info,
             "Returns versions.",
-        ),
+        )
+        .harmless(),
         read(
             "/api/v1/status/runtimeinfo",
             status::runtime_info,
@@ -204,7 +214,8 @@ pub(super) fn all() -> Vec<Route> {
         .with([optional(
             "metric_name_pattern",
             "Regular expression that matches the whole name of a metric.",
-        )]),
+        )])
+        .harmless(),
         read(
             "/api/v1/status/tsdb",
             status::tsdb,
@@ -220,12 +231,14 @@ pub(super) fn all() -> Vec<Route> {
             "/api/v1/status/walreplay",
             status::wal_replay,
             "Returns the progress of the start.",
-        ),
+        )
+        .harmless(),
         read(
             "/api/v1/notifications",
             status::notifications,
             "Lists notices; always empty.",
-        ),
+        )
+        .harmless(),
     ]
 }
 
@@ -237,6 +250,7 @@ where
     Route {
         path,
         handler: get(handler),
+        need: Need::Samples,
         takes_form: false,
         summary,
         parameters: Vec::new(),
@@ -257,6 +271,14 @@ where
 }
 
 impl Route {
+    /// The same route for everyone who is signed in: its answer holds no samples.
+    fn harmless(self) -> Self {
+        Self {
+            need: Need::SignedIn,
+            ..self
+        }
+    }
+
     fn with(self, parameters: impl Into<Vec<Parameter>>) -> Self {
         Self {
             parameters: parameters.into(),

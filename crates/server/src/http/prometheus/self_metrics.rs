@@ -3,18 +3,19 @@
 use super::answer::{Answer, ApiError};
 use super::params::Params;
 use super::{Api, Reply};
+use crate::http::By;
 use axum::extract::State;
 use serde_json::{Map, Value, json};
 use takt_model::exposition::{Fact, Format, Line, MetricType, Page, ReadError};
 use takt_model::{Labels, parse_float, whole};
 
 /// `status/self_metrics`: families of metrics, optionally those whose name a pattern matches.
-pub(super) async fn self_metrics(State(api): State<Api>, params: Params) -> Reply {
+pub(super) async fn self_metrics(State(api): State<Api>, By(viewer): By, params: Params) -> Reply {
     let pattern = params.get("metric_name_pattern").map(whole).transpose();
     let pattern = pattern
         .map_err(|error| ApiError::bad_data(format!("invalid metric_name_pattern: {error}")))?;
     let mut page = String::new();
-    prometheus_client::encoding::text::encode(&mut page, &api.app.registry)
+    prometheus_client::encoding::text::encode(&mut page, &api.app.of(&viewer).registry)
         .map_err(|error| ApiError::internal(&error))?;
     let mut families = families(&page).map_err(|error| ApiError::internal(&error))?;
     families.retain(|family| {

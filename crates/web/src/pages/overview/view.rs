@@ -17,7 +17,6 @@ const BUSY_RATIO: f64 = 0.05;
 #[derive(Debug, Serialize)]
 pub struct View<'a> {
     cluster: &'a str,
-    now: String,
     up: usize,
     gpus: usize,
     gpus_busy: usize,
@@ -115,7 +114,6 @@ impl<'a> View<'a> {
         let gpus = || facts.nodes.iter().flat_map(|node| &node.gpus);
         Self {
             cluster: &facts.cluster,
-            now: facts.now.strftime("%Y-%m-%d %H:%M:%S %Z").to_string(),
             up: facts
                 .nodes
                 .iter()

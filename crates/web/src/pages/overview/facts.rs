@@ -4,11 +4,12 @@ use jiff::Zoned;
 use jiff::tz::TimeZone;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
+use takt_access::{OTHER_USER, Owner, Viewer};
 use takt_accounting::UsageReport;
 use takt_collector::scrape::TargetStatus;
 use takt_model::Matcher;
 use takt_model::{Labels, Timestamp, error_chain};
-use takt_server::answers::{AnswerConfig, AnswerError, Asker, Question, UsageQuestion};
+use takt_server::answers::{AnswerConfig, AnswerError, Question, UsageQuestion};
 use takt_slurm::JobRun;
 use takt_store::{FairsharePoint, Health, JobFilter, Records, SeriesData, Store, StoreError};
 
@@ -95,7 +96,7 @@ const CPU_WINDOW: Duration = Duration::from_secs(120);
 ///
 /// # Errors
 /// If a query of the store fails.
-pub fn gather(store: &Store, around: &ServerFacts) -> Result<Facts, StoreError> {
+pub fn gather(store: &Store, viewer: &Viewer, around: &ServerFacts) -> Result<Facts, StoreError> {
     let now = Timestamp::from(SystemTime::now());
     let zoned = jiff::Timestamp::from_millisecond(now.0)
         .unwrap_or_default()
@@ -108,7 +109,7 @@ pub fn gather(store: &Store, around: &ServerFacts) -> Result<Facts, StoreError> 
     let mut health = health(store, around, now);
     // Without records, the cluster has no usage to compute.
     let month = if known {
-        month(store, around).map(Some)
+        month(store, viewer, around).map(Some)
     } else {
         Ok(None)
     };
@@ -119,35 +120,42 @@ pub fn gather(store: &Store, around: &ServerFacts) -> Result<Facts, StoreError> 
     });
     Ok(Facts {
         cluster: around.cluster.clone(),
-        nodes: nodes(store, &around.targets, now)?,
-        queue: queue(store, around)?,
+        nodes: nodes(store, viewer, &around.targets, now)?,
+        queue: queue(store, viewer, around)?,
         now: zoned,
         month_name,
         month,
-        shares: fairshare(store, around)?,
+        shares: fairshare(store, viewer, around)?,
         health,
     })
 }
 
 /// Returns this cluster's usage in the current month, by the days of its own time zone.
-fn month(store: &Store, around: &ServerFacts) -> Result<UsageReport, AnswerError> {
+fn month(store: &Store, viewer: &Viewer, around: &ServerFacts) -> Result<UsageReport, AnswerError> {
     let question = UsageQuestion {
         cluster: Some(around.cluster.clone()),
         timezone: around.zone.iana_name().map(str::to_owned),
         ..UsageQuestion::default()
     };
-    question.answer(&Asker::Local, store.database(), &AnswerConfig::default())
+    question.answer(viewer, store.database(), &AnswerConfig::default())
 }
 
 /// Returns the users of this cluster by fair share, highest first. Uses the last stored values: a
 /// page must not read every run.
-fn fairshare(store: &Store, around: &ServerFacts) -> Result<Vec<FairsharePoint>, StoreError> {
+fn fairshare(
+    store: &Store,
+    viewer: &Viewer,
+    around: &ServerFacts,
+) -> Result<Vec<FairsharePoint>, StoreError> {
     let records = Records::of(store.database());
     let Some(noted) = records.fairshare_noted(&around.cluster)? else {
         return Ok(Vec::new());
     };
     let mut points = records.fairshare_history(&around.cluster, None, None, noted)?;
-    points.retain(|point| point.user.is_some());
+    points.retain(|point| {
+        let user = point.user.as_deref();
+        user.is_some_and(|user| viewer.sees_usage(Owner::new(user, &point.account)))
+    });
     points.sort_by(|a, b| {
         b.fair_share
             .unwrap_or(0.0)
@@ -158,6 +166,7 @@ fn fairshare(store: &Store, around: &ServerFacts) -> Result<Vec<FairsharePoint>,
 
 fn nodes(
     store: &Store,
+    viewer: &Viewer,
     targets: &[TargetStatus],
     now: Timestamp,
 ) -> Result<Vec<NodeFacts>, StoreError> {
@@ -178,7 +187,7 @@ fn nodes(
             nodes.entry(node).or_default().memory_used_ratio = Some(1.0 - available / total);
         }
     }
-    for (node, gpus) in gpus(&latest)? {
+    for (node, gpus) in gpus(viewer, &latest)? {
         nodes.entry(node).or_default().gpus = gpus;
     }
     Ok(nodes
@@ -191,6 +200,7 @@ fn nodes(
 type Field = fn(&mut GpuFacts) -> &mut Option<f64>;
 
 fn gpus(
+    viewer: &Viewer,
     latest: &impl Fn(&str) -> Result<Vec<SeriesData>, StoreError>,
 ) -> Result<BTreeMap<String, Vec<GpuFacts>>, StoreError> {
     let mut gpus: BTreeMap<(String, String), GpuFacts> = BTreeMap::new();
@@ -230,7 +240,8 @@ fn gpus(
     }
     for metric in ["takt_gpu_job_info", "takt_gpu_process_without_job"] {
         for series in latest(metric)? {
-            let user = series.labels.get("user").unwrap_or_default().to_owned();
+            let user = series.labels.get("user").unwrap_or_default();
+            let user = shown_holder(viewer, user).to_owned();
             let users = &mut gpus.entry(key(&series.labels)).or_default().users;
             if !user.is_empty() && !users.contains(&user) {
                 users.push(user);
@@ -239,6 +250,9 @@ fn gpus(
     }
     for series in latest("takt_gpu_process_memory_used_bytes")? {
         let label = |name| series.labels.get(name).unwrap_or_default();
+        if !viewer.sees_details(Owner::new(label("user"), "")) {
+            continue;
+        }
         gpus.entry(key(&series.labels))
             .or_default()
             .commands
@@ -256,6 +270,15 @@ fn gpus(
         .values_mut()
         .for_each(|gpus| gpus.sort_by_key(order));
     Ok(by_node)
+}
+
+/// Returns the user of a GPU, or other words if the viewer may not see whose GPU it is.
+fn shown_holder<'u>(viewer: &Viewer, user: &'u str) -> &'u str {
+    if user.is_empty() || viewer.sees_job(Owner::new(user, "")) {
+        user
+    } else {
+        OTHER_USER
+    }
 }
 
 /// Returns the ratio of non-idle CPU time in the last minutes, by node.
@@ -299,7 +322,11 @@ fn value(series: &SeriesData) -> f64 {
         .map_or(f64::NAN, |sample| sample.value)
 }
 
-fn queue(store: &Store, around: &ServerFacts) -> Result<Option<QueueFacts>, StoreError> {
+fn queue(
+    store: &Store,
+    viewer: &Viewer,
+    around: &ServerFacts,
+) -> Result<Option<QueueFacts>, StoreError> {
     let states = [
         "PENDING",
         "RUNNING",
@@ -319,6 +346,8 @@ fn queue(store: &Store, around: &ServerFacts) -> Result<Option<QueueFacts>, Stor
     }
     let pending = runs.iter().filter(|run| run.start.is_none()).count();
     let running = runs.len() - pending;
+    // The numbers count all jobs; the list has those that the viewer may see.
+    runs.retain(|run| viewer.sees_job(Owner::new(&run.user, &run.account)));
     runs.sort_by_key(|run| run.start.is_some());
     Ok(Some(QueueFacts {
         running,

@@ -1,11 +1,12 @@
 //! The page `/alerts`: active and recently resolved alerts. Messages link to an alert as
 //! `/alerts#FINGERPRINT`.
 
-use super::TEMPLATES;
-use minijinja::context;
+use crate::frame::{Content, Group, Page, PageError, Visit};
+use minijinja::Value;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use takt_access::{Owner, Viewer};
 use takt_alerts::Engine;
 use takt_alerts::alert::Alert;
 use takt_alerts::fingerprint::Fingerprint;
@@ -13,6 +14,21 @@ use takt_alerts::notify::{WORST_FIRST, instant};
 use takt_alerts::routing::Suppressed;
 use takt_model::Timestamp;
 use takt_store::EndedAlert;
+
+pub const PAGE: Page = Page::new("/alerts", include_str!("alerts.html"), show)
+    .menu(Group::Now, "Alerts")
+    .live();
+
+fn show(visit: &Visit) -> Result<Content, PageError> {
+    let cluster = visit.site.cluster.clone();
+    let viewer = visit.viewer.clone();
+    let firing =
+        visit.alerts(move |engine, now| AlertsView::firing(engine, &viewer, &cluster, now))?;
+    let since = visit.now.as_millisecond() - ENDED_DAYS * 86_400_000;
+    let ended = EndedAlert::since(visit.site.store.database(), since, ENDED_MOST)?;
+    let view = firing.with_ended(&visit.viewer, ended);
+    Ok(Content::new("Alerts", Value::from_serialize(view)))
+}
 
 /// Maximum number of active alerts on the page; the page shows the number of the others.
 const MOST: usize = 500;
@@ -25,6 +41,9 @@ pub const ENDED_MOST: usize = 200;
 
 /// Labels that are part of the title.
 const TITLE: [&str; 2] = ["alertname", "severity"];
+
+/// Labels that name a job or its owner.
+const OF_JOB: [&str; 5] = ["user", "account", "jobid", "job_id", "command"];
 
 /// The content of the page.
 #[derive(Debug, Clone, Serialize)]
@@ -69,7 +88,7 @@ const NO_FAULT: &str = "none";
 
 impl AlertsView {
     /// Returns the alerts that fire at `now`: by severity, then newest first.
-    pub fn firing(engine: &Engine, cluster: &str, now: Timestamp) -> Self {
+    pub fn firing(engine: &Engine, viewer: &Viewer, cluster: &str, now: Timestamp) -> Self {
         let suppressed = engine.router().suppressed(now);
         let firing =
             engine.router().alerts().iter().filter(|(_, alert)| {
@@ -84,7 +103,13 @@ impl AlertsView {
         firing.sort_by_key(|(_, alert)| (rank(alert).unwrap_or(3), Reverse(alert.starts_at)));
         let more = firing.len().saturating_sub(MOST);
         let view = |(fingerprint, alert): &(_, &Alert)| {
-            AlertView::of(fingerprint, alert, &suppressed(alert))
+            let owner = Owner::new(alert.label("user"), alert.label("account"));
+            let view = AlertView::of(fingerprint, alert, &suppressed(alert));
+            if hides(viewer, owner) {
+                view.without_job()
+            } else {
+                view
+            }
         };
         let alerts = firing.iter().take(MOST).map(view);
         let alerts = alerts.collect();
@@ -99,7 +124,7 @@ impl AlertsView {
     }
 
     /// Adds the resolved alerts.
-    pub fn with_ended(mut self, ended: Vec<EndedAlert>) -> Self {
+    pub fn with_ended(mut self, viewer: &Viewer, ended: Vec<EndedAlert>) -> Self {
         let mut placed: BTreeSet<String> = self
             .alerts
             .iter()
@@ -107,27 +132,19 @@ impl AlertsView {
             .collect();
         self.ended = ended
             .into_iter()
-            .map(|one| EndedView::of(one, |place| placed.insert(place.to_owned())))
+            .map(|one| EndedView::of(viewer, one, |place| placed.insert(place.to_owned())))
             .collect();
         self
-    }
-
-    /// Renders the page.
-    ///
-    /// # Errors
-    /// If the template needs a value that the view does not have.
-    pub fn render(&self) -> Result<String, minijinja::Error> {
-        TEMPLATES
-            .get_template("alerts.html")?
-            .render(context! { ..minijinja::Value::from_serialize(self) })
     }
 }
 
 impl EndedView {
-    fn of(ended: EndedAlert, mut is_free: impl FnMut(&str) -> bool) -> Self {
+    fn of(viewer: &Viewer, ended: EndedAlert, mut is_free: impl FnMut(&str) -> bool) -> Self {
         let [name, severity, fingerprint, labels] = ended.texts;
         let [from, to] = ended.instants_ms.map(Timestamp);
         let labels: BTreeMap<String, String> = serde_json::from_str(&labels).unwrap_or_default();
+        let label = |name: &str| labels.get(name).map_or("", String::as_str);
+        let is_hidden = hides(viewer, Owner::new(label("user"), label("account")));
         let lasted = jiff::SignedDuration::from_secs((to.0 - from.0 + 500) / 1000);
         Self {
             fingerprint: if is_free(&fingerprint) {
@@ -143,12 +160,27 @@ impl EndedView {
             labels: labels
                 .into_iter()
                 .filter(|(name, _)| !TITLE.contains(&name.as_str()))
+                .filter(|(name, _)| !is_hidden || !OF_JOB.contains(&name.as_str()))
                 .collect(),
         }
     }
 }
 
+/// Returns whether the viewer may not know the job or the user of an alert.
+fn hides(viewer: &Viewer, owner: Owner<'_>) -> bool {
+    !owner.user.is_empty() && !viewer.sees_job(owner)
+}
+
 impl AlertView {
+    /// Removes the job, its owner, and the texts that may name them.
+    fn without_job(mut self) -> Self {
+        self.labels
+            .retain(|(name, _)| !OF_JOB.contains(&name.as_str()));
+        self.words.clear();
+        self.summary.clear();
+        self
+    }
+
     fn of(fingerprint: &Fingerprint, alert: &Alert, why: &Suppressed) -> Self {
         let label = |name: &str| alert.labels.get(name).unwrap_or_default().to_owned();
         let mut unsent = why.muted_by.clone();
