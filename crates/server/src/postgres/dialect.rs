@@ -112,7 +112,7 @@ impl<'s> Translator<'_, 's> {
         if was_result && let Some(next) = self.named_call(at) {
             return next;
         }
-        if let Some(next) = self.to_char(at) {
+        if let Some(next) = self.char_format(at) {
             return next;
         }
         self.follow_scope(token);

@@ -52,7 +52,7 @@ const PATTERNS: &[(&str, Option<&str>)] = &[
 
 impl Translator<'_, '_> {
     /// Translates `to_char(x, 'format')` if every pattern of the format has a counterpart.
-    pub(super) fn to_char(&mut self, at: usize) -> Option<usize> {
+    pub(super) fn char_format(&mut self, at: usize) -> Option<usize> {
         if !self.tokens[at].is("to_char") {
             return None;
         }
