@@ -22,7 +22,7 @@ BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := $(PROFILE) $(FEATURES) --locked
 
 # The folder `dashboards` exists, so the target must be phony.
-.PHONY: help up build install test test-fast test-deps check fuzz dashboards check-windows docs soak bench test-bundled clean library
+.PHONY: help up build install test test-fast test-deps peers check fuzz dashboards check-windows docs soak bench test-bundled clean library
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -69,8 +69,11 @@ test-fast: library ## tests of the pure crates and the exporter's golden pages, 
 	cargo $(RUN_TESTS) $(CARGO_FLAGS) --lib -p takt-model -p takt-slurm -p takt-accounting -p takt-promql -p takt-alerts -p takt-mail
 	cargo $(RUN_TESTS) $(CARGO_FLAGS) -p takt-exporter --test golden
 
+peers: ## build the current releases that tests compare with, if Go is installed (some minutes, once)
+	@if command -v go >/dev/null; then scripts/peers.sh >/dev/null; else echo "peers: Go is not installed; tests use Debian's versions"; fi
+
 # Whole-program tests wait for other programs most of the time, so more of them run at once than there are cores.
-test: test-deps library ## all tests except the long runs
+test: test-deps peers library ## all tests except the long runs
 	cargo build $(CARGO_FLAGS) --workspace
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} cargo test $(CARGO_FLAGS) --workspace --no-fail-fast
 

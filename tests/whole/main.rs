@@ -12,6 +12,7 @@ mod alerts;
 mod bad_input;
 mod clock_changes;
 mod command_line;
+mod current_prometheus;
 mod dashboards;
 mod disk_faults;
 mod elsewhere;

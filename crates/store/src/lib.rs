@@ -16,6 +16,7 @@ mod crash;
 mod database;
 mod directory;
 mod error;
+mod exemplars;
 mod free_space;
 mod head;
 #[cfg(test)]
@@ -54,6 +55,7 @@ pub use database::quoted;
 pub use database::{Damaged, Database, Settings};
 pub use directory::{DataDir, Holder};
 pub use error::StoreError;
+pub use exemplars::SeriesExemplars;
 pub use head::{Column, STALE, is_stale};
 pub use intake::{CommitOutcome, Group};
 pub use listing::Listed;

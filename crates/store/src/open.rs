@@ -1,6 +1,7 @@
 //! The open data directory: databases, series, head, writer and compactor.
 
 use super::compactor::{CompactionSignal, Compactor, set_damaged_aside};
+use super::exemplars::Exemplars;
 use super::head::Head;
 use super::intake::SharedState;
 use super::listing::UnsealedSeries;
@@ -83,6 +84,7 @@ impl Store {
             watermark: Arc::new(Watermark::new(watermark)),
             queue: Queue::new(queue_limit),
             unsealed: Arc::clone(database.unsealed()),
+            exemplars: Exemplars::new(config.max_exemplars),
             metrics: metrics.clone(),
             retention: config.retention(),
         });

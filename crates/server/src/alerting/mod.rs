@@ -99,7 +99,7 @@ pub fn load(config: &Config) -> anyhow::Result<Loaded> {
 
 /// Needs of the routes of [`api::router`]. Labels and annotations of alerts name users and their jobs.
 const ROUTES: [(&str, RouteNeeds); 9] = {
-    let read = RouteNeeds::get(Need::Samples);
+    let read = RouteNeeds::read(Need::Samples);
     let change = RouteNeeds::get_or_change(Need::Samples, Role::Support);
     [
         ("/api/v2/status", read),

@@ -33,7 +33,6 @@ impl QuestionVisitor for Routes {
 fn needs<Q: Question>() -> RouteNeeds {
     match Q::NEED {
         Need::Change(role) => RouteNeeds::change(role),
-        need if Q::REQUEST == RequestForm::Get => RouteNeeds::get(need),
         need => RouteNeeds::read(need),
     }
 }

@@ -139,6 +139,43 @@ mod tests {
     }
 
     #[test]
+    fn a_verdict_names_the_fault_or_the_largest_part_of_the_gpu_time() {
+        let root = tempfile::tempdir().unwrap();
+        let database =
+            Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
+        let db = database.connect().unwrap();
+        // Used, unmeasured, never used, idle for long, lightly used.
+        for (job, held, parts, fault) in [
+            (1, "100.0", [60, 10, 30, 0, 0], "NULL"),
+            (2, "100.0", [10, 20, 30, 40, 0], "NULL"),
+            (3, "100.0", [0, 50, 50, 0, 0], "NULL"),
+            (4, "0.0", [0; 5], "NULL"),
+            (5, "NULL", [0; 5], "NULL"),
+            (6, "100.0", [100, 0, 0, 0, 0], "'node failed'"),
+        ] {
+            let [used, unmeasured, idle, streak, low] = parts;
+            let row = format!(
+                "INSERT INTO records.run_efficiency VALUES ('c', '{job}', '2026-10-01', '2026-10-02', '2026-10-02',
+                 1, {held}, 1.0, 1, 0, {} false, {used}, {idle}, {streak}, {low}, 0, 0, {unmeasured}, 0, {fault})",
+                "NULL, ".repeat(17)
+            );
+            db.execute_batch(&row).unwrap();
+        }
+        let sql = "SELECT verdict FROM run_efficiency ORDER BY job_id";
+        let rows = run(&database, sql, Limits::default()).unwrap().rows;
+        let verdicts: Vec<&str> = rows.iter().filter_map(|row| row[0].as_str()).collect();
+        let expected = [
+            "GPUs mostly used",
+            "GPUs mostly idle for long",
+            "GPUs mostly not measured",
+            "no GPUs",
+            "number of GPUs unknown",
+            "lost to a fault: node failed",
+        ];
+        assert_eq!(verdicts, expected);
+    }
+
+    #[test]
     fn every_kind_of_value_has_its_json() {
         let rows = ask(
             "SELECT 1 AS n, 2::DOUBLE / 3 AS x, 'nan'::DOUBLE, NULL, 'text', DATE '2026-10-25',
