@@ -5,6 +5,8 @@ mod client;
 mod commands;
 #[cfg(test)]
 mod documentation;
+mod output;
+mod person;
 mod place;
 mod process_metrics;
 mod source;
@@ -29,7 +31,7 @@ fn main() -> ExitCode {
         .expect("no TLS provider is installed before main");
     match commands::run(cli) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(_) if output::is_closed() => ExitCode::SUCCESS,
         Err(failure) => {
             tracing::debug!(error = ?failure, "failed");
             report(&failure)

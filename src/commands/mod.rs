@@ -5,6 +5,7 @@ mod assess;
 mod audit;
 mod capacity;
 mod check_config;
+mod completions;
 mod credit;
 mod fairshare;
 mod gpus;
@@ -12,15 +13,19 @@ mod import;
 mod job;
 mod jobs;
 mod login;
+mod overview;
+mod pdf;
 pub mod plot;
 mod promqltest;
 mod query;
 mod reconcile;
 mod records;
+mod reload;
 mod report;
 mod report_send;
 mod serve;
 mod sql;
+mod sql_process;
 mod store;
 mod token;
 mod up;
@@ -28,9 +33,12 @@ mod whoami;
 
 use crate::cli::{Cli, Command, Import, ListingFormat, Place};
 use crate::client::Server;
+use crate::output::{self, stdout};
 use crate::place;
 use crate::process_metrics;
 use crate::source::{Missing, Source, server_at_socket};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use takt_server::answers::{AnswerData, Question};
@@ -43,15 +51,21 @@ use tokio::runtime::Runtime;
 const PARTS: Parts = Parts {
     pages: takt_web::routes,
     process_metrics: process_metrics::register,
+    query_process: sql_process::command,
 };
 
 /// Runs the command of the command line.
 pub fn run(cli: Cli) -> Result<(), Failure> {
     let place = &cli.place;
-    match cli.command {
+    let Some(command) = cli.command else {
+        return overview::run(place);
+    };
+    match command {
         Command::Up(up) => up::run(place, &up),
         Command::Serve(serve) => serve::run(place, &serve),
+        Command::Reload => reload::run(place),
         Command::Exporter(options) => Ok(one_thread()?.block_on(takt_exporter::run(options))?),
+        Command::SqlProcess => sql_process::run(),
         Command::Import(Import::Sacct(import)) => import::sacct(place, &import),
         Command::Import(Import::Jobcomp(import)) => import::jobcomp(place, &import),
         Command::Report(asked) => report::run(place, &asked),
@@ -74,6 +88,8 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Token(asked) => token::run(place, &asked),
         Command::Audit(asked) => audit::run(place, &asked),
         Command::CheckConfig(asked) => check_config::run(place, &asked),
+        Command::Completions(asked) => completions::script(&asked),
+        Command::Man(asked) => completions::man_pages(&asked.directory),
     }
 }
 
@@ -121,9 +137,9 @@ fn print<T: Serialize>(
     listing: &Listing,
     values: &T,
 ) -> Result<(), Failure> {
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     match format {
-        ListingFormat::Table => listing.write_table(&mut out)?,
+        ListingFormat::Table => listing.write_table(output::width(), &mut out)?,
         ListingFormat::Csv => listing.write_csv(&mut out)?,
         ListingFormat::Json => {
             serde_json::to_writer_pretty(&mut out, values)?;
@@ -131,4 +147,16 @@ fn print<T: Serialize>(
         }
     }
     Ok(out.flush()?)
+}
+
+/// Formats an instant, in UTC seconds, for a column of times. Empty for `None`.
+fn instant(seconds: Option<i64>, zone: &TimeZone) -> String {
+    let at = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
+    at.map_or_else(String::new, |at| in_zone(at, zone))
+}
+
+/// Formats an instant for a column of times: RFC 3339 with the offset of the time zone.
+fn in_zone(at: Timestamp, zone: &TimeZone) -> String {
+    let zoned = at.to_zoned(zone.clone());
+    zoned.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
 }

@@ -25,6 +25,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use takt_access::{Role, RouteNeeds};
@@ -107,6 +108,8 @@ pub async fn run(
         })
         .await??;
         let store = Arc::new(store);
+        let database = store.database();
+        database.isolate_sql(parts.query_process, &config.store)?;
         let cluster = cluster(&config, &store).await?;
         drop(opening);
         let bound = listener.local_addr()?;
@@ -265,6 +268,8 @@ pub struct Parts {
     pub pages: fn(PageState) -> GuardedRouter,
     /// Registers metrics of the process.
     pub process_metrics: fn(&mut Registry),
+    /// Makes the command of the query process ([`takt_store::sql::serve`]).
+    pub query_process: fn() -> Command,
 }
 
 impl Serving<'_> {
@@ -445,12 +450,13 @@ impl Serving<'_> {
             let of = Arc::clone(store);
             let cluster = self.cluster.to_owned();
             let config = self.config.clone();
+            let access = self.access.clone();
             tasks.spawn("reports", move |stop| {
                 let sent = reports::keep_sending(
                     Arc::clone(&of),
                     cluster.clone(),
                     config.clone(),
-                    config.zone(),
+                    access.clone(),
                     stop.clone(),
                 );
                 until_stopped(stop, sent)
@@ -568,6 +574,9 @@ impl Serving<'_> {
             () = alerts.stopped() => End::Invalidated,
             () = clock_went_back(&store) => End::ClockWentBack,
         };
+        // Their clients get an error; nothing waits for them.
+        let database = Arc::clone(store.database());
+        tokio::task::spawn_blocking(move || database.stop_sql()).await?;
         tasks.shutdown(GRACE).await;
         alerts.shutdown().await;
         if let Some(scrape) = Arc::into_inner(scrape) {

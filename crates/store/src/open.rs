@@ -1,6 +1,7 @@
 //! The open data directory: databases, series, head, writer and compactor.
 
 use super::compactor::{CompactionSignal, Compactor, set_damaged_aside};
+use super::exemplars::Exemplars;
 use super::head::Head;
 use super::intake::SharedState;
 use super::listing::UnsealedSeries;
@@ -83,6 +84,7 @@ impl Store {
             watermark: Arc::new(Watermark::new(watermark)),
             queue: Queue::new(queue_limit),
             unsealed: Arc::clone(database.unsealed()),
+            exemplars: Exemplars::new(config.max_exemplars),
             metrics: metrics.clone(),
             retention: config.retention(),
         });
@@ -189,7 +191,17 @@ impl Store {
     pub fn seal(&self) -> Result<CompactionSummary, StoreError> {
         self.signal.request_segment_end();
         self.flush();
-        self.signal.run_round()
+        let summary = self.signal.run_round()?;
+        let reason = match &*self.health.borrow() {
+            Health::Writing => self.shared.unsealed.failure(),
+            Health::Waiting(reason) | Health::Invalidated(reason) => reason.clone(),
+        };
+        if reason.is_empty() {
+            Ok(summary)
+        } else {
+            let source = std::io::Error::other(reason);
+            Err(StoreError::Log { source })
+        }
     }
 
     /// Seals complete segments, merges finished days and removes expired blocks. The compactor does

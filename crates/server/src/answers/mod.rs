@@ -3,6 +3,7 @@
 //! To add a question, write its file, with its type, its answer and the trait [`Question`], and add a line to
 //! [`for_each_question`]. The HTTP route and the command's way to the server follow from the trait.
 
+mod about;
 mod assess;
 mod audit;
 mod budgets;
@@ -44,6 +45,7 @@ mod visible;
 mod waste;
 mod whoami;
 
+pub use about::{AboutAnswer, AboutQuestion, about};
 pub use assess::AssessQuestion;
 pub use audit::AuditQuestion;
 pub use budgets::budgets_now;
@@ -162,6 +164,9 @@ pub trait AnswerData: Send + Sync + Sized + 'static {
 
     /// The part of a running server's store.
     fn of(store: &Store) -> &Self;
+
+    /// The records and blocks, which every part has.
+    fn database(&self) -> &Database;
 }
 
 /// The files alone: quick to open.
@@ -178,6 +183,10 @@ impl AnswerData for Database {
 
     fn of(store: &Store) -> &Self {
         store.database()
+    }
+
+    fn database(&self) -> &Database {
+        self
     }
 }
 
@@ -196,6 +205,10 @@ impl AnswerData for Store {
 
     fn of(store: &Store) -> &Self {
         store
+    }
+
+    fn database(&self) -> &Database {
+        Store::database(self)
     }
 }
 
@@ -230,6 +243,7 @@ pub trait QuestionVisitor {
 ///
 /// Two more have routes of their own: PromQL queries, in Prometheus' format, and imports, whose body is a stream.
 pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
+    visitor.question::<AboutQuestion>();
     visitor.question::<UsageQuestion>();
     visitor.question::<CapacityQuestion>();
     visitor.question::<FairshareQuestion>();

@@ -387,6 +387,7 @@ impl SampleWriter {
             Ok(file) => file,
             Err(error) => {
                 // The next commit tries again. Until then the segment grows.
+                self.shared.unsealed.note_failure(error_chain(&error));
                 tracing::warn!(error = %error_chain(&error), "cannot begin a segment; the next commit tries again");
                 return;
             }
@@ -430,6 +431,7 @@ impl SampleWriter {
             Ok(covered) => self.covered = covered,
             Err(error) => {
                 tracing::warn!(%error, "cannot complete a segment; the next commit tries again");
+                self.shared.unsealed.note_failure(error.to_string());
                 return false;
             }
         }
@@ -438,6 +440,7 @@ impl SampleWriter {
         self.position.note_chunks(current.segment, current.length());
         file.complete();
         self.unfinished = None;
+        self.shared.unsealed.note_failure(String::new());
         true
     }
 

@@ -124,7 +124,7 @@ fn show_sheet(visit: &Visit) -> Result<Content, PageError> {
         PageError::empty_range("Nothing was used in this month.").next("/reports", "All reports")
     })?;
     let mut out = Vec::new();
-    write_sheet(sheet, View::of(sheet), ReportFormat::Html, &mut out)
+    write_sheet(sheet, View::of(sheet), ReportFormat::Html, None, &mut out)
         .map_err(|error| PageError::failed(&error))?;
     let document = String::from_utf8_lossy(&out).into_owned();
     Ok(Content::new("Report", context! {}).document(document))
