@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use serde::Serialize;
+use takt_access::Refusal;
 use takt_alerts::run::{ChangeError, EngineError};
 use takt_model::error_chain;
 use takt_server::answers::AnswerError;
@@ -82,6 +83,13 @@ impl PageError {
             error_chain(error),
         )
         .next("/health", "Health of the server")
+    }
+}
+
+impl From<Refusal> for PageError {
+    fn from(refusal: Refusal) -> Self {
+        let text = format!("{refusal}.");
+        Self::new(StatusCode::FORBIDDEN, "You may not see this", text).next("/me", "Who you are")
     }
 }
 
