@@ -2,12 +2,16 @@
 
 mod alerts;
 mod assess;
+mod backup;
 mod capacity;
 mod check_config;
 mod credit;
+mod demo;
+mod doctor;
 mod fairshare;
 mod gpus;
 mod import;
+mod init;
 mod jobs;
 pub mod plot;
 mod promqltest;
@@ -27,6 +31,7 @@ use crate::process_metrics;
 use crate::source::{Missing, Source};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
+use std::process::ExitCode;
 use takt_server::answers::{AnswerData, Question};
 use takt_server::listing::Listing;
 use takt_server::serve::Parts;
@@ -39,11 +44,17 @@ const PARTS: Parts = Parts {
     process_metrics: process_metrics::register,
 };
 
-/// Runs the command of the command line.
-pub fn run(cli: Cli) -> Result<(), Failure> {
+/// Runs the command of the command line. Returns its exit code.
+pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let place = &cli.place;
     match cli.command {
         Command::Up(up) => up::run(place, &up),
+        Command::Demo(asked) => demo::run(place, &asked),
+        Command::Init(asked) => init::run(&asked),
+        Command::Doctor(asked) => return doctor::run(place, &asked),
+        Command::Backup(asked) => backup::backup(place, &asked),
+        Command::Restore(asked) => backup::restore(place, &asked),
+        Command::DemoSlurm(asked) => demo::slurm_program(&asked),
         Command::Serve(serve) => serve::run(place, &serve),
         Command::Exporter(options) => Ok(one_thread()?.block_on(takt_exporter::run(options))?),
         Command::Import(Import::Sacct(import)) => import::sacct(place, &import),
@@ -65,6 +76,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Store(asked) => store::run(place, &asked),
         Command::CheckConfig(asked) => check_config::run(place, &asked),
     }
+    .map(|()| ExitCode::SUCCESS)
 }
 
 /// The exporter's runtime. One thread serves requests; collectors that may block have their own

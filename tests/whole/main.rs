@@ -11,6 +11,7 @@ mod alerts;
 mod bad_input;
 mod clock_changes;
 mod dashboards;
+mod demo;
 mod elsewhere;
 mod exporter_jobs;
 mod fairshare;

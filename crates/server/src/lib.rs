@@ -18,6 +18,7 @@ mod process_usage;
 mod query_config;
 pub mod reports;
 pub mod serve;
+pub mod setup;
 pub mod sparkline;
 pub mod tasks;
 

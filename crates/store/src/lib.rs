@@ -36,6 +36,7 @@ mod salvage;
 mod segments;
 mod select;
 mod series;
+mod snapshot;
 pub mod sql;
 mod statistics;
 mod watermark;
@@ -64,5 +65,6 @@ pub use records::{
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};
 pub use series::SeriesId;
+pub use snapshot::Snapshot;
 pub use statistics::{Stat, StatBlock};
 pub use watermark::{ClockWentBack, Ticket};

@@ -12,6 +12,7 @@ mod credit;
 mod credits;
 mod delete_records;
 mod delete_samples;
+mod doctor;
 mod error;
 mod fairshare;
 mod fairshare_plan;
@@ -24,6 +25,7 @@ mod period;
 mod seal_samples;
 mod sent_reports;
 mod sheets;
+mod snapshot;
 mod sql;
 mod store_stat;
 mod store_verify;
@@ -39,6 +41,7 @@ pub use credit::CreditOrder;
 pub use credits::CreditsQuestion;
 pub use delete_records::DeleteRecordsQuestion;
 pub use delete_samples::DeleteQuestion;
+pub use doctor::{CHECKS, Check, Diagnosis, DoctorConfig, DoctorQuestion, Finding, Severity};
 pub use error::AnswerError;
 pub use fairshare::{FairshareAnswer, FairshareQuestion, note_fairshare};
 pub use import::{
@@ -51,6 +54,7 @@ pub use period::LOCAL_CLUSTER;
 pub use seal_samples::SealQuestion;
 pub use sent_reports::{SentQuestion, sent_reports};
 pub use sheets::{SheetQuestion, sheets};
+pub use snapshot::SnapshotQuestion;
 pub use sql::SqlQuestion;
 pub use store_stat::StatQuestion;
 pub use store_verify::VerifyQuestion;
@@ -215,4 +219,6 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<VerifyQuestion>();
     visitor.question::<SealQuestion>();
     visitor.question::<DeleteQuestion>();
+    visitor.question::<SnapshotQuestion>();
+    visitor.question::<DoctorQuestion>();
 }

@@ -272,6 +272,9 @@ impl SampleWriter {
                 columns.push(series, sample);
             }
         }
+        for &(SeriesId(series), sample) in batches.iter().flat_map(|batch| &batch.past) {
+            columns.push(series, sample);
+        }
         let samples = columns.series.len();
         let table = self.segment.segment.table();
         let mut appender = self.db.appender_to_catalog_and_db(&table, "hot", "main")?;
