@@ -66,9 +66,10 @@ test-fast: library ## tests of the pure crates and the exporter's golden pages, 
 	cargo $(RUN_TESTS) $(CARGO_FLAGS) --lib -p takt-model -p takt-slurm -p takt-accounting -p takt-promql -p takt-alerts -p takt-mail
 	cargo $(RUN_TESTS) $(CARGO_FLAGS) -p takt-exporter --test golden
 
+# Whole-program tests wait for other programs most of the time, so more of them run at once than there are cores.
 test: test-deps library ## all tests except the long runs
 	cargo build $(CARGO_FLAGS) --workspace
-	cargo test $(CARGO_FLAGS) --workspace --no-fail-fast
+	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} cargo test $(CARGO_FLAGS) --workspace --no-fail-fast
 
 check: library ## check format, lints, banned crates, SQL, the Grafana boards and prose
 	cargo fmt --all --check

@@ -150,7 +150,8 @@ def main(end, servers):
     return 1 if differences else 0
 
 
-if sys.argv[1] == "settle":
-    settle(sys.argv[2:])
-else:
-    sys.exit(main(int(sys.argv[2]), sys.argv[3:]))
+if __name__ == "__main__":
+    if sys.argv[1] == "settle":
+        settle(sys.argv[2:])
+    else:
+        sys.exit(main(int(sys.argv[2]), sys.argv[3:]))

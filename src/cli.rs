@@ -111,6 +111,15 @@ pub enum Command {
     /// List and undo imports, delete job records
     #[command(subcommand)]
     Records(RecordsCommand),
+    /// Print a link that signs a browser in as you (needs a running server)
+    Login,
+    /// Show who the server takes you for, your role, and what you see of others
+    Whoami(Whoami),
+    /// Create, list and revoke tokens of programs
+    #[command(subcommand)]
+    Token(Token),
+    /// List sign-ins and changes, newest first
+    Audit(Audit),
     /// Check the configuration and print the effective settings
     CheckConfig(CheckConfig),
     /// Answer as one of Slurm's commands of the demo's cluster
@@ -126,6 +135,64 @@ impl Command {
             _ => "info",
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub struct Whoami {
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Token {
+    /// Create a token; prints it once
+    Create(TokenCreate),
+    /// List tokens: yours, or all for admins
+    List(TokenList),
+    /// Revoke a token
+    Revoke(TokenRevoke),
+}
+
+#[derive(Debug, Args)]
+pub struct TokenCreate {
+    /// Name of the token, such as the program that will use it
+    pub name: String,
+    /// Role: user, viewer, support or admin [default: user]
+    #[arg(long, value_name = "ROLE")]
+    pub role: Option<String>,
+    /// Unix user on whose behalf the token asks [default: you, for the role user]
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Validity (90d, 12h) [default: until it is revoked]
+    #[arg(long = "for", value_name = "DURATION")]
+    pub duration: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct TokenList {
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct TokenRevoke {
+    /// Number of the token, from `takt token list`
+    pub id: i64,
+}
+
+#[derive(Debug, Args)]
+pub struct Audit {
+    /// Only this Unix user
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Maximum number of entries
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub limit: usize,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
 }
 
 #[derive(Debug, Subcommand)]

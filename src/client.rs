@@ -44,6 +44,27 @@ impl Server {
         })
     }
 
+    /// A client of the server at a Unix socket. The kernel tells the server who asks.
+    pub fn at_socket(path: &Path) -> anyhow::Result<Self> {
+        let mut server = Self::new("http://localhost".to_owned(), None)?;
+        server.http = reqwest::Client::builder()
+            .unix_socket(path)
+            .no_proxy()
+            .build()?;
+        Ok(server)
+    }
+
+    /// Sends a POST without a body to a path of the API.
+    pub fn post<A: DeserializeOwned>(&self, path: &str) -> Result<A, Failure> {
+        let request = self.request(Method::POST, path);
+        self.runtime.block_on(async {
+            let response = request.send().await;
+            let response =
+                response.with_context(|| format!("cannot ask the server at {}", self.url))?;
+            self.answer(response).await
+        })
+    }
+
     /// Asks a question. Fails with the errors that reading the files gives.
     pub fn ask<Q: Question>(&self, question: &Q) -> Result<Q::Answer, Failure> {
         let path = question.path();

@@ -6,6 +6,7 @@ use anyhow::Context;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use takt_server::config::read_token;
+use takt_server::http::SOCKET_FILE;
 use takt_server::{Config, Failure, OrUsage};
 use takt_store::DataDir;
 
@@ -54,7 +55,12 @@ pub fn find(place: &Place) -> Result<(Config, Whereabouts), Failure> {
     if let Some(url) = &place.server {
         let url = server_url(url).usage()?;
         let token = token(place.token_file.as_deref()).usage()?;
-        return Ok((load(place).usage()?, Whereabouts::Server { url, token }));
+        let at = Whereabouts::Server {
+            url,
+            token,
+            socket: None,
+        };
+        return Ok((load(place).usage()?, at));
     }
     let is_installed = uses_installed(place);
     let config = match load(place) {
@@ -63,7 +69,8 @@ pub fn find(place: &Place) -> Result<(Config, Whereabouts), Failure> {
             let config = Config::default();
             let url = url_of(&config.server.listen_address);
             let token = token(place.token_file.as_deref()).usage()?;
-            return Ok((config, Whereabouts::Server { url, token }));
+            let socket = Some(PathBuf::from(SOCKET_FILE));
+            return Ok((config, Whereabouts::Server { url, token, socket }));
         }
         loaded => loaded.usage()?,
     };
@@ -75,10 +82,17 @@ pub fn find(place: &Place) -> Result<(Config, Whereabouts), Failure> {
     let has_config = is_installed || place.config.is_some();
     let url = has_config.then(|| url_of(&config.server.listen_address));
     let token_file = place.token_file.clone();
+    let socket = if is_installed {
+        let file = config.server.socket_file.clone();
+        Some(file.unwrap_or_else(|| SOCKET_FILE.into()))
+    } else {
+        config.server.socket_file.clone()
+    };
     let at = Whereabouts::Directory {
         path,
         url,
         token_file,
+        socket,
     };
     Ok((config, at))
 }

@@ -7,9 +7,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use takt_access::Viewer;
 use takt_server::answers::{
-    self, AnswerConfig, AnswerData, Asker, CountingReader, ImportQuestion, Question,
+    self, AnswerConfig, AnswerData, CountingReader, ImportQuestion, Question,
 };
+use takt_server::http::{SOCKET_FILE, is_trusted_socket};
 use takt_server::{Config, Failure, OrUsage};
 use takt_store::{DataDir, Database, Holder, ImportSummary, StoreError};
 
@@ -29,6 +31,8 @@ pub enum Whereabouts {
         url: Option<String>,
         /// File with the token for changes at that server.
         token_file: Option<PathBuf>,
+        /// Unix socket of that server.
+        socket: Option<PathBuf>,
     },
     /// At this server.
     Server {
@@ -36,6 +40,8 @@ pub enum Whereabouts {
         url: String,
         /// Token for changes, and for requests from other machines.
         token: Option<String>,
+        /// Unix socket of the server; it comes first if no token is named.
+        socket: Option<PathBuf>,
     },
 }
 
@@ -81,7 +87,7 @@ impl<D: AnswerData> Source<D> {
             Access::Server(server) => server.ask(question),
             Access::Files(data) => {
                 question.prepare(data, &self.config)?;
-                Ok(question.answer(&Asker::Local, data, &self.config)?)
+                Ok(question.answer(&Viewer::server(), data, &self.config)?)
             }
         }
     }
@@ -110,23 +116,40 @@ impl Source<Database> {
 
 /// The running server, for what only a running server knows.
 pub fn server(at: Whereabouts) -> Result<Server, Failure> {
-    let (path, url, token_file) = match at {
-        Whereabouts::Server { url, token } => return Ok(Server::new(url, token)?),
+    let (path, url, token_file, socket) = match at {
+        Whereabouts::Server { url, token, socket } => return Ok(at_url(url, token, socket)?),
         Whereabouts::Directory {
             path,
             url,
             token_file,
-        } => (path, url, token_file),
+            socket,
+        } => (path, url, token_file, socket),
     };
     match holding(&path)? {
         Some(server) => Ok(server),
-        None if DataDir::is_private(&path) => configured(&path, url, token_file),
+        None if DataDir::is_private(&path) => configured(&path, url, token_file, socket),
         None => Err(anyhow::anyhow!(
             "no server runs on {}; start one with `takt serve` or `takt up`",
             path.display()
         )
         .into()),
     }
+}
+
+/// The running server at its Unix socket, for what only a known user may do.
+pub fn server_at_socket(at: Whereabouts) -> Result<Server, Failure> {
+    let socket = match at {
+        Whereabouts::Server { socket, .. } | Whereabouts::Directory { socket, .. } => socket,
+    };
+    let path = socket.unwrap_or_else(|| SOCKET_FILE.into());
+    if is_trusted_socket(&path) {
+        return Ok(Server::at_socket(&path)?);
+    }
+    Err(anyhow::anyhow!(
+        "no server listens on {}; run this on the server's machine, or set server.socket_file",
+        path.display()
+    )
+    .into())
 }
 
 /// The holder of the data directory.
@@ -138,13 +161,16 @@ enum Reached {
 }
 
 fn reach(at: Whereabouts, missing: Missing) -> Result<Reached, Failure> {
-    let (path, url, token_file) = match at {
-        Whereabouts::Server { url, token } => return Ok(Reached::Held(Server::new(url, token)?)),
+    let (path, url, token_file, socket) = match at {
+        Whereabouts::Server { url, token, socket } => {
+            return Ok(Reached::Held(at_url(url, token, socket)?));
+        }
         Whereabouts::Directory {
             path,
             url,
             token_file,
-        } => (path, url, token_file),
+            socket,
+        } => (path, url, token_file, socket),
     };
     let dir = path.as_path();
     let began = Instant::now();
@@ -153,7 +179,7 @@ fn reach(at: Whereabouts, missing: Missing) -> Result<Reached, Failure> {
             return Ok(Reached::Held(server));
         }
         if DataDir::is_private(dir) {
-            return Ok(Reached::Held(configured(dir, url, token_file)?));
+            return Ok(Reached::Held(configured(dir, url, token_file, socket)?));
         }
         let is_missing = DataDir::holder(dir).is_none() && !DataDir::has_store(dir);
         if is_missing && missing == Missing::Refuse {
@@ -188,6 +214,7 @@ fn configured(
     dir: &Path,
     url: Option<String>,
     token_file: Option<PathBuf>,
+    socket: Option<PathBuf>,
 ) -> Result<Server, Failure> {
     let url = url.with_context(|| {
         format!(
@@ -196,7 +223,16 @@ fn configured(
         )
     })?;
     let token = place::token(token_file.as_deref()).usage()?;
-    Ok(Server::new(url, token)?)
+    Ok(at_url(url, token, socket)?)
+}
+
+/// The server at a URL of this machine, through its Unix socket if it has one and no token is named.
+fn at_url(url: String, token: Option<String>, socket: Option<PathBuf>) -> anyhow::Result<Server> {
+    let socket = socket.filter(|path| token.is_none() && is_trusted_socket(path));
+    match socket {
+        Some(path) => Server::at_socket(&path),
+        None => Server::new(url, token),
+    }
 }
 
 /// The server that holds `dir`, if one does.

@@ -10,7 +10,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use takt_server::answers::SnapshotQuestion;
 use takt_server::{Failure, OrUsage};
-use takt_store::{DataDir, Database, Snapshot};
+use takt_store::{DataDir, Snapshot, Store};
 
 /// File that makes a directory a backup. It is written last.
 const FACTS: &str = "backup.json";
@@ -28,7 +28,7 @@ pub fn backup(place: &Place, asked: &Backup) -> Result<(), Failure> {
     }
     let unfinished = PathBuf::from(format!("{}.unfinished", to.display()));
     remove(&unfinished)?;
-    let source = source::<Database>(place)?;
+    let source = source::<Store>(place)?;
     let taken = source.ask(&SnapshotQuestion { drop: false })?;
     let taken = taken.context("the server made no copy; is it of another version?")?;
     let copied = copy_folder(&taken.path, &unfinished);

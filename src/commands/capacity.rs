@@ -14,6 +14,7 @@ pub fn run(place: &Place, asked: &Capacity) -> Result<(), Failure> {
         from: asked.period.from.clone(),
         to: asked.period.to.clone(),
         cluster: asked.cluster.clone(),
+        days: false,
     };
     let answer = ask(place, &question)?;
     let report = &answer.report;

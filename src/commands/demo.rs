@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
+use takt_access::Viewer;
 use takt_demo::{Cluster, Demo, HistorySink, MailFolder, PROGRAMS, Ports, Size, Stop};
 use takt_model::{Labels, Timestamp};
-use takt_server::answers::{self, AnswerConfig, Asker, AssessQuestion, Question};
+use takt_server::answers::{self, AnswerConfig, AssessQuestion, Question};
 use takt_server::config::Config;
 use takt_server::serve as server;
 use takt_server::{Failure, OrUsage};
@@ -24,6 +25,9 @@ const ADDRESS: &str = "127.0.0.1:9856";
 
 /// Number of past samples that are written together.
 const BATCH: usize = 500_000;
+
+/// Number of past samples that are sealed together.
+const SEALED_TOGETHER: usize = 4_000_000;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &DemoArgs) -> Result<(), Failure> {
@@ -290,12 +294,21 @@ impl History {
         let spans = takt_demo::spans(self.demo.cluster.size, self.now);
         std::thread::scope(|scope| {
             scope.spawn(move || {
+                let mut unsealed = 0;
                 for batch in receiver {
                     let Some(store) = self.store.upgrade() else {
                         return;
                     };
+                    unsealed += batch.len();
                     if let Err(error) = store.write_past(batch) {
                         tracing::error!(%error, "cannot write the history");
+                    }
+                    // Unsealed samples are in memory.
+                    if unsealed >= SEALED_TOGETHER {
+                        unsealed = 0;
+                        if let Err(error) = store.seal() {
+                            tracing::error!(%error, "cannot seal the history");
+                        }
                     }
                 }
             });
@@ -341,7 +354,7 @@ impl History {
             cluster: Some(self.demo.cluster.name.to_owned()),
             ..AssessQuestion::default()
         };
-        question.answer(&Asker::Local, &store, config)?;
+        question.answer(&Viewer::server(), &store, config)?;
         let name = self.demo.cluster.name;
         Ok(answers::note_fairshare(store.database(), name, 3600)?)
     }

@@ -189,8 +189,9 @@ mod tests {
     use prometheus_client::registry::Registry;
     use std::convert::Infallible;
     use std::time::SystemTime;
+    use takt_access::Viewer;
     use takt_model::{Labels, METRIC_NAME, Timestamp};
-    use takt_server::answers::{AnswerConfig, Asker, Question};
+    use takt_server::answers::{AnswerConfig, Question};
     use takt_slurm::{Entry, JobRun};
     use takt_store::{DataDir, HeldGpu, Origin, Records, STALE, Shifted, Store, StoreConfig};
 
@@ -295,7 +296,11 @@ mod tests {
             statement: QUESTION.to_owned(),
         };
         let answer = question
-            .answer(&Asker::Local, store.database(), &AnswerConfig::default())
+            .answer(
+                &Viewer::server(),
+                store.database(),
+                &AnswerConfig::default(),
+            )
             .unwrap();
         let found: Vec<OnGpu> = answer.rows.iter().map(|row| on_gpu(row)).collect();
         let text = |text: &Option<String>| text.clone().unwrap_or_default();

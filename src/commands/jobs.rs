@@ -1,7 +1,7 @@
-//! `takt jobs` and `takt job`.
+//! `takt jobs`.
 
 use super::{ask, print};
-use crate::cli::{Job, Jobs, Place};
+use crate::cli::{Jobs, Place};
 use jiff::Timestamp;
 use takt_server::Failure;
 use takt_server::answers::{JobsQuestion, ListedRun};
@@ -10,35 +10,17 @@ use takt_server::listing::{Column, Listing};
 /// Lists runs, the newest first.
 pub fn list(place: &Place, asked: &Jobs) -> Result<(), Failure> {
     let question = JobsQuestion {
-        job_id: None,
         user: asked.user.clone(),
         state: asked.state.clone(),
         limit: asked.limit,
+        ..JobsQuestion::default()
     };
     let runs = ask(place, &question)?;
     print(asked.format, &listing(&runs), &runs)
 }
 
-/// Shows every run of one job.
-pub fn show(place: &Place, asked: &Job) -> Result<(), Failure> {
-    let question = JobsQuestion {
-        job_id: Some(asked.id.clone()),
-        limit: usize::MAX,
-        ..JobsQuestion::default()
-    };
-    let runs = ask(place, &question)?;
-    if runs.is_empty() {
-        return Err(anyhow::anyhow!("no job {} is recorded", asked.id).into());
-    }
-    let listing = if runs.len() == 1 {
-        details(&runs[0])
-    } else {
-        listing(&runs)
-    };
-    print(asked.format, &listing, &runs)
-}
-
-fn listing(runs: &[ListedRun]) -> Listing {
+/// The columns of a list of runs.
+pub fn listing(runs: &[ListedRun]) -> Listing {
     use Column::{Number, Text};
     let mut listing = Listing::new(&[
         Text("job_id"),
@@ -55,7 +37,7 @@ fn listing(runs: &[ListedRun]) -> Listing {
         Text("node_list"),
         Text("reason"),
     ]);
-    for ListedRun { run, waiting } in runs {
+    for ListedRun { run, waiting, .. } in runs {
         listing.push(vec![
             run.job_id.clone(),
             run.user.clone(),
@@ -73,65 +55,6 @@ fn listing(runs: &[ListedRun]) -> Listing {
                 .as_ref()
                 .map_or_else(String::new, |waiting| waiting.reason.clone()),
         ]);
-    }
-    listing
-}
-
-/// Returns one run, one line for each known field.
-fn details(listed: &ListedRun) -> Listing {
-    let ListedRun { run, waiting } = listed;
-    let mut listing = Listing::new(&[Column::Text("field"), Column::Text("value")]);
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    for (name, value) in [
-        ("cluster", run.cluster.clone()),
-        ("job_id", run.job_id.clone()),
-        ("raw_job_id", text(&run.raw_job_id)),
-        ("name", text(&run.name)),
-        ("state", run.state.clone()),
-        ("exit_code", text(&run.exit_code)),
-        ("user", run.user.clone()),
-        ("account", run.account.clone()),
-        ("partition", run.partition.clone()),
-        ("qos", text(&run.qos)),
-        ("reservation", text(&run.reservation)),
-        ("submit", instant(Some(run.submit))),
-        (
-            "reason",
-            waiting
-                .as_ref()
-                .map_or_else(String::new, |waiting| waiting.reason.clone()),
-        ),
-        (
-            "it_waits_because",
-            waiting
-                .as_ref()
-                .map_or_else(String::new, |waiting| waiting.words.clone()),
-        ),
-        (
-            "reason_since",
-            instant(waiting.as_ref().map(|waiting| waiting.since)),
-        ),
-        (
-            "expected_start",
-            instant(waiting.as_ref().and_then(|waiting| waiting.expected_start)),
-        ),
-        ("eligible", instant(run.eligible)),
-        ("start", instant(run.start)),
-        ("end", instant(run.end)),
-        ("elapsed_seconds", number(run.elapsed)),
-        ("timelimit_seconds", number(run.timelimit)),
-        ("nodes", number(run.nodes)),
-        ("node_list", text(&run.node_list)),
-        ("cpus", number(run.cpus)),
-        ("gpus", number(run.gpus)),
-        ("gpu_model", text(&run.gpu_model)),
-        ("mem_bytes", number(run.mem_bytes)),
-        ("alloc_tres", text(&run.alloc_tres)),
-        ("req_tres", text(&run.req_tres)),
-    ] {
-        if !value.is_empty() {
-            listing.push(vec![name.to_owned(), value]);
-        }
     }
     listing
 }

@@ -2,6 +2,7 @@
 
 mod alerts;
 mod assess;
+mod audit;
 mod backup;
 mod capacity;
 mod check_config;
@@ -12,7 +13,9 @@ mod fairshare;
 mod gpus;
 mod import;
 mod init;
+mod job;
 mod jobs;
+mod login;
 pub mod plot;
 mod promqltest;
 mod query;
@@ -23,12 +26,15 @@ mod report_send;
 mod serve;
 mod sql;
 mod store;
+mod token;
 mod up;
+mod whoami;
 
 use crate::cli::{Cli, Command, Import, ListingFormat, Place};
+use crate::client::Server;
 use crate::place;
 use crate::process_metrics;
-use crate::source::{Missing, Source};
+use crate::source::{Missing, Source, server_at_socket};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
@@ -63,7 +69,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Assess(asked) => assess::run(place, &asked),
         Command::Credit(asked) => credit::run(place, &asked),
         Command::Jobs(jobs) => jobs::list(place, &jobs),
-        Command::Job(job) => jobs::show(place, &job),
+        Command::Job(asked) => job::run(place, &asked),
         Command::Gpus(asked) => gpus::run(place, &asked),
         Command::Capacity(asked) => capacity::run(place, &asked),
         Command::Reconcile(asked) => reconcile::run(place, &asked),
@@ -74,6 +80,10 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Alerts(asked) => alerts::run(place, &asked),
         Command::Records(asked) => records::run(place, &asked),
         Command::Store(asked) => store::run(place, &asked),
+        Command::Login => login::run(place),
+        Command::Whoami(asked) => whoami::run(place, &asked),
+        Command::Token(asked) => token::run(place, &asked),
+        Command::Audit(asked) => audit::run(place, &asked),
         Command::CheckConfig(asked) => check_config::run(place, &asked),
     }
     .map(|()| ExitCode::SUCCESS)
@@ -91,6 +101,12 @@ fn one_thread() -> std::io::Result<Runtime> {
 fn source<D: AnswerData>(place: &Place) -> Result<Source<D>, Failure> {
     let (config, at) = place::find(place)?;
     Source::open(at, &config, Missing::Refuse)
+}
+
+/// Finds the running server at its Unix socket.
+fn server_by_socket(place: &Place) -> Result<Server, Failure> {
+    let (_, at) = place::find(place)?;
+    server_at_socket(at)
 }
 
 /// Asks one question.

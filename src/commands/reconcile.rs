@@ -34,6 +34,7 @@ pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {
         from: period.from.clone(),
         to: period.to.clone(),
         cluster,
+        days: false,
     })?;
     let mut circumstances = circumstances(&source, &usage)?;
     for charge in &capacity.reservations_charged {

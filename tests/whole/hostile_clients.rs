@@ -128,9 +128,9 @@ fn pages_run_no_script_and_send_nothing_elsewhere() {
         let head = head(port, path);
         assert!(head.starts_with("http/1.1 200 "), "{path}: {head}");
         for header in [
-            "content-security-policy: default-src 'none'; style-src 'unsafe-inline';",
+            "content-security-policy: default-src 'none'; style-src 'self'; script-src 'self';",
             "x-content-type-options: nosniff",
-            "referrer-policy: no-referrer",
+            "referrer-policy: same-origin",
         ] {
             assert!(head.contains(header), "{path}: {header} in {head}");
         }

@@ -7,6 +7,7 @@
     reason = "a test that cannot have its surroundings shall end, and says what it skipped"
 )]
 
+mod access;
 mod alerts;
 mod bad_input;
 mod clock_changes;
@@ -17,9 +18,11 @@ mod exporter_jobs;
 mod fairshare;
 mod hostile_clients;
 mod installed;
+mod job_pages;
 mod letters;
 mod prometheus_lab;
 mod promql_api;
+mod remote_write;
 mod reports;
 mod scrape_prometheus;
 mod serve;

@@ -268,17 +268,22 @@ fn jobs_that_wait(takt: &Takt, held: u32, wide: u32) {
         crate::support::process::wait_for(&format!("{job} {reason}"), SOON, waits);
     };
     listed(held, "JobHeldUser");
-    let shown = takt.run(["job", &held.to_string()]).ok();
+    // The command wraps its lines.
+    let shown = |job: u32| {
+        let shown = takt.run(["job", &job.to_string()]).ok();
+        shown.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let said = shown(held);
     assert!(
-        shown.contains("its user holds it: scontrol release"),
-        "{shown}"
+        said.contains("its user holds it: scontrol release"),
+        "{said}"
     );
     listed(wide, "Resources");
-    let shown = takt.run(["job", &wide.to_string()]).ok();
+    let said = shown(wide);
     assert!(
-        shown.contains("it is next, but cpu=")
-            && shown.contains("is not free at once in partition gpu"),
-        "{shown}"
+        said.contains("it is next, but cpu=")
+            && said.contains("is not free at once in partition gpu"),
+        "{said}"
     );
 }
 

@@ -250,8 +250,22 @@ impl HttpSender {
     /// # Errors
     /// If no reply came: no connection, a timeout, a broken connection.
     pub async fn post(&self, request: HttpRequest) -> Result<HttpReply, NoReply> {
-        let mut builder = self.client.post(&request.url).body(request.body);
-        for (name, value) in request.headers {
+        self.post_bytes(&request.url, request.headers, request.body.into_bytes())
+            .await
+    }
+
+    /// Like [`post`](Self::post), with a body of any bytes.
+    ///
+    /// # Errors
+    /// If no reply came.
+    pub async fn post_bytes(
+        &self,
+        url: &str,
+        headers: impl IntoIterator<Item = (&'static str, String)>,
+        body: Vec<u8>,
+    ) -> Result<HttpReply, NoReply> {
+        let mut builder = self.client.post(url).body(body);
+        for (name, value) in headers {
             builder = builder.header(name, value);
         }
         let mut response = builder.send().await?;

@@ -1,5 +1,6 @@
 //! Reads live schedulers and imports their answers into the store.
 
+mod access;
 mod command;
 mod config;
 mod follow;
@@ -11,6 +12,7 @@ mod slurmrestd;
 mod sreport;
 mod status;
 
+pub use access::{SlurmAccess, slurm_access};
 pub(crate) use command::ask_slurm;
 pub use config::JobsConfig;
 pub use shares::{ShareAccount, SharesConfig};

@@ -106,14 +106,18 @@ fn samples_wait_while_the_disk_is_full() {
     let health = tell(&mut child);
     wait_for(&health, "Writing");
     std::thread::sleep(Duration::from_secs(1));
-    let log = root.path().join("hot.duckdb.wal");
+    let logs = std::fs::read_dir(root.path().join("unsealed")).unwrap();
+    let log = logs
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|found| found == "log"))
+        .unwrap();
     limit_files(
         &child,
         Some(std::fs::metadata(&log).unwrap().len() + 20_000),
     );
     let said = wait_for(&health, "Waiting");
     assert!(
-        said.contains("cannot store samples") && said.contains("hot.duckdb.wal"),
+        said.contains("cannot store samples") && said.contains(".log"),
         "{said}"
     );
     std::thread::sleep(Duration::from_secs(1));

@@ -29,6 +29,13 @@ impl Accounts {
         path
     }
 
+    /// Returns an account and all accounts below it, in no particular order.
+    pub fn below<'a>(&'a self, account: &'a str) -> impl Iterator<Item = &'a str> {
+        let below = self.0.keys().map(String::as_str);
+        let below = below.filter(move |below| *below != account && self.is_within(below, account));
+        below.chain([account])
+    }
+
     /// Returns whether an account equals `above` or is below it.
     pub fn is_within(&self, account: &str, above: &str) -> bool {
         account == above || self.up(account).contains(&above)

@@ -144,6 +144,11 @@ impl CapacityRow {
             ("idle", self.idle),
         ]
     }
+
+    /// Returns a part as a fraction of `reported`. `None` if the total is unknown.
+    pub fn ratio(&self, part: u64) -> Option<f64> {
+        (self.reported > 0).then(|| part as f64 / self.reported as f64)
+    }
 }
 
 /// Use of a period's resources while runs are added, in any order.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use takt_accounting::efficiency::{
-    self, AssessedRun, EfficiencyConfig, METRICS, MeterSample, NodeFigures, NodeMeter, Window,
+    self, AssessedRun, Axis, EfficiencyConfig, METRICS, MeterSample, NodeFigures, NodeMeter, Window,
 };
 use takt_model::error_chain;
 use takt_model::{METRIC_NAME, Timestamp};
@@ -116,13 +116,7 @@ pub fn pass(
     mut go_on: impl FnMut(&Assessed) -> bool,
 ) -> Result<Assessed, AssessError> {
     let records = Records::of(store.database());
-    let metrics = Matcher::new(METRIC_NAME, MatchOp::Regex, &METRICS.join("|"))?;
-    let reader = SampleReader {
-        store,
-        cluster,
-        metrics,
-        rules,
-    };
+    let reader = SampleReader::new(store, cluster, rules)?;
     let mut done = Assessed::default();
     let mut after = None;
     loop {
@@ -146,12 +140,31 @@ pub fn pass(
     }
 }
 
+/// Measures one run by node, with curves over `axis`. The run needs a start and an end; for a
+/// running one, the end is the current time.
+///
+/// # Errors
+/// If the store fails.
+pub fn measure(
+    store: &Store,
+    run: &JobRun,
+    rules: &EfficiencyConfig,
+    axis: Axis,
+) -> Result<Vec<NodeFigures>, AssessError> {
+    let mut reader = SampleReader::new(store, &run.cluster, rules)?;
+    reader.axis = Some(axis);
+    let figures = reader.measure(std::slice::from_ref(run), || true)?;
+    Ok(figures.and_then(|mut runs| runs.pop()).unwrap_or_default())
+}
+
 /// Reads the samples of nodes, each span of each node once for all runs on it.
 struct SampleReader<'s> {
     store: &'s Store,
     cluster: &'s str,
     metrics: Matcher,
     rules: &'s EfficiencyConfig,
+    /// Axis of the curves; `None` without curves.
+    axis: Option<Axis>,
 }
 
 /// A run on one of its nodes. The times include the samples just before and after the run, at which
@@ -168,7 +181,21 @@ struct NodeRun<'r> {
 /// A node and the runs on it, each with its measurements so far.
 type OpenNode<'r> = (String, Vec<(NodeRun<'r>, NodeMeter)>);
 
-impl SampleReader<'_> {
+impl<'s> SampleReader<'s> {
+    fn new(
+        store: &'s Store,
+        cluster: &'s str,
+        rules: &'s EfficiencyConfig,
+    ) -> Result<Self, AssessError> {
+        Ok(Self {
+            store,
+            cluster,
+            metrics: Matcher::new(METRIC_NAME, MatchOp::Regex, &METRICS.join("|"))?,
+            rules,
+            axis: None,
+        })
+    }
+
     /// Measurements of each run by node, in the order of the runs; `None` if the pass was stopped.
     fn measure(
         &self,
@@ -188,7 +215,12 @@ impl SampleReader<'_> {
         while let Some(from) = next {
             let to = end_of_chunk(from, chunk);
             while let Some(part) = to_come.pop_if(|part| part.from <= to) {
-                let meter = NodeMeter::new(&part.node, part.of, self.window(part.of), self.rules);
+                let window = self.window(part.of);
+                let meter = NodeMeter::new(&part.node, part.of, window, self.rules);
+                let meter = match self.axis {
+                    Some(axis) => meter.with_curves(axis),
+                    None => meter,
+                };
                 open.entry(part.node.clone())
                     .or_default()
                     .push((part, meter));

@@ -3,6 +3,8 @@
 use crate::QueryConfig;
 use crate::SqlConfig;
 use crate::answers::AccountingConfig;
+use crate::http::AuthConfig;
+use crate::remote_write::RemoteWriteConfig;
 use crate::reports::ReportsConfig;
 use anyhow::{Context, bail};
 use jiff::tz::TimeZone;
@@ -33,6 +35,8 @@ pub struct Config {
     pub timezone: Option<String>,
     /// The web page and the API.
     pub server: ServerConfig,
+    /// Sign-in, roles, and what users see of each other.
+    pub auth: AuthConfig,
     /// SQL over HTTP and over PostgreSQL's protocol.
     pub sql: SqlConfig,
     /// Limits of one PromQL query. The equivalent Prometheus flag is in brackets.
@@ -60,6 +64,8 @@ pub struct Config {
     pub policy_windows: Vec<PolicyWindow>,
     /// The monthly reports: recipients and schedule.
     pub reports: ReportsConfig,
+    /// Other systems that get the stored samples by Prometheus remote write.
+    pub remote_write: Vec<RemoteWriteConfig>,
 }
 
 /// The web page and the API.
@@ -68,6 +74,9 @@ pub struct Config {
 pub struct ServerConfig {
     /// Address and port. Any address but loopback requires `token_file`.
     pub listen_address: String,
+    /// Unix socket for commands on this machine; the kernel names the user at the other end.
+    /// Empty: none. Default: `/run/takt/takt.sock`, if the server may write there.
+    pub socket_file: Option<PathBuf>,
     /// File with the API token (one line), required for changes and for requests from other
     /// machines. Not in the data directory.
     pub token_file: Option<PathBuf>,
@@ -80,6 +89,7 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             listen_address: "127.0.0.1:9856".into(),
+            socket_file: None,
             token_file: None,
             read_token_file: None,
         }
@@ -101,7 +111,12 @@ impl Config {
             &self.reports.slack_webhook_file,
             &self.jobs.slurmrestd.token_file,
         ];
-        files.into_iter().flatten().map(PathBuf::as_path)
+        let of_remote_write = self
+            .remote_write
+            .iter()
+            .flat_map(RemoteWriteConfig::secret_files);
+        let files = files.into_iter().flatten().chain(of_remote_write);
+        files.map(PathBuf::as_path)
     }
 
     /// Returns the files with secrets that every user can read.
@@ -131,11 +146,13 @@ impl Config {
             alerts,
             jobs,
             reports,
+            remote_write,
             ..
         } = &mut config;
         let files = [
             data_dir,
             &mut server.token_file,
+            &mut server.socket_file,
             &mut server.read_token_file,
             &mut email.password_file,
             &mut email.ca_file,
@@ -157,6 +174,7 @@ impl Config {
             .chain(sql.files())
             .chain(of_jobs)
             .chain(of_alerts)
+            .chain(remote_write.iter_mut().flat_map(RemoteWriteConfig::files))
             .flatten();
         for relative in files.chain(&mut alerts.rule_dirs) {
             *relative = base.join(&*relative);
@@ -181,6 +199,7 @@ impl Config {
             takt_slurm::time_zone(name).context("timezone")?;
         }
         self.server.validate().context("server")?;
+        self.auth.validate().context("auth")?;
         self.sql.validate().context("sql")?;
         self.query.validate().context("query")?;
         self.scrape.validate().context("scrape")?;
@@ -205,6 +224,15 @@ impl Config {
             .try_for_each(PolicyWindow::validate)
             .context("policy_windows")?;
         self.reports.validate().context("reports")?;
+        for (at, destination) in self.remote_write.iter().enumerate() {
+            destination
+                .validate(self.store.retention_days)
+                .with_context(|| format!("remote_write, number {}", at + 1))?;
+            let name = destination.name();
+            if self.remote_write[..at].iter().any(|one| one.name() == name) {
+                bail!("remote_write: two destinations have the name {name}; set another name");
+            }
+        }
         if self.reports.send && !self.email.is_set() {
             bail!("reports.send: expected a mail server in [email], found none");
         }

@@ -6,9 +6,11 @@ use crate::answers::{self, AnswerConfig, AnswerError};
 use crate::assess;
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
-use crate::http::{self, Access, App, Connections};
+use crate::http::access::SlurmFollower;
+use crate::http::{self, Access, App, AppParts, Connections, GuardedRouter};
 use crate::own_series::OwnSeries;
 use crate::process_usage;
+use crate::remote_write::{Destination, RemoteWriteMetrics};
 use crate::reports;
 use crate::tasks::Supervisor;
 use anyhow::Context;
@@ -23,6 +25,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use takt_access::{Role, RouteNeeds};
 use takt_alerts::run::Handle;
 use takt_collector::schedulers::poll::Poller;
 use takt_collector::schedulers::{PollStatus, SharesConfig};
@@ -30,7 +33,7 @@ use takt_collector::scrape::ScrapeManager;
 use takt_model::error_chain;
 use takt_store::CONFIGURED;
 use takt_store::{DataDir, Health, Holder, Records, Store, StoreError};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -86,6 +89,7 @@ pub async fn run(
     config.warn_of_open_secrets();
     let token = config.server.token().context("server").usage()?;
     let access = Access::new(
+        &config.auth,
         &token,
         config
             .server
@@ -221,7 +225,7 @@ async fn cluster(config: &Config, store: &Store) -> Result<String, Failure> {
 struct Serving<'c> {
     config: &'c Config,
     source: Source,
-    pages: fn(PageState) -> Router,
+    pages: fn(PageState) -> GuardedRouter,
     cluster: &'c str,
     access: Access,
     registry: Registry,
@@ -229,7 +233,7 @@ struct Serving<'c> {
     local_address: SocketAddr,
 }
 
-/// The sources of the pages.
+/// The sources of the pages. A page reaches them with the viewer who reads it.
 #[derive(Clone)]
 pub struct PageState {
     /// Samples and records.
@@ -244,13 +248,15 @@ pub struct PageState {
     pub cluster: Arc<str>,
     /// Time zone of the cluster.
     pub zone: TimeZone,
+    /// Configuration of the answers.
+    pub config: Arc<AnswerConfig>,
 }
 
 /// Parts of a server from other crates: the server renders no pages and does not read `/proc`.
 #[derive(Debug, Clone, Copy)]
 pub struct Parts {
     /// Makes the routes of the pages.
-    pub pages: fn(PageState) -> Router,
+    pub pages: fn(PageState) -> GuardedRouter,
     /// Registers metrics of the process.
     pub process_metrics: fn(&mut Registry),
 }
@@ -289,8 +295,9 @@ impl Serving<'_> {
             return Ok(());
         };
         let database = Arc::clone(store.database());
+        let access = self.access.clone();
         let mut server = Some(
-            SqlServer::new(Arc::clone(&database), &config)
+            SqlServer::new(Arc::clone(&database), &config, access.clone())
                 .context("sql")
                 .usage()?,
         );
@@ -311,12 +318,13 @@ impl Serving<'_> {
             let first = server.take();
             let database = Arc::clone(&database);
             let config = config.clone();
+            let access = access.clone();
             let listener = listener.try_clone();
             async move {
                 let started = async {
                     let server = match first {
                         Some(server) => server,
-                        None => SqlServer::new(database, &config)?,
+                        None => SqlServer::new(database, &config, access)?,
                     };
                     anyhow::Ok((server, TcpListener::from_std(listener?)?))
                 };
@@ -347,6 +355,29 @@ impl Serving<'_> {
                 match listener {
                     Ok(listener) => http::serve(listener, routes, connections, stop).await,
                     Err(error) => tracing::error!(%error, "cannot serve HTTP"),
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Serves commands of this machine on a Unix socket.
+    fn socket(
+        tasks: &mut Supervisor,
+        path: &Path,
+        routes: Router,
+        connections: Arc<Connections>,
+    ) -> Result<(), Failure> {
+        let listener = http::listen_on_socket(path)
+            .with_context(|| format!("cannot listen on the socket {}", path.display()))?;
+        tasks.spawn("socket", move |stop| {
+            let listener = listener.try_clone().and_then(UnixListener::from_std);
+            let routes = routes.clone();
+            let connections = Arc::clone(&connections);
+            async move {
+                match listener {
+                    Ok(listener) => http::serve_socket(listener, routes, connections, stop).await,
+                    Err(error) => tracing::error!(%error, "cannot serve the Unix socket"),
                 }
             }
         });
@@ -430,8 +461,16 @@ impl Serving<'_> {
         )?;
         let scrape = Arc::new(scrape);
         configure_shares(&store, self.cluster, &self.config.fairshare)?;
+        self.access.attach(&store, self.local_address);
         let connections = Arc::new(Connections::new(&mut self.registry));
         let mut tasks = Supervisor::new(&mut self.registry);
+        let follower = SlurmFollower::new(
+            self.access.clone(),
+            self.config,
+            Arc::clone(&store),
+            self.cluster,
+        );
+        follower.first().await;
         self.sql(&mut tasks, &store).await?;
         let alerts = Alerts::start(
             self.config,
@@ -456,6 +495,16 @@ impl Serving<'_> {
         };
         let polls = self.poll(&mut tasks, &store, &zone);
         self.background(&mut tasks, &store, &scrape, &alerts, &reload, &polls);
+        let remote_write = RemoteWriteMetrics::register(&mut self.registry);
+        for config in &self.config.remote_write {
+            let destination = Destination::new(config, &store, &remote_write)
+                .context("remote_write")
+                .usage()?;
+            tasks.spawn("remote-write", move |stop| {
+                until_stopped(stop, destination.clone().keep_sending())
+            });
+        }
+        let answers = Arc::new(AnswerConfig::of(self.config));
         let page = PageState {
             store: Arc::clone(&store),
             scrape: Arc::clone(&scrape),
@@ -463,6 +512,7 @@ impl Serving<'_> {
             alerts: alerts.handle(),
             cluster: self.cluster.into(),
             zone: zone.clone(),
+            config: Arc::clone(&answers),
         };
         let registry = Arc::new(self.registry);
         let own = OwnSeries {
@@ -475,21 +525,29 @@ impl Serving<'_> {
         tasks.spawn("own-series", move |stop| {
             until_stopped(stop, own.clone().keep_writing())
         });
-        let app = App {
+        let app = App::new(AppParts {
             store: Arc::clone(&store),
-            config: Arc::new(AnswerConfig::of(self.config)),
+            config: answers,
             registry,
             scraping: Arc::clone(&scrape) as Arc<dyn http::Scraping>,
             started: jiff::Timestamp::now(),
-        };
-        let routes = Router::new()
-            .route("/-/reload", post(reload_now).with_state(reload))
+        });
+        tasks.spawn("roles", move |stop| {
+            until_stopped(stop, follower.clone().keep_following())
+        });
+        let reloading = RouteNeeds::change(Role::Admin);
+        let routes = GuardedRouter::new()
+            .route("/-/reload", reloading, post(reload_now).with_state(reload))
             .merge(http::router(app))
             .merge(alerts.router())
-            .merge((self.pages)(page))
-            .layer(middleware::from_fn_with_state(self.access, http::check))
-            .layer(middleware::map_response(http::protect));
+            .merge((self.pages)(page));
+        let routes =
+            http::guarded(routes, self.access).layer(middleware::map_response(http::protect));
 
+        let socket = http::socket_path(self.config.server.socket_file.as_deref());
+        if let Some(path) = socket {
+            Self::socket(&mut tasks, &path, routes.clone(), Arc::clone(&connections))?;
+        }
         Self::http(&mut tasks, self.listener, routes, connections)?;
         let mut health = store.health();
         let end = tokio::select! {

@@ -4,6 +4,7 @@
 //! Parsers take text and return values. This crate runs no commands, opens no sockets and knows no
 //! tables.
 
+pub mod access_text;
 mod amounts;
 mod association;
 pub mod billing;

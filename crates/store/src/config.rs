@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use takt_model::ConfigError;
 
+/// A segment with this many samples is complete.
+pub(crate) const SEGMENT_SAMPLES: u64 = 64 << 20;
+
 /// Configuration of the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -28,8 +31,7 @@ pub struct StoreConfig {
     /// Free disk space below which no samples are written, in bytes. Samples wait in memory until
     /// space is available.
     pub min_free_bytes: u64,
-    /// Minutes of samples that are sealed into a block together. Unsealed samples take more disk
-    /// and are slower to query. A segment that grows beyond four times `seal_memory_mib` is sealed
+    /// Minutes of samples that are sealed into a block together. 64 million samples are sealed
     /// earlier.
     pub seal_minutes: u64,
     /// Memory for building a block, in MiB.
@@ -56,7 +58,7 @@ impl Default for StoreConfig {
             queue_limit_mib: 64,
             min_free_bytes: 512 << 20,
             seal_minutes: 60,
-            seal_memory_mib: 256,
+            seal_memory_mib: 32,
             retention_days: 15,
             retention_5m_days: 90,
             retention_1h_days: 730,
@@ -147,12 +149,6 @@ impl StoreConfig {
     /// value.
     pub(crate) fn slice_samples(&self) -> usize {
         usize::try_from((self.seal_memory_mib << 20) / 16).unwrap_or(usize::MAX)
-    }
-
-    /// A segment with this many samples is complete. Sealing reads a segment once per slice, so the
-    /// number of slices must stay small.
-    pub(crate) fn segment_samples(&self) -> u64 {
-        4 * self.slice_samples() as u64
     }
 
     pub(crate) fn max_disk_bytes(&self) -> Option<u64> {

@@ -1,14 +1,15 @@
 //! The DuckDB instance: an in-memory catalog of views, with the two database files attached.
 
 use super::block_cache::BlockCache;
-use super::commit_count::LogCopy;
 use super::layout::{Layout, write_for_others};
 use super::metric_views::MetricViews;
 use super::migrate::{HOT, RECORDS, Schema, migrate};
+use super::unsealed::{self, Unsealed};
 use super::{DataDir, StoreError, block, salvage};
 use duckdb::{Config, Connection};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use takt_model::error_chain;
@@ -58,6 +59,9 @@ pub struct Database {
     pub(super) writing: Mutex<()>,
     pub(super) metric_views: Mutex<MetricViews>,
     block_cache: BlockCache,
+    /// Number of changes of tokens and sessions since the database was opened.
+    pub(crate) access_changes: AtomicU64,
+    unsealed: Arc<Unsealed>,
 }
 
 impl Database {
@@ -74,7 +78,6 @@ impl Database {
             Connection::open_in_memory_with_flags(config(settings, dir.path()).map_err(open)?)
                 .map_err(open)?;
         let mut damaged = Vec::new();
-        let log = LogCopy::take(dir.path());
         for schema in [&RECORDS, &HOT] {
             let file = dir.path().join(format!("{}.duckdb", schema.catalog));
             salvage::finish(&file)?;
@@ -97,11 +100,9 @@ impl Database {
         // Blocks never change, so their footers can be cached.
         root.execute_batch("SET parquet_metadata_cache = true")
             .map_err(open)?;
-        let layout = Layout::open(&root, dir.path(), &mut damaged)?;
-        let is_told = damaged
-            .iter()
-            .any(|damaged| damaged.moved_to.to_string_lossy().contains("hot.duckdb"));
-        damaged.extend(log.check(&root, dir.path(), &layout, is_told)?);
+        let (layout, unsealed) = Layout::open(&root, dir.path(), &mut damaged)?;
+        let unsealed = Arc::new(unsealed);
+        unsealed::register(&root, &unsealed)?;
         root.execute_batch(&layout.views())
             .map_err(StoreError::sql("create the views of samples"))?;
         for views in [include_str!("views.sql"), include_str!("postgres.sql")] {
@@ -130,6 +131,8 @@ impl Database {
             writing,
             metric_views,
             block_cache,
+            access_changes: AtomicU64::new(0),
+            unsealed,
         })
     }
 
@@ -156,6 +159,11 @@ impl Database {
     /// Cache of samples read from blocks.
     pub(super) fn block_cache(&self) -> &BlockCache {
         &self.block_cache
+    }
+
+    /// The samples that are not sealed yet.
+    pub(super) fn unsealed(&self) -> &Arc<Unsealed> {
+        &self.unsealed
     }
 
     /// Files set aside while opening.

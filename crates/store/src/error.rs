@@ -114,6 +114,13 @@ pub enum StoreError {
         /// Cause.
         reason: &'static str,
     },
+    /// The log of samples cannot be written.
+    #[error("cannot store samples")]
+    Log {
+        /// Cause, with the file.
+        #[source]
+        source: io::Error,
+    },
     /// The compactor thread has ended.
     #[error("the store is closing")]
     Closing,

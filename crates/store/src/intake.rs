@@ -4,6 +4,7 @@ use super::head::{Column, GroupRows, Head, is_stale};
 use super::metrics::{DropReason, StoreMetrics};
 use super::queue::{Batch, Queue};
 use super::series::SeriesTable;
+use super::unsealed::Unsealed;
 use super::watermark::Watermark;
 use super::{ClockWentBack, Sample, SeriesId, Ticket};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -20,6 +21,7 @@ pub(crate) struct SharedState {
     pub head: Head,
     pub watermark: Arc<Watermark>,
     pub queue: Queue,
+    pub unsealed: Arc<Unsealed>,
     pub metrics: StoreMetrics,
     pub retention: Duration,
 }
@@ -121,11 +123,17 @@ impl Group {
             series.push(id.0);
             values.push(value);
         });
+        if let Some(full) = outcome.full {
+            self.shared.unsealed.add(self.id, full);
+        }
         let own_time = self.keep_own_time(&mut rows, at, own_time);
+        let committed = Arc::clone(rows.committed());
         drop(rows);
         self.shared.head.forget(&outcome.dropped);
         let dropped = self.shared.queue.push(Batch {
             ticket,
+            group: self.id,
+            committed,
             series,
             values,
             own_time,
@@ -166,6 +174,12 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
+        {
+            let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
+            if let Some(full) = rows.seal_open() {
+                self.shared.unsealed.add(self.id, full);
+            }
+        }
         self.shared.head.close_group(self.id);
     }
 }

@@ -1,11 +1,12 @@
 //! The layout: all blocks and segments that hold samples, and the SQL views over them.
 
 use super::block::{
-    self, BLOCKS, Block, BlockName, Resolution, SEALING, folder, list_of, metric_hash,
+    self, BLOCKS, Block, BlockName, BlockSource, Resolution, SEALING, folder, list_of, metric_hash,
     sync_directory,
 };
 use super::database::{Damaged, quoted, set_aside};
 use super::segments::Segment;
+use super::unsealed::{ALL_METRICS, FUNCTION, SegmentFile, Unsealed};
 use super::{Database, StoreError};
 use duckdb::{Connection, params};
 use roaring::RoaringBitmap;
@@ -21,8 +22,10 @@ const BLOCKS_SQL: &str = "blocks.sql";
 /// last reader drops the snapshot.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Layout {
+    /// Segments that an earlier version wrote as tables, ascending. They wait to be sealed.
+    pub tables: Vec<Segment>,
     /// Ascending. The writer appends to the last one; the others wait to be sealed.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<Arc<SegmentFile>>,
     /// Sorted by resolution, then by segment.
     pub blocks: Vec<Arc<Block>>,
 }
@@ -34,7 +37,7 @@ impl Layout {
         db: &Connection,
         data: &Path,
         damaged: &mut Vec<Damaged>,
-    ) -> Result<Self, StoreError> {
+    ) -> Result<(Self, Unsealed), StoreError> {
         let failed = |source| StoreError::Directory {
             path: data.to_owned(),
             source,
@@ -46,22 +49,28 @@ impl Layout {
                 .blocks
                 .extend(load_blocks(db, data, resolution, damaged)?);
         }
-        layout.fit_segments(db)?;
+        layout.fit_tables(db)?;
         layout.fit_series(db)?;
-        Ok(layout)
-    }
-
-    /// The segment that the writer appends to.
-    pub fn current(&self) -> Segment {
-        *self
-            .segments
-            .last()
-            .expect("the layout always has a segment")
+        let newest_sealed = layout.blocks.iter().map(|block| block.name.last).max();
+        let newest_table = layout.tables.last().map(|segment| segment.0);
+        let is_sealed = |segment: u32| {
+            layout
+                .of(Resolution::Raw)
+                .any(|block| (block.name.first..=block.name.last).contains(&segment))
+        };
+        let least = newest_sealed.max(newest_table).map_or(1, |used| used + 1);
+        let (unsealed, segments) = Unsealed::open(data, is_sealed, least, damaged)?;
+        layout.segments = segments;
+        Ok((layout, unsealed))
     }
 
     /// The complete segments, which wait to be sealed.
-    pub fn frozen(&self) -> &[Segment] {
-        &self.segments[..self.segments.len() - 1]
+    pub fn frozen(&self) -> Vec<BlockSource> {
+        let tables = self.tables.iter().copied().map(BlockSource::Table);
+        let files = self.segments.iter().filter(|file| file.is_complete());
+        tables
+            .chain(files.cloned().map(BlockSource::Segment))
+            .collect()
     }
 
     /// The blocks of a resolution, in order of their segments.
@@ -97,13 +106,14 @@ impl Layout {
             .collect();
         blocks.sort_by_key(|block| (block.resolution, block.name.first));
         Self {
+            tables: self.tables.clone(),
             segments: self.segments.clone(),
             blocks,
         }
     }
 
-    /// Drops the tables of sealed segments and creates one to write to.
-    fn fit_segments(&mut self, db: &Connection) -> Result<(), StoreError> {
+    /// Drops the tables of sealed segments.
+    fn fit_tables(&mut self, db: &Connection) -> Result<(), StoreError> {
         let tables = || -> Result<Vec<Segment>, duckdb::Error> {
             let mut statement =
                 db.prepare("SELECT table_name FROM duckdb_tables() WHERE database_name = 'hot'")?;
@@ -119,25 +129,15 @@ impl Layout {
         let found = tables().map_err(StoreError::sql("list the tables of samples"))?;
         let (sealed, mut left): (Vec<_>, Vec<_>) = found.into_iter().partition(is_sealed);
         left.sort_unstable();
-        let newest_sealed = self.blocks.iter().map(|block| block.name.last).max();
-        let mut statements: Vec<String> = sealed
+        let statements: Vec<String> = sealed
             .iter()
             .map(|segment| format!("DROP TABLE hot.{}", segment.table()))
             .collect();
-        if left
-            .last()
-            .is_none_or(|last| newest_sealed.is_some_and(|sealed| last.0 < sealed))
-        {
-            let used = left.last().map(|segment| segment.0).max(newest_sealed);
-            let next = Segment(used.map_or(1, |used| used + 1));
-            statements.push(next.create());
-            left.push(next);
-        }
         if !statements.is_empty() {
             let failed = StoreError::sql("adjust the tables of samples");
             db.execute_batch(&statements.join("; ")).map_err(failed)?;
         }
-        self.segments = left;
+        self.tables = left;
         Ok(())
     }
 
@@ -189,6 +189,14 @@ impl Layout {
                  JOIN hot.series AS s ON s.id = h.series"
             )
         };
+        let unsealed = |file: &Arc<SegmentFile>| {
+            let segment = file.segment.0;
+            format!(
+                "SELECT s.metric, s.labels, h.ts::TIMESTAMP AS ts, h.value
+                 FROM {FUNCTION}({segment}::UINTEGER, {ALL_METRICS}) AS h
+                 JOIN hot.series AS s ON s.id = h.series"
+            )
+        };
         let path = |block: &Block, file: &str| quoted(&block.path.join(file).to_string_lossy());
         let raw: Vec<_> = self.of(Resolution::Raw).collect();
         let newest = raw.iter().map(|block| block.facts.to_ms).max().unwrap_or(0);
@@ -201,7 +209,9 @@ impl Layout {
         for (view, blocks) in [("samples", raw), ("recent", last)] {
             let sealed =
                 (!blocks.is_empty()).then(|| rows("hot.series", &blocks, RAW_VALUES, &path));
-            let all: Vec<String> = self.segments.iter().map(hot).chain(sealed).collect();
+            let tables = self.tables.iter().map(hot);
+            let files = self.segments.iter().map(unsealed);
+            let all: Vec<String> = tables.chain(files).chain(sealed).collect();
             sql += &format!(
                 "CREATE OR REPLACE VIEW memory.{view} AS\n{};\n",
                 all.join("\nUNION ALL\n")
@@ -213,13 +223,20 @@ impl Layout {
     }
 
     /// Macro for the samples of one metric by its hash, with series numbers, over blocks and
-    /// segments. (Segments have no hash: rows of all metrics.) A join with few series then reads
-    /// only their rows.
+    /// segments. (Tables have no hash: rows of all metrics.) A join with few series then reads only
+    /// their rows.
     fn points(&self, path: &dyn Fn(&Block, &str) -> String) -> String {
-        let hot = self.segments.iter().map(|segment| {
+        let hot = self.tables.iter().map(|segment| {
             format!(
                 "SELECT series, ts::TIMESTAMP AS ts, value FROM hot.{}",
                 segment.table()
+            )
+        });
+        let files = self.segments.iter().map(|file| {
+            let segment = file.segment.0;
+            format!(
+                "SELECT series, ts::TIMESTAMP AS ts, value
+                 FROM {FUNCTION}({segment}::UINTEGER, hash::BIGINT)"
             )
         });
         let raw: Vec<_> = self.of(Resolution::Raw).collect();
@@ -227,7 +244,7 @@ impl Layout {
             let files = list_of(raw.iter().map(|block| path(block, block::SAMPLES)));
             format!("SELECT b.series, b.ts, {RAW_VALUES} FROM read_parquet({files}) AS b WHERE b.metric_hash = hash")
         });
-        let all: Vec<String> = hot.chain(sealed).collect();
+        let all: Vec<String> = hot.chain(files).chain(sealed).collect();
         format!(
             "CREATE OR REPLACE MACRO memory.{POINTS}(hash) AS TABLE\n{};\n",
             all.join("\nUNION ALL\n")

@@ -10,7 +10,6 @@ mod allocator;
 mod block;
 mod block_cache;
 mod clock;
-mod commit_count;
 mod compactor;
 mod config;
 mod crash;
@@ -39,6 +38,7 @@ mod series;
 mod snapshot;
 pub mod sql;
 mod statistics;
+mod unsealed;
 mod watermark;
 
 pub use alerts::{
@@ -58,9 +58,11 @@ pub use intake::{CommitOutcome, Group};
 pub use listing::Listed;
 pub use open::Store;
 pub use records::{
-    CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu, HeldGpu, ImportError,
-    ImportRecord, ImportSummary, JobFilter, KnownCluster, KnownReason, LostJob, Names, OpenRun,
-    Origin, Records, SchedulerNow, SentReport, ShareSettingsRecord, Shifted, WaitingRun,
+    AuditFilter, AuditRecord, CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu,
+    GpuInterval, HeldGpu, ImportError, ImportRecord, ImportSummary, JobCursor, JobFilter, JobOrder,
+    JobSort, KnownCluster, KnownReason, ListedJob, LostJob, Names, OpenRun, Origin, RecordHits,
+    Records, RemoteWriteProgress, SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord,
+    Shifted, SortValue, TokenRecord, VisibleRuns, WaitingRun,
 };
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};

@@ -132,7 +132,7 @@ impl Store {
         let db = self.database().connect()?;
         let scan = || {
             let mut found = UnsealedSeries::default();
-            for segment in &self.database().layout().segments {
+            for segment in &self.database().layout().tables {
                 let sql = format!(
                     "SELECT series, min(ts) FROM hot.{} GROUP BY series",
                     segment.table()
@@ -155,7 +155,16 @@ impl Store {
             }
             Ok(found)
         };
-        let found = scan().map_err(StoreError::sql("list the unsealed series"))?;
+        let mut found = scan().map_err(StoreError::sql("list the unsealed series"))?;
+        for file in &self.database().layout().segments {
+            let series = file.series().map_err(|source| StoreError::Directory {
+                path: file.path().to_owned(),
+                source,
+            })?;
+            found.series |= series;
+            let first = file.times().map(|(first, _)| first);
+            found.since = first.into_iter().chain(found.since).min();
+        }
         Ok(self.unsealed.get_or_init(|| found))
     }
 }

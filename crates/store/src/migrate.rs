@@ -29,6 +29,8 @@ pub(crate) const RECORDS: Schema = Schema {
         include_str!("migrations/records/0007_reservations.sql"),
         include_str!("migrations/records/0008_raw_job_ids.sql"),
         include_str!("migrations/records/0009_imports.sql"),
+        include_str!("migrations/records/0010_remote_write.sql"),
+        include_str!("migrations/records/0011_access.sql"),
     ],
 };
 

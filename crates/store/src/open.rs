@@ -1,17 +1,17 @@
 //! The open data directory: databases, series, head, writer and compactor.
 
-use super::commit_count::CommitCount;
 use super::compactor::{CompactionSignal, Compactor, set_damaged_aside};
 use super::head::Head;
 use super::intake::SharedState;
 use super::listing::UnsealedSeries;
 use super::metrics::StoreMetrics;
 use super::queue::{Batch, Queue};
-use super::segments::{self, SampleWriter};
+use super::segments::{self, OpenSegment, SampleWriter};
+use super::unsealed::{CommitPosition, Coverage};
 use super::watermark::Watermark;
 use super::{
     Clock, ClockWentBack, CompactionSummary, DataDir, Database, Group, Health, Holder, Sample,
-    SeriesId, StoreConfig, StoreError,
+    SeriesId, Snapshot, StoreConfig, StoreError,
 };
 use prometheus_client::registry::Registry;
 use std::path::PathBuf;
@@ -64,7 +64,7 @@ impl Store {
         let database = Arc::new(Database::open(&directory, &config.settings())?);
         let db = database.connect()?;
         let layout = database.layout();
-        let (series, state) = segments::load(&db, &layout, now)?;
+        let (series, state, repeated) = segments::load(&db, &layout, now)?;
         let watermark = state
             .newest
             .map_or(Timestamp(i64::MIN), |newest| newest.min(now));
@@ -80,21 +80,28 @@ impl Store {
             ),
             watermark: Arc::new(Watermark::new(watermark)),
             queue: Queue::new(queue_limit),
+            unsealed: Arc::clone(database.unsealed()),
             metrics: metrics.clone(),
             retention: config.retention(),
         });
+        let unsealed = Arc::clone(database.unsealed());
+        let failed = |source| StoreError::Directory {
+            path: directory.path().to_owned(),
+            source,
+        };
+        unsealed.go_live(&shared, repeated).map_err(failed)?;
         let signal = Arc::new(CompactionSignal::default());
         let (health_sender, health) = watch::channel(Health::default());
         let writer = SampleWriter {
-            commit_count: CommitCount::open(directory.path()),
-            segment: segments::open_segment(&db, layout.current())?,
+            log: unsealed.log_writer(),
+            position: CommitPosition::open(unsealed.folder()),
+            covered: Coverage::default(),
+            unfinished: None,
+            segment: OpenSegment::of(unsealed.current()),
             db,
             database: Arc::clone(&database),
             directory: directory.path().to_owned(),
-            file: SampleWriter::file(directory.path()).map_err(|source| StoreError::Directory {
-                path: directory.path().to_owned(),
-                source,
-            })?,
+            file: SampleWriter::file(directory.path()).map_err(failed)?,
             config: config.clone(),
             shared: Arc::clone(&shared),
             health: health_sender,
@@ -109,10 +116,6 @@ impl Store {
             metrics,
             signal: Arc::clone(&signal),
             replaced: Vec::new(),
-        };
-        let failed = |source| StoreError::Directory {
-            path: directory.path().to_owned(),
-            source,
         };
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             std::thread::Builder::new()
@@ -182,6 +185,9 @@ impl Store {
         let ticket = self.shared.watermark.hold(self.clock.now())?;
         self.shared.queue.push(Batch {
             ticket,
+            // The number of no group.
+            group: 0,
+            committed: Arc::default(),
             series: Vec::new(),
             values: Vec::new(),
             own_time: Vec::new(),
@@ -225,6 +231,16 @@ impl Store {
     pub fn keep(&self) -> Result<CompactionSummary, StoreError> {
         self.flush();
         self.signal.run_round()
+    }
+
+    /// Seals all samples and copies records, series and blocks into a folder of the data directory,
+    /// as a data directory. Replaces an earlier copy. Blocks.
+    ///
+    /// # Errors
+    /// If the samples cannot be sealed, a table cannot be read, or the copy cannot be written.
+    pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        self.seal()?;
+        self.database.snapshot(self.clock.now().whole_seconds())
     }
 
     /// Deletes the samples of all matching series from disk. The series stay listed, and the head

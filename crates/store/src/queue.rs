@@ -2,13 +2,18 @@
 
 use super::{Sample, SeriesId, Ticket};
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Samples of one row.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub ticket: Ticket,
+    /// Number of the group.
+    pub group: u32,
+    /// Timestamp of the group's newest row in the log, set by the writer.
+    pub committed: Arc<AtomicI64>,
     pub series: Vec<u32>,
     /// Values of `series`, in the same order; [`STALE`](super::STALE) where the series ended.
     pub values: Vec<f64>,
@@ -161,7 +166,6 @@ impl QueueState {
 mod tests {
     use super::super::watermark::Watermark;
     use super::*;
-    use std::sync::Arc;
     use takt_model::Timestamp;
 
     #[test]
@@ -169,6 +173,8 @@ mod tests {
         let mark = Arc::new(Watermark::new(Timestamp(0)));
         let batch = |at| Batch {
             ticket: mark.hold(Timestamp(at)).unwrap(),
+            group: 1,
+            committed: Arc::default(),
             series: vec![0; 100],
             values: vec![0.0; 100],
             own_time: Vec::new(),

@@ -1,22 +1,30 @@
 //! Queries on the job records.
 
+mod access;
 mod credits;
 mod efficiency;
 mod held_gpus;
 mod import;
 mod imports;
+mod listed;
 mod nodes;
+mod remote_write;
 mod reservations;
 mod scheduler;
+mod search;
 mod shares;
 
+pub use access::{AuditFilter, AuditRecord, SessionRecord, TokenRecord};
 pub use credits::SentReport;
 pub use efficiency::Due;
-pub use held_gpus::{GivenGpu, HeldGpu};
+pub use held_gpus::{GivenGpu, GpuInterval, HeldGpu};
 pub use import::{ImportError, ImportSummary, Origin, Shifted};
 pub use imports::{DeleteRuns, ImportRecord};
+pub use listed::{JobCursor, JobOrder, JobSort, ListedJob, SortValue};
+pub use remote_write::RemoteWriteProgress;
 pub use reservations::{KnownReason, WaitingRun};
 pub use scheduler::{LostJob, SchedulerNow};
+pub use search::RecordHits;
 pub use shares::{CONFIGURED, ChargedRun, FairsharePoint, ShareSettingsRecord};
 
 use super::{Database, StoreError};
@@ -69,12 +77,34 @@ pub struct JobFilter {
     pub states: Vec<String>,
     /// Name of a node that the run held.
     pub node: Option<String>,
+    /// GPU model, in Slurm's words; also one of several.
+    pub gpu_model: Option<String>,
+    /// Part of the job's name; upper and lower case are the same.
+    pub name: Option<String>,
+    /// The job's whole name.
+    pub whole_name: Option<String>,
+    /// Only runs that held or requested at least this many GPUs.
+    pub min_gpus: Option<u64>,
+    /// Only assessed runs that wasted at least this many GPU-seconds.
+    pub min_wasted_gpu_seconds: Option<u64>,
     /// Only runs that were queued or ran after this time (UTC seconds).
     pub from: Option<i64>,
     /// Only runs submitted before this time (UTC seconds).
     pub to: Option<i64>,
     /// Maximum number of runs, the last submitted first.
     pub limit: Option<usize>,
+    /// Only runs of this user or of these accounts, together with the conditions above.
+    pub visible: Option<VisibleRuns>,
+}
+
+/// Runs of a user, and runs of accounts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct VisibleRuns {
+    /// Unix user.
+    pub user: Option<String>,
+    /// Accounts.
+    pub accounts: Vec<String>,
 }
 
 /// A run that has not ended, as far as known.
@@ -132,6 +162,19 @@ impl<'d> Records<'d> {
             users: list("\"user\"")?,
             accounts: list("account")?,
         })
+    }
+
+    /// Returns the accounts of a user's runs, by name.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn accounts_of(&self, cluster: &str, user: &str) -> Result<Vec<String>, StoreError> {
+        self.list(
+            "list a user's accounts",
+            "SELECT DISTINCT account FROM records.jobs WHERE cluster = ? AND \"user\" = ? ORDER BY ALL",
+            vec![cluster.to_owned().into(), user.to_owned().into()],
+            |row| row.get(0),
+        )
     }
 
     /// Returns the recorded period of a cluster: the first submission and the last recorded time,
@@ -342,6 +385,32 @@ impl JobFilter {
         restrict("account = ?", text(&self.account));
         restrict("\"partition\" = ?", text(&self.partition));
         restrict(
+            "list_contains(string_split(gpu_model, '+'), ?)",
+            text(&self.gpu_model),
+        );
+        restrict("contains(lower(job_name), lower(?))", text(&self.name));
+        restrict("job_name = ?", text(&self.whole_name));
+        let amount = |amount: Option<u64>| amount.map(Value::UBigInt);
+        restrict(
+            "coalesce(gpus, try_cast(regexp_extract(req_tres, 'gres/gpu=([0-9]+)', 1) AS UBIGINT)) >= ?",
+            amount(self.min_gpus),
+        );
+        restrict(
+            "(cluster, job_id, submit_time) IN (SELECT (cluster, job_id, submit_time) FROM records.run_efficiency
+                 WHERE waste_idle_gpu_seconds + waste_streak_gpu_seconds + waste_low_gpu_seconds >= ?)",
+            amount(self.min_wasted_gpu_seconds),
+        );
+        // SQL cannot expand a list of nodes; the names in the list begin alike.
+        restrict(
+            "contains(node_list, ?)",
+            self.node.as_deref().map(|node| {
+                let letters = node
+                    .find(|c: char| c.is_ascii_digit())
+                    .unwrap_or(node.len());
+                node[..letters].to_owned().into()
+            }),
+        );
+        restrict(
             "coalesce(end_time > make_timestamp(?::BIGINT)::TIMESTAMP_S, true)",
             instant(self.from),
         );
@@ -360,7 +429,24 @@ impl JobFilter {
                     .map(|state| Value::from(state.to_uppercase())),
             );
         }
+        if let Some(visible) = &self.visible {
+            let (condition, of_visible) = visible.condition();
+            conditions.push(condition);
+            values.extend(of_visible);
+        }
         (conditions.join(" AND "), values)
+    }
+}
+
+impl VisibleRuns {
+    /// Returns the SQL condition and its parameters.
+    fn condition(&self) -> (String, Vec<Value>) {
+        let accounts = ", ?".repeat(self.accounts.len());
+        let condition = format!("(\"user\" = ? OR (account <> '' AND account IN (''{accounts})))");
+        // No user has the empty name.
+        let user = Value::from(self.user.clone().unwrap_or_default());
+        let accounts = self.accounts.iter().cloned().map(Value::from);
+        (condition, std::iter::once(user).chain(accounts).collect())
     }
 }
 

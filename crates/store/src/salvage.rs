@@ -128,12 +128,14 @@ pub(super) fn salvage(
 }
 
 struct Table {
+    /// Name, with the schema unless that is `main`.
     name: String,
     rows: i64,
 }
 
 fn tables(db: &Connection, catalog: &str) -> Result<Vec<Table>, StoreError> {
-    let sql = "SELECT table_name, estimated_size FROM duckdb_tables() WHERE database_name = ? ORDER BY table_oid";
+    let sql = "SELECT if(schema_name = 'main', table_name, schema_name || '.' || table_name), estimated_size
+               FROM duckdb_tables() WHERE database_name = ? ORDER BY table_oid";
     let read = || -> Result<Vec<Table>, duckdb::Error> {
         let mut statement = db.prepare(sql)?;
         let tables = statement.query_map([catalog], |row| {

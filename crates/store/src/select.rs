@@ -205,12 +205,10 @@ impl Store {
                 reading,
             )
         };
-        let db = self.database().connect()?;
-        let layout = self.database().layout();
-        let block_cache = self.database().block_cache();
-        match read_range(&db, &layout, block_cache, &wanted, meter) {
+        let database = self.database();
+        match read_range(database, &database.layout(), &wanted, meter) {
             Err(StoreError::Sql { .. }) if self.set_damaged_aside(from, to) => {
-                read_range(&db, &self.database().layout(), block_cache, &wanted, meter)
+                read_range(database, &database.layout(), &wanted, meter)
             }
             answer => answer,
         }

@@ -3,9 +3,14 @@
 //! A series gets its number when it is first seen and keeps it. Numbers are consecutive and the
 //! table only grows, so the series that the database lacks are all those from some number on.
 
+use super::block::metric_hash;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use roaring::RoaringBitmap;
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
 use takt_model::{Labels, METRIC_NAME};
@@ -79,8 +84,13 @@ impl SeriesTable {
 
     /// Returns the number of the series with these labels, a new one for a new series.
     pub fn intern(&mut self, labels: &Labels) -> SeriesId {
+        self.intern_pairs(labels.iter())
+    }
+
+    /// Returns the number of the series with these label pairs, names in byte order.
+    fn intern_pairs<'t>(&mut self, labels: impl Iterator<Item = (&'t str, &'t str)>) -> SeriesId {
         let begin = self.pairs.len();
-        for (name, value) in labels.iter() {
+        for (name, value) in labels {
             let pair = (self.symbols.intern(name), self.symbols.intern(value));
             self.pairs.push(pair);
         }
@@ -113,13 +123,25 @@ impl SeriesTable {
         id
     }
 
-    /// Adds a stored series under its number.
-    pub fn restore(&mut self, id: SeriesId, labels: &Labels) {
+    /// Adds a stored series, given as the output of [`columns`](Self::columns), under its number.
+    ///
+    /// # Errors
+    /// If `json` is not a JSON object of texts.
+    pub fn restore(
+        &mut self,
+        id: SeriesId,
+        metric: &str,
+        json: &str,
+    ) -> Result<(), serde_json::Error> {
         // A skipped number has no labels and matches nothing.
         while self.len() < id.0 as usize {
             self.close();
         }
-        self.intern(labels);
+        let LabelPairs(mut pairs) = serde_json::from_str(json)?;
+        pairs.push((METRIC_NAME.into(), metric.into()));
+        pairs.sort_unstable();
+        self.intern_pairs(pairs.iter().map(|(name, value)| (&**name, &**value)));
+        Ok(())
     }
 
     /// Labels of a series.
@@ -189,6 +211,17 @@ impl SeriesTable {
             .metrics(ids)
             .filter_map(|metric| by_name?.get(&self.symbols.find(metric)?));
         metrics.fold(RoaringBitmap::new(), |all, of_metric| all | of_metric)
+    }
+
+    /// All series of metrics whose names have this hash.
+    pub fn with_metric_hash(&self, hash: i32) -> RoaringBitmap {
+        let by_name = self
+            .symbols
+            .find(METRIC_NAME)
+            .and_then(|name| self.postings.get(&name));
+        let found = by_name.into_iter().flatten();
+        let found = found.filter(|&(&name, _)| metric_hash(self.symbols.text(name)) == hash);
+        found.fold(RoaringBitmap::new(), |all, (_, series)| all | series)
     }
 
     /// Metric names of the series `ids`.
@@ -271,12 +304,34 @@ fn to_json(labels: &Labels) -> String {
     String::from_utf8(out).expect("JSON is UTF-8")
 }
 
-/// Parses the output of [`SeriesTable::columns`].
-pub(crate) fn from_columns(metric: &str, json: &str) -> Result<Labels, serde_json::Error> {
-    let others: std::collections::BTreeMap<String, String> = serde_json::from_str(json)?;
-    let mut labels: Labels = others.iter().collect();
-    labels.set(METRIC_NAME, metric);
-    Ok(labels)
+/// Label pairs of a JSON object, most of them without copying.
+struct LabelPairs<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+/// A text that borrows from the JSON unless it has escapes.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct LabelText<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'a> Deserialize<'a> for LabelPairs<'a> {
+    fn deserialize<D: Deserializer<'a>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs;
+        impl<'a> Visitor<'a> for Pairs {
+            type Value = LabelPairs<'a>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of texts")
+            }
+
+            fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+                let mut pairs = Vec::with_capacity(12);
+                while let Some((LabelText(name), LabelText(value))) = map.next_entry()? {
+                    pairs.push((name, value));
+                }
+                Ok(LabelPairs(pairs))
+            }
+        }
+        deserializer.deserialize_map(Pairs)
+    }
 }
 
 #[cfg(test)]
@@ -364,7 +419,7 @@ mod tests {
     #[test]
     fn a_skipped_number_matches_nothing() {
         let mut table = SeriesTable::default();
-        table.restore(SeriesId(2), &labels(&[(METRIC_NAME, "up")]));
+        table.restore(SeriesId(2), "up", "{}").unwrap();
         assert_eq!(table.matching(&[]).iter().collect::<Vec<_>>(), [2]);
         assert_eq!(
             table
@@ -384,7 +439,9 @@ mod tests {
             let id = table.intern(&given);
             prop_assert_eq!(&table.labels(id), &given);
             let (metric, json) = table.columns(id);
-            prop_assert_eq!(from_columns(&metric, &json).expect("our own JSON"), given);
+            let mut again = SeriesTable::default();
+            again.restore(SeriesId(0), &metric, &json).expect("our own JSON");
+            prop_assert_eq!(again.labels(SeriesId(0)), given);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! A consistent copy of records and samples, made while the store is in use.
 //!
-//! The two databases are copied in one transaction each, which begin at the same moment. Blocks
-//! never change, so the copy has hard links to their files. The copy lies in the data directory;
-//! whoever asked for it moves it elsewhere.
+//! All samples are sealed first. The two databases are copied in one transaction each, which begin
+//! at the same moment. Blocks never change, so the copy has hard links to their files. The copy lies
+//! in the data directory; whoever asked for it moves it elsewhere.
 
 use super::database::quoted;
 use super::layout::remove_if_there;
@@ -64,12 +64,12 @@ const PAIRS: [Pair; 2] = [
 ];
 
 impl Database {
-    /// Copies records and samples into a folder of the data directory. Replaces an earlier copy.
-    /// Blocks.
+    /// Copies records, series and blocks into a folder of the data directory, at `now` (UTC
+    /// seconds). Replaces an earlier copy.
     ///
     /// # Errors
     /// If a table cannot be read, or the copy cannot be written. The folder is removed then.
-    pub fn snapshot(&self, now: i64) -> Result<Snapshot, StoreError> {
+    pub(crate) fn snapshot(&self, now: i64) -> Result<Snapshot, StoreError> {
         let folder = self.path().join(FOLDER);
         let taken = self.write_snapshot(&folder, now);
         if taken.is_err() {
@@ -283,23 +283,20 @@ mod tests {
         write(0..100);
         store.seal().unwrap();
         write(100..150);
-        let first = store.database().snapshot(7).unwrap();
-        assert_eq!(
-            (first.series, first.blocks, first.runs, first.taken_at),
-            (1, 1, 0, 7)
-        );
-        let second = store.database().snapshot(8).unwrap();
-        assert_eq!(second.taken_at, 8, "it replaces the first one");
+        let first = store.snapshot().unwrap();
+        assert_eq!((first.series, first.blocks, first.runs), (1, 2, 0));
+        let second = store.snapshot().unwrap();
+        assert_eq!(second.path, first.path, "it replaces the first one");
         write(150..170);
         store.seal().unwrap();
 
         let moved = root.path().join("backup");
         fs::rename(&second.path, &moved).unwrap();
-        let verified = Snapshot::of(&moved, 8).unwrap();
+        let verified = Snapshot::of(&moved, second.taken_at).unwrap();
         assert!(verified.is_same_as(&second), "{verified:?} {second:?}");
         assert_eq!(samples(&open(&moved)), 150);
         assert_eq!(samples(&store), 170, "the store goes on");
-        store.database().snapshot(9).unwrap();
+        store.snapshot().unwrap();
         store.database().drop_snapshot().unwrap();
         assert!(!root.path().join("data").join(FOLDER).exists());
     }
@@ -315,7 +312,7 @@ mod tests {
             .write_past(vec![(series, Sample { at, value: 1.0 })])
             .unwrap();
         store.seal().unwrap();
-        let copy = store.database().snapshot(7).unwrap();
+        let copy = store.snapshot().unwrap();
         let moved = root.path().join("backup");
         fs::rename(&copy.path, &moved).unwrap();
         let raw = fs::read_dir(moved.join("blocks/raw"))

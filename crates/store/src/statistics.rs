@@ -2,6 +2,7 @@
 
 use super::{Database, StoreError, block};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 use takt_model::error_chain;
 
 /// Contents of the data directory.
@@ -9,9 +10,9 @@ use takt_model::error_chain;
 pub struct Stat {
     /// Series ever stored.
     pub series: u64,
-    /// Samples in `hot.duckdb`, not sealed yet.
+    /// Samples that are not sealed yet.
     pub hot_samples: u64,
-    /// Size of `hot.duckdb` and its log, in bytes.
+    /// Size of the files of unsealed samples and of `hot.duckdb`, in bytes.
     pub hot_bytes: u64,
     /// The blocks, by resolution and time.
     pub blocks: Vec<StatBlock>,
@@ -49,13 +50,19 @@ impl Database {
                 .map(i64::cast_unsigned)
         };
         let failed = || StoreError::sql("count samples");
-        let mut hot_samples = 0;
-        for segment in &layout.segments {
+        let mut hot_samples = self.unsealed().open_samples();
+        hot_samples += layout
+            .segments
+            .iter()
+            .map(|file| file.samples())
+            .sum::<u64>();
+        for segment in &layout.tables {
             hot_samples +=
                 count(&format!("SELECT count(*) FROM hot.{}", segment.table())).map_err(failed())?;
         }
         let bytes =
             |name: &str| std::fs::metadata(self.path().join(name)).map_or(0, |file| file.len());
+        let unsealed = folder_bytes(self.unsealed().folder());
         let blocks = layout.blocks.iter().map(|block| StatBlock {
             resolution: block.resolution.name().to_owned(),
             name: block.name.to_string(),
@@ -68,7 +75,7 @@ impl Database {
         Ok(Stat {
             series: count("SELECT count(*) FROM hot.series").map_err(failed())?,
             hot_samples,
-            hot_bytes: bytes("hot.duckdb") + bytes("hot.duckdb.wal"),
+            hot_bytes: bytes("hot.duckdb") + bytes("hot.duckdb.wal") + unsealed,
             blocks: blocks.collect(),
         })
     }
@@ -86,4 +93,13 @@ impl Database {
             .map(|error| error_chain(&error))
             .collect())
     }
+}
+
+/// Size of the files in a folder, in bytes.
+fn folder_bytes(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.metadata().ok())
+        .map(|file| file.len())
+        .sum()
 }

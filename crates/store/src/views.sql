@@ -37,6 +37,8 @@ CREATE VIEW credits AS SELECT * FROM records.credits;
 
 CREATE VIEW rejects AS SELECT * FROM records.rejects;
 
+CREATE VIEW remote_write AS SELECT * FROM records.remote_write;
+
 CREATE VIEW imports AS SELECT * FROM records.imports;
 
 -- A run that has not ended counts until the last report of its scheduler.

@@ -207,11 +207,11 @@ fn time(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice>
     })
 }
 
-fn percent(ratio: f64) -> String {
+pub(super) fn percent(ratio: f64) -> String {
     format!("{:.0} %", ratio * 100.0)
 }
 
-fn count(count: u64, what: &str) -> String {
+pub(super) fn count(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 

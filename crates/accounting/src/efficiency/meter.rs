@@ -15,8 +15,13 @@
 //! Links and NFS mounts belong to the node. They count for a run only if no other job was seen
 //! there.
 
-use super::signal::{Activity, ActivityFigures, GaugeReader, Growth, Level, Stretch, Window};
-use super::{EfficiencyConfig, GpuFigures, NodeFigures};
+use super::curve::{Axis, CurveMeter, GaugeCurve};
+use super::gpu_meter::{
+    ACTIVITY, ENERGY, GPU_UP, GpuMeter, MEMORY_TOTAL, MEMORY_UNIT, MEMORY_USED, POWER, RATIO_UNIT,
+    STEP_MS, Steps, UTILIZATION, XID, follow, highest,
+};
+use super::signal::{Growth, Window};
+use super::{EfficiencyConfig, NodeCurves, NodeFigures};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use takt_model::Labels;
 use takt_slurm::JobRun;
@@ -38,6 +43,7 @@ pub const METRICS: &[&str] = &[
     JOB_CPU,
     JOB_MEMORY_PEAK,
     JOB_MEMORY_CURRENT,
+    JOB_OOM_KILLS,
     NET_RECEIVED,
     NET_SENT,
     NET_SPEED,
@@ -51,18 +57,10 @@ pub const METRICS: &[&str] = &[
 const GPU_INFO: &str = "takt_gpu_info";
 const JOB_INFO: &str = "takt_gpu_job_info";
 const ON_NODE: &str = "takt_job_info";
-const UTILIZATION: &str = "takt_gpu_utilization_ratio";
-const MEMORY_USED: &str = "takt_gpu_memory_used_bytes";
-const MEMORY_TOTAL: &str = "takt_gpu_memory_total_bytes";
-const POWER: &str = "takt_gpu_power_watts";
-const ENERGY: &str = "takt_gpu_energy_joules_total";
-/// Labelled by part of the GPU. The meter reads `sm` and `tensor`.
-const ACTIVITY: &str = "takt_gpu_activity_ratio";
-const GPU_UP: &str = "takt_gpu_up";
-const XID: &str = "takt_gpu_xid_errors_total";
 const JOB_CPU: &str = "takt_job_cpu_seconds_total";
 const JOB_MEMORY_PEAK: &str = "takt_job_memory_peak_bytes";
 const JOB_MEMORY_CURRENT: &str = "takt_job_memory_current_bytes";
+const JOB_OOM_KILLS: &str = "takt_job_oom_kills_total";
 const NET_RECEIVED: &str = "node_network_receive_bytes_total";
 const NET_SENT: &str = "node_network_transmit_bytes_total";
 const NET_SPEED: &str = "node_network_speed_bytes";
@@ -71,16 +69,6 @@ const IB_SENT: &str = "node_infiniband_port_data_transmitted_bytes_total";
 const IB_SPEED: &str = "node_infiniband_rate_bytes_per_second";
 const NFS_READ: &str = "node_mountstats_nfs_total_read_bytes_total";
 const NFS_WRITTEN: &str = "node_mountstats_nfs_total_write_bytes_total";
-
-/// XIDs that mean broken hardware: double-bit error, internal halt, failed remapping, NVLink,
-/// fallen off the bus, uncontained error, GSP, unrecovered error.
-const HARDWARE_XIDS: &[&str] = &["48", "62", "64", "74", "79", "95", "119", "120", "140"];
-
-/// Length of the steps in which link traffic and GPU utilization are compared, in milliseconds.
-const STEP_MS: i64 = 60_000;
-
-/// Upper limit of a valid ratio. Some drivers report "not supported" as a huge number.
-const MOST_RATIO: f64 = 1.001;
 
 /// A sample: milliseconds since 1970, and the value. `None` ends the series.
 pub type MeterSample = (i64, Option<f64>);
@@ -99,6 +87,8 @@ pub struct NodeMeter {
     /// UUID of that GPU.
     seen_uuid: Option<String>,
     rules: EfficiencyConfig,
+    /// Axis of the curves; `None` without curves.
+    axis: Option<Axis>,
     gpus: BTreeMap<String, GpuMeter>,
     jobs: BTreeMap<String, JobTrace>,
     links: BTreeMap<String, Link>,
@@ -116,20 +106,9 @@ struct JobTrace {
     gpus: BTreeSet<String>,
     cpu: Growth,
     memory_peak: Option<f64>,
-}
-
-#[derive(Debug)]
-struct GpuMeter {
-    utilization: (GaugeReader, Activity),
-    steps: Steps,
-    memory_peak: Option<f64>,
-    memory_total: Option<f64>,
-    power: (GaugeReader, Level),
-    energy: Growth,
-    sm: (GaugeReader, Level),
-    tensor: (GaugeReader, Level),
-    faults: BTreeMap<String, Growth>,
-    is_lost: bool,
+    oom_kills: Growth,
+    oom_at_ms: Option<i64>,
+    curves: Option<(CurveMeter, GaugeCurve)>,
 }
 
 #[derive(Debug)]
@@ -137,34 +116,6 @@ struct Link {
     received: (Growth, Steps),
     sent: (Growth, Steps),
     speed: Option<f64>,
-}
-
-/// Sums by time step: value × milliseconds or amount, and milliseconds.
-#[derive(Debug, Clone, Default)]
-struct Steps(Vec<(f32, f32)>);
-
-impl Steps {
-    fn add(&mut self, window: Window, stretch: Stretch, amount: f64) {
-        let mut from = stretch.from_ms;
-        while from < stretch.to_ms {
-            let step = (from - window.from_ms) / STEP_MS;
-            let to = stretch.to_ms.min(window.from_ms + (step + 1) * STEP_MS);
-            let step = usize::try_from(step).unwrap_or(0);
-            if self.0.len() <= step {
-                self.0.resize(step + 1, (0.0, 0.0));
-            }
-            let share = (to - from) as f64 / stretch.ms() as f64;
-            self.0[step].0 += (amount * share) as f32;
-            self.0[step].1 += (to - from) as f32;
-            from = to;
-        }
-    }
-
-    /// Returns the amount per second in a step, if more than half of the step is covered.
-    fn rate(&self, step: usize) -> Option<f64> {
-        let &(sum, ms) = self.0.get(step)?;
-        (f64::from(ms) >= STEP_MS as f64 / 2.0).then(|| f64::from(sum) * 1e3 / f64::from(ms))
-    }
 }
 
 impl NodeMeter {
@@ -181,11 +132,18 @@ impl NodeMeter {
             seen_uuid: None,
             window,
             rules: rules.clone(),
+            axis: None,
             gpus: BTreeMap::new(),
             jobs: BTreeMap::new(),
             links: BTreeMap::new(),
             nfs: HashMap::new(),
         }
+    }
+
+    /// Also makes curves over `axis`.
+    pub fn with_curves(mut self, axis: Axis) -> Self {
+        self.axis = Some(axis);
+        self
     }
 
     /// Reads samples of one series.
@@ -208,7 +166,10 @@ impl NodeMeter {
         let uuid = labels.get("uuid").unwrap_or_default();
         match metric {
             GPU_INFO if inside().next().is_some() => {
-                self.gpu(uuid);
+                let gpu = self.gpu(uuid);
+                let label = |name| labels.get(name).map(str::to_owned);
+                gpu.index = label("index").or(gpu.index.take());
+                gpu.model = label("model").or(gpu.model.take());
                 if self
                     .seen_on
                     .as_deref()
@@ -217,7 +178,7 @@ impl NodeMeter {
                     self.seen_uuid = Some(uuid.to_owned());
                 }
             }
-            JOB_INFO | ON_NODE | JOB_CPU | JOB_MEMORY_PEAK | JOB_MEMORY_CURRENT => {
+            JOB_INFO | ON_NODE | JOB_CPU | JOB_MEMORY_PEAK | JOB_MEMORY_CURRENT | JOB_OOM_KILLS => {
                 let Some(job) = self.job(labels, values().map(|(at, _)| at), inside().count())
                 else {
                     return;
@@ -226,10 +187,16 @@ impl NodeMeter {
                     JOB_INFO if inside().next().is_some() => {
                         job.gpus.insert(uuid.to_owned());
                     }
-                    JOB_CPU => values().for_each(|(at, value)| follow(&mut job.cpu, at, value)),
+                    JOB_CPU => values().for_each(|(at, value)| job.add_cpu(at, value)),
                     JOB_MEMORY_PEAK | JOB_MEMORY_CURRENT => {
-                        job.memory_peak = inside().fold(job.memory_peak, highest)
+                        job.memory_peak = inside().fold(job.memory_peak, highest);
+                        if let (JOB_MEMORY_CURRENT, Some((_, curve))) = (metric, &mut job.curves) {
+                            samples
+                                .iter()
+                                .for_each(|&(at, value)| curve.push(at, value));
+                        }
                     }
+                    JOB_OOM_KILLS => values().for_each(|(at, value)| job.add_kills(at, value)),
                     _ => {}
                 }
             }
@@ -252,10 +219,11 @@ impl NodeMeter {
 
     fn gpu(&mut self, uuid: &str) -> &mut GpuMeter {
         let window = self.window;
+        let axis = self.axis;
         let rules = &self.rules;
         self.gpus
             .entry(uuid.to_owned())
-            .or_insert_with(|| GpuMeter::new(window, rules))
+            .or_insert_with(|| GpuMeter::new(window, axis, rules))
     }
 
     /// Returns the trace of the job that a series belongs to, updated with these samples.
@@ -269,6 +237,7 @@ impl NodeMeter {
             Some((span.map_or(at, |(first, _)| first), at))
         })?;
         let window = self.window;
+        let axis = self.axis;
         let trace = self
             .jobs
             .entry(labels.get("jobid").unwrap_or_default().to_owned())
@@ -280,6 +249,9 @@ impl NodeMeter {
                 gpus: BTreeSet::new(),
                 cpu: Growth::from_zero(window),
                 memory_peak: None,
+                oom_kills: Growth::from_zero(window),
+                oom_at_ms: None,
+                curves: axis.map(|axis| (CurveMeter::new(axis), GaugeCurve::new(window, axis))),
             });
         trace.first_ms = trace.first_ms.min(first_ms);
         trace.last_ms = trace.last_ms.max(last_ms);
@@ -395,16 +367,26 @@ impl NodeMeter {
         });
         let Self { node, gpus, .. } = self;
         let cpu = own_trace.as_ref().map(|trace| trace.cpu);
+        let oom_kills = own_trace.as_ref().and_then(|trace| trace.oom_kills.total());
+        let oom_at_ms = own_trace.as_ref().and_then(|trace| trace.oom_at_ms);
+        let memory_peak_bytes = own_trace.as_ref().and_then(|trace| trace.memory_peak);
+        let curves = own_trace.and_then(|trace| trace.curves);
         let gpus = gpus.into_iter().filter(|(uuid, _)| own.contains(uuid));
         NodeFigures {
             gpus: gpus.map(|(uuid, gpu)| gpu.finish(&node, uuid)).collect(),
             cpu_seconds: cpu.and_then(|cpu| cpu.total()),
             cpu_covered_seconds: cpu.map_or(0.0, |cpu| cpu.covered_seconds()),
-            memory_peak_bytes: own_trace.and_then(|trace| trace.memory_peak),
+            memory_peak_bytes,
             network_bytes: network_bytes.flatten(),
             nfs_bytes: nfs.flatten(),
             link_bound_seconds: link_bound.map(|(bound, _)| bound),
             link_seen_seconds: link_bound.map_or(0.0, |(_, seen)| seen),
+            oom_kills,
+            oom_at_ms,
+            curves: curves.map(|(cpus, memory)| NodeCurves {
+                cpus: cpus.finish(RATIO_UNIT),
+                memory: memory.finish(MEMORY_UNIT),
+            }),
             node,
         }
     }
@@ -454,143 +436,23 @@ impl NodeMeter {
     }
 }
 
-impl GpuMeter {
-    fn new(window: Window, rules: &EfficiencyConfig) -> Self {
-        let level = || (GaugeReader::new(window), Level::default());
-        let streak_ms =
-            i64::try_from(rules.idle_streak_seconds.saturating_mul(1000)).unwrap_or(i64::MAX);
-        Self {
-            utilization: (
-                GaugeReader::new(window),
-                Activity::new(rules.idle_below_ratio, streak_ms),
-            ),
-            steps: Steps::default(),
-            memory_peak: None,
-            memory_total: None,
-            power: level(),
-            energy: Growth::new(window),
-            sm: level(),
-            tensor: level(),
-            faults: BTreeMap::new(),
-            is_lost: false,
+impl JobTrace {
+    fn add_cpu(&mut self, at: i64, seconds: f64) {
+        let grown = self.cpu.push(at, seconds);
+        if let (Some(grown), Some((curve, _))) = (grown, &mut self.curves) {
+            curve.add_growth(grown);
         }
     }
 
-    fn add(&mut self, metric: &str, labels: &Labels, samples: &[MeterSample], window: Window) {
-        for &(at, value) in samples {
-            let is_inside = window.from_ms <= at && at < window.to_ms;
-            match (metric, value) {
-                (UTILIZATION, value) if value.is_none_or(is_ratio) => {
-                    if let Some(stretch) = self.utilization.0.push(at, value) {
-                        self.work(stretch, window);
-                    }
-                }
-                (ACTIVITY, value) if value.is_none_or(is_ratio) => match labels.get("part") {
-                    Some("sm") => push(&mut self.sm, at, value),
-                    Some("tensor") => push(&mut self.tensor, at, value),
-                    _ => {}
-                },
-                (POWER, value) => push(
-                    &mut self.power,
-                    at,
-                    value.filter(|watts| (0.0..1e5).contains(watts)),
-                ),
-                (MEMORY_USED, Some(bytes)) if is_inside => {
-                    self.memory_peak = highest(self.memory_peak, bytes)
-                }
-                (MEMORY_TOTAL, Some(bytes)) if is_inside => {
-                    self.memory_total = highest(self.memory_total, bytes)
-                }
-                (ENERGY, Some(joules)) => follow(&mut self.energy, at, joules),
-                (GPU_UP, Some(up)) if is_inside => self.is_lost |= up == 0.0,
-                (XID, Some(count)) => {
-                    let xid = labels.get("xid").unwrap_or_default();
-                    if HARDWARE_XIDS.contains(&xid) {
-                        // The first error creates the series, so a series that began during the run
-                        // started at 0.
-                        let new = if at < window.from_ms {
-                            Growth::new
-                        } else {
-                            Growth::from_zero
-                        };
-                        follow(
-                            self.faults
-                                .entry(xid.to_owned())
-                                .or_insert_with(|| new(window)),
-                            at,
-                            count,
-                        );
-                    }
-                }
-                _ => {}
-            }
+    fn add_kills(&mut self, at: i64, kills: f64) {
+        let grown = self.oom_kills.push(at, kills);
+        if grown.is_some_and(|grown| grown.value > 0.0) {
+            self.oom_at_ms.get_or_insert(at);
         }
     }
-
-    fn work(&mut self, stretch: Stretch, window: Window) {
-        self.utilization.1.add(stretch);
-        self.steps
-            .add(window, stretch, stretch.value * stretch.ms() as f64 / 1e3);
-    }
-
-    fn finish(mut self, node: &str, uuid: String) -> GpuFigures {
-        let last = |(held, mut level): (GaugeReader, Level)| {
-            held.finish()
-                .into_iter()
-                .for_each(|stretch| level.add(stretch));
-            level
-        };
-        let (held, mut activity) = self.utilization;
-        held.finish()
-            .into_iter()
-            .for_each(|stretch| activity.add(stretch));
-        let power = last(self.power);
-        let xid = self
-            .faults
-            .iter()
-            .find(|(_, growth)| growth.total().is_some_and(|errors| errors > 0.0));
-        let fault = xid
-            .map(|(xid, _)| format!("xid {xid}"))
-            .or_else(|| self.is_lost.then(|| "GPU lost".to_owned()));
-        let activity: Option<ActivityFigures> = activity.finish();
-        GpuFigures {
-            node: node.to_owned(),
-            activity,
-            memory_peak_bytes: self.memory_peak.take(),
-            memory_total_bytes: self.memory_total.take(),
-            power_mean_watts: power.mean(),
-            energy_joules: self
-                .energy
-                .total()
-                .or_else(|| power.mean().map(|_| power.integral())),
-            sm_mean: last(self.sm).mean(),
-            tensor_mean: last(self.tensor).mean(),
-            fault,
-            uuid,
-        }
-    }
-}
-
-fn push((held, level): &mut (GaugeReader, Level), at: i64, value: Option<f64>) {
-    held.push(at, value)
-        .into_iter()
-        .for_each(|stretch| level.add(stretch));
-}
-
-/// Adds a sample of a counter whose total alone matters.
-fn follow(counter: &mut Growth, at: i64, value: f64) {
-    counter.push(at, value);
 }
 
 /// Returns whether an id consists of digits only, as in cgroups.
 fn is_number(id: &str) -> bool {
     id.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-fn is_ratio(value: f64) -> bool {
-    (0.0..=MOST_RATIO).contains(&value)
-}
-
-fn highest(so_far: Option<f64>, value: f64) -> Option<f64> {
-    Some(so_far.map_or(value, |so_far| so_far.max(value)))
 }

@@ -5,13 +5,20 @@
 //! one category: used, one of the causes of waste, or not measured. Below a minimum of coverage no
 //! verdict is given.
 
+mod curve;
+mod figures;
+mod gpu_meter;
 mod hints;
 mod meter;
 mod signal;
+mod verdict;
 
+pub use curve::{Axis, Curve, CurveMeter};
+pub use figures::{GpuCurves, GpuFigures, NodeCurves, NodeFigures, XidCount};
 pub use hints::{Advice, FixKind, hints};
 pub use meter::{METRICS, MeterSample, NodeMeter};
 pub use signal::{Activity, ActivityFigures, GaugeReader, Growth, Level, Stretch, Window};
+pub use verdict::{Grade, Verdict, verdict};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -92,54 +99,6 @@ impl EfficiencyConfig {
             reach_ms,
         }
     }
-}
-
-/// Measurements of one GPU during a run.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GpuFigures {
-    /// Node name.
-    pub node: String,
-    /// GPU UUID.
-    pub uuid: String,
-    /// Utilization.
-    pub activity: Option<ActivityFigures>,
-    /// Maximum of used GPU memory, in bytes.
-    pub memory_peak_bytes: Option<f64>,
-    /// Total GPU memory, in bytes.
-    pub memory_total_bytes: Option<f64>,
-    /// Mean power, in watts.
-    pub power_mean_watts: Option<f64>,
-    /// Energy in joules, from the counter, or from the measured power without one.
-    pub energy_joules: Option<f64>,
-    /// Mean fraction of multiprocessors with work, 0 to 1.
-    pub sm_mean: Option<f64>,
-    /// Mean fraction of time in which tensor cores worked, 0 to 1.
-    pub tensor_mean: Option<f64>,
-    /// Hardware fault of the GPU during the run.
-    pub fault: Option<String>,
-}
-
-/// Measurements of one node during a run.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct NodeFigures {
-    /// Node name.
-    pub node: String,
-    /// The run's known GPUs.
-    pub gpus: Vec<GpuFigures>,
-    /// CPU time of the run's cgroup, in seconds.
-    pub cpu_seconds: Option<f64>,
-    /// Seconds of the run in which CPU time was measured.
-    pub cpu_covered_seconds: f64,
-    /// Maximum memory of the run's cgroup, in bytes.
-    pub memory_peak_bytes: Option<f64>,
-    /// Bytes received and sent by the node, if no other job was there.
-    pub network_bytes: Option<f64>,
-    /// Bytes read from and written to NFS by the node, if no other job was there.
-    pub nfs_bytes: Option<f64>,
-    /// Seconds in which a link was full and the run's GPUs waited.
-    pub link_bound_seconds: Option<f64>,
-    /// Seconds in which both links and GPUs were measured.
-    pub link_seen_seconds: f64,
 }
 
 /// Efficiency of a run. The fields have the names of the columns of `run_efficiency`.

@@ -410,13 +410,7 @@ proptest! {
             node: "g1".into(),
             uuid: "u".into(),
             activity: Some(figures(values)),
-            memory_peak_bytes: None,
-            memory_total_bytes: None,
-            power_mean_watts: None,
-            energy_joules: None,
-            sm_mean: None,
-            tensor_mean: None,
-            fault: None,
+            ..GpuFigures::default()
         };
         let gpus_seen: Vec<GpuFigures> = seen.into_iter().take(gpus as usize).map(gpu).collect();
         let node = NodeFigures { gpus: gpus_seen, ..NodeFigures::default() };

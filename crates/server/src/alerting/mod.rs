@@ -13,8 +13,8 @@ pub use pack::Rules;
 
 use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
+use crate::http::GuardedRouter;
 use anyhow::{Context, anyhow};
-use axum::Router;
 use outside::OverStore;
 use prometheus_client::registry::Registry;
 use reqwest::Url;
@@ -23,6 +23,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
+use takt_access::{Need, Role, RouteNeeds};
 use takt_alerts::Engine;
 use takt_alerts::api::{self, Api};
 use takt_alerts::engine::Server;
@@ -95,6 +96,23 @@ pub fn load(config: &Config) -> anyhow::Result<Loaded> {
         channels,
     })
 }
+
+/// Needs of the routes of [`api::router`]. Labels and annotations of alerts name users and their jobs.
+const ROUTES: [(&str, RouteNeeds); 9] = {
+    let read = RouteNeeds::get(Need::Samples);
+    let change = RouteNeeds::get_or_change(Need::Samples, Role::Support);
+    [
+        ("/api/v2/status", read),
+        ("/api/v2/receivers", read),
+        ("/api/v2/alerts", change),
+        ("/api/v2/alerts/groups", read),
+        ("/api/v2/alerts/close", RouteNeeds::change(Role::Support)),
+        ("/api/v2/silences", change),
+        ("/api/v2/silence/{id}", change),
+        ("/api/v1/rules", read),
+        ("/api/v1/alerts", read),
+    ]
+};
 
 /// The running alert engine of a server.
 pub struct Alerts {
@@ -193,8 +211,8 @@ impl Alerts {
     }
 
     /// Returns Alertmanager's API and Prometheus' routes about rules.
-    pub fn router(&self) -> Router {
-        api::router(self.api.clone())
+    pub fn router(&self) -> GuardedRouter {
+        GuardedRouter::of(api::router(self.api.clone()), &ROUTES)
     }
 
     /// Returns the handle of the running engine.

@@ -1,10 +1,11 @@
 //! Efficiency of finished runs, computed on request.
 
 use super::period::{the_cluster, the_period, the_zone};
-use super::{AnswerConfig, AnswerError, Asker, Question, RequestForm};
+use super::{AnswerConfig, AnswerError, Question, RequestForm};
 use crate::assess::{self, Assessed};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use takt_access::{Need, Role, Viewer};
 use takt_store::{Due, Records, Store};
 
 /// Runs to assess.
@@ -26,13 +27,13 @@ pub struct AssessQuestion {
 impl Question for AssessQuestion {
     const PATH: &'static str = "/api/takt/v1/assess";
     const REQUEST: RequestForm = RequestForm::PostJson;
-    const CHANGES: bool = true;
+    const NEED: Need = Need::Change(Role::Admin);
     type Answer = Assessed;
     type Data = Store;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        _viewer: &Viewer,
         store: &Store,
         config: &AnswerConfig,
     ) -> Result<Assessed, AnswerError> {

@@ -1,16 +1,18 @@
 //! Use of the cluster's resources in a period, as `sreport cluster utilization` reports it.
 
 use super::period::{the_cluster, the_period, the_zone};
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::visible::shown_owner;
+use super::{AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use takt_accounting::Period;
+use takt_access::{Need, Viewer};
 use takt_accounting::capacity::{
-    CapacityReport, CapacityRun, CapacitySpan, Effect, NodeCapacity, ReservedPeriod,
+    CapacityReport, CapacityRow, CapacityRun, CapacitySpan, Effect, NodeCapacity, ReservedPeriod,
     capacity as compute,
 };
 use takt_accounting::reservation::{ReservedRun, by_name, effect, idle_charges};
+use takt_accounting::{Period, Unit};
 use takt_slurm::Amounts;
 use takt_slurm::JobRun;
 use takt_slurm::tres::TresCounts;
@@ -27,6 +29,8 @@ pub struct CapacityQuestion {
     pub from: Option<String>,
     /// End of the period (exclusive).
     pub to: Option<String>,
+    /// Whether the answer also has the use of each day.
+    pub days: bool,
     /// Cluster; optional if the records are of one cluster.
     pub cluster: Option<String>,
 }
@@ -43,6 +47,18 @@ pub struct CapacityAnswer {
     /// Names of the reservations in the period.
     #[serde(default)]
     pub reservations: Vec<String>,
+    /// Use of each day that has begun, if the question asks for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub days: Vec<CapacityDay>,
+}
+
+/// Use of the cluster's resources on one day.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapacityDay {
+    /// Date, `2026-10-25`.
+    pub date: String,
+    /// One row per resource.
+    pub rows: Vec<CapacityRow>,
 }
 
 /// Slurm's charge to the owner of reservations.
@@ -57,12 +73,13 @@ pub struct Charge {
 
 impl Question for CapacityQuestion {
     const PATH: &'static str = "/api/takt/v1/capacity";
+    const NEED: Need = Need::SignedIn;
     type Answer = CapacityAnswer;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        viewer: &Viewer,
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<CapacityAnswer, AnswerError> {
@@ -75,6 +92,12 @@ impl Question for CapacityQuestion {
         let nodes = records.node_capacities(&cluster)?;
         let reservations = records.reservations(&cluster, period.from())?;
         let runs = records.capacity_runs(&cluster, period.from(), period.to())?;
+        let held = (&*nodes, &*reservations, &*runs);
+        let days = if self.days {
+            days(&records, &cluster, &period, held, now)?
+        } else {
+            Vec::new()
+        };
         let now = now.as_second();
         let reserved: Vec<ReservedRun<'_>> =
             runs.iter().filter_map(|run| reserved(run, now)).collect();
@@ -87,20 +110,53 @@ impl Question for CapacityQuestion {
             .collect();
         names.dedup();
         Ok(CapacityAnswer {
-            report: report(
-                &records,
-                &cluster,
-                &period,
-                (&nodes, &reservations, &runs),
-                now,
-            )?,
+            report: report(&records, &cluster, &period, held, now)?,
+            days,
             reservations_charged: charged
                 .into_iter()
-                .map(|(owner, cpu_seconds)| Charge { owner, cpu_seconds })
+                .map(|(owner, cpu_seconds)| Charge {
+                    owner: shown_owner(viewer, owner),
+                    cpu_seconds,
+                })
                 .collect(),
             reservations: names,
         })
     }
+}
+
+/// Nodes, reservations and runs of a period.
+type Held<'h> = (&'h [NodeCapacity], &'h [Reservation], &'h [JobRun]);
+
+/// The use of each day of the period until now.
+fn days(
+    records: &Records<'_>,
+    cluster: &str,
+    period: &Period,
+    (nodes, reservations, runs): Held<'_>,
+    now: Timestamp,
+) -> Result<Vec<CapacityDay>, AnswerError> {
+    let slices = period.slices(Unit::Day);
+    let begun = slices.into_iter().filter(|day| day.from < now.as_second());
+    begun
+        .map(|slice| {
+            let next = Timestamp::from_second(slice.to).unwrap_or(now);
+            let next = next
+                .to_zoned(period.zone())
+                .strftime("%Y-%m-%d")
+                .to_string();
+            let day = Period::days(&slice.name, &next, &period.zone(), now);
+            let day = day.map_err(AnswerError::failed)?;
+            let is_there =
+                |run: &&JobRun| run.submit < slice.to && run.end.is_none_or(|end| end > slice.from);
+            let runs: Vec<JobRun> = runs.iter().filter(is_there).cloned().collect();
+            let held = (nodes, reservations, &*runs);
+            let report = report(records, cluster, &day, held, now.as_second())?;
+            Ok(CapacityDay {
+                date: slice.name,
+                rows: report.rows,
+            })
+        })
+        .collect()
 }
 
 /// Computes the report of a period from the nodes, reservations and runs of the records. `now` is in UTC seconds.
@@ -111,7 +167,7 @@ pub(super) fn report(
     records: &Records<'_>,
     cluster: &str,
     period: &Period,
-    (nodes, reservations, runs): (&[NodeCapacity], &[Reservation], &[JobRun]),
+    (nodes, reservations, runs): Held<'_>,
     now: i64,
 ) -> Result<CapacityReport, AnswerError> {
     let spans = records.capacity_spans(cluster, period.from())?;

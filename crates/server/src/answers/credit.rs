@@ -1,9 +1,10 @@
 //! A credit: hours of a lost run that are given back, or the revocation of a credit.
 
 use super::period::the_cluster;
-use super::{AnswerConfig, AnswerError, Asker, Question, RequestForm, credits};
+use super::{AnswerConfig, AnswerError, Question, RequestForm, credits};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use takt_access::{Need, Role, Viewer};
 use takt_accounting::{Credit, in_force};
 use takt_slurm::JobRun;
 use takt_store::{Database, JobFilter, Records};
@@ -31,13 +32,13 @@ pub struct CreditOrder {
 impl Question for CreditOrder {
     const PATH: &'static str = credits::PATH;
     const REQUEST: RequestForm = RequestForm::PostJson;
-    const CHANGES: bool = true;
+    const NEED: Need = Need::Change(Role::Admin);
     type Answer = Credit;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        _viewer: &Viewer,
         database: &Database,
         _config: &AnswerConfig,
     ) -> Result<Credit, AnswerError> {
@@ -233,7 +234,7 @@ mod tests {
     }
 
     fn credit(database: &Database, order: &CreditOrder) -> Result<Credit, AnswerError> {
-        order.answer(&Asker::Local, database, &AnswerConfig::default())
+        order.answer(&Viewer::server(), database, &AnswerConfig::default())
     }
 
     fn order(job: &str) -> CreditOrder {
@@ -277,7 +278,7 @@ mod tests {
         };
         assert_eq!(credit(&database, &part).unwrap().gpu_seconds, 1800.0);
         let ledger = CreditsQuestion::default()
-            .answer(&Asker::Local, &database, &AnswerConfig::default())
+            .answer(&Viewer::server(), &database, &AnswerConfig::default())
             .unwrap();
         assert_eq!(
             ledger.iter().map(|credit| credit.id).collect::<Vec<_>>(),

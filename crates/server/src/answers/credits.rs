@@ -1,8 +1,9 @@
 //! The ledger of credits.
 
 use super::period::the_cluster;
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
+use takt_access::{Need, Owner, Viewer};
 use takt_accounting::Credit;
 use takt_store::{Database, Records};
 
@@ -19,17 +20,20 @@ pub struct CreditsQuestion {
 
 impl Question for CreditsQuestion {
     const PATH: &'static str = PATH;
+    const NEED: Need = Need::SignedIn;
     type Answer = Vec<Credit>;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        viewer: &Viewer,
         database: &Database,
         _config: &AnswerConfig,
     ) -> Result<Vec<Credit>, AnswerError> {
         let records = Records::of(database);
         let cluster = the_cluster(&records, self.cluster.as_deref())?;
-        Ok(records.credits(&cluster.cluster)?)
+        let mut credits = records.credits(&cluster.cluster)?;
+        credits.retain(|credit| viewer.sees_usage(Owner::new(&credit.user, &credit.account)));
+        Ok(credits)
     }
 }

@@ -1,7 +1,8 @@
 //! Deletion of job records.
 
-use super::{AnswerConfig, AnswerError, Asker, Question, RequestForm};
+use super::{AnswerConfig, AnswerError, Question, RequestForm};
 use serde::{Deserialize, Serialize};
+use takt_access::{Need, Role, Viewer};
 use takt_store::{Database, DeleteRuns, Records};
 
 /// Deletes job records. Answers with their number.
@@ -12,13 +13,13 @@ pub struct DeleteRecordsQuestion(pub DeleteRuns);
 impl Question for DeleteRecordsQuestion {
     const PATH: &'static str = "/api/takt/v1/jobs/delete";
     const REQUEST: RequestForm = RequestForm::PostJson;
-    const CHANGES: bool = true;
+    const NEED: Need = Need::Change(Role::Admin);
     type Answer = u64;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        _viewer: &Viewer,
         database: &Database,
         _config: &AnswerConfig,
     ) -> Result<u64, AnswerError> {

@@ -1,7 +1,8 @@
 //! Deletion of stored samples.
 
-use super::{AnswerConfig, AnswerError, Asker, Question, RequestForm};
+use super::{AnswerConfig, AnswerError, Question, RequestForm};
 use serde::{Deserialize, Serialize};
+use takt_access::{Need, Role, Viewer};
 use takt_store::{CompactionSummary, Store};
 
 /// Deletes the samples of matching series. Answers with the blocks rewritten and removed.
@@ -15,13 +16,13 @@ pub struct DeleteQuestion {
 impl Question for DeleteQuestion {
     const PATH: &'static str = "/api/takt/v1/store/delete";
     const REQUEST: RequestForm = RequestForm::PostQuery;
-    const CHANGES: bool = true;
+    const NEED: Need = Need::Change(Role::Admin);
     type Answer = CompactionSummary;
     type Data = Store;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        _viewer: &Viewer,
         store: &Store,
         _config: &AnswerConfig,
     ) -> Result<CompactionSummary, AnswerError> {

@@ -9,11 +9,12 @@ mod of_server;
 #[cfg(test)]
 mod tests;
 
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::{AnswerConfig, AnswerError, Question};
 use crate::Config;
 use facts::Facts;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use takt_access::{Need, Viewer};
 use takt_store::Store;
 
 /// Asks for all findings.
@@ -232,12 +233,13 @@ pub const CHECKS: &[Check] = &[
 
 impl Question for DoctorQuestion {
     const PATH: &'static str = "/api/takt/v1/doctor";
+    const NEED: Need = Need::AllUsers;
     type Answer = Diagnosis;
     type Data = Store;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        _viewer: &Viewer,
         store: &Store,
         config: &AnswerConfig,
     ) -> Result<Diagnosis, AnswerError> {

@@ -3,10 +3,12 @@
 use super::fairshare_plan::Plan;
 use super::near::did_you_mean;
 use super::period::{the_cluster, the_zone};
-use super::{AccountingConfig, AnswerConfig, AnswerError, Asker, Question};
+use super::visible::{hide_neighbour, hide_share_rows, visible_points};
+use super::{AccountingConfig, AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use takt_access::{Need, Owner, Viewer};
 use takt_accounting::fairshare::{
     Accumulator, AssociationId, AssociationTree, Decay, DecayTable, Explainer, ResetSchedule, Run,
     ShareRow, Ticks, share_rows,
@@ -73,16 +75,17 @@ const RECENT_SECONDS: i64 = 7 * 86_400;
 
 impl Question for FairshareQuestion {
     const PATH: &'static str = "/api/takt/v1/fairshare";
+    const NEED: Need = Need::SignedIn;
     type Answer = FairshareAnswer;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        viewer: &Viewer,
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<FairshareAnswer, AnswerError> {
-        fairshare(database, self, &config.accounting)
+        fairshare(database, viewer, self, &config.accounting)
     }
 
     fn prepare(&self, database: &Database, config: &AnswerConfig) -> Result<(), AnswerError> {
@@ -92,6 +95,7 @@ impl Question for FairshareQuestion {
 
 fn fairshare(
     database: &Database,
+    viewer: &Viewer,
     question: &FairshareQuestion,
     config: &AccountingConfig,
 ) -> Result<FairshareAnswer, AnswerError> {
@@ -108,7 +112,7 @@ fn fairshare(
     let runs = records.charged_runs(&cluster, charged_from(&settings, now.as_second()))?;
     let decayed = DecayedUsage::of(&runs, &tree, &settings, now.as_second(), &zone);
 
-    let users = wanted_users(&tree, question)?;
+    let users = wanted_users(viewer, &tree, question)?;
     let explainer = Explainer {
         tree: &tree,
         settings: &settings.priority,
@@ -120,14 +124,15 @@ fn fairshare(
     let explanations = if question.explain || plan.is_some() {
         let assumption = plan.as_ref().and_then(|plan| plan.assumption.as_deref());
         let explain = |id: &AssociationId| {
-            let text = explainer.explain(*id, plan.as_ref().map(Plan::job))?;
+            let mut text = explainer.explain(*id, plan.as_ref().map(Plan::job))?;
+            hide_neighbour(viewer, &mut text);
             Some(format!("{text}{}", assumption.unwrap_or_default()))
         };
         users.iter().filter_map(explain).collect()
     } else {
         Vec::new()
     };
-    let history = match question.history_days {
+    let mut history = match question.history_days {
         None => Vec::new(),
         Some(days) => records.fairshare_history(
             &cluster,
@@ -136,8 +141,10 @@ fn fairshare(
             now.as_second() - i64::from(days) * 86_400,
         )?,
     };
+    visible_points(viewer, &mut history);
     let mut rows = share_rows(&tree, &settings.priority, &decayed.usage);
     restrict(&mut rows, &tree, question);
+    hide_share_rows(viewer, &own_branch(viewer, &tree), &mut rows);
     let left_out = decayed.usage.left_out();
     Ok(FairshareAnswer {
         cluster,
@@ -270,21 +277,34 @@ fn equal_shares(records: &Records<'_>, cluster: &str) -> Result<ShareSettings, A
     })
 }
 
-/// The associations of the user in the question. Fails if the user or the account is unknown.
+/// The accounts above the viewer's associations.
+fn own_branch(viewer: &Viewer, tree: &AssociationTree) -> BTreeSet<String> {
+    let own = viewer.user().map(|user| tree.of_user(user));
+    let path = own
+        .unwrap_or_default()
+        .into_iter()
+        .flat_map(|id| tree.path(id));
+    path.map(|id| tree.get(id).account.clone()).collect()
+}
+
+/// The associations of the user in the question. Fails if the user or the account is unknown, or hidden from the viewer.
 fn wanted_users(
+    viewer: &Viewer,
     tree: &AssociationTree,
     question: &FairshareQuestion,
 ) -> Result<Vec<AssociationId>, AnswerError> {
     let refused = |error: String| Err(AnswerError::Usage(error));
+    let branch = own_branch(viewer, tree);
     if let Some(account) = question
         .account
         .as_deref()
-        .filter(|account| tree.account(account).is_none())
+        .filter(|account| tree.account(account).is_none() || !viewer.sees_account(account, &branch))
     {
         let accounts = tree
             .top_down()
             .iter()
-            .map(|id| tree.get(*id).account.as_str());
+            .map(|id| tree.get(*id).account.as_str())
+            .filter(|account| viewer.sees_account(account, &branch));
         return refused(format!(
             "there is no account {account}{}",
             did_you_mean(account, accounts)
@@ -301,11 +321,13 @@ fn wanted_users(
     if let Some(account) = &question.account {
         found.retain(|id| tree.get(*id).account == *account);
     }
+    found.retain(|id| viewer.sees_usage(Owner::new(user, &tree.get(*id).account)));
     if !found.is_empty() {
         return Ok(found);
     }
     let users = tree.top_down().iter();
     let users = users.filter_map(|id| tree.get(*id).user.as_deref());
+    let users = users.filter(|user| viewer.sees_usage(Owner::new(user, "")));
     refused(format!(
         "no user {user} has shares{}",
         did_you_mean(user, users)
@@ -373,6 +395,11 @@ pub fn note_fairshare(
         cluster: Some(cluster.to_owned()),
         ..FairshareQuestion::default()
     };
-    let answer = fairshare(database, &question, &AccountingConfig::default())?;
+    let answer = fairshare(
+        database,
+        &Viewer::server(),
+        &question,
+        &AccountingConfig::default(),
+    )?;
     Ok(records.note_fairshare(cluster, now, &answer.rows)?)
 }

@@ -1,7 +1,8 @@
 //! The log of imports.
 
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
+use takt_access::{Need, Viewer};
 use takt_store::{Database, ImportRecord, Records};
 
 /// Asks for the imports of files, the newest first.
@@ -10,12 +11,13 @@ pub struct ImportsQuestion {}
 
 impl Question for ImportsQuestion {
     const PATH: &'static str = "/api/takt/v1/imports";
+    const NEED: Need = Need::Samples;
     type Answer = Vec<ImportRecord>;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        _viewer: &Viewer,
         database: &Database,
         _config: &AnswerConfig,
     ) -> Result<Vec<ImportRecord>, AnswerError> {

@@ -1,21 +1,52 @@
-//! Job runs, the newest first.
+//! Job runs: filtered, sorted, page by page.
 
+use super::listed_run::{ListedRun, listed_run};
 use super::near::did_you_mean;
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::period::{the_common_zone, the_interval};
+use super::visible::{own_runs, visible_runs};
+use super::{AnswerConfig, AnswerError, Question};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use takt_slurm::{JobRun, reasons};
-use takt_store::{Database, JobFilter, Records, StoreError};
+use takt_access::{Need, Viewer};
+use takt_store::{
+    Database, JobCursor, JobFilter, JobOrder, JobSort, Records, SortValue, VisibleRuns,
+};
 
-/// Asks for job runs, the newest first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Asks for job runs; by default the newest first. Filters combine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct JobsQuestion {
+    /// Cluster. Default: all clusters.
+    pub cluster: Option<String>,
     /// Job id; its array tasks and components are included.
     pub job_id: Option<String>,
     /// User of the runs.
     pub user: Option<String>,
+    /// Account of the runs.
+    pub account: Option<String>,
+    /// Partition of the runs.
+    pub partition: Option<String>,
     /// States, separated by commas; names or Slurm's letters (`R`, `PD`).
     pub state: Option<String>,
+    /// Node that the runs held.
+    pub node: Option<String>,
+    /// GPU model, as the scheduler names it.
+    pub gpu_model: Option<String>,
+    /// Runs that were queued or ran after this time: a date, an RFC 3339 time, or UTC seconds.
+    pub from: Option<String>,
+    /// Runs submitted before this time.
+    pub to: Option<String>,
+    /// Part of the job's name.
+    pub name: Option<String>,
+    /// Least number of GPUs.
+    pub min_gpus: Option<u64>,
+    /// Least waste, in GPU-hours. Only assessed runs have a known waste.
+    pub min_waste: Option<f64>,
+    /// Column to sort by: `submit`, `start`, `end`, `length`, `gpus`, `waste`, `utilization`,
+    /// `user`, `name` or `state`; with `-` in front, the highest first. Default: `-submit`.
+    pub sort: Option<String>,
+    /// Position behind which the list begins: the `cursor` of the last run of the page before.
+    pub after: Option<String>,
     /// Maximum number of runs.
     pub limit: usize,
 }
@@ -23,78 +54,164 @@ pub struct JobsQuestion {
 impl Default for JobsQuestion {
     fn default() -> Self {
         Self {
+            cluster: None,
             job_id: None,
             user: None,
+            account: None,
+            partition: None,
             state: None,
+            node: None,
+            gpu_model: None,
+            from: None,
+            to: None,
+            name: None,
+            min_gpus: None,
+            min_waste: None,
+            sort: None,
+            after: None,
             limit: 1000,
         }
     }
 }
 
-/// A run, and the reason of a pending one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ListedRun {
-    /// The run.
-    #[serde(flatten)]
-    pub run: JobRun,
-    /// Why the run is pending.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub waiting: Option<WhyWaiting>,
-}
-
-/// Why a run is pending.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WhyWaiting {
-    /// Slurm's reason, such as `Priority`.
-    pub reason: String,
-    /// The reason, explained.
-    pub words: String,
-    /// Since when Slurm has given this reason, UTC seconds.
-    pub since: i64,
-    /// Slurm's estimate of the start, UTC seconds.
-    pub expected_start: Option<i64>,
-}
-
 impl Question for JobsQuestion {
     const PATH: &'static str = "/api/takt/v1/jobs";
+    const NEED: Need = Need::SignedIn;
     type Answer = Vec<ListedRun>;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        viewer: &Viewer,
         database: &Database,
-        _config: &AnswerConfig,
+        config: &AnswerConfig,
     ) -> Result<Vec<ListedRun>, AnswerError> {
         let records = Records::of(database);
-        let states = self.state.iter().flat_map(|states| states.split(','));
+        let order = self.order()?;
         let filter = JobFilter {
-            job_id: self.job_id.clone(),
-            user: self.user.clone(),
-            states: states.map(state_of).collect::<Result<_, _>>()?,
-            limit: Some(self.limit),
-            ..JobFilter::default()
+            visible: self.visible(viewer, order.by),
+            ..self.filter(&records, config)?
         };
-        let runs = records.jobs(&filter)?;
-        let listed = runs.into_iter().map(|run| listed(&records, run));
-        Ok(listed.collect::<Result<_, StoreError>>()?)
+        let after = self.after.as_deref().map(|text| cursor(text, order.by));
+        let found = records.listed(&filter, order, after.transpose()?.as_ref())?;
+        let rules = &config.accounting.efficiency;
+        let listed = found.into_iter().map(|row| ListedRun {
+            cursor: Some(cursor_text(&row.cursor)),
+            ..listed_run(row, rules, viewer)
+        });
+        Ok(listed.collect())
     }
 }
 
-fn listed(records: &Records<'_>, run: JobRun) -> Result<ListedRun, StoreError> {
-    let is_pending = run.start.is_none() && run.end.is_none();
-    let known = if is_pending {
-        records.reason(&run.cluster, &run.job_id, run.submit)?
+impl JobsQuestion {
+    fn filter(
+        &self,
+        records: &Records<'_>,
+        config: &AnswerConfig,
+    ) -> Result<JobFilter, AnswerError> {
+        let (from, to) = if self.from.is_some() || self.to.is_some() {
+            let zone = the_common_zone(records, self.cluster.as_deref(), &config.accounting)?;
+            the_interval(self.from.as_deref(), self.to.as_deref(), &zone)?
+        } else {
+            (None, None)
+        };
+        let states = self.state.iter().flat_map(|states| states.split(','));
+        Ok(JobFilter {
+            cluster: self.cluster.clone(),
+            job_id: self.job_id.clone(),
+            user: self.user.clone(),
+            account: self.account.clone(),
+            partition: self.partition.clone(),
+            states: states.map(state_of).collect::<Result<_, _>>()?,
+            node: self.node.clone(),
+            gpu_model: self.gpu_model.clone(),
+            name: self.name.clone(),
+            whole_name: None,
+            min_gpus: self.min_gpus,
+            min_wasted_gpu_seconds: self.min_waste.map(wasted_seconds).transpose()?,
+            from,
+            to,
+            limit: Some(self.limit),
+            visible: None,
+        })
+    }
+
+    /// The runs that the viewer may select. A filter or an order by what the viewer does not see of
+    /// others would give it away.
+    fn visible(&self, viewer: &Viewer, by: JobSort) -> Option<VisibleRuns> {
+        let by_details = self.name.is_some() || by == JobSort::Name;
+        let by_measurements =
+            self.min_waste.is_some() || matches!(by, JobSort::Waste | JobSort::Utilization);
+        let is_hidden =
+            by_details && !viewer.sees_all() || by_measurements && !viewer.sees_samples();
+        if is_hidden {
+            Some(own_runs(viewer))
+        } else {
+            visible_runs(viewer)
+        }
+    }
+
+    fn order(&self) -> Result<JobOrder, AnswerError> {
+        let asked = self.sort.as_deref().unwrap_or("-submit");
+        let name = asked.strip_prefix('-').unwrap_or(asked);
+        let known = JobSort::ALL.iter().find(|(known, _)| *known == name);
+        let (_, by) = known.ok_or_else(|| {
+            let names = JobSort::ALL.iter().map(|(name, _)| *name);
+            AnswerError::Usage(format!(
+                "jobs cannot be sorted by '{name}'{}",
+                did_you_mean(name, names)
+            ))
+        })?;
+        Ok(JobOrder {
+            by: *by,
+            is_descending: asked.starts_with('-'),
+            now: Timestamp::now().as_second(),
+        })
+    }
+}
+
+fn wasted_seconds(hours: f64) -> Result<u64, AnswerError> {
+    if hours.is_finite() && hours >= 0.0 {
+        Ok((hours * 3600.0).ceil() as u64)
     } else {
-        None
+        let error = format!("a waste of {hours} GPU-hours is impossible: 0 or more is expected");
+        Err(AnswerError::Usage(error))
+    }
+}
+
+/// A position as text: time of submission, job id and value, separated by commas. The value is
+/// last, because names may contain commas.
+fn cursor_text(cursor: &JobCursor) -> String {
+    let value = match &cursor.value {
+        SortValue::Number(number) => number.to_string(),
+        SortValue::Text(text) => text.clone(),
     };
-    let waiting = known.map(|known| WhyWaiting {
-        words: reasons::in_words(&known.reason, &run),
-        reason: known.reason,
-        since: known.since,
-        expected_start: known.expected_start,
-    });
-    Ok(ListedRun { run, waiting })
+    format!("{},{},{value}", cursor.submit, cursor.job_id)
+}
+
+fn cursor(text: &str, by: JobSort) -> Result<JobCursor, AnswerError> {
+    let parts: Vec<&str> = text.splitn(3, ',').collect();
+    let is_text = matches!(by, JobSort::User | JobSort::Name | JobSort::State);
+    let parsed = match parts.as_slice() {
+        [submit, job_id, value] => submit.parse().ok().and_then(|submit| {
+            let value = if is_text {
+                SortValue::Text((*value).to_owned())
+            } else {
+                SortValue::Number(value.parse().ok()?)
+            };
+            Some(JobCursor {
+                value,
+                submit,
+                job_id: (*job_id).to_owned(),
+            })
+        }),
+        _ => None,
+    };
+    parsed.ok_or_else(|| {
+        AnswerError::Usage(format!(
+            "'{text}' is no position in this list; begin again without 'after'"
+        ))
+    })
 }
 
 /// The state with this name or these letters of `squeue` and `sacct`.
@@ -110,7 +227,7 @@ fn state_of(asked: &str) -> Result<String, AnswerError> {
 }
 
 /// The states of Slurm's jobs, with their letters.
-const STATES: &[(&str, &str)] = &[
+pub const STATES: &[(&str, &str)] = &[
     ("BF", "BOOT_FAIL"),
     ("CA", "CANCELLED"),
     ("CD", "COMPLETED"),

@@ -3,67 +3,90 @@
 //! To add a question, write its file, with its type, its answer and the trait [`Question`], and add a line to
 //! [`for_each_question`]. The HTTP route and the command's way to the server follow from the trait.
 
-mod asker;
 mod assess;
+mod audit;
 mod budgets;
 mod capacity;
+mod compare;
 mod config;
 mod credit;
 mod credits;
 mod delete_records;
 mod delete_samples;
 mod doctor;
+mod energy;
 mod error;
 mod fairshare;
 mod fairshare_plan;
 mod import;
 mod imports;
+mod job;
 mod jobs;
+mod listed_run;
 mod near;
 mod note_sent_report;
 mod period;
+mod queue;
 mod seal_samples;
+mod search;
 mod sent_reports;
 mod sheets;
 mod snapshot;
 mod sql;
 mod store_stat;
 mod store_verify;
+mod tokens;
 mod undo_import;
 mod usage;
+mod visible;
+mod waste;
+mod whoami;
 
-pub use asker::Asker;
 pub use assess::AssessQuestion;
+pub use audit::AuditQuestion;
 pub use budgets::budgets_now;
-pub use capacity::{CapacityAnswer, CapacityQuestion, Charge};
+pub use capacity::{CapacityAnswer, CapacityDay, CapacityQuestion, Charge};
+pub use compare::{CompareAnswer, CompareQuestion, CompareRow, CompareValue};
 pub use config::{AccountingConfig, AnswerConfig};
 pub use credit::CreditOrder;
 pub use credits::CreditsQuestion;
 pub use delete_records::DeleteRecordsQuestion;
 pub use delete_samples::DeleteQuestion;
 pub use doctor::{CHECKS, Check, Diagnosis, DoctorConfig, DoctorQuestion, Finding, Severity};
+pub use energy::{EnergyAnswer, EnergyQuestion};
 pub use error::AnswerError;
 pub use fairshare::{FairshareAnswer, FairshareQuestion, note_fairshare};
 pub use import::{
     CountingReader, IMPORT_PATH, ImportFormat, ImportQuestion, import, prepare_import,
 };
 pub use imports::ImportsQuestion;
-pub use jobs::{JobsQuestion, ListedRun, WhyWaiting};
+pub use job::{
+    ArrayReport, GpuReport, JobAnswer, JobHint, JobPhase, JobQuestion, JobReport, NodeReport,
+    StateCount,
+};
+pub use jobs::{JobsQuestion, STATES};
+pub use listed_run::{ListedRun, RunUse, WhyWaiting};
 pub use note_sent_report::NoteSentReport;
 pub use period::LOCAL_CLUSTER;
+pub use queue::{QueueAnswer, QueueQuestion, QueuedRun, ReasonCount, RunningRun};
 pub use seal_samples::SealQuestion;
+pub use search::{HitKind, SearchAnswer, SearchHit, SearchQuestion};
 pub use sent_reports::{SentQuestion, sent_reports};
 pub use sheets::{SheetQuestion, sheets};
 pub use snapshot::SnapshotQuestion;
 pub use sql::SqlQuestion;
 pub use store_stat::StatQuestion;
 pub use store_verify::VerifyQuestion;
+pub use tokens::{TokenAnswer, TokenOrder, TokensQuestion};
 pub use undo_import::UndoImportQuestion;
 pub use usage::UsageQuestion;
+pub use waste::{WasteAnswer, WasteQuestion};
+pub use whoami::{WhoamiAnswer, WhoamiQuestion};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::ops::Deref;
+use takt_access::{Need, Viewer};
 use takt_store::{DataDir, Database, Settings, Store, StoreConfig, StoreError};
 
 /// A question that Takt answers from a data directory, in this process or over HTTP.
@@ -72,20 +95,20 @@ pub trait Question: Serialize + Send + 'static {
     const PATH: &'static str;
     /// Form of the HTTP request.
     const REQUEST: RequestForm = RequestForm::Get;
-    /// Whether answering changes the data. Over HTTP, a change needs the token.
-    const CHANGES: bool = false;
+    /// What the question needs over HTTP.
+    const NEED: Need;
     /// The answer.
     type Answer: DeserializeOwned + Send + 'static;
     /// Part of the data directory that the answer is read from.
     type Data: AnswerData;
 
-    /// Answers the question, as of now, with the data that `asker` may see.
+    /// Answers the question, as of now, with the data that `viewer` may see.
     ///
     /// # Errors
     /// When the question is wrong, its content is unusable, or the store fails.
     fn answer(
         &self,
-        asker: &Asker,
+        viewer: &Viewer,
         data: &Self::Data,
         config: &AnswerConfig,
     ) -> Result<Self::Answer, AnswerError>;
@@ -205,6 +228,12 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<CapacityQuestion>();
     visitor.question::<FairshareQuestion>();
     visitor.question::<JobsQuestion>();
+    visitor.question::<JobQuestion>();
+    visitor.question::<CompareQuestion>();
+    visitor.question::<QueueQuestion>();
+    visitor.question::<WasteQuestion>();
+    visitor.question::<EnergyQuestion>();
+    visitor.question::<SearchQuestion>();
     visitor.question::<DeleteRecordsQuestion>();
     visitor.question::<ImportsQuestion>();
     visitor.question::<UndoImportQuestion>();
@@ -221,4 +250,8 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<DeleteQuestion>();
     visitor.question::<SnapshotQuestion>();
     visitor.question::<DoctorQuestion>();
+    visitor.question::<WhoamiQuestion>();
+    visitor.question::<TokensQuestion>();
+    visitor.question::<TokenOrder>();
+    visitor.question::<AuditQuestion>();
 }

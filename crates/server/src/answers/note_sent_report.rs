@@ -1,7 +1,8 @@
 //! An entry into the log of sent reports.
 
-use super::{AnswerConfig, AnswerError, Asker, Question, RequestForm, sent_reports};
+use super::{AnswerConfig, AnswerError, Question, RequestForm, sent_reports};
 use serde::{Deserialize, Serialize};
+use takt_access::{Need, Role, Viewer};
 use takt_store::{Database, Records, SentReport};
 
 /// Records that a report was sent.
@@ -12,13 +13,13 @@ pub struct NoteSentReport(pub SentReport);
 impl Question for NoteSentReport {
     const PATH: &'static str = sent_reports::PATH;
     const REQUEST: RequestForm = RequestForm::PostJson;
-    const CHANGES: bool = true;
+    const NEED: Need = Need::Change(Role::Admin);
     type Answer = ();
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        _viewer: &Viewer,
         database: &Database,
         _config: &AnswerConfig,
     ) -> Result<(), AnswerError> {

@@ -51,6 +51,82 @@ pub(super) fn the_period(
     period.map_err(AnswerError::usage)
 }
 
+/// The instant of a text: a date (its midnight in `zone`), an RFC 3339 time, or UTC seconds.
+///
+/// # Errors
+/// When the text is none of these.
+pub(super) fn the_instant(text: &str, zone: &TimeZone) -> Result<i64, AnswerError> {
+    let text = text.trim();
+    if let Ok(seconds) = text.parse::<i64>() {
+        return Ok(seconds);
+    }
+    if let Ok(instant) = text.parse::<Timestamp>() {
+        return Ok(instant.as_second());
+    }
+    let local = text.parse::<jiff::civil::DateTime>().ok();
+    let zoned = local.and_then(|local| local.to_zoned(zone.clone()).ok());
+    zoned
+        .map(|zoned| zoned.timestamp().as_second())
+        .ok_or_else(|| {
+            AnswerError::Usage(format!(
+                "'{text}' is no time (expected a date such as 2026-10-31, or a time such as \
+                 2026-10-31T14:00)"
+            ))
+        })
+}
+
+/// The start and the end of an interval of instants, where they are given.
+///
+/// # Errors
+/// When a text is no time, or the interval is empty.
+pub(super) fn the_interval(
+    from: Option<&str>,
+    to: Option<&str>,
+    zone: &TimeZone,
+) -> Result<(Option<i64>, Option<i64>), AnswerError> {
+    let instant = |text: Option<&str>| text.map(|text| the_instant(text, zone)).transpose();
+    let from = instant(from)?;
+    let to = instant(to)?;
+    match (from, to) {
+        (Some(begin), Some(end)) if end <= begin => Err(AnswerError::Usage(format!(
+            "the time from {} to {} is empty: 'to' has to be later than 'from'",
+            text_of(begin, zone),
+            text_of(end, zone)
+        ))),
+        _ => Ok((from, to)),
+    }
+}
+
+fn text_of(seconds: i64, zone: &TimeZone) -> String {
+    let at = Timestamp::from_second(seconds).unwrap_or_default();
+    at.to_zoned(zone.clone())
+        .strftime("%Y-%m-%d %H:%M")
+        .to_string()
+}
+
+/// The time zone of times in a question that may be about several clusters: the only cluster's, or
+/// the configured one.
+pub(super) fn the_common_zone(
+    records: &Records<'_>,
+    cluster: Option<&str>,
+    config: &AccountingConfig,
+) -> Result<TimeZone, AnswerError> {
+    let known = records.clusters()?;
+    let named = known.iter().find(|one| cluster == Some(&one.cluster));
+    let only = if known.len() == 1 {
+        known.first()
+    } else {
+        None
+    };
+    match named.or(only) {
+        Some(cluster) => the_zone(cluster, config),
+        None => match &config.timezone {
+            Some(name) => time_zone(name).map_err(AnswerError::failed),
+            None => Ok(TimeZone::system()),
+        },
+    }
+}
+
 /// The cluster named `asked`; without a name, the only cluster with records.
 pub(super) fn the_cluster(
     records: &Records<'_>,

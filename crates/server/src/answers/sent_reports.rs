@@ -1,8 +1,9 @@
 //! The log of sent reports.
 
 use super::period::the_cluster;
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
+use takt_access::{Need, Owner, Viewer};
 use takt_store::{Database, Records, SentReport};
 
 /// Path of the log: GET lists it, POST adds to it.
@@ -20,16 +21,26 @@ pub struct SentQuestion {
 
 impl Question for SentQuestion {
     const PATH: &'static str = PATH;
+    const NEED: Need = Need::SignedIn;
     type Answer = Vec<SentReport>;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        viewer: &Viewer,
         database: &Database,
         _config: &AnswerConfig,
     ) -> Result<Vec<SentReport>, AnswerError> {
-        sent_reports(database, self)
+        let mut sent = sent_reports(database, self)?;
+        sent.retain(|report| {
+            let owner = match report.kind.as_str() {
+                "user" => Owner::new(&report.subject, ""),
+                "account" => Owner::new("", &report.subject),
+                _ => return viewer.sees_all(),
+            };
+            viewer.sees_details(owner)
+        });
+        Ok(sent)
     }
 }
 

@@ -4,11 +4,13 @@ use super::budgets::{Ledgers, books, budgets};
 use super::capacity::report;
 use super::near::did_you_mean;
 use super::period::{the_cluster, the_period, the_zone};
-use super::{AccountingConfig, AnswerConfig, AnswerError, Asker, Question};
+use super::visible::{known_accounts, known_users, reduce_sheet, sees_subject};
+use super::{AccountingConfig, AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use takt_access::{Need, Viewer};
 use takt_accounting::capacity::CapacityRow;
 use takt_accounting::sheet::{Books, Entry, Facts, Sheet, Subject, sheet};
 use takt_accounting::{Accounts, Breach, Period, Rates};
@@ -54,28 +56,39 @@ impl Default for SheetQuestion {
 
 impl Question for SheetQuestion {
     const PATH: &'static str = "/api/takt/v1/report/sheets";
+    const NEED: Need = Need::SignedIn;
     type Answer = Vec<Sheet>;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        viewer: &Viewer,
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<Vec<Sheet>, AnswerError> {
-        sheets(database, self, &config.accounting)
+        visible_sheets(database, viewer, self, &config.accounting)
     }
 }
 
 /// Number of periods before the reported one in the trend.
 const BEFORE: usize = 3;
 
-/// The reports, as of now.
+/// All reports that the question asks for, as of now.
 ///
 /// # Errors
 /// When the question is wrong, the subject has no usage, or the store fails.
 pub fn sheets(
     database: &Database,
+    question: &SheetQuestion,
+    config: &AccountingConfig,
+) -> Result<Vec<Sheet>, AnswerError> {
+    visible_sheets(database, &Viewer::server(), question, config)
+}
+
+/// The reports that the viewer may see, without what the viewer may not see in them.
+fn visible_sheets(
+    database: &Database,
+    viewer: &Viewer,
     question: &SheetQuestion,
     config: &AccountingConfig,
 ) -> Result<Vec<Sheet>, AnswerError> {
@@ -114,8 +127,13 @@ pub fn sheets(
         now: now.as_second(),
     };
     let subjects = subjects(question, &books, &accounts);
-    let made = subjects.iter().filter_map(|subject| sheet(&facts, subject));
+    let visible = subjects
+        .iter()
+        .filter(|subject| sees_subject(viewer, subject));
+    let made = visible.filter_map(|subject| sheet(&facts, subject));
     let mut made: Vec<Sheet> = made.collect();
+    made.iter_mut()
+        .for_each(|sheet| reduce_sheet(viewer, sheet));
     if let Some(sheet) = made
         .iter_mut()
         .find(|sheet| sheet.subject == Subject::Cluster)
@@ -126,13 +144,16 @@ pub fn sheets(
         sheet.has_gpus |= sheet.gpu_capacity.is_some();
     }
     match subjects.first() {
-        Some(subject) if made.is_empty() => Err(no_usage(&records, cluster, subject, last)?),
+        Some(subject) if made.is_empty() => {
+            Err(no_usage(viewer, &records, cluster, subject, last)?)
+        }
         _ => Ok(made),
     }
 }
 
 /// The error for a subject without usage; proposes similar names if the subject is unknown.
 fn no_usage(
+    viewer: &Viewer,
     records: &Records<'_>,
     cluster: &str,
     subject: &Subject,
@@ -140,9 +161,9 @@ fn no_usage(
 ) -> Result<AnswerError, AnswerError> {
     let names = records.names(cluster)?;
     let known = if matches!(subject, Subject::User(_)) {
-        &names.users
+        known_users(viewer, names.users)
     } else {
-        &names.accounts
+        known_accounts(viewer, names.accounts)
     };
     let is_known = known.iter().any(|name| name == subject.name());
     let near = if is_known {

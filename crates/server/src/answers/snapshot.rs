@@ -1,9 +1,9 @@
 //! A consistent copy of records and samples, for `takt backup`.
 
-use super::{AnswerConfig, AnswerError, Asker, Question, RequestForm};
-use jiff::Timestamp;
+use super::{AnswerConfig, AnswerError, Question, RequestForm};
 use serde::{Deserialize, Serialize};
-use takt_store::{Database, Snapshot};
+use takt_access::{Need, Role, Viewer};
+use takt_store::{Snapshot, Store};
 
 /// Makes a copy inside the data directory. The command moves it to its place.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,23 +16,22 @@ pub struct SnapshotQuestion {
 impl Question for SnapshotQuestion {
     const PATH: &'static str = "/api/takt/v1/store/snapshot";
     const REQUEST: RequestForm = RequestForm::PostJson;
-    const CHANGES: bool = true;
+    const NEED: Need = Need::Change(Role::Admin);
     /// The copy; `None` after it was deleted.
     type Answer = Option<Snapshot>;
-    type Data = Database;
+    type Data = Store;
 
     fn answer(
         &self,
-        _asker: &Asker,
-        database: &Database,
+        _viewer: &Viewer,
+        store: &Store,
         _config: &AnswerConfig,
     ) -> Result<Option<Snapshot>, AnswerError> {
         if self.drop {
-            database.drop_snapshot()?;
+            store.database().drop_snapshot()?;
             Ok(None)
         } else {
-            let now = Timestamp::now().as_second();
-            Ok(Some(database.snapshot(now)?))
+            Ok(Some(store.snapshot()?))
         }
     }
 }

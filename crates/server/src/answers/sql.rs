@@ -1,7 +1,8 @@
 //! One read-only SQL statement.
 
-use super::{AnswerConfig, AnswerError, Asker, Question, RequestForm};
+use super::{AnswerConfig, AnswerError, Question, RequestForm};
 use serde::{Deserialize, Serialize};
+use takt_access::{Need, Viewer};
 use takt_store::Database;
 use takt_store::sql::{self, Rows, SqlError};
 
@@ -16,12 +17,13 @@ pub struct SqlQuestion {
 impl Question for SqlQuestion {
     const PATH: &'static str = "/api/takt/v1/sql";
     const REQUEST: RequestForm = RequestForm::PostText;
+    const NEED: Need = Need::Samples;
     type Answer = Rows;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        _viewer: &Viewer,
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<Rows, AnswerError> {

@@ -1,7 +1,8 @@
 //! Blocks and their sizes.
 
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
+use takt_access::{Need, Viewer};
 use takt_store::{Database, Stat};
 
 /// Asks for the blocks on disk and the hot samples.
@@ -10,12 +11,13 @@ pub struct StatQuestion {}
 
 impl Question for StatQuestion {
     const PATH: &'static str = "/api/takt/v1/store";
+    const NEED: Need = Need::Samples;
     type Answer = Stat;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        _viewer: &Viewer,
         database: &Database,
         _config: &AnswerConfig,
     ) -> Result<Stat, AnswerError> {

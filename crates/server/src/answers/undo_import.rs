@@ -1,8 +1,9 @@
 //! Undoing an import.
 
-use super::{AnswerConfig, AnswerError, Asker, Question, RequestForm};
+use super::{AnswerConfig, AnswerError, Question, RequestForm};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use takt_access::{Need, Role, Viewer};
 use takt_store::{Database, Records};
 
 /// Deletes the runs that only this import has stored. Answers with their number.
@@ -16,13 +17,13 @@ pub struct UndoImportQuestion {
 impl Question for UndoImportQuestion {
     const PATH: &'static str = "/api/takt/v1/imports/undo";
     const REQUEST: RequestForm = RequestForm::PostJson;
-    const CHANGES: bool = true;
+    const NEED: Need = Need::Change(Role::Admin);
     type Answer = u64;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        _viewer: &Viewer,
         database: &Database,
         _config: &AnswerConfig,
     ) -> Result<u64, AnswerError> {

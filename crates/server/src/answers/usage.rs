@@ -2,9 +2,11 @@
 
 use super::near::did_you_mean;
 use super::period::{the_cluster, the_period, the_zone};
-use super::{AnswerConfig, AnswerError, Asker, Question};
+use super::visible::{ShownNames, known_users};
+use super::{AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use takt_access::{Need, Viewer};
 use takt_accounting::{GroupBy, Usage, UsageReport};
 use takt_slurm::time_zone;
 use takt_store::{Database, Records};
@@ -31,12 +33,13 @@ pub struct UsageQuestion {
 
 impl Question for UsageQuestion {
     const PATH: &'static str = "/api/takt/v1/report/usage";
+    const NEED: Need = Need::SignedIn;
     type Answer = UsageReport;
     type Data = Database;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        viewer: &Viewer,
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<UsageReport, AnswerError> {
@@ -53,16 +56,19 @@ impl Question for UsageQuestion {
         if by.contains(&GroupBy::AccountTree) {
             usage = usage.with_accounts(records.accounts(&cluster.cluster)?);
         }
-        records.held_runs(&cluster.cluster, period.from(), period.to(), |run| {
+        let (from, to) = (period.from(), period.to());
+        let names = ShownNames::read(viewer, &records, &cluster.cluster, from, to)?;
+        records.held_runs(&cluster.cluster, from, to, |run| {
+            let run = names.run(run);
             if self.user.as_deref().is_none_or(|user| user == run.user) {
-                usage.add(run);
+                usage.add(&run);
             }
         })?;
         let report = usage.report(&cluster.cluster);
         if let Some(user) = &self.user
             && report.rows.is_empty()
         {
-            check_user(&records, &cluster.cluster, user)?;
+            check_user(viewer, &records, &cluster.cluster, user)?;
         }
         Ok(report)
     }
@@ -88,8 +94,13 @@ impl UsageQuestion {
 }
 
 /// Fails if the cluster has no records of `user`.
-fn check_user(records: &Records<'_>, cluster: &str, user: &str) -> Result<(), AnswerError> {
-    let users = records.names(cluster)?.users;
+fn check_user(
+    viewer: &Viewer,
+    records: &Records<'_>,
+    cluster: &str,
+    user: &str,
+) -> Result<(), AnswerError> {
+    let users = known_users(viewer, records.names(cluster)?.users);
     if users.iter().any(|known| known == user) {
         return Ok(());
     }

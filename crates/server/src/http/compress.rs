@@ -57,7 +57,7 @@ async fn gzipped(body: Body) -> Result<Vec<u8>, AnswerError> {
 }
 
 /// Whether `Accept-Encoding` names gzip, with a weight other than 0.
-fn accepts_gzip(headers: &HeaderMap) -> bool {
+pub fn accepts_gzip(headers: &HeaderMap) -> bool {
     let accepted = headers
         .get_all(header::ACCEPT_ENCODING)
         .iter()

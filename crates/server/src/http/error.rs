@@ -26,6 +26,8 @@ pub enum ErrorKind {
     Input,
     /// The request needs a token: HTTP 401.
     Unauthorized,
+    /// The viewer's role is too low: HTTP 403.
+    Forbidden,
     /// The server failed: HTTP 500.
     Failed,
 }
@@ -36,6 +38,7 @@ impl ErrorKind {
             Self::Usage => StatusCode::BAD_REQUEST,
             Self::Input => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Forbidden => StatusCode::FORBIDDEN,
             Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }

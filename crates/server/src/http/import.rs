@@ -1,21 +1,23 @@
 //! Imports over HTTP.
 
-use super::{App, blocking};
-use crate::answers::{AnswerError, Asker, ImportQuestion, import};
+use super::{App, By, blocking};
+use crate::answers::{AnswerError, ImportQuestion, import};
 use axum::body::{Body, Bytes};
 use axum::extract::{Json, Query, State};
 use futures_util::StreamExt;
 use std::fs::File;
 use std::io::{self, Seek, Write};
+use std::sync::Arc;
 use takt_store::ImportSummary;
 
 /// Imports the body. It is first written to a file: an import is one transaction, which a slow sender must not keep open.
 pub(super) async fn post_import(
     State(app): State<App>,
-    _asker: Asker,
+    By(viewer): By,
     Query(question): Query<ImportQuestion>,
     body: Body,
 ) -> Result<Json<ImportSummary>, AnswerError> {
+    let app = Arc::clone(app.of(&viewer));
     let mut spool = tempfile::tempfile_in(app.store.path()).map_err(AnswerError::failed)?;
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {

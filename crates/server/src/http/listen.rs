@@ -1,9 +1,10 @@
 //! Accepting connections and speaking HTTP/1.1, within the limits of [`Connections`].
 
+use super::access::Peer;
 use super::connections::{Connection, Connections, OpenConnection};
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{ConnectInfo, Request};
+use axum::extract::Request;
 use axum::response::Response;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
@@ -12,13 +13,13 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use std::convert::Infallible;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -47,7 +48,38 @@ pub(crate) async fn serve(
                 Ok((stream, address)) => {
                     // A connection over the limits is closed without an answer.
                     if let Some(open) = connections.open(address.ip()) {
-                        tasks.spawn(answer(stream, address, open, router.clone(), stop.clone()));
+                        let _ = stream.set_nodelay(true);
+                        let peer = Peer::of(address, stream.local_addr().ok());
+                        tasks.spawn(answer(stream, peer, open, router.clone(), stop.clone()));
+                    }
+                }
+                Err(error) => after_failed_accept(&error, &connections).await,
+            },
+        }
+    }
+    drop(listener);
+    while tasks.join_next().await.is_some() {}
+}
+
+/// Accepts and answers connections of the Unix socket until `stop` is cancelled, then finishes the requests in flight.
+pub(crate) async fn serve_socket(
+    listener: UnixListener,
+    router: Router,
+    connections: Arc<Connections>,
+    stop: CancellationToken,
+) {
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            Some(_) = tasks.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    let uid = stream.peer_cred().ok().map(|peer| peer.uid());
+                    let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+                    let peer = Peer { address, uid, is_socket: true };
+                    if let Some(open) = connections.open(address.ip()) {
+                        tasks.spawn(answer(stream, peer, open, router.clone(), stop.clone()));
                     }
                 }
                 Err(error) => after_failed_accept(&error, &connections).await,
@@ -73,15 +105,14 @@ async fn after_failed_accept(error: &io::Error, connections: &Connections) {
 }
 
 /// Answers the requests of one connection, until the client, a limit or the server's end ends it.
-async fn answer(
-    stream: TcpStream,
-    address: SocketAddr,
+async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    peer: Peer,
     open: OpenConnection,
     router: Router,
     stop: CancellationToken,
 ) {
     let connection = Arc::clone(&open.connection);
-    let _ = stream.set_nodelay(true);
     let stream = WatchedStream {
         stream,
         connection: Arc::clone(&connection),
@@ -97,7 +128,7 @@ async fn answer(
                 connection: upload,
             })
         });
-        request.extensions_mut().insert(ConnectInfo(address));
+        request.extensions_mut().insert(peer);
         let response = router.call(request);
         async move {
             let response: Response = response.await?;
@@ -117,7 +148,7 @@ async fn answer(
         tokio::select! {
             result = http.as_mut() => {
                 if let Err(error) = result {
-                    tracing::debug!(client = %address, %error, "connection failed");
+                    tracing::debug!(client = %peer.address, %error, "connection failed");
                 }
                 return;
             }
@@ -200,19 +231,19 @@ impl Drop for RequestBody {
 }
 
 /// A stream whose connection is notified of arriving bytes, and of bytes that the client does not read.
-struct WatchedStream {
-    stream: TcpStream,
+struct WatchedStream<S> {
+    stream: S,
     connection: Arc<Connection>,
 }
 
-impl WatchedStream {
+impl<S> WatchedStream<S> {
     fn written(&self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         self.connection.is_blocked(result.is_pending());
         result
     }
 }
 
-impl AsyncRead for WatchedStream {
+impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -227,7 +258,7 @@ impl AsyncRead for WatchedStream {
     }
 }
 
-impl AsyncWrite for WatchedStream {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -1,6 +1,6 @@
 //! The HTTP API: one generic handler for all questions, imports, Prometheus' API, and the access check.
 
-mod access;
+pub mod access;
 mod compress;
 mod connections;
 mod error;
@@ -9,28 +9,56 @@ mod import;
 mod listen;
 mod prometheus;
 mod questions;
+mod socket;
 
-pub use access::{Access, check};
+pub use access::{Access, AuthConfig, By, GuardedRouter, Peer, guarded};
+pub use compress::accepts_gzip;
 pub(crate) use connections::{Connections, client_of};
 pub use error::{ErrorBody, ErrorKind};
 pub(crate) use headers::protect;
-pub(crate) use listen::serve;
+pub(crate) use listen::{serve, serve_socket};
 pub use prometheus::{QueryAnswer, QueryData, QueryQuestion, Scraping};
+pub(crate) use socket::listen_on_socket;
+pub use socket::{SOCKET_FILE, is_trusted_socket, socket_path};
 
 use crate::answers::{AnswerConfig, AnswerError, IMPORT_PATH};
-use axum::Router;
 use axum::extract::{Json, State};
 use axum::http::header;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
+use takt_access::{Need, Role, RouteNeeds, Viewer};
 use takt_model::exposition::Format;
 use takt_store::Store;
 
-/// State of the handlers.
+/// State of the handlers. Only a viewer reaches its parts.
 #[derive(Debug, Clone)]
 pub struct App {
+    parts: Arc<AppParts>,
+}
+
+impl App {
+    /// Returns the state with these parts.
+    pub fn new(parts: AppParts) -> Self {
+        let parts = Arc::new(parts);
+        Self { parts }
+    }
+
+    /// Returns the parts, for an answer to this viewer.
+    pub fn of(&self, _viewer: &Viewer) -> &Arc<AppParts> {
+        &self.parts
+    }
+
+    /// Returns the configuration of the answers.
+    pub fn config(&self) -> &Arc<AnswerConfig> {
+        &self.parts.config
+    }
+}
+
+/// Parts of the handlers' state.
+#[derive(Debug)]
+pub struct AppParts {
     /// The server's store.
     pub store: Arc<Store>,
     /// Configuration of the answers.
@@ -43,23 +71,28 @@ pub struct App {
     pub started: jiff::Timestamp,
 }
 
-/// The routes of the API. The caller adds [`check`], without which the questions answer nobody.
-pub fn router(app: App) -> Router {
-    Router::new()
-        .route(IMPORT_PATH, post(import::post_import))
-        .route("/-/healthy", get(healthy))
-        .route("/-/ready", get(healthy))
-        .route("/metrics", get(metrics))
+/// The routes of the API. The caller adds the access check with [`guarded`], without which they answer nobody.
+pub fn router(app: App) -> GuardedRouter {
+    let open = RouteNeeds::get(Need::Nothing);
+    GuardedRouter::new()
+        .route(
+            IMPORT_PATH,
+            RouteNeeds::change(Role::Admin),
+            post(import::post_import),
+        )
+        .route("/-/healthy", open, get(healthy))
+        .route("/-/ready", open, get(healthy))
+        .route("/metrics", RouteNeeds::get(Need::SignedIn), get(metrics))
         .with_state(app.clone())
         .merge(questions::router(app.clone()))
         .merge(prometheus::router(app))
-        .layer(axum::middleware::from_fn(compress::compress))
+        .map(|router| router.layer(axum::middleware::from_fn(compress::compress)))
 }
 
 /// A server whose database fails is not healthy, even if other parts still work.
 async fn healthy(State(app): State<App>) -> Result<Json<&'static str>, AnswerError> {
     blocking(move || {
-        let db = app.store.database().connect()?;
+        let db = app.parts.store.database().connect()?;
         db.execute_batch("SELECT 1 FROM records.schema_version")
             .map_err(AnswerError::failed)?;
         Ok("ok")
@@ -67,9 +100,9 @@ async fn healthy(State(app): State<App>) -> Result<Json<&'static str>, AnswerErr
     .await
 }
 
-async fn metrics(State(app): State<App>) -> Result<impl IntoResponse, AnswerError> {
+async fn metrics(State(app): State<App>, By(viewer): By) -> Result<impl IntoResponse, AnswerError> {
     let mut page = String::new();
-    prometheus_client::encoding::text::encode(&mut page, &app.registry)
+    prometheus_client::encoding::text::encode(&mut page, &app.of(&viewer).registry)
         .map_err(AnswerError::failed)?;
     Ok((
         [(header::CONTENT_TYPE, Format::OpenMetrics.content_type())],

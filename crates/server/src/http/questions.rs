@@ -1,50 +1,39 @@
 //! Routes of the questions: one generic handler per form of request.
 
-use super::{App, blocking};
+use super::{App, By, GuardedRouter, blocking};
 use crate::answers::{
-    AnswerConfig, AnswerData, AnswerError, Asker, Question, QuestionVisitor, RequestForm,
-    ServedQuestion, for_each_question,
+    AnswerData, AnswerError, Question, QuestionVisitor, RequestForm, ServedQuestion,
+    for_each_question,
 };
-use axum::Router;
 use axum::extract::{Form, Json, Query, State};
 use axum::routing::{MethodRouter, get, post};
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
+use takt_access::{Need, RouteNeeds, Viewer};
 
 /// The routes of all questions.
-pub(super) fn router(app: App) -> Router {
-    let mut routes = Routes(Router::new());
+pub(super) fn router(app: App) -> GuardedRouter {
+    let mut routes = Routes(GuardedRouter::new());
     for_each_question(&mut routes);
     routes.0.with_state(app)
 }
 
-/// Whether a POST to this path changes nothing, so that it needs no token from this machine.
-pub(super) fn only_reads(path: &str) -> bool {
-    static READING_POSTS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
-        let mut posts = ReadingPosts(Vec::new());
-        for_each_question(&mut posts);
-        posts.0
-    });
-    READING_POSTS.contains(&path)
-}
-
-struct Routes(Router<App>);
+struct Routes(GuardedRouter<App>);
 
 impl QuestionVisitor for Routes {
     fn question<Q: ServedQuestion>(&mut self) {
         let router = std::mem::take(&mut self.0);
-        self.0 = router.route(Q::PATH, handler::<Q>());
+        self.0 = router.route(Q::PATH, needs::<Q>(), handler::<Q>());
     }
 }
 
-struct ReadingPosts(Vec<&'static str>);
-
-impl QuestionVisitor for ReadingPosts {
-    fn question<Q: ServedQuestion>(&mut self) {
-        if Q::REQUEST != RequestForm::Get && !Q::CHANGES {
-            self.0.push(Q::PATH);
-        }
+/// The needs of a question's route.
+fn needs<Q: Question>() -> RouteNeeds {
+    match Q::NEED {
+        Need::Change(role) => RouteNeeds::change(role),
+        need if Q::REQUEST == RequestForm::Get => RouteNeeds::get(need),
+        need => RouteNeeds::read(need),
     }
 }
 
@@ -62,39 +51,39 @@ type Reply<Q> = Result<Json<<Q as Question>::Answer>, AnswerError>;
 
 async fn from_query<Q: ServedQuestion>(
     State(app): State<App>,
-    asker: Asker,
+    By(viewer): By,
     Query(question): Query<Q>,
 ) -> Reply<Q> {
-    answer(app, asker, question).await
+    answer(app, viewer, question).await
 }
 
 async fn from_form<Q: ServedQuestion>(
     State(app): State<App>,
-    asker: Asker,
+    By(viewer): By,
     Form(question): Form<Q>,
 ) -> Reply<Q> {
-    answer(app, asker, question).await
+    answer(app, viewer, question).await
 }
 
 async fn from_json<Q: ServedQuestion>(
     State(app): State<App>,
-    asker: Asker,
+    By(viewer): By,
     Json(question): Json<Q>,
 ) -> Reply<Q> {
-    answer(app, asker, question).await
+    answer(app, viewer, question).await
 }
 
 async fn from_text<Q: ServedQuestion>(
     State(app): State<App>,
-    asker: Asker,
+    By(viewer): By,
     text: String,
 ) -> Reply<Q> {
     let deserializer = IntoDeserializer::<ValueError>::into_deserializer(text);
     let question = Q::deserialize(deserializer).map_err(AnswerError::usage)?;
-    answer(app, asker, question).await
+    answer(app, viewer, question).await
 }
 
-async fn answer<Q: ServedQuestion>(app: App, asker: Asker, question: Q) -> Reply<Q> {
-    let config: Arc<AnswerConfig> = Arc::clone(&app.config);
-    blocking(move || question.answer(&asker, Q::Data::of(&app.store), &config)).await
+async fn answer<Q: ServedQuestion>(app: App, viewer: Viewer, question: Q) -> Reply<Q> {
+    let app = Arc::clone(app.of(&viewer));
+    blocking(move || question.answer(&viewer, Q::Data::of(&app.store), &app.config)).await
 }

@@ -126,11 +126,18 @@ pub enum ClientAuth {
     },
     /// No connection: the maximum number of clients is reached.
     Closed,
+    /// No connection: without a password, the client may not see the data of all users.
+    Refused,
 }
 
 type Scram = SASLAuthStartupHandler<DefaultServerParameterProvider>;
 
 impl ClientAuth {
+    /// Returns whether clients need no password.
+    pub fn is_open(&self) -> bool {
+        matches!(self, Self::Open(..))
+    }
+
     /// Creates the authentication. `certificate` is the server's TLS certificate in PEM.
     pub fn new(
         passwords: Option<Passwords>,
@@ -200,17 +207,25 @@ impl StartupHandler for Sessions {
                 finish_authentication(client, &parameters()).await
             }
             (ClientAuth::Open(..), _) => Ok(()),
-            (ClientAuth::Closed, _) => {
-                let said = "sorry, too many clients already (sql.max_connections)".to_owned();
-                let info = ErrorInfo::new("FATAL".to_owned(), "53300".to_owned(), said);
-                Err(PgWireError::UserError(Box::new(info)))
-            }
+            (ClientAuth::Closed, _) => Err(fatal(
+                "53300",
+                "sorry, too many clients already (sql.max_connections)",
+            )),
+            (ClientAuth::Refused, _) => Err(fatal(
+                "28000",
+                "SQL shows the data of all users and needs the role viewer, or a password (sql.password_file)",
+            )),
         };
         if matches!(client.state(), PgWireConnectionState::ReadyForQuery) {
             self.logged_in.cancel();
         }
         started
     }
+}
+
+fn fatal(code: &str, message: &str) -> PgWireError {
+    let info = ErrorInfo::new("FATAL".to_owned(), code.to_owned(), message.to_owned());
+    PgWireError::UserError(Box::new(info))
 }
 
 #[cfg(test)]

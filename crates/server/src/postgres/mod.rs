@@ -19,7 +19,7 @@ mod token;
 pub use auth::{Passwords, PasswordsError};
 pub use config::{SqlConfig, SqlConfigError};
 
-use crate::http::client_of;
+use crate::http::{Access, Peer, client_of};
 use auth::ClientAuth;
 use entrance::Entrance;
 use pgwire::api::ConnectionManager;
@@ -54,6 +54,7 @@ pub struct SqlServer {
     entrance: Entrance,
     manager: Arc<ConnectionManager>,
     places: Arc<Places>,
+    access: Access,
 }
 
 /// Places for clients. One address cannot have all of them.
@@ -121,7 +122,11 @@ impl SqlServer {
     ///
     /// # Errors
     /// If a password, certificate or key file cannot be read.
-    pub fn new(database: Arc<Database>, config: &SqlConfig) -> Result<Self, SqlConfigError> {
+    pub fn new(
+        database: Arc<Database>,
+        config: &SqlConfig,
+        access: Access,
+    ) -> Result<Self, SqlConfigError> {
         let manager = Arc::new(ConnectionManager::new());
         Ok(Self {
             database,
@@ -129,6 +134,7 @@ impl SqlServer {
             entrance: Entrance::open(config, Arc::clone(&manager))?,
             manager,
             places: Places::new(config.max_connections),
+            access,
         })
     }
 
@@ -173,8 +179,20 @@ impl SqlServer {
         let database = Arc::clone(&self.database);
         let limits = self.limits;
         let manager = Arc::clone(&self.manager);
+        let access = self.access.clone();
         let logged_in = CancellationToken::new();
         async move {
+            let auth = if auth.is_open() {
+                let peer = Peer::of(socket.peer_addr()?, socket.local_addr().ok());
+                let viewer = access.viewer_of(peer).await;
+                if viewer.sees_samples() {
+                    auth
+                } else {
+                    Arc::new(ClientAuth::Refused)
+                }
+            } else {
+                auth
+            };
             let socket = socket.into_std()?;
             let peer = Arc::new(TcpStream::from_std(socket.try_clone()?)?);
             let socket = TcpStream::from_std(socket)?;

@@ -71,6 +71,28 @@ impl ReportsConfig {
         Ok(())
     }
 
+    /// Returns user and account for each owner of an account whose address belongs to a user.
+    pub fn users_who_own_accounts(&self) -> Vec<(String, String)> {
+        let owners = self.account_owners.iter();
+        let pairs = owners.flat_map(|(account, addresses)| {
+            let users = addresses.iter().filter_map(|address| self.user_of(address));
+            users.map(|user| (user, account.clone()))
+        });
+        pairs.collect()
+    }
+
+    /// Returns the user with this mail address.
+    fn user_of(&self, address: &str) -> Option<String> {
+        let mut known = self.addresses.iter();
+        if let Some((user, _)) = known.find(|(_, of_user)| *of_user == address) {
+            return Some(user.clone());
+        }
+        let (user, domain) = address.rsplit_once('@')?;
+        // A configured address of this user replaces the one in the domain.
+        let is_own = self.domain.as_deref() == Some(domain) && !self.addresses.contains_key(user);
+        is_own.then(|| user.to_owned())
+    }
+
     /// Returns a user's mail address; `None` if none is configured or the user opted out.
     pub fn address_of(&self, user: &str) -> Option<String> {
         if self.opt_out.iter().any(|name| name == user) {

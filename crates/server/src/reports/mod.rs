@@ -7,7 +7,7 @@ mod letters;
 mod sheet;
 mod warnings;
 mod weekly;
-mod words;
+pub mod words;
 
 pub use config::ReportsConfig;
 pub use dispatch::{everybody, is_sending, keep_sending, mail};

@@ -6,10 +6,12 @@
 
 use super::{Block, list_of};
 use crate::segments::Segment;
+use crate::unsealed::{ALL_TIME, SegmentFile};
 use crate::{STALE, Sample, StoreError, is_stale};
 use duckdb::Connection;
 use duckdb::arrow::array::{Array, AsArray};
 use duckdb::arrow::datatypes::{Float64Type, Int32Type, Int64Type, TimestampMillisecondType};
+use roaring::RoaringBitmap;
 use std::sync::Arc;
 use takt_model::Timestamp;
 use xxhash_rust::xxh64::xxh64;
@@ -17,8 +19,10 @@ use xxhash_rust::xxh64::xxh64;
 /// Source of the samples of a new block.
 #[derive(Debug, Clone)]
 pub(crate) enum BlockSource {
-    /// A segment.
-    Segment(Segment),
+    /// A segment that an earlier version wrote as a table.
+    Table(Segment),
+    /// A complete segment.
+    Segment(Arc<SegmentFile>),
     /// Raw blocks, in order of time.
     Blocks(Vec<Arc<Block>>),
 }
@@ -51,7 +55,8 @@ impl BlockSource {
     /// Returns the series in the source, in block order.
     pub(super) fn entries(&self, db: &Connection) -> Result<Vec<SliceEntry>, StoreError> {
         let counted = match self {
-            Self::Segment(segment) => {
+            Self::Segment(file) => return segment_entries(db, file),
+            Self::Table(segment) => {
                 format!(
                     "SELECT series, count(*)::BIGINT AS samples FROM hot.{} GROUP BY series",
                     segment.table()
@@ -94,6 +99,31 @@ impl BlockSource {
         let samples = positions.lay_out(entries);
         let mut at = vec![0; samples];
         let mut values = vec![0.0; samples];
+        if let Self::Segment(file) = self {
+            let wanted: RoaringBitmap = entries.iter().map(|entry| entry.series).collect();
+            let mut add = |series, found: &[Sample]| {
+                for sample in found {
+                    if let Some(place) = positions.next(series).filter(|place| *place < samples) {
+                        at[place] = sample.at.0;
+                        values[place] = sample.value;
+                    }
+                }
+                true
+            };
+            file.each(&wanted, ALL_TIME, &mut add)
+                .map_err(|source| StoreError::Directory {
+                    path: file.path().to_owned(),
+                    source,
+                })?;
+            let mut slice = Slice {
+                entries: entries.to_vec(),
+                at,
+                values,
+            };
+            slice.close_gaps(positions);
+            slice.put_in_order();
+            return Ok(slice);
+        }
         let mut extra = 0;
         let mut scan = || -> Result<(), duckdb::Error> {
             let mut statement = db.prepare(&self.rows(entries))?;
@@ -141,7 +171,8 @@ impl BlockSource {
 
     fn rows(&self, entries: &[SliceEntry]) -> String {
         match self {
-            Self::Segment(segment) => {
+            Self::Segment(_) => String::new(),
+            Self::Table(segment) => {
                 format!("SELECT series, ts, value FROM hot.{}", segment.table())
             }
             Self::Blocks(blocks) => {
@@ -169,7 +200,8 @@ impl BlockSource {
     /// Name of the source, for messages.
     pub fn title(&self) -> String {
         match self {
-            Self::Segment(segment) => segment.table(),
+            Self::Table(segment) => segment.table(),
+            Self::Segment(file) => format!("segment {}", file.segment.0),
             Self::Blocks(blocks) => blocks
                 .iter()
                 .map(|block| block.title())
@@ -177,6 +209,33 @@ impl BlockSource {
                 .join(", "),
         }
     }
+}
+
+/// Returns the series of a segment, in block order, each with an upper bound of its samples.
+fn segment_entries(db: &Connection, file: &SegmentFile) -> Result<Vec<SliceEntry>, StoreError> {
+    let counts = file.counts().map_err(|source| StoreError::Directory {
+        path: file.path().to_owned(),
+        source,
+    })?;
+    let read = || -> Result<Vec<SliceEntry>, duckdb::Error> {
+        let mut entries = Vec::with_capacity(counts.len());
+        let mut statement = db.prepare("SELECT id, metric_hash FROM hot.series")?;
+        for batch in statement.query_arrow([])? {
+            let series = batch.column(0).as_primitive::<Int32Type>().values();
+            let hashes = batch.column(1).as_primitive::<Int32Type>().values();
+            for (&series, &metric_hash) in series.iter().zip(hashes) {
+                let series = series.cast_unsigned();
+                entries.extend(counts.get(&series).map(|&samples| SliceEntry {
+                    series,
+                    metric_hash,
+                    samples,
+                }));
+            }
+        }
+        entries.sort_unstable_by_key(|entry| (entry.metric_hash, entry.series));
+        Ok(entries)
+    };
+    read().map_err(StoreError::sql("count the samples of each series"))
 }
 
 /// Splits the series of a block into groups of at most `samples` samples. A larger series forms a
@@ -235,6 +294,11 @@ impl RowPositions {
         Some(*place as usize - 1)
     }
 
+    /// Position after the last sample of a series.
+    fn end_of(&self, series: u32) -> usize {
+        self.0[series as usize] as usize
+    }
+
     fn are_full(&self, entries: &[SliceEntry]) -> bool {
         let mut end = 0;
         entries.iter().all(|entry| {
@@ -245,6 +309,23 @@ impl RowPositions {
 }
 
 impl Slice {
+    /// Moves the samples together where a series has fewer than its entry says.
+    fn close_gaps(&mut self, positions: &RowPositions) {
+        let mut begin = 0;
+        let mut kept = 0;
+        for entry in &mut self.entries {
+            let end = positions.end_of(entry.series);
+            let next = begin + entry.samples;
+            self.at.copy_within(begin..end, kept);
+            self.values.copy_within(begin..end, kept);
+            entry.samples = end - begin;
+            kept += entry.samples;
+            begin = next;
+        }
+        self.at.truncate(kept);
+        self.values.truncate(kept);
+    }
+
     /// Sorts the samples of each series by time and removes duplicates. Nearly always a no-op: only
     /// samples with timestamps of their own arrive late.
     fn put_in_order(&mut self) {

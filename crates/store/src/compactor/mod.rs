@@ -4,21 +4,23 @@
 //! read them. A crash in that period does no harm: the next start recognizes replaced blocks by
 //! their names ([`Layout::open`]).
 
+mod replaced;
 mod signal;
 
+pub(crate) use replaced::Replaced;
+use replaced::ReplacedData;
 use signal::CompactionRequest;
 pub(crate) use signal::CompactionSignal;
 
 use super::allocator;
 use super::block::{self, Block, BlockOutput, BlockSource, Resolution, without};
 use super::crash::crash_point;
-use super::database::set_aside;
+use super::database::{set_aside, with_suffix};
 use super::free_space::check_free_space;
-use super::layout::{Layout, remove_block, remove_if_there};
+use super::layout::{Layout, remove_if_there};
 use super::metrics::{ResolutionLabel, StoreMetrics, TaskLabel};
-use super::segments::Segment;
+use super::unsealed::SegmentFile;
 use super::{Clock, Database, StoreConfig, StoreError};
-use duckdb::Connection;
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -66,22 +68,12 @@ pub(crate) struct Compactor {
     pub replaced: Vec<Replaced>,
 }
 
-/// A segment or block that the layout no longer names. Running queries may still read it.
-pub(crate) struct Replaced {
-    data: ReplacedData,
-    /// Time when the layout dropped the data.
-    since: Timestamp,
-}
-
-enum ReplacedData {
-    Segment(Segment),
-    Block(Arc<Block>),
-}
-
 impl Compactor {
     /// Runs until [`CompactionSignal::close`].
     pub fn run(mut self) {
         self.count();
+        // Opening has read more than the server needs.
+        allocator::give_back();
         while let Some(request) = self.signal.wait() {
             match request {
                 None => drop(self.round()),
@@ -153,15 +145,23 @@ impl Compactor {
     /// Seals each complete segment into a block.
     fn seal(&mut self) -> Result<CompactionSummary, StoreError> {
         let mut summary = CompactionSummary::default();
-        for segment in self.database.layout().frozen().to_vec() {
+        for source in self.database.layout().frozen() {
             self.check_room()?;
             let began = Instant::now();
+            let number = match &source {
+                BlockSource::Table(segment) => segment.0,
+                BlockSource::Segment(file) => {
+                    self.leave_damaged_out(file)?;
+                    file.segment.0
+                }
+                BlockSource::Blocks(_) => continue,
+            };
             let output = BlockOutput {
-                segments: (segment.0, segment.0),
+                segments: (number, number),
                 resolutions: vec![Resolution::Raw],
                 slice_samples: self.config.slice_samples(),
             };
-            let blocks = block::write(&self.database, &BlockSource::Segment(segment), &output)?;
+            let blocks = block::write(&self.database, &source, &output)?;
             self.metrics
                 .seal_seconds
                 .observe(began.elapsed().as_secs_f64());
@@ -175,9 +175,30 @@ impl Compactor {
                     "sealed samples"
                 );
             }
-            summary.add(self.publish(blocks, Some(segment))?);
+            let sealed = match source {
+                BlockSource::Table(segment) => Some(ReplacedData::Table(segment)),
+                BlockSource::Segment(file) => Some(ReplacedData::Segment(file)),
+                BlockSource::Blocks(_) => None,
+            };
+            summary.add(self.publish(blocks, sealed)?);
         }
         Ok(summary)
+    }
+
+    /// Reads a segment completely. Damaged chunks are left out, and a copy of the file is set
+    /// aside.
+    fn leave_damaged_out(&self, file: &SegmentFile) -> Result<(), StoreError> {
+        let failed = |source| StoreError::Directory {
+            path: file.path().to_owned(),
+            source,
+        };
+        if file.leave_damaged_out().map_err(failed)? > 0 {
+            let copy = with_suffix(file.path(), ".before");
+            std::fs::copy(file.path(), &copy).map_err(failed)?;
+            set_aside(&copy, "a part of its samples cannot be read")?;
+            self.metrics.damaged_files.inc();
+        }
+        Ok(())
     }
 
     /// Merges the raw blocks of each finished day into one, and writes its lower resolutions.
@@ -316,7 +337,7 @@ impl Compactor {
     fn publish(
         &mut self,
         blocks: Vec<Block>,
-        sealed: Option<Segment>,
+        sealed: Option<ReplacedData>,
     ) -> Result<CompactionSummary, StoreError> {
         let rows = blocks.iter().map(|block| block.facts.rows).sum();
         let written: Vec<String> = blocks.iter().map(Block::title).collect();
@@ -329,15 +350,17 @@ impl Compactor {
         let gone: Vec<_> = layout.blocks.iter().filter(is_replaced).cloned().collect();
         self.database.set_layout(|layout| {
             let mut layout = layout.with(&gone, new);
-            layout.segments.retain(|segment| Some(*segment) != sealed);
+            match &sealed {
+                Some(ReplacedData::Table(sealed)) => layout.tables.retain(|table| table != sealed),
+                Some(ReplacedData::Segment(sealed)) => {
+                    layout.segments.retain(|file| !Arc::ptr_eq(file, sealed));
+                }
+                Some(ReplacedData::Block(_)) | None => {}
+            }
             layout
         })?;
         crash_point("published");
-        let things = gone
-            .iter()
-            .cloned()
-            .map(ReplacedData::Block)
-            .chain(sealed.map(ReplacedData::Segment));
+        let things = gone.iter().cloned().map(ReplacedData::Block).chain(sealed);
         let since = self.clock.now();
         self.replaced
             .extend(things.map(|data| Replaced { data, since }));
@@ -357,14 +380,23 @@ impl Compactor {
             .map(|id| id.to_string())
             .collect::<Vec<_>>()
             .join(",");
-        for segment in self.database.layout().frozen() {
-            let sql = format!(
-                "DELETE FROM hot.{} WHERE series IN ({list})",
-                segment.table()
-            );
-            summary.rows += db
-                .execute(&sql, [])
-                .map_err(StoreError::sql("delete samples"))? as u64;
+        for source in self.database.layout().frozen() {
+            summary.rows += match source {
+                BlockSource::Table(segment) => {
+                    let table = segment.table();
+                    let sql = format!("DELETE FROM hot.{table} WHERE series IN ({list})");
+                    let deleted = db.execute(&sql, []);
+                    deleted.map_err(StoreError::sql("delete samples"))? as u64
+                }
+                BlockSource::Segment(file) => {
+                    file.delete(series)
+                        .map_err(|source| StoreError::Directory {
+                            path: file.path().to_owned(),
+                            source,
+                        })?
+                }
+                BlockSource::Blocks(_) => 0,
+            };
         }
         let layout = self.database.layout();
         for block in layout
@@ -393,10 +425,7 @@ impl Compactor {
         let database = Arc::clone(&self.database);
         let before = self.clock.now().minus(grace);
         self.replaced.retain(|replaced| {
-            let is_read = match &replaced.data {
-                ReplacedData::Block(block) => Arc::strong_count(block) > 1,
-                ReplacedData::Segment(_) => false,
-            };
+            let is_read = replaced.data.is_read();
             if (replaced.since > before && !grace.is_zero()) || (is_read && !grace.is_zero()) {
                 return true;
             }
@@ -435,25 +464,6 @@ impl Compactor {
                 .block_bytes
                 .get_or_create(&label)
                 .set(bytes as i64);
-        }
-    }
-}
-
-impl ReplacedData {
-    fn remove(&self, database: &Database) -> Result<(), StoreError> {
-        match self {
-            Self::Segment(segment) => {
-                let sql = format!("DROP TABLE IF EXISTS hot.{}", segment.table());
-                let db: Connection = database.connect()?;
-                db.execute_batch(&sql)
-                    .map_err(StoreError::sql("drop a sealed table"))
-            }
-            Self::Block(block) => {
-                remove_block(database.path(), block).map_err(|source| StoreError::Directory {
-                    path: block.path.clone(),
-                    source,
-                })
-            }
         }
     }
 }

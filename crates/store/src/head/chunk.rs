@@ -6,9 +6,11 @@
 //! chunk stores the values by series, packed. A series that did not change at all takes one bit:
 //! its value is the one with which the next chunk begins.
 
-use super::STALE;
+use super::{STALE, is_stale};
 use crate::Sample;
 use crate::packed::{pack, unpack};
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 use takt_model::Timestamp;
 
@@ -17,8 +19,12 @@ use takt_model::Timestamp;
 pub(super) struct OpenChunk {
     /// Values of the first row.
     first: Vec<f64>,
+    /// One bit per column: the series had a value before the first row.
+    was: Box<[u64]>,
     /// Changes of each row. The entry of the first row is empty.
     rows: Vec<ChunkRow>,
+    /// Number of samples, including staleness markers.
+    samples: u32,
 }
 
 /// Changes of one row. The slices have no spare capacity, because the head holds very many of them.
@@ -79,7 +85,9 @@ impl OpenChunk {
     /// Minimum number of rows: the fixed cost of a smaller sealed chunk exceeds what packing saves.
     const MIN_ROWS: usize = 16;
 
-    pub fn new(at: Timestamp, first: Vec<f64>) -> Self {
+    /// Begins a chunk with a row of `samples` samples. `was` has one bit per column: the series had
+    /// a value before this row.
+    pub fn new(at: Timestamp, first: Vec<f64>, was: Box<[u64]>, samples: u32) -> Self {
         let row = ChunkRow {
             at,
             columns: 0,
@@ -88,8 +96,22 @@ impl OpenChunk {
         };
         Self {
             first,
+            was,
             rows: vec![row],
+            samples,
         }
+    }
+
+    /// Number of samples, including staleness markers.
+    pub fn sample_count(&self) -> u32 {
+        self.samples
+    }
+
+    /// Returns whether the series of a column had a value before the first row.
+    pub fn was(&self, column: u32) -> bool {
+        self.was
+            .get((column / 64) as usize)
+            .is_some_and(|bits| bits >> (column % 64) & 1 == 1)
     }
 
     pub fn oldest(&self) -> Timestamp {
@@ -114,8 +136,10 @@ impl OpenChunk {
             || (self.rows.len() >= Self::MIN_ROWS && part(at) != part(self.oldest()))
     }
 
-    /// Adds a row of `columns` columns, given as changes from the row before. Clears `changes`.
-    pub fn push(&mut self, at: Timestamp, columns: usize, changes: &mut RowChanges) {
+    /// Adds a row of `columns` columns and `samples` samples, given as changes from the row before.
+    /// Clears `changes`.
+    pub fn push(&mut self, at: Timestamp, columns: usize, changes: &mut RowChanges, samples: u32) {
+        self.samples += samples;
         changes.advance(columns.div_ceil(64));
         let changed = changes.changed.as_slice().into();
         let values = changes.values.as_slice().into();
@@ -150,8 +174,9 @@ impl OpenChunk {
         })
     }
 
-    /// Packs the chunk. `next` holds the first row of the next chunk.
-    pub fn seal(&self, next: &[f64]) -> SealedChunk {
+    /// Packs the chunk. `next` holds the first row of the next chunk, or, if `is_last`, the last
+    /// row of this one: no row follows for now.
+    pub fn seal(&self, next: &[f64], is_last: bool) -> SealedChunk {
         let columns = self
             .rows
             .last()
@@ -164,6 +189,7 @@ impl OpenChunk {
         for word in 0..columns.div_ceil(64) {
             let mut packed = PackedWord {
                 bits: 0,
+                was: self.was.get(word).copied().unwrap_or(0),
                 lengths: offset(lengths.len()),
                 bytes: offset(bytes.len()),
             };
@@ -194,19 +220,33 @@ impl OpenChunk {
             u32::try_from(row.at.0 - begin.0).expect("a chunk is shorter than 49 days")
         };
         SealedChunk {
-            begin,
-            since_begin: self.rows.iter().map(since).collect(),
-            columns: offset(columns),
-            words: words.into(),
-            lengths: lengths.into(),
+            index: ChunkIndex {
+                begin,
+                since_begin: self.rows.iter().map(since).collect(),
+                columns: offset(columns),
+                words: words.into(),
+                lengths: lengths.into(),
+            },
             bytes: bytes.into(),
+            next: is_last.then(|| next.into()),
+            samples: self.samples,
         }
     }
 }
 
 /// A packed chunk that gets no more rows.
 #[derive(Debug)]
-pub(super) struct SealedChunk {
+pub(crate) struct SealedChunk {
+    index: ChunkIndex,
+    bytes: Box<[u8]>,
+    /// Values of the unchanged columns, if they are not those of the next chunk's first row.
+    next: Option<Arc<[f64]>>,
+    samples: u32,
+}
+
+/// Times of a chunk's rows, and the places of its columns.
+#[derive(Debug)]
+pub(crate) struct ChunkIndex {
     begin: Timestamp,
     /// Milliseconds from `begin` to each row.
     since_begin: Box<[u32]>,
@@ -214,7 +254,6 @@ pub(super) struct SealedChunk {
     words: Box<[PackedWord]>,
     /// Number of bytes of each packed column.
     lengths: Box<[u16]>,
-    bytes: Box<[u8]>,
 }
 
 /// Packed columns among 64: one bit per column, and the indexes of the first one's length and
@@ -222,56 +261,235 @@ pub(super) struct SealedChunk {
 #[derive(Debug)]
 struct PackedWord {
     bits: u64,
+    /// One bit per column: the series had a value before the first row.
+    was: u64,
     lengths: u32,
     bytes: u32,
 }
 
-impl SealedChunk {
+/// Place of a column's values.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ColumnPlace {
+    /// The chunk does not have the column.
+    Absent,
+    /// The value did not change: index among the unchanged columns.
+    Unchanged(usize),
+    /// Packed, at these bytes.
+    Packed(Range<usize>),
+}
+
+impl ChunkIndex {
+    /// Size of the fixed part of an encoded index, in bytes.
+    const FIXED: usize = 20;
+
+    /// Time of the first row.
     pub fn oldest(&self) -> Timestamp {
         self.begin
     }
 
+    /// Time of the last row.
     pub fn newest(&self) -> Timestamp {
         self.at(self.since_begin.last().copied().unwrap_or_default())
     }
 
-    /// Values of a column in all rows. `next` is its value in the first row of the next chunk.
-    pub fn values(&self, column: u32, next: f64) -> Vec<f64> {
-        let rows = self.since_begin.len();
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.since_begin.len()
+    }
+
+    /// Times of the rows, in order.
+    pub fn times(&self) -> impl Iterator<Item = Timestamp> {
+        self.since_begin.iter().map(|&since| self.at(since))
+    }
+
+    /// Returns whether the series of a column had a value before the first row.
+    pub fn was(&self, column: u32) -> bool {
+        self.words
+            .get((column / 64) as usize)
+            .is_some_and(|word| word.was >> (column % 64) & 1 == 1)
+    }
+
+    /// Returns the place of a column's values.
+    pub fn place(&self, column: u32) -> ColumnPlace {
         if column >= self.columns {
-            return vec![STALE; rows];
+            return ColumnPlace::Absent;
         }
         let word = &self.words[(column / 64) as usize];
         let bit = column % 64;
-        if word.bits >> bit & 1 == 0 {
-            return vec![next; rows];
-        }
         let before = (word.bits & ((1 << bit) - 1)).count_ones() as usize;
+        if word.bits >> bit & 1 == 0 {
+            let packed = word.lengths as usize + before;
+            return ColumnPlace::Unchanged(column as usize - packed);
+        }
         let lengths = &self.lengths[word.lengths as usize..];
         let begin = word.bytes as usize
             + lengths[..before]
                 .iter()
                 .map(|&length| usize::from(length))
                 .sum::<usize>();
-        unpack(
-            &self.bytes[begin..begin + usize::from(lengths[before])],
-            rows,
-        )
-    }
-
-    /// Combines `values` with the timestamps of the rows.
-    pub fn samples(&self, values: Vec<f64>) -> impl Iterator<Item = Sample> {
-        self.since_begin
-            .iter()
-            .zip(values)
-            .map(|(&since, value)| Sample {
-                at: self.at(since),
-                value,
-            })
+        ColumnPlace::Packed(begin..begin + usize::from(lengths[before]))
     }
 
     fn at(&self, since_begin: u32) -> Timestamp {
         Timestamp(self.begin.0 + i64::from(since_begin))
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.begin.0.to_le_bytes());
+        for length in [
+            self.columns,
+            offset(self.rows()),
+            offset(self.lengths.len()),
+        ] {
+            out.extend_from_slice(&length.to_le_bytes());
+        }
+        for since in &self.since_begin {
+            out.extend_from_slice(&since.to_le_bytes());
+        }
+        for word in &self.words {
+            out.extend_from_slice(&word.bits.to_le_bytes());
+            out.extend_from_slice(&word.was.to_le_bytes());
+            out.extend_from_slice(&word.lengths.to_le_bytes());
+            out.extend_from_slice(&word.bytes.to_le_bytes());
+        }
+        for length in &self.lengths {
+            out.extend_from_slice(&length.to_le_bytes());
+        }
+    }
+
+    /// Reads the output of [`SealedChunk::encode`]. `None` if `bytes` is not a whole index.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (fixed, rest) = bytes.split_at_checked(Self::FIXED)?;
+        let number = |at: usize| u32::from_le_bytes(fixed[at..at + 4].try_into().expect("4 bytes"));
+        let begin = i64::from_le_bytes(fixed[..8].try_into().expect("8 bytes"));
+        let columns = number(8);
+        let (times, rest) = rest.split_at_checked(number(12) as usize * 4)?;
+        let (words, lengths) = rest.split_at_checked(columns.div_ceil(64) as usize * 24)?;
+        let lengths = lengths.get(..number(16) as usize * 2)?;
+        let four = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("4 bytes"));
+        let eight = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+        let index = Self {
+            begin: Timestamp(begin),
+            since_begin: times.chunks_exact(4).map(four).collect(),
+            columns,
+            words: words
+                .chunks_exact(24)
+                .map(|word| PackedWord {
+                    bits: eight(&word[..8]),
+                    was: eight(&word[8..16]),
+                    lengths: four(&word[16..20]),
+                    bytes: four(&word[20..]),
+                })
+                .collect(),
+            lengths: lengths
+                .chunks_exact(2)
+                .map(|length| u16::from_le_bytes([length[0], length[1]]))
+                .collect(),
+        };
+        let packed: u32 = index.words.iter().map(|word| word.bits.count_ones()).sum();
+        let is_whole = packed as usize == index.lengths.len()
+            && index.words.iter().all(|word| {
+                (word.lengths + word.bits.count_ones()) as usize <= index.lengths.len()
+            });
+        is_whole.then_some(index)
+    }
+
+    /// Number of bytes of the packed columns.
+    pub fn packed_bytes(&self) -> usize {
+        self.lengths.iter().map(|&length| usize::from(length)).sum()
+    }
+
+    /// Adds the samples of a column in `[from, to]` to `out`, given its `values` in all rows. A
+    /// series that ended gets one staleness marker.
+    pub fn samples(
+        &self,
+        column: u32,
+        values: &[f64],
+        (from, to): (Timestamp, Timestamp),
+        out: &mut Vec<Sample>,
+    ) {
+        let samples = self.times().zip(values);
+        let samples = samples.map(|(at, &value)| Sample { at, value });
+        push_present(samples, self.was(column), (from, to), out);
+    }
+}
+
+/// Adds samples in `[from, to]` to `out`. Of consecutive staleness markers, only the first is
+/// added, and only if the series had a value before (`was`).
+pub(super) fn push_present(
+    samples: impl Iterator<Item = Sample>,
+    was: bool,
+    (from, to): (Timestamp, Timestamp),
+    out: &mut Vec<Sample>,
+) {
+    let mut was = was;
+    for sample in samples {
+        let is = !is_stale(sample.value);
+        if (is || was) && from <= sample.at && sample.at <= to {
+            out.push(sample);
+        }
+        was = is;
+    }
+}
+
+impl SealedChunk {
+    /// Times of the rows, and the places of the columns.
+    pub fn index(&self) -> &ChunkIndex {
+        &self.index
+    }
+
+    pub fn oldest(&self) -> Timestamp {
+        self.index.oldest()
+    }
+
+    pub fn newest(&self) -> Timestamp {
+        self.index.newest()
+    }
+
+    /// Number of samples, including staleness markers.
+    pub fn sample_count(&self) -> u32 {
+        self.samples
+    }
+
+    /// Size of the packed columns, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Values of a column in all rows. `next` is its value in the first row of the next chunk.
+    pub fn values(&self, column: u32, next: f64) -> Vec<f64> {
+        let rows = self.index.rows();
+        match self.index.place(column) {
+            ColumnPlace::Absent => vec![STALE; rows],
+            ColumnPlace::Unchanged(_) => {
+                let own = self.next.as_ref();
+                let own = own.map(|own| own.get(column as usize).copied().unwrap_or(STALE));
+                vec![own.unwrap_or(next); rows]
+            }
+            ColumnPlace::Packed(bytes) => unpack(&self.bytes[bytes], rows),
+        }
+    }
+
+    /// Combines `values` with the timestamps of the rows.
+    pub fn samples(&self, values: Vec<f64>) -> impl Iterator<Item = Sample> {
+        let times = self.index.times();
+        times.zip(values).map(|(at, value)| Sample { at, value })
+    }
+
+    /// Appends the chunk to `out`: the index, the packed columns, and the values of the unchanged
+    /// columns, which are in `next`. Returns the length of the index.
+    pub fn encode(&self, next: &[f64], out: &mut Vec<u8>) -> usize {
+        let begin = out.len();
+        self.index.encode(out);
+        let length = out.len() - begin;
+        out.extend_from_slice(&self.bytes);
+        for column in 0..self.index.columns {
+            if let ColumnPlace::Unchanged(_) = self.index.place(column) {
+                let value = next.get(column as usize).copied().unwrap_or(STALE);
+                out.extend_from_slice(&value.to_le_bytes());
+            }
+        }
+        length
     }
 }
 

@@ -12,6 +12,7 @@ mod rows;
 mod tests;
 
 use super::{Meter, Sample, SeriesId};
+pub(crate) use chunk::{ChunkIndex, ColumnPlace, SealedChunk};
 use hashbrown::HashMap;
 use roaring::RoaringBitmap;
 pub(crate) use rows::{DroppedSeries, GroupRows, merge};
@@ -108,6 +109,15 @@ impl Head {
         )));
         write(&self.groups).insert(id, Arc::clone(&rows));
         (id, rows)
+    }
+
+    /// All groups, by number.
+    pub fn groups(&self) -> Vec<(u32, Arc<RwLock<GroupRows>>)> {
+        let groups = read(&self.groups);
+        groups
+            .iter()
+            .map(|(&id, rows)| (id, Arc::clone(rows)))
+            .collect()
     }
 
     /// Removes a group. Its samples remain in the database.

@@ -1,10 +1,13 @@
 //! Rows of one group: new rows in an open chunk, older ones in sealed chunks.
 
-use super::chunk::{OpenChunk, RowChanges, SealedChunk};
+use super::chunk::{OpenChunk, RowChanges, SealedChunk, push_present};
 use super::{Column, STALE, is_stale};
+use crate::unsealed::{FullChunk, Shape};
 use crate::{Sample, SeriesId};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use takt_model::Timestamp;
 
@@ -33,8 +36,14 @@ pub(crate) struct GroupRows {
     ended: HashMap<u32, Timestamp>,
     /// Offset of the group's chunk ends, see [`OpenChunk::is_full`].
     phase: u32,
-    sealed: VecDeque<SealedChunk>,
+    sealed: VecDeque<Arc<SealedChunk>>,
     open: Option<OpenChunk>,
+    /// Timestamp of the newest row.
+    newest: Option<Timestamp>,
+    /// Timestamp of the newest row in the log.
+    committed: Arc<AtomicI64>,
+    /// The series of the columns, until they change.
+    shape: Option<Arc<Shape>>,
     changes: RowChanges,
     /// Samples with timestamps of their own, by column, in order of time.
     own_time: HashMap<u32, Vec<Sample>>,
@@ -47,6 +56,8 @@ pub(crate) struct RowOutcome {
     pub added: usize,
     /// Series that ended before the oldest chunk and lost their column.
     pub dropped: Vec<DroppedSeries>,
+    /// The chunk that this row ended.
+    pub full: Option<FullChunk>,
 }
 
 /// A series that lost its column.
@@ -59,7 +70,7 @@ pub(crate) struct DroppedSeries {
 }
 
 impl GroupRows {
-    pub(super) fn new(complete_from: Timestamp, window: Duration, phase: u32) -> Self {
+    pub(crate) fn new(complete_from: Timestamp, window: Duration, phase: u32) -> Self {
         Self {
             window,
             complete_from,
@@ -71,13 +82,17 @@ impl GroupRows {
             phase,
             sealed: VecDeque::new(),
             open: None,
+            newest: None,
+            committed: Arc::new(AtomicI64::new(i64::MIN)),
+            shape: None,
             changes: RowChanges::default(),
             own_time: HashMap::new(),
         }
     }
 
     /// Adds a column for a series whose samples before `from` are elsewhere.
-    pub(super) fn add_column(&mut self, series: SeriesId, from: Timestamp) -> u32 {
+    pub(crate) fn add_column(&mut self, series: SeriesId, from: Timestamp) -> u32 {
+        self.shape = None;
         let column = self.free.pop().unwrap_or_else(|| {
             self.columns.push(None);
             self.latest.push(STALE);
@@ -102,7 +117,19 @@ impl GroupRows {
 
     /// Timestamp of the newest row.
     pub fn newest(&self) -> Option<Timestamp> {
-        self.open.as_ref().map(OpenChunk::newest)
+        self.newest
+    }
+
+    /// Timestamp of the newest row in the log. The writer sets it.
+    pub fn committed(&self) -> &Arc<AtomicI64> {
+        &self.committed
+    }
+
+    /// Number of samples that are not in a sealed chunk.
+    pub fn open_samples(&self) -> u64 {
+        self.open
+            .as_ref()
+            .map_or(0, |open| u64::from(open.sample_count()))
     }
 
     /// Number of columns, including free ones.
@@ -132,6 +159,15 @@ impl GroupRows {
             .as_ref()
             .is_none_or(|open| open.is_full(at, length, self.phase, longest));
         self.changes.clear();
+        let mut samples = 0;
+        let mut before = vec![
+            0_u64;
+            if is_full {
+                self.latest.len().div_ceil(64)
+            } else {
+                0
+            }
+        ];
         for (column, latest) in self.latest.iter_mut().enumerate() {
             let value = row.get(column).copied().unwrap_or(STALE);
             let is = !is_stale(value);
@@ -140,6 +176,10 @@ impl GroupRows {
                 && let Some(series) = self.columns[column]
             {
                 written(series, value);
+                samples += 1;
+            }
+            if was && is_full {
+                before[column / 64] |= 1 << (column % 64);
             }
             if value.to_bits() != latest.to_bits() {
                 if is != was {
@@ -158,12 +198,16 @@ impl GroupRows {
             }
         }
         match &mut self.open {
-            Some(open) if !is_full => open.push(at, self.latest.len(), &mut self.changes),
+            Some(open) if !is_full => {
+                open.push(at, self.latest.len(), &mut self.changes, samples);
+            }
             _ => {
-                self.begin_chunk(at);
+                let first = OpenChunk::new(at, self.latest.clone(), before.into(), samples);
+                outcome.full = self.begin_chunk(first);
                 outcome.dropped = self.drop_ended();
             }
         }
+        self.newest = Some(at);
         outcome
     }
 
@@ -186,10 +230,89 @@ impl GroupRows {
         self.columns.get(column.0 as usize).copied().flatten()
     }
 
-    fn begin_chunk(&mut self, at: Timestamp) {
+    /// Takes a row without storing it: the next row is compared with it. `row` must have all
+    /// columns.
+    pub fn skip(&mut self, at: Timestamp, row: &[f64]) {
+        for (latest, &value) in self.latest.iter_mut().zip(row) {
+            *latest = value;
+        }
+        let latest = &self.latest;
+        self.ended
+            .retain(|&column, _| is_stale(latest[column as usize]));
+        self.newest = Some(at);
+    }
+
+    /// Seals the chunk that gets rows, so that the next row begins another one. `None` if it has no
+    /// rows.
+    pub fn seal_open(&mut self) -> Option<FullChunk> {
+        let open = self.open.take()?;
+        Some(self.full(&open, true))
+    }
+
+    fn full(&mut self, open: &OpenChunk, is_last: bool) -> FullChunk {
+        let chunk = Arc::new(open.seal(&self.latest, is_last));
+        self.sealed.push_back(Arc::clone(&chunk));
+        let columns = &self.columns;
+        let shape = self
+            .shape
+            .get_or_insert_with(|| Arc::new(Shape::of_columns(columns)));
+        FullChunk {
+            shape: Arc::clone(shape),
+            chunk,
+            next: self.latest.as_slice().into(),
+            committed: Arc::clone(&self.committed),
+        }
+    }
+
+    /// Calls `each` with the samples of every series that are in `(from, to]`, including staleness
+    /// markers. `from` must be the end of a chunk.
+    pub fn each_since(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+        mut each: impl FnMut(SeriesId, Vec<Sample>),
+    ) {
+        let from = from.plus(Duration::from_millis(1));
+        let first = self.sealed.partition_point(|chunk| chunk.newest() < from);
+        let sealed: Vec<_> = self.sealed.range(first..).collect();
+        for (column, series) in (0_u32..).zip(&self.columns) {
+            let Some(series) = *series else { continue };
+            let mut next = self.open.as_ref().map_or(STALE, |open| open.first(column));
+            let mut parts = Vec::with_capacity(sealed.len());
+            for chunk in sealed.iter().rev() {
+                let values = chunk.values(column, next);
+                next = values.first().copied().unwrap_or(next);
+                parts.push(values);
+            }
+            let mut samples = Vec::new();
+            for (chunk, values) in sealed.iter().zip(parts.into_iter().rev()) {
+                chunk
+                    .index()
+                    .samples(column, &values, (from, to), &mut samples);
+            }
+            if let Some(open) = &self.open {
+                push_present(
+                    open.samples(column),
+                    open.was(column),
+                    (from, to),
+                    &mut samples,
+                );
+            }
+            if !samples.is_empty() {
+                each(series, samples);
+            }
+        }
+    }
+
+    /// Timestamp of the newest row in the log.
+    pub fn committed_until(&self) -> Timestamp {
+        Timestamp(self.committed.load(Ordering::Acquire))
+    }
+
+    fn begin_chunk(&mut self, first: OpenChunk) -> Option<FullChunk> {
+        let at = first.oldest();
         let begin = at.minus(self.window);
-        let full = self.open.replace(OpenChunk::new(at, self.latest.clone()));
-        self.sealed.extend(full.map(|full| full.seal(&self.latest)));
+        let full = self.open.replace(first).map(|open| self.full(&open, false));
         let held = self.sealed.len();
         while self
             .sealed
@@ -201,11 +324,12 @@ impl GroupRows {
         if self.sealed.len() < held {
             // Staleness markers from before the oldest remaining row are in the database only, so
             // this row is no longer complete.
-            let oldest = self.sealed.front().map_or(at, SealedChunk::oldest);
+            let oldest = self.sealed.front().map_or(at, |chunk| chunk.oldest());
             self.complete_from = self
                 .complete_from
                 .max(oldest.plus(Duration::from_millis(1)));
         }
+        full
     }
 
     /// Drops columns whose last value is older than the oldest chunk.
@@ -236,6 +360,7 @@ impl GroupRows {
             self.free.push(column);
             self.since.remove(&column);
             let series = self.columns[column as usize].take();
+            self.shape = None;
             dropped.extend(series.map(|series| DroppedSeries {
                 series,
                 column: Column(column),

@@ -155,7 +155,7 @@ impl Records<'_> {
 }
 
 /// The fields of [`Efficiency`], in the order in which they are written.
-fn columns() -> impl Iterator<Item = &'static str> {
+pub(super) fn columns() -> impl Iterator<Item = &'static str> {
     static NAMES: std::sync::LazyLock<Vec<String>> = std::sync::LazyLock::new(|| {
         fields(&Efficiency::default())
             .into_iter()
@@ -186,7 +186,7 @@ fn values(efficiency: &Efficiency) -> impl Iterator<Item = Value> + use<> {
         })
 }
 
-fn efficiency(row: &Row<'_>, names: &[&str]) -> duckdb::Result<Efficiency> {
+pub(super) fn efficiency(row: &Row<'_>, names: &[&str]) -> duckdb::Result<Efficiency> {
     let field = |name: &&str| -> duckdb::Result<(String, Json)> {
         let value = match row.get::<_, Value>(*name)? {
             Value::Boolean(value) => Json::Bool(value),

@@ -29,6 +29,19 @@ pub struct GivenGpu {
     pub uuid: String,
 }
 
+/// An interval in which a run held a GPU, as slurmctld or an exporter reported it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GpuInterval {
+    /// Name of the node.
+    pub node: String,
+    /// GRES index, from slurmctld.
+    pub index: Option<u32>,
+    /// UUID, from the exporter.
+    pub uuid: Option<String>,
+    /// First and last observation, in UTC seconds.
+    pub seen: (i64, i64),
+}
+
 /// Seconds without an observation after which an interval ends. A later observation begins a new
 /// interval.
 const GAP_SECONDS: i64 = 600;
@@ -38,6 +51,38 @@ const GAP_SECONDS: i64 = 600;
 const CLOCKS_DIFFER_SECONDS: i64 = 60;
 
 impl Records<'_> {
+    /// Returns the GPUs of a run, by node and index.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn gpus_of(
+        &self,
+        cluster: &str,
+        job_id: &str,
+        submit: i64,
+    ) -> Result<Vec<GpuInterval>, StoreError> {
+        self.list(
+            "list the GPUs of a run",
+            "SELECT node, gpu_index, uuid, epoch_ms(min(first_seen)) // 1000, epoch_ms(max(last_seen)) // 1000
+             FROM records.job_gpus
+             WHERE cluster = ? AND job_id = ? AND submit_time = make_timestamp(?::BIGINT)::TIMESTAMP_S
+             GROUP BY ALL ORDER BY node, gpu_index, uuid",
+            vec![
+                cluster.to_owned().into(),
+                job_id.to_owned().into(),
+                micros(submit).into(),
+            ],
+            |row| {
+                Ok(GpuInterval {
+                    node: row.get(0)?,
+                    index: row.get(1)?,
+                    uuid: row.get(2)?,
+                    seen: (row.get(3)?, row.get(4)?),
+                })
+            },
+        )
+    }
+
     /// Records the GPUs that exporters report as held at `now`. Slurm's number of a job is replaced
     /// by the run that had it at that time, as soon as the run is known.
     ///

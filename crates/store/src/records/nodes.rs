@@ -230,6 +230,23 @@ impl Records<'_> {
             .collect())
     }
 
+    /// Returns the state of each node, as the scheduler last reported it: name, Slurm's states, and
+    /// the reason.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn node_states(
+        &self,
+        cluster: &str,
+    ) -> Result<Vec<(String, String, Option<String>)>, StoreError> {
+        self.list(
+            "list the nodes",
+            "SELECT node, state, reason FROM records.nodes WHERE cluster = ? ORDER BY node",
+            vec![cluster.to_owned().into()],
+            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+        )
+    }
+
     /// Returns the capacity of each node.
     ///
     /// # Errors

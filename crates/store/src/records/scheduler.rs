@@ -46,12 +46,7 @@ impl Records<'_> {
     /// # Errors
     /// If DuckDB fails.
     pub fn scheduler_now(&self, cluster: &str, now: i64) -> Result<SchedulerNow, StoreError> {
-        let nodes = self.list(
-            "list the nodes",
-            "SELECT node, state, reason FROM records.nodes WHERE cluster = ? ORDER BY node",
-            vec![cluster.to_owned().into()],
-            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
-        )?;
+        let nodes = self.node_states(cluster)?;
         let last_start = self.list(
             "find the last start",
             "SELECT epoch_ms(max(start_time)) // 1000 FROM records.jobs

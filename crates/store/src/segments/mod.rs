@@ -1,16 +1,19 @@
-//! Segments: the tables of `hot.duckdb` that hold the samples of the last hours.
+//! Segments: the samples between two seals.
 //!
 //! The writer appends to the newest segment. When that segment is old or large enough, the writer
-//! begins the next one; the compactor seals the complete segment into a block and drops its table.
-//! Nothing is deleted from the middle of a table. A late sample needs no special case: it goes into
-//! the segment that is newest when the sample arrives.
+//! begins the next one; the compactor seals the complete segment into a block and deletes it. A
+//! late sample needs no special case: it goes into the segment that is newest when the sample
+//! arrives.
+//!
+//! A segment is a file ([`crate::unsealed`]). Earlier versions wrote a table of `hot.duckdb`
+//! instead; such tables are read until they are sealed.
 
 mod reader;
 mod state;
 mod writer;
 
 pub(crate) use reader::read_range;
-pub(crate) use state::{load, open_segment};
+pub(crate) use state::{OpenSegment, load};
 pub use writer::Health;
 pub(crate) use writer::SampleWriter;
 
@@ -21,7 +24,7 @@ use takt_model::Timestamp;
 pub(crate) struct Segment(pub u32);
 
 impl Segment {
-    /// Name of its table in `hot.duckdb`.
+    /// Name of its table in `hot.duckdb`, if an earlier version wrote it.
     pub fn table(self) -> String {
         match self.0 {
             // The table that existed before segments were introduced.
@@ -37,16 +40,6 @@ impl Segment {
             other => other.strip_prefix("samples_")?.parse().ok()?,
         };
         Some(Self(number)).filter(|segment| segment.table() == table)
-    }
-
-    /// SQL that creates the table: append-only, in order of time, without an index. A NULL value
-    /// marks the end of a series, because DuckDB does not preserve the bits of Prometheus'
-    /// staleness marker, a NaN.
-    pub fn create(self) -> String {
-        format!(
-            "CREATE TABLE IF NOT EXISTS hot.{} (series INTEGER NOT NULL, ts TIMESTAMP_MS NOT NULL, value DOUBLE)",
-            self.table()
-        )
     }
 }
 

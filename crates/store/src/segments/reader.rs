@@ -1,9 +1,8 @@
 //! Reads the samples of series in a time range from segments and blocks.
 
 use crate::block::{Block, Reading, Resolution, SampleSelection, collect, read_blocks, read_rows};
-use crate::block_cache::BlockCache;
 use crate::layout::Layout;
-use crate::{Meter, Sample, StoreError};
+use crate::{Database, Meter, Sample, StoreError};
 use duckdb::Connection;
 use hashbrown::HashMap;
 use std::sync::Arc;
@@ -13,13 +12,13 @@ use std::sync::Arc;
 /// # Errors
 /// [`StoreError::GivenUp`] if the meter stopped the read, or if DuckDB fails.
 pub(crate) fn read_range(
-    db: &Connection,
+    database: &Database,
     layout: &Layout,
-    cache: &BlockCache,
     wanted: &SampleSelection,
     meter: Meter<'_>,
 ) -> Result<HashMap<u32, Vec<Sample>>, StoreError> {
     let mut found = HashMap::new();
+    let range = (wanted.from, wanted.to);
     if wanted.series.is_empty() || wanted.from > wanted.to {
         return Ok(found);
     }
@@ -32,23 +31,27 @@ pub(crate) fn read_range(
             .filter(is_asked)
             .collect::<Vec<_>>()
     };
-    read_rows(
-        db,
-        &[Resolution::Hour, Resolution::FiveMinutes].map(asked),
-        wanted,
-        &mut found,
-        meter,
-    )?;
-    let unknown = cache.read(db, asked(Resolution::Raw), wanted, &mut found, meter)?;
-    read_blocks(db, &unknown, wanted, &mut found, meter)?;
-    for segment in &layout.segments {
-        let sql = format!(
-            "SELECT series, ts, value FROM hot.{} WHERE {}",
-            segment.table(),
-            wanted.hot_condition()
-        );
-        let complete = collect(db, &sql, &wanted.series, &mut found, meter);
-        if !complete.map_err(StoreError::sql("read samples"))? {
+    let asked = Resolution::ALL.map(asked);
+    if asked.iter().any(|blocks| !blocks.is_empty()) || !layout.tables.is_empty() {
+        // A connection costs as much as reading a few series.
+        let db = database.connect()?;
+        let [raw, five_minutes, hours] = asked;
+        let cache = database.block_cache();
+        read_rows(&db, &[hours, five_minutes], wanted, &mut found, meter)?;
+        let unknown = cache.read(&db, raw, wanted, &mut found, meter)?;
+        read_blocks(&db, &unknown, wanted, &mut found, meter)?;
+        read_tables(&db, layout, wanted, &mut found, meter)?;
+    }
+    for file in &layout.segments {
+        let complete = file.each(&wanted.series, range, &mut |series, samples| {
+            found.entry(series).or_default().extend_from_slice(samples);
+            meter(samples.len())
+        });
+        let failed = |source| StoreError::Directory {
+            path: file.path().to_owned(),
+            source,
+        };
+        if !complete.map_err(failed)? {
             return Err(StoreError::GivenUp);
         }
     }
@@ -56,6 +59,28 @@ pub(crate) fn read_range(
         put_in_order(samples, wanted.reading);
     }
     Ok(found)
+}
+
+/// Adds the selected samples of tables to `found`.
+fn read_tables(
+    db: &Connection,
+    layout: &Layout,
+    wanted: &SampleSelection,
+    found: &mut HashMap<u32, Vec<Sample>>,
+    meter: Meter<'_>,
+) -> Result<(), StoreError> {
+    for segment in &layout.tables {
+        let sql = format!(
+            "SELECT series, ts, value FROM hot.{} WHERE {}",
+            segment.table(),
+            wanted.hot_condition()
+        );
+        let complete = collect(db, &sql, &wanted.series, found, meter);
+        if !complete.map_err(StoreError::sql("read samples"))? {
+            return Err(StoreError::GivenUp);
+        }
+    }
+    Ok(())
 }
 
 /// Sorts samples by time and joins samples of the same time. The input is in block order: earlier

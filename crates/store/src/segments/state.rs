@@ -1,21 +1,23 @@
 //! State of the stored samples: read when the store opens, kept up to date by the writer.
 
-use super::{Segment, instant};
+use super::instant;
 use crate::block::{Resolution, list_of};
 use crate::layout::Layout;
-use crate::series::{SeriesTable, from_columns};
-use crate::{SeriesId, StoreError};
+use crate::series::SeriesTable;
+use crate::unsealed::{ALL_TIME, Repeated, SegmentFile};
+use crate::{Sample, SeriesId, StoreError};
 use duckdb::Connection;
 use duckdb::arrow::array::AsArray;
 use duckdb::arrow::datatypes::{Int32Type, TimestampMillisecondType};
 use hashbrown::HashMap;
-use roaring::RoaringBitmap;
+use std::sync::Arc;
+use std::time::Duration;
 use takt_model::Timestamp;
 
 /// The segment that the writer appends to.
 #[derive(Debug)]
 pub(crate) struct OpenSegment {
-    pub segment: Segment,
+    pub file: Arc<SegmentFile>,
     /// Number of samples in it.
     pub samples: u64,
     /// Time when its first sample was written.
@@ -32,17 +34,27 @@ pub(crate) struct WrittenState {
     /// By series: time of the newest sample that had a timestamp of its own. Targets repeat such
     /// samples.
     pub last: HashMap<u32, Timestamp>,
-    /// Series by timestamp, for samples that were ahead of the clock when the database was opened.
-    /// Such samples are left from a clock that was wrong; their timestamps will occur again.
-    pub ahead: HashMap<Timestamp, RoaringBitmap>,
 }
 
-/// Loads the series table and the state of the stored samples.
+impl OpenSegment {
+    /// Returns the state of the segment that the last process wrote to.
+    pub fn of(file: Arc<SegmentFile>) -> Self {
+        let since = file.times().map(|(first, _)| first);
+        Self {
+            samples: file.samples(),
+            since,
+            file,
+        }
+    }
+}
+
+/// Loads the series table, the state of the stored samples, and the samples that are ahead of the
+/// clock.
 pub(crate) fn load(
     db: &Connection,
     layout: &Layout,
     now: Timestamp,
-) -> Result<(SeriesTable, WrittenState), StoreError> {
+) -> Result<(SeriesTable, WrittenState, Repeated), StoreError> {
     let failed = || StoreError::sql("load the stored series");
     let mut table = SeriesTable::default();
     let mut statement = db
@@ -52,28 +64,48 @@ pub(crate) fn load(
     while let Some(row) = rows.next().map_err(failed())? {
         let columns = (|| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))();
         let (id, metric, labels): (u32, String, String) = columns.map_err(failed())?;
-        let labels = from_columns(&metric, &labels).map_err(|source| StoreError::SeriesLabels {
-            id: i64::from(id),
-            source,
-        })?;
-        table.restore(SeriesId(id), &labels);
+        table
+            .restore(SeriesId(id), &metric, &labels)
+            .map_err(|source| StoreError::SeriesLabels {
+                id: i64::from(id),
+                source,
+            })?;
     }
     let mut newest = layout
         .of(Resolution::Raw)
         .map(|block| Timestamp(block.facts.to_ms))
         .max();
-    for segment in &layout.segments {
+    for file in &layout.segments {
+        newest = newest.max(file.times().map(|(_, last)| last));
+    }
+    for segment in &layout.tables {
         let sql = format!("SELECT epoch_ms(max(ts)) FROM hot.{}", segment.table());
         let found: Option<i64> = db.query_row(&sql, [], |row| row.get(0)).map_err(failed())?;
         newest = newest.max(found.map(Timestamp));
     }
-    let mut ahead: HashMap<Timestamp, RoaringBitmap> = HashMap::new();
+    let mut ahead = Repeated::default();
     if let Some(newest) = newest.filter(|&newest| newest > now) {
         tracing::warn!(%now, %newest, "the store has samples with timestamps ahead of the clock");
         for sql in all_after(layout, now) {
             for (series, at) in read_pairs(db, &sql).map_err(failed())? {
-                ahead.entry(at).or_default().insert(series);
+                ahead.0.entry(at).or_default().insert(series);
             }
+        }
+        let after = now.plus(Duration::from_millis(1));
+        for file in &layout.segments {
+            let failed = |source| StoreError::Directory {
+                path: file.path().to_owned(),
+                source,
+            };
+            let all = file.series().map_err(failed)?;
+            let mut add = |series, samples: &[Sample]| {
+                for sample in samples {
+                    ahead.0.entry(sample.at).or_default().insert(series);
+                }
+                true
+            };
+            file.each(&all, (after, ALL_TIME.1), &mut add)
+                .map_err(failed)?;
         }
     }
     let series = u32::try_from(table.len()).expect("the series table limits its numbers");
@@ -83,31 +115,15 @@ pub(crate) fn load(
             series,
             newest,
             last: HashMap::new(),
-            ahead,
         },
+        ahead,
     ))
 }
 
-/// Returns the state of the segment that the last process wrote to.
-pub(crate) fn open_segment(db: &Connection, segment: Segment) -> Result<OpenSegment, StoreError> {
-    let sql = format!(
-        "SELECT count(*), epoch_ms(min(ts)) FROM hot.{}",
-        segment.table()
-    );
-    let (samples, oldest): (i64, Option<i64>) = db
-        .query_row(&sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
-        .map_err(StoreError::sql("count samples"))?;
-    Ok(OpenSegment {
-        segment,
-        samples: samples.cast_unsigned(),
-        since: oldest.map(Timestamp),
-    })
-}
-
-/// Returns SQL statements for the newest sample of each series since `from`: one per segment, and one
+/// Returns SQL statements for the newest sample of each series since `from`: one per table, and one
 /// for all blocks.
 pub(super) fn newest_since(layout: &Layout, from: Timestamp, only: &str) -> Vec<String> {
-    let segments = layout.segments.iter().map(|segment| {
+    let segments = layout.tables.iter().map(|segment| {
         let table = segment.table();
         let from = instant(from);
         format!("SELECT series, max(ts) FROM hot.{table} WHERE ts >= {from}{only} GROUP BY series")
@@ -131,7 +147,7 @@ pub(super) fn newest_since(layout: &Layout, from: Timestamp, only: &str) -> Vec<
 /// Returns SQL statements for the series and timestamps of all samples after `now`.
 fn all_after(layout: &Layout, now: Timestamp) -> Vec<String> {
     let tables = layout
-        .segments
+        .tables
         .iter()
         .map(|segment| format!("hot.{}", segment.table()));
     let blocks = layout

@@ -1,28 +1,28 @@
-//! Writes samples into segments: one thread, one transaction about every second.
+//! Writes samples to disk: one thread, one commit about every second.
 //!
-//! A commit costs one fsync whatever its size. The writer therefore commits the samples of all
-//! targets in one transaction. New series come before the samples that carry their numbers.
+//! A commit costs one fsync whatever its size. The writer therefore appends the samples of all
+//! targets to the log at once. New series come before the samples that carry their numbers.
 //! Samples that a failed commit could not write return to the queue.
 
 use super::Segment;
 use super::state::{OpenSegment, WrittenState, newest_since, read_pairs};
 use crate::block::metric_hash;
-use crate::commit_count::CommitCount;
 use crate::compactor::CompactionSignal;
+use crate::config::SEGMENT_SAMPLES;
 use crate::free_space::check_free_space;
 use crate::intake::SharedState;
 use crate::metrics::DropReason;
 use crate::queue::{Batch, QueuedWork};
-use crate::{Clock, Database, Sample, SeriesId, StoreConfig, StoreError, is_stale};
-use duckdb::arrow::array::{
-    ArrayRef, Float64Array, Int32Array, RecordBatch, TimestampMillisecondArray,
-};
-use duckdb::arrow::datatypes::{DataType, Field, Schema, TimeUnit};
+use crate::unsealed::{ALL_TIME, CommitPosition, Coverage, LogWriter, LooseSample, SegmentFile};
+use crate::{Clock, Database, Sample, SeriesId, StoreConfig, StoreError};
 use duckdb::{Connection, params};
 use hashbrown::HashMap;
+use roaring::RoaringBitmap;
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 use std::{fs, io};
@@ -60,7 +60,12 @@ pub(crate) struct SampleWriter {
     /// Wakes the compactor when a segment is complete.
     pub signal: Arc<CompactionSignal>,
     pub segment: OpenSegment,
-    pub commit_count: CommitCount,
+    pub log: LogWriter,
+    pub position: CommitPosition,
+    /// Newest row of each group that is in a synced file.
+    pub covered: Coverage,
+    /// The segment before, while a part of it could not be written.
+    pub unfinished: Option<Arc<SegmentFile>>,
     pub state: WrittenState,
 }
 
@@ -81,7 +86,14 @@ impl SampleWriter {
                 let samples: usize = left.iter().map(Batch::samples).sum();
                 tracing::error!(samples, "samples could not be written before shutdown");
             }
-            if !is_failing && !is_closing && self.segment.since.is_some() {
+            if !is_failing && self.unfinished.is_some() && self.finish_segment() {
+                self.signal.segment_completed();
+            }
+            if !is_failing
+                && !is_closing
+                && self.segment.since.is_some()
+                && self.unfinished.is_none()
+            {
                 let wants_segment_end = self.signal.take_segment_end_request();
                 if wants_segment_end {
                     // The caller of `request_segment_end` also wakes the compactor and waits for
@@ -91,6 +103,15 @@ impl SampleWriter {
                     self.begin_segment();
                     self.signal.segment_completed();
                 }
+            }
+            if is_failing {
+                let limit = usize::try_from(self.config.queue_limit_mib << 20);
+                self.segment.file.shed(limit.unwrap_or(usize::MAX));
+            } else {
+                self.keep_chunks();
+            }
+            if is_closing && !is_failing {
+                self.finish();
             }
             let dropped = self.shared.queue.done(flush, left);
             self.shared
@@ -188,27 +209,86 @@ impl SampleWriter {
     }
 
     fn commit(&mut self, batches: &[Batch]) -> Result<usize, StoreError> {
-        let mut transaction = || {
-            self.db.execute_batch("BEGIN TRANSACTION")?;
-            self.look_up_last(batches)?;
-            let series = self.write_series()?;
-            let (samples, last) = self.write_samples(batches)?;
-            self.db.execute_batch("COMMIT")?;
-            self.state.series = series;
-            self.state.last.extend(last);
-            self.segment.samples += samples as u64;
-            self.commit_count
-                .note(self.segment.segment, self.segment.samples);
-            if samples > 0 && self.segment.since.is_none() {
-                self.segment.since = Some(self.clock.now());
+        let stored = |error| StoreError::sql("store series")(error);
+        self.look_up_last(batches)?;
+        self.state.series = self.write_series().map_err(stored)?;
+        let (loose, newest) = self.new_loose(batches);
+        let rows = self.new_rows(batches);
+        let samples = loose.len() + rows.iter().map(|row| row.series.len()).sum::<usize>();
+        let written = rows
+            .iter()
+            .map(|row| (row.group, row.at, &*row.series, &*row.values));
+        self.log
+            .append(self.segment.file.segment, written, &loose)
+            .map_err(|source| StoreError::Log { source })?;
+        if let Some((number, bytes)) = self.log.position() {
+            self.position.note_log(number, bytes);
+        }
+        self.segment.file.add_loose(&loose);
+        for batch in batches {
+            batch
+                .committed
+                .store(batch.ticket.at().0, Ordering::Release);
+        }
+        self.state.last.extend(newest);
+        self.segment.samples += samples as u64;
+        if samples > 0 && self.segment.since.is_none() {
+            self.segment.since = Some(self.clock.now());
+        }
+        Ok(samples)
+    }
+
+    /// Returns the rows of batches without repeated samples.
+    fn new_rows<'b>(&self, batches: &'b [Batch]) -> Vec<NewRow<'b>> {
+        let known = self.shared.unsealed.repeated();
+        let mut repeated = 0;
+        let mut rows = Vec::with_capacity(batches.len());
+        // Past samples have no row.
+        for batch in batches.iter().filter(|batch| batch.past.is_empty()) {
+            let at = batch.ticket.at();
+            let is_new = |series: &u32| !known.has(at, *series);
+            let row = if batch.series.iter().all(is_new) {
+                NewRow {
+                    group: batch.group,
+                    at,
+                    series: Cow::Borrowed(&batch.series),
+                    values: Cow::Borrowed(&batch.values),
+                }
+            } else {
+                let pairs = batch.series.iter().zip(&batch.values);
+                let (series, values): (Vec<u32>, Vec<f64>) =
+                    pairs.filter(|(series, _)| is_new(series)).unzip();
+                repeated += batch.series.len() - series.len();
+                NewRow {
+                    group: batch.group,
+                    at,
+                    series: series.into(),
+                    values: values.into(),
+                }
+            };
+            rows.push(row);
+        }
+        self.shared
+            .metrics
+            .drop_samples(DropReason::OutOfOrder, repeated);
+        rows
+    }
+
+    /// Returns the samples with timestamps of their own that are not stored yet, and the newest
+    /// time of each series.
+    fn new_loose(&self, batches: &[Batch]) -> (Vec<LooseSample>, HashMap<u32, Timestamp>) {
+        let mut loose = Vec::new();
+        let mut newest: HashMap<u32, Timestamp> = HashMap::new();
+        for &(SeriesId(series), sample) in batches.iter().flat_map(|batch| &batch.own_time) {
+            let last = newest.get(&series).or_else(|| self.state.last.get(&series));
+            if last.is_none_or(|&last| last < sample.at) {
+                newest.insert(series, sample.at);
+                loose.push((series, sample));
             }
-            Ok(samples)
-        };
-        transaction().map_err(|error| {
-            // If the rollback fails too, no transaction is open.
-            let _ = self.db.execute_batch("ROLLBACK");
-            StoreError::sql("store samples")(error)
-        })
+        }
+        let past = batches.iter().flat_map(|batch| &batch.past);
+        loose.extend(past.map(|&(SeriesId(series), sample)| (series, sample)));
+        (loose, newest)
     }
 
     /// Writes the series that the database does not have. Returns the number of stored series.
@@ -225,6 +305,8 @@ impl SampleWriter {
                 .collect()
         };
         let Some(&(newest, _)) = new.last() else {
+            // A fatal error elsewhere must not stay unnoticed until a new series appears.
+            self.db.execute_batch("SELECT id FROM hot.series LIMIT 0")?;
             return Ok(self.state.series);
         };
         let mut appender = self
@@ -238,55 +320,14 @@ impl SampleWriter {
                 metric_hash(metric)
             ])?;
         }
+        // Dropping an appender would hide its errors.
         appender.flush()?;
         Ok(newest + 1)
     }
 
-    /// Writes samples. Returns their number, and for samples with timestamps of their own the
-    /// newest time by series.
-    fn write_samples(
-        &self,
-        batches: &[Batch],
-    ) -> Result<(usize, HashMap<u32, Timestamp>), duckdb::Error> {
-        let mut columns = SampleColumns::with_capacity(batches.iter().map(Batch::samples).sum());
-        let mut repeated = 0;
-        for batch in batches {
-            let at = batch.ticket.at();
-            let taken = self.state.ahead.get(&at);
-            for (&series, &value) in batch.series.iter().zip(&batch.values) {
-                if taken.is_some_and(|taken| taken.contains(series)) {
-                    repeated += 1;
-                } else {
-                    columns.push(series, Sample { at, value });
-                }
-            }
-        }
-        self.shared
-            .metrics
-            .drop_samples(DropReason::OutOfOrder, repeated);
-        let mut newest: HashMap<u32, Timestamp> = HashMap::new();
-        for &(SeriesId(series), sample) in batches.iter().flat_map(|batch| &batch.own_time) {
-            let last = newest.get(&series).or_else(|| self.state.last.get(&series));
-            if last.is_none_or(|&last| last < sample.at) {
-                newest.insert(series, sample.at);
-                columns.push(series, sample);
-            }
-        }
-        for &(SeriesId(series), sample) in batches.iter().flat_map(|batch| &batch.past) {
-            columns.push(series, sample);
-        }
-        let samples = columns.series.len();
-        let table = self.segment.segment.table();
-        let mut appender = self.db.appender_to_catalog_and_db(&table, "hot", "main")?;
-        appender.append_record_batch(columns.into_record_batch())?;
-        // Dropping an appender would hide its errors.
-        appender.flush()?;
-        Ok((samples, newest))
-    }
-
     /// Loads the newest stored time of series in `batches` that are not known yet. Targets repeat a
     /// sample with its own timestamp for days, also across restarts of this process.
-    fn look_up_last(&mut self, batches: &[Batch]) -> Result<(), duckdb::Error> {
+    fn look_up_last(&mut self, batches: &[Batch]) -> Result<(), StoreError> {
         let last = &mut self.state.last;
         let unknown = batches
             .iter()
@@ -300,11 +341,25 @@ impl SampleWriter {
         };
         let ids: Vec<SeriesId> = unknown.iter().map(|&(series, _)| series).collect();
         let only = format!(" AND series IN ({})", list(&ids));
-        for sql in newest_since(&self.database.layout(), oldest, &only) {
-            for (series, at) in read_pairs(&self.db, &sql)? {
+        let layout = self.database.layout();
+        for sql in newest_since(&layout, oldest, &only) {
+            let found = read_pairs(&self.db, &sql);
+            for (series, at) in found.map_err(StoreError::sql("find the newest samples"))? {
                 let known = last.entry(series).or_insert(at);
                 *known = at.max(*known);
             }
+        }
+        let wanted: RoaringBitmap = ids.iter().map(|series| series.0).collect();
+        for file in &layout.segments {
+            let mut add = |series, samples: &[Sample]| {
+                if let Some(sample) = samples.last() {
+                    let known = last.entry(series).or_insert(sample.at);
+                    *known = sample.at.max(*known);
+                }
+                true
+            };
+            file.each(&wanted, (oldest, ALL_TIME.1), &mut add)
+                .map_err(|source| StoreError::Log { source })?;
         }
         Ok(())
     }
@@ -314,94 +369,132 @@ impl SampleWriter {
         let OpenSegment { samples, since, .. } = self.segment;
         let is_old =
             since.is_some_and(|since| self.clock.now() >= since.plus(self.config.seal_interval()));
-        is_old || samples >= self.config.segment_samples()
+        is_old || samples >= SEGMENT_SAMPLES
     }
 
-    /// Begins the next segment.
+    /// Begins the next segment: all samples so far belong to the one before.
     fn begin_segment(&mut self) {
-        let next = Segment(self.segment.segment.0 + 1);
-        let made = self
-            .db
-            .execute_batch(&next.create())
-            .map_err(StoreError::sql("create a table of samples"));
-        let made = made.and_then(|()| {
+        let next = Segment(self.segment.file.segment.0 + 1);
+        let created = self.shared.unsealed.create(next);
+        let made = created.map_err(|source| StoreError::Log { source });
+        let made = made.and_then(|file| {
+            let added = Arc::clone(&file);
             self.database.set_layout(|layout| {
                 let mut layout = layout.clone();
-                layout.segments.push(next);
+                layout.segments.push(added);
                 layout
-            })
+            })?;
+            Ok(file)
         });
-        if let Err(error) = made {
-            // The next commit tries again. Until then the segment grows.
-            tracing::warn!(error = %error_chain(&error), "cannot begin a segment; the next commit tries again");
-            return;
-        }
+        let file = match made {
+            Ok(file) => file,
+            Err(error) => {
+                // The next commit tries again. Until then the segment grows.
+                tracing::warn!(error = %error_chain(&error), "cannot begin a segment; the next commit tries again");
+                return;
+            }
+        };
+        self.shared.unsealed.seal_open_chunks();
+        self.unfinished = Some(self.shared.unsealed.switch(Arc::clone(&file)));
+        self.log.end();
         self.segment = OpenSegment {
-            segment: next,
+            file,
             samples: 0,
             since: None,
         };
-        self.commit_count.note(next, 0);
-        // DuckDB is least reliable at replaying a new table from its log, so write a checkpoint. A
-        // reader may prevent it; that does no harm.
+        self.finish_segment();
+        // DuckDB's log has the series.
         if let Err(error) = self.db.execute_batch("CHECKPOINT hot") {
             tracing::debug!(%error, "cannot write a checkpoint after beginning a segment");
         }
     }
-}
 
-#[derive(Debug)]
-struct SampleColumns {
-    series: Vec<i32>,
-    at: Vec<i64>,
-    values: Vec<f64>,
-    has_stale: bool,
-}
+    /// Writes the rest of the segment before the current one, so that it can be sealed. Returns
+    /// whether that is done.
+    fn finish_segment(&mut self) -> bool {
+        let Some(file) = self.unfinished.clone() else {
+            return true;
+        };
+        let logs = self.log.number();
+        let repeated = self.shared.unsealed.repeated();
+        let finish = || {
+            file.persist(repeated)?;
+            file.persist_loose(logs)?;
+            let mut covered = self.covered.clone();
+            covered.add(&file.sync()?);
+            covered.retain_run(self.shared.unsealed.run());
+            // If this segment is sealed and deleted before the logs are, they must not be read
+            // again.
+            self.segment.file.note_coverage(&covered)?;
+            self.segment.file.sync()?;
+            Ok::<_, io::Error>(covered)
+        };
+        match finish() {
+            Ok(covered) => self.covered = covered,
+            Err(error) => {
+                tracing::warn!(%error, "cannot complete a segment; the next commit tries again");
+                return false;
+            }
+        }
+        self.log.delete_covered(&self.covered, logs);
+        let current = &self.segment.file;
+        self.position.note_chunks(current.segment, current.length());
+        file.complete();
+        self.unfinished = None;
+        true
+    }
 
-impl SampleColumns {
-    fn with_capacity(samples: usize) -> Self {
-        Self {
-            series: Vec::with_capacity(samples),
-            at: Vec::with_capacity(samples),
-            values: Vec::with_capacity(samples),
-            has_stale: false,
+    /// Writes the chunks that the head has sealed, and deletes logs whose rows are in chunks.
+    fn keep_chunks(&mut self) {
+        if let Err(error) = self.try_keep_chunks() {
+            tracing::debug!(%error, "cannot write chunks of samples; the next commit tries again");
         }
     }
 
-    #[inline]
-    fn push(&mut self, series: u32, sample: Sample) {
-        self.series.push(series.cast_signed());
-        self.at.push(sample.at.0);
-        self.values.push(sample.value);
-        self.has_stale |= is_stale(sample.value);
+    fn try_keep_chunks(&mut self) -> io::Result<()> {
+        let file = &self.segment.file;
+        file.persist(self.shared.unsealed.repeated())?;
+        if self.log.is_full() {
+            self.log.end();
+            file.persist_loose(self.log.number())?;
+            self.covered.add(&file.sync()?);
+            self.position.note_chunks(file.segment, file.length());
+            self.log.delete_covered(&self.covered, file.loose_log());
+        }
+        Ok(())
     }
 
-    fn into_record_batch(self) -> RecordBatch {
-        let schema = Schema::new(vec![
-            Field::new("series", DataType::Int32, false),
-            Field::new(
-                "ts",
-                DataType::Timestamp(TimeUnit::Millisecond, None),
-                false,
-            ),
-            Field::new("value", DataType::Float64, true),
-        ]);
-        let values = if self.has_stale {
-            self.values
-                .iter()
-                .map(|&value| Some(value).filter(|&value| !is_stale(value)))
-                .collect()
-        } else {
-            Float64Array::from(self.values)
-        };
-        let columns: Vec<ArrayRef> = vec![
-            Arc::new(Int32Array::from(self.series)),
-            Arc::new(TimestampMillisecondArray::from(self.at)),
-            Arc::new(values),
-        ];
-        RecordBatch::try_new(Arc::new(schema), columns)
-            .expect("three columns of one length and of the schema's types")
+    /// Moves everything from the logs into chunks.
+    fn finish(&mut self) {
+        self.shared.unsealed.seal_open_chunks();
+        let is_finished = self.finish_segment();
+        self.log.end();
+        let file = &self.segment.file;
+        let logs = self.log.number();
+        let written = file
+            .persist(self.shared.unsealed.repeated())
+            .and_then(|()| file.persist_loose(logs))
+            .and_then(|()| file.sync());
+        match written {
+            Ok(written) => {
+                self.covered.add(&written);
+                self.position.note_chunks(file.segment, file.length());
+                if is_finished && self.log.delete_covered(&self.covered, logs) {
+                    self.shared.unsealed.end_in_order();
+                }
+            }
+            // The next start reads the logs.
+            Err(error) => tracing::warn!(%error, "cannot write the last chunks of samples"),
+        }
     }
+}
+
+/// A row for the log.
+struct NewRow<'b> {
+    group: u32,
+    at: Timestamp,
+    series: Cow<'b, [u32]>,
+    values: Cow<'b, [f64]>,
 }
 
 fn list(ids: &[SeriesId]) -> String {

@@ -3,7 +3,7 @@
 use super::bench_store::{BEGIN, Bench, HOUR, METRICS, SECOND, config, value};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const STEP: i64 = 15 * SECOND;
@@ -21,9 +21,24 @@ fn image(from: &Path, to: &Path) {
     }
 }
 
-/// Writes one hour into a block and one hour into the log, and opens the store after `damage` has
-/// changed the log.
+/// The newest file in the folder of unsealed samples with this extension.
+fn unsealed_file(root: &Path, extension: &str) -> PathBuf {
+    let files = fs::read_dir(root.join("unsealed")).unwrap();
+    let files = files.map(|entry| entry.unwrap().path());
+    files
+        .filter(|path| path.extension().is_some_and(|found| found == extension))
+        .max()
+        .unwrap()
+}
+
+/// Writes one hour into a block and one hour into the log and chunks, and opens the store after
+/// `damage` has changed the log. Returns the number of damaged files, and of samples of the second
+/// hour.
 fn with_damaged_log(damage: impl Fn(&mut Vec<u8>)) -> (f64, usize) {
+    with_damaged("log", damage)
+}
+
+fn with_damaged(extension: &str, damage: impl Fn(&mut Vec<u8>)) -> (f64, usize) {
     let root = tempfile::tempdir().unwrap();
     let copy = tempfile::tempdir().unwrap();
     let bench = Bench::open(root.path(), &config(), BEGIN);
@@ -31,7 +46,7 @@ fn with_damaged_log(damage: impl Fn(&mut Vec<u8>)) -> (f64, usize) {
     bench.scrape_all(BEGIN + HOUR, BEGIN + 2 * HOUR, STEP);
     image(root.path(), copy.path());
     drop(bench);
-    let log = copy.path().join("hot.duckdb.wal");
+    let log = unsealed_file(copy.path(), extension);
     let mut content = fs::read(&log).unwrap();
     damage(&mut content);
     fs::write(&log, content).unwrap();
@@ -69,8 +84,27 @@ fn a_damaged_log_is_replayed_up_to_the_damage_and_set_aside() {
         damaged == 1.0 && logged < 240,
         "{damaged} damaged, {logged} samples"
     );
+    // Only the last rows are in the log alone: a chunk takes 16 rows or more.
     let (damaged, logged) = with_damaged_log(|log| log.fill(0x5a));
-    assert_eq!((damaged, logged), (1.0, 0));
+    assert!(
+        damaged == 1.0 && (240 - 32..240).contains(&logged),
+        "{damaged} damaged, {logged} samples"
+    );
+}
+
+#[test]
+fn a_damaged_chunk_loses_only_its_rows_and_a_copy_is_set_aside() {
+    let (damaged, logged) = with_damaged("chunks", |chunks| {
+        let middle = chunks.len() / 2;
+        chunks[middle] ^= 0x10;
+    });
+    assert!(
+        damaged == 1.0 && (240 - 32..240).contains(&logged),
+        "{damaged} damaged, {logged} samples"
+    );
+    // A part that a crash did not write is in the log.
+    let cut = |chunks: &mut Vec<u8>| chunks.truncate(chunks.len() - 7);
+    assert_eq!(with_damaged("chunks", cut), (0.0, 240));
 }
 
 #[test]

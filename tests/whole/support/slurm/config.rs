@@ -204,6 +204,8 @@ JobCompLoc={dir}/log/jobcomp.log"
                 "",
             ),
         };
+        // Exporters see the jobs of all labs that run on this machine at the same time.
+        let first_job = u32::from(slurmctld) * 100;
         // Debian builds with --enable-multiple-slurmd: one host, a port for each node, `slurmd -N`.
         // cgroups and CPU binding are off: the lab runs in any container, and its nodes claim more
         // CPUs than the machine has.
@@ -240,6 +242,7 @@ SlurmctldTimeout=60
 InactiveLimit=0
 KillWait=2
 MinJobAge=600
+FirstJobId={first_job}
 BatchStartTimeout=30
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=5,bf_interval=5,batch_sched_delay=1

@@ -210,7 +210,7 @@ fn each_defect_is_found_by_its_check_alone() {
         ("data.disk", set("takt_store_disk_free_bytes", vec![], 1e10)),
         (
             "targets.complete",
-            Box::new(|facts| drop(facts.slurm_nodes.insert("g03".to_owned(), 0))),
+            Box::new(|facts| facts.slurm_nodes.extend([("g03".to_owned(), 0)])),
         ),
         (
             "slurm.answers",

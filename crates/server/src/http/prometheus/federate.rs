@@ -3,6 +3,7 @@
 use super::Api;
 use super::answer::ApiError;
 use super::params::Params;
+use crate::http::By;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -14,11 +15,15 @@ use takt_promql::format_g;
 use takt_store::SeriesData;
 
 /// The newest sample of every series that `match[]` selects, unless it is older than the look-back.
-pub(super) async fn federate(State(api): State<Api>, params: Params) -> Result<Response, ApiError> {
+pub(super) async fn federate(
+    State(api): State<Api>,
+    By(viewer): By,
+    params: Params,
+) -> Result<Response, ApiError> {
     let selectors = params.selectors()?;
-    let lookback = Duration::from_secs(api.app.config.query.lookback_seconds);
+    let lookback = Duration::from_secs(api.app.config().query.lookback_seconds);
     let page = api
-        .blocking(move |app| {
+        .blocking(&viewer, move |app| {
             let now = Timestamp::from(SystemTime::now());
             let mut found = BTreeMap::new();
             for matchers in &selectors {

@@ -4,19 +4,21 @@ use super::answer::{Answer, ApiError};
 use super::params::Params;
 use super::query::cut;
 use super::{Api, Reply};
+use crate::http::By;
 use axum::extract::{Path, State};
 use std::collections::{BTreeMap, BTreeSet};
+use takt_access::Viewer;
 use takt_store::{Listed, Store, StoreError};
 
 /// The label sets that `match[]` selects.
-pub(super) async fn series(State(api): State<Api>, params: Params) -> Reply {
+pub(super) async fn series(State(api): State<Api>, By(viewer): By, params: Params) -> Reply {
     let limit = params.limit()?;
     let (from, to) = params.period()?;
     let selectors = params.selectors()?;
     if selectors.is_empty() {
         return Err(ApiError::bad_data("no match[] parameter provided"));
     }
-    api.blocking(move |app| {
+    api.blocking(&viewer, move |app| {
         let mut found = BTreeSet::new();
         for matchers in &selectors {
             let series = app.store.series(Listed { matchers, from, to });
@@ -31,13 +33,17 @@ pub(super) async fn series(State(api): State<Api>, params: Params) -> Reply {
 }
 
 /// Names of the labels of the selected series.
-pub(super) async fn names(State(api): State<Api>, params: Params) -> Reply {
-    listing(&api, &params, |store, listed| store.label_names(listed)).await
+pub(super) async fn names(State(api): State<Api>, By(viewer): By, params: Params) -> Reply {
+    listing(&api, &viewer, &params, |store, listed| {
+        store.label_names(listed)
+    })
+    .await
 }
 
 /// Values of a label of the selected series.
 pub(super) async fn values(
     State(api): State<Api>,
+    By(viewer): By,
     Path(name): Path<String>,
     params: Params,
 ) -> Reply {
@@ -45,7 +51,7 @@ pub(super) async fn values(
     if name.is_empty() {
         return Err(ApiError::bad_data(format!("invalid label name: {name:?}")));
     }
-    listing(&api, &params, move |store, listed| {
+    listing(&api, &viewer, &params, move |store, listed| {
         store.label_values(&name, listed)
     })
     .await
@@ -53,6 +59,7 @@ pub(super) async fn values(
 
 async fn listing(
     api: &Api,
+    viewer: &Viewer,
     params: &Params,
     ask: impl Fn(&Store, Listed<'_>) -> Result<Vec<String>, StoreError> + Send + 'static,
 ) -> Reply {
@@ -62,7 +69,7 @@ async fn listing(
     if selectors.is_empty() {
         selectors.push(Vec::new());
     }
-    api.blocking(move |app| {
+    api.blocking(viewer, move |app| {
         let mut found = BTreeSet::new();
         for matchers in &selectors {
             let listed = ask(&app.store, Listed { matchers, from, to });

@@ -16,11 +16,11 @@ mod write;
 pub use query::{QueryAnswer, QueryData, QueryQuestion};
 pub use targets::Scraping;
 
-use super::App;
+use super::{App, AppParts, GuardedRouter};
 use answer::{Answer, ApiError};
-use axum::Router;
 use axum::routing::get;
 use std::sync::Arc;
+use takt_access::{Need, RouteNeeds, Viewer};
 use tokio::sync::Semaphore;
 
 const QUERY: &str = "/api/v1/query";
@@ -31,11 +31,6 @@ const PARSE: &str = "/api/v1/parse_query";
 const SERIES: &str = "/api/v1/series";
 const LABELS: &str = "/api/v1/labels";
 
-/// Whether a POST to this path changes nothing: clients send long queries as forms.
-pub(super) fn only_reads(path: &str) -> bool {
-    [QUERY, QUERY_RANGE, EXEMPLARS, FORMAT, PARSE, SERIES, LABELS].contains(&path)
-}
-
 /// State of the handlers.
 #[derive(Debug, Clone)]
 struct Api {
@@ -45,31 +40,58 @@ struct Api {
 }
 
 /// The routes.
-pub(super) fn router(app: App) -> Router {
-    let queries = Arc::new(Semaphore::new(app.config.query.max_concurrency));
+pub(super) fn router(app: App) -> GuardedRouter {
+    let samples = RouteNeeds::read(Need::Samples);
+    let page = RouteNeeds::get(Need::Samples);
+    let harmless = RouteNeeds::read(Need::SignedIn);
+    let queries = Arc::new(Semaphore::new(app.config().query.max_concurrency));
     let api = Api { app, queries };
-    Router::new()
-        .route(QUERY, get(query::instant).post(query::instant))
-        .route(QUERY_RANGE, get(query::range).post(query::range))
-        .route(EXEMPLARS, get(query::exemplars).post(query::exemplars))
-        .route(FORMAT, get(query::format).post(query::format))
-        .route(PARSE, get(query::parse).post(query::parse))
-        .route(SERIES, get(labels::series).post(labels::series))
-        .route(LABELS, get(labels::names).post(labels::names))
-        .route("/api/v1/label/{name}/values", get(labels::values))
-        .route("/federate", get(federate::federate))
-        .route("/api/v1/metadata", get(targets::metadata))
-        .route("/api/v1/targets", get(targets::targets))
-        .route("/api/v1/targets/metadata", get(targets::of_targets))
-        .route("/api/v1/scrape_pools", get(targets::scrape_pools))
-        .route("/api/v1/alertmanagers", get(status::alertmanagers))
-        .route("/api/v1/status/buildinfo", get(status::build_info))
-        .route("/api/v1/status/runtimeinfo", get(status::runtime_info))
-        .route("/api/v1/status/config", get(status::config))
-        .route("/api/v1/status/flags", get(status::flags))
-        .route("/api/v1/status/tsdb", get(status::tsdb))
-        .route("/api/v1/status/walreplay", get(status::wal_replay))
-        .route("/api/v1/notifications", get(status::notifications))
+    GuardedRouter::new()
+        .route(QUERY, samples, get(query::instant).post(query::instant))
+        .route(QUERY_RANGE, samples, get(query::range).post(query::range))
+        .route(
+            EXEMPLARS,
+            samples,
+            get(query::exemplars).post(query::exemplars),
+        )
+        .route(FORMAT, harmless, get(query::format).post(query::format))
+        .route(PARSE, harmless, get(query::parse).post(query::parse))
+        .route(SERIES, samples, get(labels::series).post(labels::series))
+        .route(LABELS, samples, get(labels::names).post(labels::names))
+        .route("/api/v1/label/{name}/values", page, get(labels::values))
+        .route("/federate", page, get(federate::federate))
+        .route("/api/v1/metadata", page, get(targets::metadata))
+        .route("/api/v1/targets", page, get(targets::targets))
+        .route("/api/v1/targets/metadata", page, get(targets::of_targets))
+        .route("/api/v1/scrape_pools", page, get(targets::scrape_pools))
+        .route(
+            "/api/v1/alertmanagers",
+            harmless,
+            get(status::alertmanagers),
+        )
+        .route(
+            "/api/v1/status/buildinfo",
+            harmless,
+            get(status::build_info),
+        )
+        .route(
+            "/api/v1/status/runtimeinfo",
+            page,
+            get(status::runtime_info),
+        )
+        .route("/api/v1/status/config", page, get(status::config))
+        .route("/api/v1/status/flags", page, get(status::flags))
+        .route("/api/v1/status/tsdb", page, get(status::tsdb))
+        .route(
+            "/api/v1/status/walreplay",
+            harmless,
+            get(status::wal_replay),
+        )
+        .route(
+            "/api/v1/notifications",
+            harmless,
+            get(status::notifications),
+        )
         .with_state(api)
 }
 
@@ -77,9 +99,10 @@ impl Api {
     /// Runs `ask`, which may read the disk, on a thread for blocking work.
     async fn blocking<T: Send + 'static>(
         &self,
-        ask: impl FnOnce(&App) -> Result<T, ApiError> + Send + 'static,
+        viewer: &Viewer,
+        ask: impl FnOnce(&AppParts) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let app = self.app.clone();
+        let app = Arc::clone(self.app.of(viewer));
         tokio::task::spawn_blocking(move || ask(&app))
             .await
             .map_err(|error| ApiError::internal(&error))?

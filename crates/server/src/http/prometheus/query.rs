@@ -5,13 +5,15 @@ use super::params::Params;
 use super::write::write_value;
 use super::{Api, QUERY, QUERY_RANGE, Reply};
 use crate::QueryConfig;
-use crate::answers::{AnswerConfig, AnswerError, Asker, Question, RequestForm};
+use crate::answers::{AnswerConfig, AnswerError, Question, RequestForm};
+use crate::http::By;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use takt_access::{Need, Viewer};
 use takt_promql::{Error, Options, Value};
 use takt_store::Store;
 
@@ -86,12 +88,13 @@ impl QueryQuestion {
 impl Question for QueryQuestion {
     const PATH: &'static str = QUERY;
     const REQUEST: RequestForm = RequestForm::PostForm;
+    const NEED: Need = Need::Samples;
     type Answer = QueryAnswer;
     type Data = Store;
 
     fn answer(
         &self,
-        _asker: &Asker,
+        _viewer: &Viewer,
         store: &Store,
         config: &AnswerConfig,
     ) -> Result<QueryAnswer, AnswerError> {
@@ -117,13 +120,23 @@ impl Question for QueryQuestion {
 }
 
 /// `query` at one instant.
-pub(super) async fn instant(State(api): State<Api>, params: Params) -> Reply {
-    evaluate(&api, Evaluation::instant(&params, &api.app.config.query)?).await
+pub(super) async fn instant(State(api): State<Api>, By(viewer): By, params: Params) -> Reply {
+    evaluate(
+        &api,
+        &viewer,
+        Evaluation::instant(&params, &api.app.config().query)?,
+    )
+    .await
 }
 
 /// `query_range`.
-pub(super) async fn range(State(api): State<Api>, params: Params) -> Reply {
-    evaluate(&api, Evaluation::range(&params, &api.app.config.query)?).await
+pub(super) async fn range(State(api): State<Api>, By(viewer): By, params: Params) -> Reply {
+    evaluate(
+        &api,
+        &viewer,
+        Evaluation::range(&params, &api.app.config().query)?,
+    )
+    .await
 }
 
 /// `query_exemplars`: checks the query; the list is always empty.
@@ -152,14 +165,14 @@ impl Drop for CancelWhenDropped {
     }
 }
 
-async fn evaluate(api: &Api, evaluation: Evaluation) -> Reply {
+async fn evaluate(api: &Api, viewer: &Viewer, evaluation: Evaluation) -> Reply {
     let _canceled = CancelWhenDropped(Arc::clone(&evaluation.options.limits.canceled));
     let permit =
         tokio::time::timeout(evaluation.timeout, Arc::clone(&api.queries).acquire_owned()).await;
     let permit = permit
         .map_err(|_| Error::Timeout)?
         .map_err(|error| ApiError::internal(&error))?;
-    api.blocking(move |app| {
+    api.blocking(viewer, move |app| {
         // A cancelled evaluation works on until its next check; it keeps its permit until then.
         let _permit = permit;
         evaluation.run(&app.store)
@@ -363,8 +376,8 @@ pub(super) fn cut<T>(all: &mut Vec<T>, limit: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::App;
     use crate::http::prometheus::Scraping;
+    use crate::http::{App, AppParts};
     use prometheus_client::registry::Registry;
     use std::collections::BTreeMap;
     use takt_collector::scrape::{MetricMetadata, TargetStatus};
@@ -396,13 +409,13 @@ mod tests {
             &mut registry,
         )
         .unwrap();
-        let app = App {
+        let app = App::new(AppParts {
             store: Arc::new(store),
             config: Arc::default(),
             registry: Arc::new(registry),
             scraping: Arc::new(NoTargets),
             started: jiff::Timestamp::now(),
-        };
+        });
         Api {
             app,
             queries: Arc::new(Semaphore::new(queries)),
@@ -417,20 +430,24 @@ mod tests {
         let evaluation = || {
             Evaluation::instant(
                 &[("query", "up")].into_iter().collect(),
-                &api.app.config.query,
+                &api.app.config().query,
             )
             .unwrap()
         };
         let asked = evaluation();
         let canceled = Arc::clone(&asked.options.limits.canceled);
-        let waited = tokio::time::timeout(Duration::from_millis(10), evaluate(&api, asked)).await;
+        let waited = tokio::time::timeout(
+            Duration::from_millis(10),
+            evaluate(&api, &Viewer::server(), asked),
+        )
+        .await;
         assert!(waited.is_err());
         assert!(canceled.load(Ordering::Relaxed));
 
         let late = evaluation();
         late.options.limits.canceled.store(true, Ordering::Relaxed);
         assert_eq!(
-            late.run(&api.app.store).unwrap_err(),
+            late.run(&api.app.of(&Viewer::server()).store).unwrap_err(),
             ApiError::from(Error::Canceled)
         );
     }
@@ -442,7 +459,8 @@ mod tests {
         let params: Params = [("query", "1"), ("timeout", "10ms")].into_iter().collect();
         let refused = evaluate(
             &api,
-            Evaluation::instant(&params, &api.app.config.query).unwrap(),
+            &Viewer::server(),
+            Evaluation::instant(&params, &api.app.config().query).unwrap(),
         )
         .await
         .unwrap_err();
@@ -458,9 +476,9 @@ mod tests {
             let params: Params = [("query", question), ("limit", limit), ("time", "1")]
                 .into_iter()
                 .collect();
-            let body = Evaluation::instant(&params, &api.app.config.query)
+            let body = Evaluation::instant(&params, &api.app.config().query)
                 .unwrap()
-                .run(&api.app.store)
+                .run(&api.app.of(&Viewer::server()).store)
                 .unwrap()
                 .into_body();
             serde_json::from_slice::<QueryAnswer>(&body).unwrap()

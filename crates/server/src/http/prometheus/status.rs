@@ -4,6 +4,7 @@ use super::answer::{Answer, ApiError};
 use super::params::Params;
 use super::targets::{job, seconds};
 use super::{Api, Reply};
+use crate::http::By;
 use axum::extract::State;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,8 +32,8 @@ pub(super) async fn build_info() -> Reply {
 }
 
 /// `runtimeinfo`.
-pub(super) async fn runtime_info(State(api): State<Api>) -> Reply {
-    let app = &api.app;
+pub(super) async fn runtime_info(State(api): State<Api>, By(viewer): By) -> Reply {
+    let app = api.app.of(&viewer);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let started = app.started.to_string();
     Answer::of(&json!({
@@ -51,10 +52,10 @@ pub(super) async fn runtime_info(State(api): State<Api>) -> Reply {
 }
 
 /// `config`: the scrape targets as a configuration of Prometheus.
-pub(super) async fn config(State(api): State<Api>) -> Reply {
+pub(super) async fn config(State(api): State<Api>, By(viewer): By) -> Reply {
     let mut yaml = String::new();
     let mut pool = None;
-    let mut targets = api.app.scraping.targets();
+    let mut targets = api.app.of(&viewer).scraping.targets();
     targets.sort_by(|a, b| job(a).cmp(job(b)));
     for target in &targets {
         // JSON strings are YAML strings.
@@ -91,7 +92,7 @@ pub(super) async fn config(State(api): State<Api>) -> Reply {
 
 /// `flags`: the equivalent flags of Prometheus.
 pub(super) async fn flags(State(api): State<Api>) -> Reply {
-    let query = &api.app.config.query;
+    let query = &api.app.config().query;
     Answer::of(&json!({
         "query.lookback-delta": seconds(query.lookback_seconds as f64),
         "query.max-concurrency": query.max_concurrency.to_string(),
@@ -111,13 +112,13 @@ pub(super) async fn notifications() -> Reply {
 }
 
 /// `tsdb`: numbers of series by metric and label.
-pub(super) async fn tsdb(State(api): State<Api>, params: Params) -> Reply {
+pub(super) async fn tsdb(State(api): State<Api>, By(viewer): By, params: Params) -> Reply {
     let limit = match params.get("limit").map(str::parse::<usize>) {
         None => 10,
         Some(Ok(limit)) if limit > 0 => limit,
         Some(_) => return Err(ApiError::bad_data("limit must be a positive number")),
     };
-    api.blocking(move |app| {
+    api.blocking(&viewer, move |app| {
         let series = app.store.series(Listed::ever(&[])).map_err(|error| ApiError::internal(&error))?;
         let (mut by_metric, mut by_pair) = (BTreeMap::new(), BTreeMap::new());
         let mut values = BTreeMap::<&str, BTreeSet<&str>>::new();

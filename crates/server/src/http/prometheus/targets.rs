@@ -3,6 +3,7 @@
 use super::answer::{Answer, ApiError};
 use super::params::Params;
 use super::{Api, Reply};
+use crate::http::By;
 use axum::extract::State;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +40,7 @@ impl Scraping for ScrapeManager {
 }
 
 /// `metadata`: type, help and unit of each metric.
-pub(super) async fn metadata(State(api): State<Api>, params: Params) -> Reply {
+pub(super) async fn metadata(State(api): State<Api>, By(viewer): By, params: Params) -> Reply {
     let limit = number(&params, "limit")?;
     // One description is kept per metric.
     let per_metric = if number(&params, "limit_per_metric")? == Some(0) {
@@ -47,7 +48,7 @@ pub(super) async fn metadata(State(api): State<Api>, params: Params) -> Reply {
     } else {
         1
     };
-    let mut known = api.app.scraping.metadata();
+    let mut known = api.app.of(&viewer).scraping.metadata();
     if let Some(metric) = params.get("metric") {
         known.retain(|name, _| name == metric);
     }
@@ -59,7 +60,7 @@ pub(super) async fn metadata(State(api): State<Api>, params: Params) -> Reply {
 }
 
 /// `targets/metadata`: the metadata of the metrics that each target has series of.
-pub(super) async fn of_targets(State(api): State<Api>, params: Params) -> Reply {
+pub(super) async fn of_targets(State(api): State<Api>, By(viewer): By, params: Params) -> Reply {
     let limit = number(&params, "limit")?.unwrap_or(usize::MAX);
     let selector = params
         .get("match_target")
@@ -69,7 +70,7 @@ pub(super) async fn of_targets(State(api): State<Api>, params: Params) -> Reply 
         .map_err(|error| ApiError::parameter("match_target", error))?
         .unwrap_or_default();
     let metric = params.get("metric").map(str::to_owned);
-    api.blocking(move |app| {
+    api.blocking(&viewer, move |app| {
         let mut known = app.scraping.metadata();
         known.retain(|name, _| metric.as_ref().is_none_or(|metric| metric == name));
         let mut told = Vec::new();
@@ -134,17 +135,17 @@ fn number(params: &Params, name: &str) -> Result<Option<usize>, ApiError> {
 }
 
 /// `targets`: all targets with the result of their last scrape.
-pub(super) async fn targets(State(api): State<Api>, params: Params) -> Reply {
+pub(super) async fn targets(State(api): State<Api>, By(viewer): By, params: Params) -> Reply {
     let state = params.text("state").to_lowercase();
     let active = if state == "dropped" {
         Vec::new()
     } else {
-        api.app.scraping.targets()
+        api.app.of(&viewer).scraping.targets()
     };
     let dropped = if state == "active" {
         Vec::new()
     } else {
-        api.app.scraping.dropped()
+        api.app.of(&viewer).scraping.dropped()
     };
     let pool = params.get("scrapePool");
     let active = active
@@ -159,8 +160,8 @@ pub(super) async fn targets(State(api): State<Api>, params: Params) -> Reply {
 }
 
 /// `scrape_pools`: the names of the jobs.
-pub(super) async fn scrape_pools(State(api): State<Api>) -> Reply {
-    let targets = api.app.scraping.targets();
+pub(super) async fn scrape_pools(State(api): State<Api>, By(viewer): By) -> Reply {
+    let targets = api.app.of(&viewer).scraping.targets();
     let pools: BTreeSet<&str> = targets.iter().map(|target| target.pool.as_str()).collect();
     Answer::of(&json!({ "scrapePools": pools }))
 }

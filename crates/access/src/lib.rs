@@ -1,0 +1,19 @@
+//! Access control as pure functions: roles, what a [`Viewer`] may see of other users, and what a route needs.
+//!
+//! This crate does no I/O and reads no clock. `takt-server` finds out who asks (the kernel, a token, a session) and makes the
+//! [`Viewer`]; every answer takes it as an argument.
+
+mod need;
+mod privacy;
+mod role;
+mod role_book;
+mod secret;
+pub mod session;
+mod viewer;
+
+pub use need::{Need, Refusal, RouteNeeds};
+pub use privacy::Privacy;
+pub use role::{Role, UnknownRole};
+pub use role_book::RoleBook;
+pub use secret::{NoRandomNumbers, hash, is_token, new_secret, new_token};
+pub use viewer::{OTHER_ACCOUNT, OTHER_USER, Owner, Viewer, Way};

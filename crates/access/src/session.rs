@@ -1,0 +1,82 @@
+//! Rules of sessions, codes of links, and requests of other sites. Times are UTC seconds.
+
+/// Seconds without a request after which a session ends.
+pub const IDLE_SECONDS: i64 = 12 * 3600;
+
+/// Seconds after which a session ends in any case.
+pub const LONGEST_SECONDS: i64 = 14 * 86_400;
+
+/// Seconds for which the code of a link is valid.
+pub const CODE_SECONDS: i64 = 120;
+
+/// Maximum number of codes of a user that are valid at the same time.
+pub const MAX_CODES: usize = 5;
+
+/// Attempts of one address to sign in within [`ATTEMPT_SECONDS`].
+pub const MAX_ATTEMPTS: usize = 10;
+
+/// Seconds in which attempts are counted.
+pub const ATTEMPT_SECONDS: i64 = 60;
+
+/// Returns whether a session is valid.
+pub fn is_valid(created_at: i64, seen_at: i64, now: i64) -> bool {
+    now < seen_at + IDLE_SECONDS && now < created_at + LONGEST_SECONDS
+}
+
+/// Returns whether a page of this site has sent the request: by `Sec-Fetch-Site`, else by comparing `Origin` with `Host`.
+/// `None` if no browser has sent it.
+pub fn is_same_site(
+    fetch_site: Option<&str>,
+    origin: Option<&str>,
+    host: Option<&str>,
+) -> Option<bool> {
+    if let Some(site) = fetch_site {
+        return Some(site == "same-origin");
+    }
+    let origin = origin?;
+    // `null` and other texts without a host are foreign.
+    let of_origin = origin.split_once("://").map(|(_, host)| host);
+    Some(of_origin.is_some() && of_origin == host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_ends_when_idle_and_when_old() {
+        assert!(is_valid(0, 0, IDLE_SECONDS - 1));
+        assert!(!is_valid(0, 0, IDLE_SECONDS));
+        let late = LONGEST_SECONDS - 1;
+        assert!(is_valid(0, late, late));
+        assert!(!is_valid(0, late, LONGEST_SECONDS));
+    }
+
+    #[test]
+    fn requests_of_other_sites_are_recognized() {
+        let host = Some("takt.lab:9856");
+        for (site, origin, same) in [
+            (Some("same-origin"), None, Some(true)),
+            // Another port of the same host, another host of the same domain.
+            (Some("same-site"), None, Some(false)),
+            (
+                Some("cross-site"),
+                Some("http://takt.lab:9856"),
+                Some(false),
+            ),
+            (Some("none"), None, Some(false)),
+            (None, Some("http://takt.lab:9856"), Some(true)),
+            (None, Some("http://takt.lab:8080"), Some(false)),
+            (None, Some("http://evil.example"), Some(false)),
+            (None, Some("null"), Some(false)),
+            (None, None, None),
+        ] {
+            assert_eq!(
+                is_same_site(site, origin, host),
+                same,
+                "{site:?} {origin:?}"
+            );
+        }
+        assert_eq!(is_same_site(None, Some("http://x"), None), Some(false));
+    }
+}

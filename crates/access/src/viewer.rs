@@ -1,0 +1,360 @@
+//! The person or program that asks, and what it may see.
+
+use crate::{Need, Privacy, Refusal, Role};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Name in place of a user whom the viewer may not see. Unix names contain no space.
+pub const OTHER_USER: &str = "another user";
+
+/// Name in place of an account that the viewer may not see.
+pub const OTHER_ACCOUNT: &str = "another account";
+
+/// How the server knows who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// The server itself, or a command that has opened the files.
+    Files,
+    /// Unknown.
+    Unknown,
+    /// The kernel: the owner of a loopback connection. Such a viewer changes nothing but own settings.
+    Loopback,
+    /// The kernel: the peer of the Unix socket.
+    Socket,
+    /// A token.
+    Token,
+    /// A session that a browser's cookie names.
+    Session,
+    /// The header of a trusted proxy.
+    Proxy,
+}
+
+impl Way {
+    /// Returns the name in the audit log.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Unknown => "unknown",
+            Self::Loopback => "loopback",
+            Self::Socket => "socket",
+            Self::Token => "token",
+            Self::Session => "session",
+            Self::Proxy => "proxy",
+        }
+    }
+}
+
+/// Owner of a job or of usage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner<'a> {
+    /// Unix user.
+    pub user: &'a str,
+    /// Account that is charged. Empty if unknown.
+    pub account: &'a str,
+}
+
+impl<'a> Owner<'a> {
+    /// Returns the owner with a user and an account.
+    pub fn new(user: &'a str, account: &'a str) -> Self {
+        Self { user, account }
+    }
+}
+
+/// The person or program that asks. Answers contain what the viewer may see.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Viewer {
+    user: Option<Arc<str>>,
+    role: Role,
+    /// Accounts that the user coordinates, with the accounts below them.
+    accounts: Arc<BTreeSet<String>>,
+    way: Way,
+    privacy: Privacy,
+}
+
+impl Viewer {
+    /// Returns the server itself, or a command that has opened the files: sees and changes everything.
+    pub fn server() -> Self {
+        Self::new(Role::Admin, Way::Files, Privacy::Open)
+    }
+
+    /// Returns an unknown viewer.
+    pub fn anonymous(privacy: Privacy) -> Self {
+        Self::new(Role::Anonymous, Way::Unknown, privacy)
+    }
+
+    /// Returns a viewer without a user and without accounts.
+    pub fn new(role: Role, way: Way, privacy: Privacy) -> Self {
+        Self {
+            user: None,
+            role,
+            accounts: Arc::default(),
+            way,
+            privacy,
+        }
+    }
+
+    /// Sets the user, by the Unix name.
+    #[must_use]
+    pub fn with_user(mut self, user: impl Into<Arc<str>>) -> Self {
+        self.user = Some(user.into());
+        self
+    }
+
+    /// Lowers the role to at most this one.
+    #[must_use]
+    pub fn with_role_at_most(mut self, role: Role) -> Self {
+        self.role = self.role.min(role);
+        self
+    }
+
+    /// Sets the coordinated accounts, with the accounts below them.
+    #[must_use]
+    pub fn with_accounts(mut self, accounts: impl Into<Arc<BTreeSet<String>>>) -> Self {
+        self.accounts = accounts.into();
+        self
+    }
+
+    /// Returns the Unix name. `None` for anonymous viewers and programs.
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    /// Returns the role.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Returns the coordinated accounts, with the accounts below them.
+    pub fn accounts(&self) -> &BTreeSet<String> {
+        &self.accounts
+    }
+
+    /// Returns how the server knows who asks.
+    pub fn way(&self) -> Way {
+        self.way
+    }
+
+    /// Returns how much users see of each other.
+    pub fn privacy(&self) -> Privacy {
+        self.privacy
+    }
+
+    /// Returns the name of the role, `coordinator` for a user who coordinates accounts.
+    pub fn role_name(&self) -> &'static str {
+        if self.role == Role::User && !self.accounts.is_empty() {
+            "coordinator"
+        } else {
+            self.role.name()
+        }
+    }
+
+    /// Returns whether the role sees everything of all users.
+    pub fn sees_all(&self) -> bool {
+        self.role >= Role::Viewer
+    }
+
+    /// Returns whether the viewer is this user.
+    pub fn is_user(&self, user: &str) -> bool {
+        self.user() == Some(user)
+    }
+
+    /// Returns whether the viewer sees everything of an owner: the own, those in coordinated accounts, or all.
+    pub fn sees_details(&self, owner: Owner<'_>) -> bool {
+        self.sees_all() || self.is_user(owner.user) || self.accounts.contains(owner.account)
+    }
+
+    /// Returns whether the viewer sees that a job exists: its id, state, partition, size, times and owner.
+    pub fn sees_job(&self, owner: Owner<'_>) -> bool {
+        self.is_known_below(Privacy::Private) || self.sees_details(owner)
+    }
+
+    /// Returns whether the viewer sees the measurements of a job, its efficiency, and its hints.
+    pub fn sees_measurements(&self, owner: Owner<'_>) -> bool {
+        self.is_known_below(Privacy::Usage) || self.sees_details(owner)
+    }
+
+    /// Returns whether the viewer sees the sums of a user.
+    pub fn sees_usage(&self, owner: Owner<'_>) -> bool {
+        self.is_known_below(Privacy::Usage) || self.sees_details(owner)
+    }
+
+    /// Returns whether the viewer sees the sum of an account. `members` are the viewer's own accounts.
+    pub fn sees_account(&self, account: &str, members: &BTreeSet<String>) -> bool {
+        self.sees_all()
+            || self.is_known_below(Privacy::Private)
+            || self.accounts.contains(account)
+            || members.contains(account)
+    }
+
+    /// Returns whether the viewer may ask for samples, and send SQL: these contain the names and command lines of all users.
+    pub fn sees_samples(&self) -> bool {
+        self.is_known_below(Privacy::Usage) || self.sees_all()
+    }
+
+    fn is_known_below(&self, level: Privacy) -> bool {
+        self.role > Role::Anonymous && self.privacy < level
+    }
+
+    /// Returns the user, or [`OTHER_USER`] if the viewer may not see whose usage it is.
+    pub fn shown_user<'a>(&self, owner: Owner<'a>) -> &'a str {
+        if self.sees_usage(owner) {
+            owner.user
+        } else {
+            OTHER_USER
+        }
+    }
+
+    /// Checks the need of a route.
+    ///
+    /// # Errors
+    /// If the viewer is unknown, has a lesser role, or came a way that changes nothing.
+    pub fn check(&self, need: Need) -> Result<(), Refusal> {
+        let is_met = match need {
+            Need::Nothing => true,
+            Need::SignedIn => self.role > Role::Anonymous,
+            Need::Samples => self.sees_samples(),
+            Need::AllUsers => self.sees_all(),
+            Need::Role(role) => self.role >= role,
+            Need::Change(Role::User) => {
+                self.role == Role::Admin || (self.user.is_some() && self.role >= Role::User)
+            }
+            Need::Change(_) if self.way == Way::Loopback => return Err(Refusal::Token),
+            Need::Change(role) => self.role >= role,
+        };
+        if is_met {
+            Ok(())
+        } else if self.role == Role::Anonymous {
+            Err(Refusal::SignIn)
+        } else {
+            Err(Refusal::Role(need.role()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHER: Owner<'_> = Owner {
+        user: "bob",
+        account: "biology",
+    };
+    const OWN: Owner<'_> = Owner {
+        user: "alice",
+        account: "physics",
+    };
+    const LEVELS: [Privacy; 3] = [Privacy::Open, Privacy::Usage, Privacy::Private];
+
+    fn alice(privacy: Privacy) -> Viewer {
+        Viewer::new(Role::User, Way::Socket, privacy).with_user("alice")
+    }
+
+    /// The table of docs/access.md, one row per kind of fact, for the jobs of others.
+    #[test]
+    fn users_see_of_others_what_the_table_says() {
+        type Rule = fn(&Viewer, Owner<'_>) -> bool;
+        let table: [(&str, Rule, [bool; 3]); 5] = [
+            ("job", |v, o| v.sees_job(o), [true, true, false]),
+            ("details", |v, o| v.sees_details(o), [false, false, false]),
+            (
+                "measurements",
+                |v, o| v.sees_measurements(o),
+                [true, false, false],
+            ),
+            ("usage", |v, o| v.sees_usage(o), [true, false, false]),
+            ("samples", |v, _| v.sees_samples(), [true, false, false]),
+        ];
+        for (name, sees, expected) in table {
+            assert_eq!(
+                LEVELS.map(|level| sees(&alice(level), OTHER)),
+                expected,
+                "{name}"
+            );
+            if name != "samples" {
+                assert!(
+                    LEVELS.iter().all(|level| sees(&alice(*level), OWN)),
+                    "{name}: own"
+                );
+                let coordinator =
+                    |level| alice(level).with_accounts(BTreeSet::from(["biology".to_owned()]));
+                assert!(
+                    LEVELS.iter().all(|level| sees(&coordinator(*level), OTHER)),
+                    "{name}: coordinator"
+                );
+            }
+            for role in [Role::Viewer, Role::Support, Role::Admin] {
+                let viewer = |level| Viewer::new(role, Way::Token, level);
+                assert!(
+                    LEVELS.iter().all(|level| sees(&viewer(*level), OTHER)),
+                    "{name}: {role}"
+                );
+            }
+            assert!(
+                LEVELS
+                    .iter()
+                    .all(|level| !sees(&Viewer::anonymous(*level), OTHER)),
+                "{name}: anonymous"
+            );
+        }
+    }
+
+    #[test]
+    fn sums_of_accounts_are_hidden_at_the_strictest_level_only() {
+        let member = BTreeSet::from(["biology".to_owned()]);
+        let sees =
+            |level, members: &BTreeSet<String>| alice(level).sees_account("biology", members);
+        assert_eq!(
+            LEVELS.map(|level| sees(level, &BTreeSet::new())),
+            [true, true, false]
+        );
+        assert!(sees(Privacy::Private, &member));
+    }
+
+    #[test]
+    fn an_account_without_a_name_is_nobodys() {
+        let viewer = alice(Privacy::Private).with_accounts(BTreeSet::from(["a".to_owned()]));
+        assert!(!viewer.sees_details(Owner::new("bob", "")));
+        assert!(!Viewer::anonymous(Privacy::Open).is_user(""));
+    }
+
+    #[test]
+    fn changes_need_a_role_and_more_than_a_loopback_connection() {
+        let check = |role, way, need| {
+            let viewer = Viewer::new(role, way, Privacy::Open).with_user("alice");
+            viewer.check(need)
+        };
+        let change = Need::Change(Role::Admin);
+        assert_eq!(check(Role::Admin, Way::Socket, change), Ok(()));
+        assert_eq!(check(Role::Admin, Way::Token, change), Ok(()));
+        assert_eq!(
+            check(Role::Admin, Way::Loopback, change),
+            Err(Refusal::Token)
+        );
+        assert_eq!(
+            check(Role::Support, Way::Socket, change),
+            Err(Refusal::Role(Role::Admin))
+        );
+        let own = Need::Change(Role::User);
+        assert_eq!(check(Role::User, Way::Loopback, own), Ok(()));
+        assert_eq!(
+            Viewer::new(Role::Viewer, Way::Token, Privacy::Open).check(own),
+            Err(Refusal::Role(Role::User)),
+            "a program has no settings of its own"
+        );
+        assert_eq!(
+            Viewer::anonymous(Privacy::Open).check(change),
+            Err(Refusal::SignIn)
+        );
+    }
+
+    #[test]
+    fn anonymous_viewers_reach_open_routes_only() {
+        let nobody = Viewer::anonymous(Privacy::Open);
+        assert_eq!(nobody.check(Need::Nothing), Ok(()));
+        for need in [Need::SignedIn, Need::Samples, Need::AllUsers] {
+            assert_eq!(nobody.check(need), Err(Refusal::SignIn), "{need:?}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Curves: means of a reading over equal steps of a run's time.
+
+use super::signal::{GaugeReader, Stretch, Window};
+use serde::{Deserialize, Serialize};
+
+/// Time axis of curves: equal steps. Milliseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Axis {
+    /// Start of the first step.
+    pub from_ms: i64,
+    /// Length of a step, in milliseconds.
+    pub step_ms: i64,
+    /// Number of steps.
+    pub steps: usize,
+}
+
+impl Axis {
+    /// Returns an axis from one instant to another with at most `steps` steps, none shorter than
+    /// `shortest_ms`. The last step may end later than `to_ms`.
+    pub fn new(from_ms: i64, to_ms: i64, steps: usize, shortest_ms: i64) -> Self {
+        let length = to_ms.saturating_sub(from_ms).max(1);
+        let most = i64::try_from(steps.max(1)).unwrap_or(i64::MAX);
+        let step_ms = ((length + most - 1) / most).max(shortest_ms).max(1);
+        Self {
+            from_ms,
+            step_ms,
+            steps: usize::try_from((length + step_ms - 1) / step_ms).unwrap_or(0),
+        }
+    }
+
+    /// Returns the end of the last step.
+    pub fn to_ms(&self) -> i64 {
+        let steps = i64::try_from(self.steps).unwrap_or(i64::MAX);
+        self.from_ms
+            .saturating_add(steps.saturating_mul(self.step_ms))
+    }
+}
+
+/// Means of a reading by step. `None` where the step was not measured.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Curve(pub Vec<Option<f64>>);
+
+impl Curve {
+    /// Returns whether any step was measured.
+    pub fn is_measured(&self) -> bool {
+        self.0.iter().any(Option::is_some)
+    }
+
+    /// Returns the intervals of at least `shortest` steps in which every value is below `below`:
+    /// first step, and first step after the interval.
+    pub fn streaks(&self, below: f64, shortest: usize) -> Vec<(usize, usize)> {
+        let mut found = Vec::new();
+        let mut begin = None;
+        for (step, value) in self.0.iter().chain([&None]).enumerate() {
+            if value.is_some_and(|value| value < below) {
+                begin.get_or_insert(step);
+            } else if let Some(first) = begin.take()
+                && step - first >= shortest
+            {
+                found.push((first, step));
+            }
+        }
+        found
+    }
+
+    /// Returns the mean of several curves by step, over those that were measured there.
+    pub fn mean(curves: &[&Self]) -> Self {
+        let steps = curves.iter().map(|curve| curve.0.len()).max().unwrap_or(0);
+        let mean = |step: usize| {
+            let known = curves
+                .iter()
+                .filter_map(|curve| curve.0.get(step).copied().flatten());
+            let (sum, count) = known.fold((0.0, 0_u32), |(sum, n), value| (sum + value, n + 1));
+            (count > 0).then(|| sum / f64::from(count))
+        };
+        Self((0..steps).map(mean).collect())
+    }
+}
+
+/// Sums the stretches of a reading by step.
+#[derive(Debug, Clone)]
+pub struct CurveMeter {
+    axis: Axis,
+    /// Value × milliseconds, and milliseconds, of each step.
+    sums: Vec<(f64, i64)>,
+}
+
+impl CurveMeter {
+    /// Starts without stretches.
+    pub fn new(axis: Axis) -> Self {
+        Self {
+            axis,
+            sums: vec![(0.0, 0); axis.steps],
+        }
+    }
+
+    /// Adds a stretch of a gauge. Time outside the axis is ignored.
+    pub fn add(&mut self, stretch: Stretch) {
+        let axis = self.axis;
+        let mut from = stretch.from_ms.max(axis.from_ms);
+        let to = stretch.to_ms.min(axis.to_ms());
+        while from < to {
+            let step = (from - axis.from_ms) / axis.step_ms;
+            let until = (axis.from_ms + (step + 1) * axis.step_ms).min(to);
+            if let Some(sum) = self
+                .sums
+                .get_mut(usize::try_from(step).unwrap_or(usize::MAX))
+            {
+                sum.0 += stretch.value * (until - from) as f64;
+                sum.1 += until - from;
+            }
+            from = until;
+        }
+    }
+
+    /// Adds the growth of a counter: the curve shows the growth per second.
+    pub fn add_growth(&mut self, growth: Stretch) {
+        if growth.ms() > 0 {
+            let per_second = growth.value * 1e3 / growth.ms() as f64;
+            self.add(Stretch {
+                value: per_second,
+                ..growth
+            });
+        }
+    }
+
+    /// Returns the means, rounded to a multiple of `unit`. A step counts as measured if a quarter
+    /// of it was covered.
+    pub fn finish(&self, unit: f64) -> Curve {
+        let mean = |(sum, ms): &(f64, i64)| {
+            let rounded = || (sum / *ms as f64 / unit).round() * unit;
+            // Multiplying by 0.001 would leave digits such as 0.30000000000000004.
+            let exact = || (rounded() * 1e6).round() / 1e6;
+            (*ms > 0 && *ms * 4 >= self.axis.step_ms).then(exact)
+        };
+        Curve(self.sums.iter().map(mean).collect())
+    }
+}
+
+/// Reads the samples of a gauge into a curve.
+#[derive(Debug, Clone)]
+pub(super) struct GaugeCurve {
+    reader: GaugeReader,
+    meter: CurveMeter,
+}
+
+impl GaugeCurve {
+    pub(super) fn new(window: Window, axis: Axis) -> Self {
+        Self {
+            reader: GaugeReader::new(window),
+            meter: CurveMeter::new(axis),
+        }
+    }
+
+    pub(super) fn push(&mut self, at_ms: i64, value: Option<f64>) {
+        if let Some(stretch) = self.reader.push(at_ms, value) {
+            self.meter.add(stretch);
+        }
+    }
+
+    pub(super) fn finish(self, unit: f64) -> Curve {
+        let Self { reader, mut meter } = self;
+        if let Some(stretch) = reader.finish() {
+            meter.add(stretch);
+        }
+        meter.finish(unit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_covers_the_time_with_steps_that_are_not_too_short() {
+        let axis = Axis::new(0, 3_600_000, 120, 15_000);
+        assert_eq!(
+            (axis.step_ms, axis.steps, axis.to_ms()),
+            (30_000, 120, 3_600_000)
+        );
+        let short = Axis::new(0, 61_000, 120, 15_000);
+        assert_eq!((short.step_ms, short.steps), (15_000, 5));
+        assert!(short.to_ms() >= 61_000);
+        assert_eq!(Axis::new(5, 5, 120, 15_000).steps, 1);
+    }
+
+    #[test]
+    fn a_curve_has_gaps_where_nothing_was_measured() {
+        let axis = Axis::new(0, 40_000, 4, 1);
+        let mut meter = CurveMeter::new(axis);
+        let stretch = |from_ms, to_ms, value| Stretch {
+            from_ms,
+            to_ms,
+            value,
+        };
+        meter.add(stretch(-5_000, 15_000, 1.0));
+        meter.add(stretch(15_000, 20_000, 0.5));
+        meter.add(stretch(38_000, 90_000, 0.3));
+        assert_eq!(
+            meter.finish(0.01),
+            Curve(vec![Some(1.0), Some(0.75), None, None]),
+            "the last step is covered by a fifth"
+        );
+        let mut cpu = CurveMeter::new(axis);
+        cpu.add_growth(stretch(0, 20_000, 60.0));
+        assert_eq!(cpu.finish(0.1).0[..2], [Some(3.0), Some(3.0)]);
+        let mean = Curve::mean(&[
+            &Curve(vec![Some(1.0), None, None]),
+            &Curve(vec![Some(0.0), Some(0.5)]),
+        ]);
+        assert_eq!(mean, Curve(vec![Some(0.5), Some(0.5), None]));
+        let idle = [0.0, 0.0, 0.9, 0.0, 0.01, 0.0].map(Some);
+        let curve = Curve([&idle[..], &[None], &idle[..2]].concat());
+        assert_eq!(curve.streaks(0.05, 2), [(0, 2), (3, 6), (7, 9)]);
+        assert_eq!(curve.streaks(0.05, 3), [(3, 6)]);
+    }
+}

@@ -1,0 +1,98 @@
+//! Measurements of the GPUs and nodes of a run.
+
+use super::{ActivityFigures, Curve};
+
+/// Measurements of one GPU during a run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GpuFigures {
+    /// Node name.
+    pub node: String,
+    /// GPU UUID.
+    pub uuid: String,
+    /// NVML index of the GPU on its node.
+    pub index: Option<String>,
+    /// GPU model, as NVML names it.
+    pub model: Option<String>,
+    /// Utilization.
+    pub activity: Option<ActivityFigures>,
+    /// Maximum of used GPU memory, in bytes.
+    pub memory_peak_bytes: Option<f64>,
+    /// Total GPU memory, in bytes.
+    pub memory_total_bytes: Option<f64>,
+    /// Mean power, in watts.
+    pub power_mean_watts: Option<f64>,
+    /// Energy in joules, from the counter, or from the measured power without one.
+    pub energy_joules: Option<f64>,
+    /// Mean fraction of multiprocessors with work, 0 to 1.
+    pub sm_mean: Option<f64>,
+    /// Mean fraction of time in which tensor cores worked, 0 to 1.
+    pub tensor_mean: Option<f64>,
+    /// Hardware fault of the GPU during the run.
+    pub fault: Option<String>,
+    /// XID errors of the GPU during the run, by number.
+    pub xids: Vec<XidCount>,
+    /// First time at which the GPU did not answer, in milliseconds since 1970.
+    pub lost_at_ms: Option<i64>,
+    /// Curves, if the meter was given an axis.
+    pub curves: Option<GpuCurves>,
+}
+
+/// XID errors of one number on one GPU during a run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct XidCount {
+    /// Number of the XID.
+    pub xid: String,
+    /// First sample with the error, in milliseconds since 1970.
+    pub at_ms: i64,
+    /// Number of errors.
+    pub errors: f64,
+}
+
+/// Curves of one GPU during a run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GpuCurves {
+    /// Utilization, 0 to 1.
+    pub utilization: Curve,
+    /// Used memory, in bytes.
+    pub memory: Curve,
+    /// Power, in watts.
+    pub power: Curve,
+}
+
+/// Curves of a run's cgroup on one node.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NodeCurves {
+    /// CPU time used per second: the number of busy CPUs.
+    pub cpus: Curve,
+    /// Memory of the cgroup, in bytes.
+    pub memory: Curve,
+}
+
+/// Measurements of one node during a run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NodeFigures {
+    /// Node name.
+    pub node: String,
+    /// The run's known GPUs.
+    pub gpus: Vec<GpuFigures>,
+    /// CPU time of the run's cgroup, in seconds.
+    pub cpu_seconds: Option<f64>,
+    /// Seconds of the run in which CPU time was measured.
+    pub cpu_covered_seconds: f64,
+    /// Maximum memory of the run's cgroup, in bytes.
+    pub memory_peak_bytes: Option<f64>,
+    /// Bytes received and sent by the node, if no other job was there.
+    pub network_bytes: Option<f64>,
+    /// Bytes read from and written to NFS by the node, if no other job was there.
+    pub nfs_bytes: Option<f64>,
+    /// Seconds in which a link was full and the run's GPUs waited.
+    pub link_bound_seconds: Option<f64>,
+    /// Seconds in which both links and GPUs were measured.
+    pub link_seen_seconds: f64,
+    /// Processes of the run that the kernel killed for lack of memory.
+    pub oom_kills: Option<f64>,
+    /// First sample with such a kill, in milliseconds since 1970.
+    pub oom_at_ms: Option<i64>,
+    /// Curves, if the meter was given an axis.
+    pub curves: Option<NodeCurves>,
+}

@@ -1,0 +1,164 @@
+use super::*;
+use crate::efficiency::{GpuFigures, XidCount};
+use takt_slurm::Amounts;
+
+fn run(state: &str, exit_code: &str) -> JobRun {
+    JobRun {
+        job_id: "7".into(),
+        start: Some(0),
+        end: Some(7200),
+        state: state.into(),
+        exit_code: Some(exit_code.into()),
+        nodes: Some(1),
+        mem_bytes: Some(16 << 30),
+        timelimit: Some(7200),
+        ..JobRun::default()
+    }
+}
+
+fn meaning(xid: &str) -> XidMeaning {
+    XidMeaning {
+        words: format!("meaning of {xid}"),
+        is_by_program: xid == "31",
+    }
+}
+
+fn of(run: &JobRun, node: NodeFigures, events: &[NodeEvent]) -> Failure {
+    let node = NodeFigures {
+        node: "g1".into(),
+        ..node
+    };
+    let traces = Traces {
+        nodes: &[node],
+        node_events: events,
+        node_names: &["g1".to_owned()],
+        xid: meaning,
+    };
+    failure(run, &traces).unwrap()
+}
+
+fn words(failure: &Failure) -> Vec<&str> {
+    let words = failure.evidence.iter().map(|one| one.words.as_str());
+    words.collect()
+}
+
+#[test]
+fn a_kill_for_lack_of_memory_is_found_although_slurm_says_failed() {
+    let node = NodeFigures {
+        oom_kills: Some(2.0),
+        oom_at_ms: Some(7_000_000),
+        memory_peak_bytes: Some(16.0 * GIB),
+        ..NodeFigures::default()
+    };
+    let found = of(&run("FAILED", "137:0"), node, &[]);
+    assert_eq!(found.cause, FailureCause::OutOfMemory);
+    assert_eq!(
+        found.words,
+        "it needed more memory than its limit of 16 GiB"
+    );
+    assert_eq!(
+        found.advice,
+        "request more memory, for example --mem=24G, or use less"
+    );
+    assert_eq!(
+        words(&found),
+        [
+            "it used up to 16 GiB of 16 GiB",
+            "the kernel killed 2 of its processes for lack of memory",
+            "Slurm recorded the state FAILED",
+            "exit code 137:0 (status:signal)",
+        ]
+    );
+    assert_eq!(found.evidence[1].at, Some(7000));
+}
+
+#[test]
+fn states_exit_codes_and_signals() {
+    let cause = |state: &str, code: &str| {
+        let found = of(&run(state, code), NodeFigures::default(), &[]);
+        (found.cause, found.words)
+    };
+    let expect = |cause, words: &str| (cause, words.to_owned());
+    assert_eq!(
+        cause("TIMEOUT", "0:0"),
+        expect(
+            FailureCause::TimeLimit,
+            "it reached its time limit of 2:00 h"
+        )
+    );
+    assert_eq!(
+        cause("FAILED", "3:0"),
+        expect(
+            FailureCause::ExitStatus,
+            "the program ended with exit status 3"
+        )
+    );
+    assert_eq!(
+        cause("FAILED", "127:0").1,
+        "its script called a command that does not exist (exit status 127)"
+    );
+    assert_eq!(
+        cause("FAILED", "0:11").1,
+        "signal 11 (SIGSEGV) ended the program: it used memory that it does not own: a bug in the \
+         program"
+    );
+    assert_eq!(cause("FAILED", "139:0").0, FailureCause::Signal);
+    assert_eq!(cause("CANCELLED", "0:15").0, FailureCause::Cancelled);
+    assert_eq!(cause("PREEMPTED", "0:0").0, FailureCause::Preempted);
+    assert_eq!(cause("OUT_OF_MEMORY", "0:125").0, FailureCause::OutOfMemory);
+    let completed = run("COMPLETED", "0:0");
+    let traces = Traces {
+        nodes: &[],
+        node_events: &[],
+        node_names: &[],
+        xid: meaning,
+    };
+    assert_eq!(failure(&completed, &traces), None);
+}
+
+#[test]
+fn a_fault_of_a_gpu_is_the_clusters_and_an_error_of_a_program_is_not() {
+    let gpu = |xid: &str, fault: Option<&str>| NodeFigures {
+        gpus: vec![GpuFigures {
+            node: "g1".into(),
+            uuid: "GPU-1".into(),
+            fault: fault.map(str::to_owned),
+            xids: vec![XidCount {
+                xid: xid.into(),
+                at_ms: 7_190_000,
+                errors: 1.0,
+            }],
+            ..GpuFigures::default()
+        }],
+        ..NodeFigures::default()
+    };
+    let broken = of(&run("FAILED", "1:0"), gpu("79", Some("xid 79")), &[]);
+    assert_eq!(broken.cause, FailureCause::GpuFault);
+    assert_eq!(broken.words, "a GPU of g1 failed (xid 79)");
+    assert!(words(&broken).contains(&"XID 79: meaning of 79"));
+    let bug = of(&run("FAILED", "1:0"), gpu("31", None), &[]);
+    assert_eq!(bug.words, "the GPU driver reported XID 31: meaning of 31");
+    assert!(bug.advice.starts_with("look for a bug"), "{}", bug.advice);
+}
+
+#[test]
+fn a_node_that_went_down_near_the_end_is_evidence() {
+    let event = |node: &str, from| NodeEvent {
+        node: node.into(),
+        state: "DOWN".into(),
+        reason: Some("Not responding".into()),
+        has: Amounts::default(),
+        from,
+        to: None,
+    };
+    let events = [event("g1", 7300), event("g1", 90_000), event("g2", 7200)];
+    let found = of(&run("NODE_FAIL", "0:0"), NodeFigures::default(), &events);
+    assert_eq!(found.cause, FailureCause::NodeFailure);
+    assert_eq!(
+        words(&found),
+        [
+            "Slurm recorded the state NODE_FAIL",
+            "Slurm reported the node DOWN (Not responding)"
+        ]
+    );
+}

@@ -1,0 +1,3 @@
+//! Wire formats of pushed samples.
+
+pub mod remote_write;

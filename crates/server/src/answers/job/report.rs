@@ -1,0 +1,290 @@
+//! The report of one run.
+
+use super::measured::{NodeReport, node_reports};
+use crate::answers::listed_run::{ListedRun, WhyWaiting};
+use crate::answers::{AnswerConfig, AnswerError};
+use crate::assess;
+use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
+use takt_accounting::efficiency::{
+    Advice, Axis, Efficiency, Grade, NodeFigures, Split, Verdict, assess as efficiency_of, hints,
+    verdict,
+};
+use takt_accounting::{Cost, Failure, HeldAmounts, Rates, Traces, XidMeaning, failure};
+use takt_alerts::events::xid::XidTable;
+use takt_slurm::{JobRun, nodelist};
+use takt_store::{Records, Store};
+
+/// One run in full.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobReport {
+    /// The run.
+    #[serde(flatten)]
+    pub run: JobRun,
+    /// Stage of the run.
+    pub phase: JobPhase,
+    /// Time from the submission to the start, or until now, in seconds.
+    pub waited_seconds: u64,
+    /// Run time until the end, or until now, in seconds. `None` before the start.
+    pub ran_seconds: Option<u64>,
+    /// Time at which a running run reaches its time limit, UTC seconds.
+    pub ends_by: Option<i64>,
+    /// Run time over time limit, 0 to 1.
+    pub limit_ratio: Option<f64>,
+    /// Why the run is pending.
+    pub waiting: Option<WhyWaiting>,
+    /// Verdict on the use of the allocation; `None` before the start.
+    pub verdict: Option<Verdict>,
+    /// Use of the allocation; of a running run, until now.
+    pub efficiency: Option<Efficiency>,
+    /// GPU-hours by category.
+    pub split_gpu_hours: Option<Split>,
+    /// Wasted GPU-hours. `None` if too little was measured.
+    pub wasted_gpu_hours: Option<f64>,
+    /// Energy of the GPUs in kWh, with its CO2 and the price of the allocation.
+    pub cost: Option<Cost>,
+    /// Currency of the price; `None` without prices.
+    pub currency: Option<String>,
+    /// Proposed changes, largest savings first.
+    pub hints: Vec<JobHint>,
+    /// Cause of the failure; `None` unless the run failed.
+    pub failure: Option<Failure>,
+    /// Time axis of the curves; `None` before the start.
+    pub axis: Option<Axis>,
+    /// Use by node and GPU.
+    pub by_node: Vec<NodeReport>,
+}
+
+/// Stage of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobPhase {
+    /// The run has not started.
+    Pending,
+    /// The run holds its resources.
+    Running,
+    /// The run has ended.
+    Finished,
+}
+
+/// A proposed change to the job's script.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobHint {
+    /// Line to paste into the script.
+    pub line: String,
+    /// Observation that leads to the proposal.
+    pub why: String,
+    /// GPU-hours that the change would have saved.
+    pub gpu_hours: f64,
+}
+
+/// What the viewer sees of a run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    /// Whether the viewer sees its measurements.
+    pub measurements: bool,
+    /// Whether the viewer sees its name, its exit code, and why it failed.
+    pub details: bool,
+}
+
+/// The part of the question that a report depends on.
+pub(super) struct Request<'q> {
+    /// What the viewer sees.
+    pub sees: Seen,
+    /// Time zone of the cluster.
+    pub zone: &'q TimeZone,
+    /// Current time, UTC seconds.
+    pub now: i64,
+    /// Time of the curves, UTC seconds, where it is asked for.
+    pub span: (Option<i64>, Option<i64>),
+    /// Maximum number of steps of a curve.
+    pub steps: usize,
+}
+
+/// Shortest step of a curve, in milliseconds: the usual time between two scrapes.
+const SHORTEST_STEP_MS: i64 = 15_000;
+
+const HOUR: f64 = 3600.0;
+
+/// The report of one run.
+///
+/// # Errors
+/// When the store fails, or the time of the curves is outside the run.
+pub(super) fn report(
+    store: &Store,
+    config: &AnswerConfig,
+    one: ListedRun,
+    request: &Request<'_>,
+) -> Result<JobReport, AnswerError> {
+    let ListedRun { run, waiting, .. } = one;
+    let now = request.now;
+    let phase = match (run.start, run.end) {
+        (_, Some(_)) => JobPhase::Finished,
+        (Some(_), None) => JobPhase::Running,
+        (None, None) => JobPhase::Pending,
+    };
+    let ran_seconds = run
+        .start
+        .map(|start| seconds(start, run.end.unwrap_or(now)));
+    let limit = run.timelimit.filter(|limit| *limit > 0);
+    let mut report = JobReport {
+        phase,
+        waited_seconds: seconds(run.submit, run.start.or(run.end).unwrap_or(now)),
+        ran_seconds,
+        ends_by: run
+            .start
+            .filter(|_| phase == JobPhase::Running)
+            .and_then(|start| start.checked_add_unsigned(limit?)),
+        limit_ratio: ran_seconds
+            .zip(limit)
+            .map(|(ran, limit)| ran as f64 / limit as f64),
+        waiting,
+        verdict: None,
+        efficiency: None,
+        split_gpu_hours: None,
+        wasted_gpu_hours: None,
+        cost: None,
+        currency: None,
+        hints: Vec::new(),
+        failure: None,
+        axis: None,
+        by_node: Vec::new(),
+        run,
+    };
+    if let Some(start) = report.run.start
+        && request.sees.measurements
+    {
+        measure(store, config, &mut report, start, request)?;
+    } else {
+        report.failure = cause(store, &report.run, &[])?;
+    }
+    if !request.sees.details {
+        report.failure = None;
+    }
+    Ok(report)
+}
+
+/// Adds the figures that depend on measurements.
+fn measure(
+    store: &Store,
+    config: &AnswerConfig,
+    report: &mut JobReport,
+    start: i64,
+    request: &Request<'_>,
+) -> Result<(), AnswerError> {
+    let records = Records::of(store.database());
+    let rules = &config.accounting.efficiency;
+    let until_now = JobRun {
+        end: Some(report.run.end.unwrap_or(request.now).max(start)),
+        ..report.run.clone()
+    };
+    let end = until_now.end.unwrap_or(start);
+    let from = request.span.0.unwrap_or(start).max(start);
+    let to = request.span.1.unwrap_or(end).min(end);
+    if to < from {
+        return Err(AnswerError::Input(format!(
+            "job {} did not run in this time",
+            report.run.job_id
+        )));
+    }
+    let axis = Axis::new(from * 1000, to * 1000, request.steps, SHORTEST_STEP_MS);
+    let figures = assess::measure(store, &until_now, rules, axis).map_err(AnswerError::failed)?;
+    let is_final = report.phase == JobPhase::Finished;
+    // The stored assessment outlives the samples.
+    let stored = if is_final {
+        records.efficiency_of(&report.run)?
+    } else {
+        None
+    };
+    let seen = stored.or_else(|| efficiency_of(&until_now, &figures, rules));
+    if let Some(seen) = seen {
+        let found = verdict(&report.run, &seen, rules, is_final);
+        if found.grade != Grade::TooEarly {
+            report.hints = hints(&report.run, &seen, rules)
+                .into_iter()
+                .map(hint)
+                .collect();
+        }
+        let mut split = Split::default();
+        split.add(&seen.split(), 1.0 / HOUR);
+        report.wasted_gpu_hours = split.known_waste();
+        report.split_gpu_hours = Some(split);
+        let rates = Rates::new(&config.accounting.rates, request.zone);
+        report.cost = Some(cost(&until_now, &seen, &rates));
+        report.currency = rates
+            .has_prices()
+            .then(|| config.accounting.rates.currency.clone())
+            .flatten();
+        report.verdict = Some(found);
+        report.efficiency = Some(seen);
+    }
+    report.failure = cause(store, &report.run, &figures)?;
+    let held = records.gpus_of(&report.run.cluster, &report.run.job_id, report.run.submit)?;
+    report.by_node = node_reports(&report.run, figures, &held, axis, rules);
+    report.axis = Some(axis);
+    Ok(())
+}
+
+fn hint(advice: Advice) -> JobHint {
+    JobHint {
+        line: advice.fix.line(advice.amount),
+        why: advice.why,
+        gpu_hours: advice.spares_gpu_seconds / HOUR,
+    }
+}
+
+/// Price, energy and CO2 of a run.
+fn cost(run: &JobRun, seen: &Efficiency, rates: &Rates) -> Cost {
+    let joules = seen.gpu_energy_joules.unwrap_or(0.0);
+    let held = HeldAmounts {
+        gpus: run.gpus.unwrap_or(0),
+        cpus: run.cpus.unwrap_or(0),
+        mem_bytes: run.mem_bytes.unwrap_or(0),
+        gpu_watts: joules / seen.held_seconds.max(1) as f64,
+    };
+    let start = run.start.unwrap_or(run.submit);
+    let end = run.end.unwrap_or(start);
+    rates.cost(&held, run.gpu_model.as_deref(), start, end)
+}
+
+/// The cause of a failure; `None` for a run that did not fail.
+fn cause(
+    store: &Store,
+    run: &JobRun,
+    nodes: &[NodeFigures],
+) -> Result<Option<Failure>, AnswerError> {
+    let Some(end) = run.end else {
+        return Ok(None);
+    };
+    let records = Records::of(store.database());
+    let names = run
+        .node_list
+        .as_deref()
+        .and_then(|list| nodelist::expand(list).ok())
+        .unwrap_or_default();
+    let events = records.node_events(&run.cluster, run.start.unwrap_or(end))?;
+    let traces = Traces {
+        nodes,
+        node_events: &events,
+        node_names: &names,
+        xid: xid_meaning,
+    };
+    Ok(failure(run, &traces))
+}
+
+fn xid_meaning(xid: &str) -> XidMeaning {
+    match xid.parse() {
+        Ok(number) => {
+            let known = XidTable::shipped().get(number);
+            XidMeaning {
+                words: known.meaning,
+                is_by_program: known.severity == "user",
+            }
+        }
+        Err(_) => XidMeaning::default(),
+    }
+}
+
+fn seconds(from: i64, to: i64) -> u64 {
+    u64::try_from(to.saturating_sub(from)).unwrap_or(0)
+}

@@ -1,0 +1,308 @@
+use super::*;
+use crate::answers::AnswerConfig;
+use prometheus_client::registry::Registry;
+use std::convert::Infallible;
+use takt_accounting::FailureCause;
+use takt_accounting::efficiency::Grade;
+use takt_model::{Labels, METRIC_NAME, Timestamp as SampleTime};
+use takt_slurm::Entry;
+use takt_store::{Column, DataDir, Origin, STALE, Shifted, StoreConfig};
+
+const NODE: &str = "gpu-1";
+
+fn store(root: &std::path::Path) -> Store {
+    let config = StoreConfig {
+        min_free_bytes: 0,
+        ..StoreConfig::default()
+    };
+    Store::open(
+        DataDir::claim(root).unwrap(),
+        &config,
+        &mut Registry::default(),
+    )
+    .unwrap()
+}
+
+fn import(store: &Store, runs: Vec<JobRun>) {
+    let origin = Origin {
+        source: "sacct",
+        name: "test",
+        timezone: Some("UTC"),
+        told_until: None,
+        shifted: Shifted::Refuse,
+    };
+    let entries = runs
+        .into_iter()
+        .map(|run| Ok::<_, Infallible>(Entry::Run(run)));
+    Records::of(store.database())
+        .import(&origin, entries)
+        .unwrap();
+}
+
+fn run(job_id: &str, submit: i64, end: Option<i64>, state: &str) -> JobRun {
+    JobRun {
+        cluster: "lab".into(),
+        job_id: job_id.into(),
+        submit,
+        start: Some(submit),
+        end,
+        state: state.into(),
+        user: "ann".into(),
+        account: "vision".into(),
+        name: Some("train".into()),
+        nodes: Some(1),
+        cpus: Some(4),
+        gpus: Some(2),
+        mem_bytes: Some(32 << 30),
+        node_list: Some(NODE.into()),
+        timelimit: Some(86_400),
+        exit_code: Some("1:0".into()),
+        ..JobRun::default()
+    }
+}
+
+/// Writes an hour of a node with two GPUs of job 7: one works, and one is idle and reports an XID
+/// half an hour after `from`.
+fn write_hour(store: &Store, from: i64) {
+    let group = store.group();
+    let column = |metric: &str, pairs: &[(&str, &str)]| {
+        let labels: Labels = [(METRIC_NAME, metric), ("cluster", "lab"), ("node", NODE)]
+            .into_iter()
+            .chain(pairs.iter().copied())
+            .collect();
+        group.column(&labels).unwrap()
+    };
+    let xid = column(
+        "takt_gpu_xid_errors_total",
+        &[("uuid", "GPU-b"), ("xid", "31")],
+    );
+    let mut always: Vec<(Column, f64)> = Vec::new();
+    for (index, uuid, work) in [("0", "GPU-a", 0.9), ("1", "GPU-b", 0.0)] {
+        let gpu = [("uuid", uuid)];
+        let info = [("uuid", uuid), ("index", index), ("model", "RTX 5090")];
+        let job = [("uuid", uuid), ("jobid", "7"), ("user", "ann")];
+        always.push((column("takt_gpu_info", &info), 1.0));
+        always.push((column("takt_gpu_utilization_ratio", &gpu), work));
+        always.push((column("takt_gpu_power_watts", &gpu), 300.0));
+        always.push((column("takt_gpu_job_info", &job), 1.0));
+    }
+    for at in (from..from + 3600).step_by(30) {
+        let mut row = vec![STALE; group.width()];
+        for (column, value) in &always {
+            row[column.index()] = *value;
+        }
+        if at >= from + 1800 {
+            row[xid.index()] = 1.0;
+        }
+        let ticket = group.ticket(SampleTime::from_seconds(at)).unwrap();
+        group.commit(ticket, &row, &[]).unwrap();
+    }
+    store.flush();
+}
+
+fn ask(store: &Store, question: &JobQuestion) -> Result<JobAnswer, AnswerError> {
+    question.answer(&Viewer::server(), store, &AnswerConfig::default())
+}
+
+fn job(job_id: &str) -> JobQuestion {
+    JobQuestion {
+        job_id: job_id.into(),
+        ..JobQuestion::default()
+    }
+}
+
+#[test]
+fn a_failed_job_in_full() {
+    let root = tempfile::tempdir().unwrap();
+    let store = store(root.path());
+    let from = Timestamp::now().as_second() - 7200;
+    import(
+        &store,
+        vec![
+            run("7", from, Some(from + 3600), "FAILED"),
+            run("6", from - 9000, Some(from - 8000), "COMPLETED"),
+            JobRun {
+                user: "bob".into(),
+                ..run("8", from + 60, Some(from + 600), "COMPLETED")
+            },
+        ],
+    );
+    write_hour(&store, from);
+    let answer = ask(&store, &job("7")).unwrap();
+    let json = serde_json::to_string(&answer).unwrap();
+    assert_eq!(serde_json::from_str::<JobAnswer>(&json).unwrap(), answer);
+    let report = answer.report.as_ref().unwrap();
+    assert_eq!(report.phase, JobPhase::Finished);
+    assert_eq!((report.waited_seconds, report.ran_seconds), (0, Some(3600)));
+    let verdict = report.verdict.as_ref().unwrap();
+    assert_eq!(verdict.grade, Grade::Fair, "{verdict:?}");
+    assert_eq!(
+        verdict.words,
+        "1 of its 2 GPUs did nothing; all together were busy 45 %"
+    );
+    assert_eq!(report.hints[0].line, "#SBATCH --gpus=1");
+    assert!((report.hints[0].gpu_hours - 1.0).abs() < 0.02);
+    let gpus = &report.by_node[0].gpus;
+    assert_eq!(gpus.len(), 2);
+    assert_eq!(gpus[0].index.as_deref(), Some("0"));
+    assert_eq!(gpus[0].uuid.as_deref(), Some("GPU-a"));
+    assert!((gpus[0].utilization_mean.unwrap() - 0.9).abs() < 1e-9);
+    let axis = report.axis.unwrap();
+    assert_eq!((axis.steps, axis.step_ms), (120, 30_000));
+    assert_eq!(gpus[0].utilization.0.len(), 120);
+    assert!(
+        gpus[0]
+            .utilization
+            .0
+            .iter()
+            .all(|value| *value == Some(0.9))
+    );
+    assert_eq!(gpus[1].idle_streaks, [(0, 120)]);
+    let failure = report.failure.as_ref().unwrap();
+    assert_eq!(failure.cause, FailureCause::GpuFault);
+    let xid = failure
+        .evidence
+        .iter()
+        .find(|one| one.gpu.is_some())
+        .unwrap();
+    assert_eq!(xid.at, Some(from + 1800), "{failure:?}");
+    assert!(xid.words.starts_with("XID 31: "), "{}", xid.words);
+    let ids = |runs: &[ListedRun]| -> Vec<String> {
+        runs.iter().map(|one| one.run.job_id.clone()).collect()
+    };
+    assert_eq!(ids(&answer.same_name), ["6"]);
+    assert_eq!(ids(&answer.neighbours), ["8"]);
+    assert_eq!(ids(&answer.runs), ["7"]);
+
+    let zoomed = JobQuestion {
+        from: Some((from + 600).to_string()),
+        to: Some((from + 1200).to_string()),
+        ..job("7")
+    };
+    let zoomed = ask(&store, &zoomed).unwrap().report.unwrap();
+    let axis = zoomed.axis.unwrap();
+    assert_eq!(
+        (axis.from_ms, axis.to_ms()),
+        ((from + 600) * 1000, (from + 1200) * 1000)
+    );
+    assert_eq!(
+        zoomed.verdict, report.verdict,
+        "the verdict is on the whole run"
+    );
+}
+
+#[test]
+fn a_running_job_is_measured_until_now() {
+    let root = tempfile::tempdir().unwrap();
+    let store = store(root.path());
+    let from = Timestamp::now().as_second() - 3600;
+    import(&store, vec![run("7", from, None, "RUNNING")]);
+    write_hour(&store, from);
+    let report = ask(&store, &job("7")).unwrap().report.unwrap();
+    assert_eq!(report.phase, JobPhase::Running);
+    assert!(report.ran_seconds.unwrap() >= 3600);
+    assert_eq!(report.ends_by, Some(from + 86_400));
+    assert_eq!(report.verdict.unwrap().grade, Grade::Fair);
+    assert_eq!(report.failure, None);
+    assert_eq!(report.efficiency.unwrap().gpus_idle, 1);
+}
+
+#[test]
+fn arrays_requeues_and_unknown_jobs() {
+    let root = tempfile::tempdir().unwrap();
+    let store = store(root.path());
+    import(
+        &store,
+        vec![
+            run("20_1", 100, Some(200), "COMPLETED"),
+            run("20_2", 100, Some(200), "FAILED"),
+            run("20_2", 300, Some(400), "COMPLETED"),
+            run("20_3", 100, Some(200), "TIMEOUT"),
+        ],
+    );
+    let array = ask(&store, &job("20")).unwrap();
+    assert_eq!(array.report, None);
+    let states = array.array.unwrap();
+    assert_eq!(states.tasks, 3);
+    assert_eq!(
+        (states.states[0].state.as_str(), states.states[0].runs),
+        ("COMPLETED", 2),
+        "the newest run of a task counts"
+    );
+    let task = ask(&store, &job("20_2")).unwrap();
+    assert_eq!(task.report.as_ref().unwrap().run.submit, 300);
+    assert_eq!(task.runs.len(), 2);
+    let first = JobQuestion {
+        submit: Some(100),
+        ..job("20_2")
+    };
+    let first = ask(&store, &first).unwrap().report.unwrap();
+    assert_eq!(
+        first.failure.unwrap().words,
+        "the program ended with exit status 1"
+    );
+    let limit = ask(&store, &job("20_3")).unwrap().report.unwrap();
+    assert_eq!(limit.failure.unwrap().cause, FailureCause::TimeLimit);
+
+    let error = |question: &JobQuestion| ask(&store, question).unwrap_err().to_string();
+    assert_eq!(error(&job("999")), "no job 999 is recorded");
+    assert_eq!(
+        error(&job("trai")),
+        "no job trai is recorded; the newest job named train is 20_2"
+    );
+    let outside = JobQuestion {
+        from: Some("500".into()),
+        ..job("20_1")
+    };
+    assert_eq!(error(&outside), "job 20_1 did not run in this time");
+    let backwards = JobQuestion {
+        from: Some("1970-01-02".into()),
+        to: Some("1970-01-01".into()),
+        ..job("20_1")
+    };
+    assert!(error(&backwards).contains("'to' has to be later than 'from'"));
+}
+
+#[test]
+fn others_see_of_a_job_what_privacy_leaves() {
+    use takt_access::{Privacy, Role, Way};
+    let root = tempfile::tempdir().unwrap();
+    let store = store(root.path());
+    let from = Timestamp::now().as_second() - 7200;
+    import(&store, vec![run("7", from, Some(from + 3600), "FAILED")]);
+    write_hour(&store, from);
+    let config = AnswerConfig::default();
+    let viewer = |privacy| Viewer::new(Role::User, Way::Socket, privacy).with_user("bob");
+    let by = |viewer: &Viewer| job("7").answer(viewer, &store, &config);
+
+    let open = by(&viewer(Privacy::Open)).unwrap().report.unwrap();
+    assert_eq!((open.run.name, open.run.exit_code), (None, None));
+    assert!(open.verdict.is_some() && open.failure.is_none());
+
+    let usage = by(&viewer(Privacy::Usage)).unwrap();
+    assert!(usage.runs[0].used.is_none());
+    let usage = usage.report.unwrap();
+    assert!(usage.verdict.is_none() && usage.by_node.is_empty() && usage.hints.is_empty());
+
+    let error = by(&viewer(Privacy::Private)).unwrap_err().to_string();
+    assert_eq!(
+        error, "no job 7 is recorded",
+        "as for a job that does not exist"
+    );
+    let ann = viewer(Privacy::Private).with_user("ann");
+    assert!(by(&ann).unwrap().report.unwrap().failure.is_some());
+    let head = viewer(Privacy::Private).with_accounts(BTreeSet::from(["vision".to_owned()]));
+    assert!(by(&head).unwrap().report.unwrap().run.name.is_some());
+
+    // A filter by a name that is hidden would give the name away.
+    let named = crate::answers::JobsQuestion {
+        name: Some("train".into()),
+        ..crate::answers::JobsQuestion::default()
+    };
+    let found = |viewer: &Viewer| {
+        let found = named.answer(viewer, store.database(), &config).unwrap();
+        found.len()
+    };
+    assert_eq!(found(&viewer(Privacy::Open)), 0);
+    assert_eq!(found(&ann), 1);
+}

@@ -1,0 +1,266 @@
+//! Tokens of programs: list, create, revoke.
+
+use super::{AnswerConfig, AnswerError, Question, RequestForm};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use takt_access::{Need, Role, Viewer, hash, new_token};
+use takt_store::{Database, Records, TokenRecord};
+
+/// Path of the tokens: GET lists them, POST creates and revokes.
+const PATH: &str = "/api/takt/v1/tokens";
+
+/// Maximum length of a token's name.
+const MAX_NAME_CHARS: usize = 100;
+
+/// Asks for the tokens: all for administrators, the own for others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokensQuestion {}
+
+/// Creates a token, or revokes one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TokenOrder {
+    /// Name of the new token, such as the program that will use it.
+    pub name: Option<String>,
+    /// Role of the new token. Default: `user`.
+    pub role: Option<String>,
+    /// Unix user on whose behalf the new token asks. Default: the viewer, for the role `user`.
+    pub owner: Option<String>,
+    /// Seconds for which the new token is valid. Default: until it is revoked.
+    pub seconds: Option<i64>,
+    /// Number of the token to revoke.
+    pub revoke: Option<i64>,
+}
+
+/// The token that was created or revoked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenAnswer {
+    /// The token's record.
+    #[serde(flatten)]
+    pub record: TokenRecord,
+    /// The new token. It is shown once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+}
+
+impl Question for TokensQuestion {
+    const PATH: &'static str = PATH;
+    const NEED: Need = Need::SignedIn;
+    type Answer = Vec<TokenRecord>;
+    type Data = Database;
+
+    fn answer(
+        &self,
+        viewer: &Viewer,
+        database: &Database,
+        _config: &AnswerConfig,
+    ) -> Result<Vec<TokenRecord>, AnswerError> {
+        let mut tokens = Records::of(database).tokens()?;
+        tokens.retain(|token| is_visible(viewer, token));
+        Ok(tokens)
+    }
+}
+
+impl Question for TokenOrder {
+    const PATH: &'static str = PATH;
+    const REQUEST: RequestForm = RequestForm::PostJson;
+    const NEED: Need = Need::Change(Role::User);
+    type Answer = TokenAnswer;
+    type Data = Database;
+
+    fn answer(
+        &self,
+        viewer: &Viewer,
+        database: &Database,
+        _config: &AnswerConfig,
+    ) -> Result<TokenAnswer, AnswerError> {
+        let records = Records::of(database);
+        let now = Timestamp::now().as_second();
+        match (&self.name, self.revoke) {
+            (Some(name), None) => self.create(viewer, &records, name, now),
+            (None, Some(id)) => revoke(viewer, &records, id, now),
+            _ => Err(refused(
+                "name a token to create, or the number of a token to revoke",
+            )),
+        }
+    }
+}
+
+impl TokenOrder {
+    fn create(
+        &self,
+        viewer: &Viewer,
+        records: &Records<'_>,
+        name: &str,
+        now: i64,
+    ) -> Result<TokenAnswer, AnswerError> {
+        let role = self.role.as_deref().unwrap_or("user");
+        let role: Role = role.parse().map_err(AnswerError::usage)?;
+        let owner = match &self.owner {
+            Some(owner) => Some(owner.clone()),
+            None if role == Role::User => viewer.user().map(str::to_owned),
+            None => None,
+        };
+        check(viewer, role, owner.as_deref())?;
+        if name.trim().is_empty() || name.chars().count() > MAX_NAME_CHARS {
+            return Err(refused("a token needs a name of 1 to 100 characters"));
+        }
+        if self.seconds.is_some_and(|seconds| seconds <= 0) {
+            return Err(refused("a token is valid for more than 0 seconds"));
+        }
+        let token = new_token().map_err(AnswerError::failed)?;
+        let creator = viewer.user().unwrap_or(viewer.role_name());
+        let record = records.add_token(TokenRecord {
+            id: 0,
+            hash: hash(&token),
+            name: name.trim().to_owned(),
+            owner,
+            role: role.name().to_owned(),
+            created_by: creator.to_owned(),
+            created_at: now,
+            expires_at: self.seconds.map(|seconds| now.saturating_add(seconds)),
+            used_at: None,
+            revoked_at: None,
+        })?;
+        let token = Some(token);
+        Ok(TokenAnswer { record, token })
+    }
+}
+
+/// Checks that the viewer may create a token of this role for this owner.
+fn check(viewer: &Viewer, role: Role, owner: Option<&str>) -> Result<(), AnswerError> {
+    if role == Role::User && owner.is_none() {
+        return Err(refused("a token of the role user needs an owner"));
+    }
+    if viewer.role() == Role::Admin {
+        return Ok(());
+    }
+    let is_own = owner.is_some_and(|owner| viewer.is_user(owner));
+    if is_own && role == Role::User {
+        Ok(())
+    } else {
+        Err(refused(
+            "only an admin creates tokens of other roles and for other users",
+        ))
+    }
+}
+
+fn revoke(
+    viewer: &Viewer,
+    records: &Records<'_>,
+    id: i64,
+    now: i64,
+) -> Result<TokenAnswer, AnswerError> {
+    let tokens = records.tokens()?.into_iter();
+    let mut visible = tokens.filter(|token| is_visible(viewer, token));
+    let unknown = || AnswerError::Input(format!("no valid token has the number {id}"));
+    let record = visible.find(|token| token.id == id).ok_or_else(unknown)?;
+    if !records.revoke_token(id, now)? {
+        return Err(unknown());
+    }
+    let revoked_at = Some(now);
+    Ok(TokenAnswer {
+        record: TokenRecord {
+            revoked_at,
+            ..record
+        },
+        token: None,
+    })
+}
+
+fn is_visible(viewer: &Viewer, token: &TokenRecord) -> bool {
+    let is_own = token
+        .owner
+        .as_deref()
+        .is_some_and(|owner| viewer.is_user(owner));
+    is_own || viewer.role() == Role::Admin
+}
+
+fn refused(why: &str) -> AnswerError {
+    AnswerError::Usage(why.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_access::{Privacy, Way};
+    use takt_store::{DataDir, Settings};
+
+    fn alice() -> Viewer {
+        Viewer::new(Role::User, Way::Socket, Privacy::Open).with_user("alice")
+    }
+
+    fn database() -> (tempfile::TempDir, Database) {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::claim(root.path()).unwrap();
+        let database = Database::open(&dir, &Settings::default()).unwrap();
+        (root, database)
+    }
+
+    fn order(
+        viewer: &Viewer,
+        database: &Database,
+        order: TokenOrder,
+    ) -> Result<TokenAnswer, String> {
+        let answer = order.answer(viewer, database, &AnswerConfig::default());
+        answer.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn users_have_tokens_of_their_own_only() {
+        let (_root, database) = database();
+        let named = |name: &str| TokenOrder {
+            name: Some(name.to_owned()),
+            ..TokenOrder::default()
+        };
+        let own = order(&alice(), &database, named("notebook")).unwrap();
+        assert_eq!(own.record.owner.as_deref(), Some("alice"));
+        assert!(takt_access::is_token(&own.token.unwrap()));
+        let for_bob = TokenOrder {
+            owner: Some("bob".to_owned()),
+            ..named("x")
+        };
+        order(&alice(), &database, for_bob.clone()).unwrap_err();
+        let as_admin = TokenOrder {
+            role: Some("admin".to_owned()),
+            owner: Some("alice".to_owned()),
+            ..named("x")
+        };
+        order(&alice(), &database, as_admin).unwrap_err();
+        let of_bob = order(&Viewer::server(), &database, for_bob).unwrap();
+        let listed = |viewer: &Viewer| {
+            let question = TokensQuestion {};
+            let tokens = question.answer(viewer, &database, &AnswerConfig::default());
+            tokens.unwrap().len()
+        };
+        assert_eq!((listed(&alice()), listed(&Viewer::server())), (1, 2));
+        let revoke = |id| TokenOrder {
+            revoke: Some(id),
+            ..TokenOrder::default()
+        };
+        let hidden = order(&alice(), &database, revoke(of_bob.record.id)).unwrap_err();
+        let unknown = order(&alice(), &database, revoke(99)).unwrap_err();
+        assert_eq!(hidden.replace('2', "99"), unknown, "hidden equals unknown");
+        order(&alice(), &database, revoke(own.record.id)).unwrap();
+        order(&alice(), &database, revoke(own.record.id)).unwrap_err();
+    }
+
+    #[test]
+    fn a_program_without_a_user_needs_another_role() {
+        let (_root, database) = database();
+        let program = TokenOrder {
+            name: Some("grafana".to_owned()),
+            ..TokenOrder::default()
+        };
+        order(&Viewer::server(), &database, program.clone()).unwrap_err();
+        let viewer = TokenOrder {
+            role: Some("viewer".to_owned()),
+            seconds: Some(60),
+            ..program
+        };
+        let made = order(&Viewer::server(), &database, viewer).unwrap().record;
+        assert_eq!(made.expires_at, Some(made.created_at + 60));
+        assert_eq!(made.owner, None);
+    }
+}

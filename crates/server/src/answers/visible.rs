@@ -1,0 +1,325 @@
+//! Leaves out of answers what a viewer may not see.
+
+use std::collections::{BTreeMap, BTreeSet};
+use takt_access::{OTHER_ACCOUNT, OTHER_USER, Owner, Privacy, Viewer};
+use takt_accounting::fairshare::{Explanation, ShareRow};
+use takt_accounting::sheet::{Sheet, Subject};
+use takt_slurm::{HeldRun, JobRun, Owner as ReservationOwner};
+use takt_store::{FairsharePoint, Records, StoreError, VisibleRuns};
+
+/// A sum over fewer users gives them away, so it is not shown by itself.
+const MIN_USERS: usize = 3;
+
+/// The runs that a viewer sees. `None` without a restriction.
+pub(super) fn visible_runs(viewer: &Viewer) -> Option<VisibleRuns> {
+    let is_restricted = viewer.privacy() == Privacy::Private && !viewer.sees_all();
+    is_restricted.then(|| own_runs(viewer))
+}
+
+/// The viewer's own runs, and those of coordinated accounts.
+pub(super) fn own_runs(viewer: &Viewer) -> VisibleRuns {
+    VisibleRuns {
+        user: viewer.user().map(str::to_owned),
+        accounts: viewer.accounts().iter().cloned().collect(),
+    }
+}
+
+/// Removes the name and the exit code of another user's run.
+pub(super) fn hide_details(viewer: &Viewer, run: &mut JobRun) {
+    if !viewer.sees_details(Owner::new(&run.user, &run.account)) {
+        run.name = None;
+        run.exit_code = None;
+    }
+}
+
+/// Names of users and accounts in sums.
+pub(super) struct ShownNames<'v> {
+    viewer: &'v Viewer,
+    /// Accounts of the viewer's own runs.
+    members: BTreeSet<String>,
+    /// Users of each account with usage in the period. Empty if the viewer sees all users.
+    users: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl<'v> ShownNames<'v> {
+    /// Reads which accounts are large enough to be shown in a period, which is in UTC seconds.
+    pub(super) fn read(
+        viewer: &'v Viewer,
+        records: &Records<'_>,
+        cluster: &str,
+        from: i64,
+        to: i64,
+    ) -> Result<Self, StoreError> {
+        let mut users: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let sees_users = viewer.sees_all() || viewer.privacy() == Privacy::Open;
+        if !sees_users {
+            records.held_runs(cluster, from, to, |run| {
+                let of_account = match users.get_mut(run.account) {
+                    Some(of_account) => of_account,
+                    None => users.entry(run.account.to_owned()).or_default(),
+                };
+                if of_account.len() < MIN_USERS && !of_account.contains(run.user) {
+                    of_account.insert(run.user.to_owned());
+                }
+            })?;
+        }
+        Ok(Self {
+            viewer,
+            members: own_accounts(viewer, records, cluster)?,
+            users,
+        })
+    }
+
+    /// Returns the run under the names that the viewer sees.
+    pub(super) fn run<'r>(&self, run: &HeldRun<'r>) -> HeldRun<'r> {
+        let owner = Owner::new(run.user, run.account);
+        if self.viewer.sees_usage(owner) {
+            return *run;
+        }
+        let account = if self.shows_account(run.account) {
+            run.account
+        } else {
+            OTHER_ACCOUNT
+        };
+        HeldRun {
+            user: OTHER_USER,
+            account,
+            ..*run
+        }
+    }
+
+    fn shows_account(&self, account: &str) -> bool {
+        let is_large = self
+            .users
+            .get(account)
+            .is_some_and(|users| users.len() >= MIN_USERS);
+        is_large && self.viewer.sees_account(account, &self.members)
+    }
+}
+
+/// Accounts of the viewer's own runs.
+fn own_accounts(
+    viewer: &Viewer,
+    records: &Records<'_>,
+    cluster: &str,
+) -> Result<BTreeSet<String>, StoreError> {
+    match viewer.user() {
+        Some(user) => Ok(records.accounts_of(cluster, user)?.into_iter().collect()),
+        None => Ok(BTreeSet::new()),
+    }
+}
+
+/// The users whom the viewer may know, for the proposals in errors.
+pub(super) fn known_users(viewer: &Viewer, mut users: Vec<String>) -> Vec<String> {
+    users.retain(|user| viewer.sees_usage(Owner::new(user, "")));
+    users
+}
+
+/// The accounts that the viewer may know, for the proposals in errors.
+pub(super) fn known_accounts(viewer: &Viewer, mut accounts: Vec<String>) -> Vec<String> {
+    accounts.retain(|account| sees_subject(viewer, &Subject::Account(account.clone())));
+    accounts
+}
+
+/// Whether the viewer sees the report of a subject. The report of the cluster is reduced by [`reduce_sheet`].
+pub(super) fn sees_subject(viewer: &Viewer, subject: &Subject) -> bool {
+    match subject {
+        Subject::User(user) => viewer.sees_usage(Owner::new(user, "")),
+        Subject::Account(account) => viewer.sees_usage(Owner::new("", account)),
+        Subject::Cluster => true,
+    }
+}
+
+/// Removes from a report what the viewer may not see of other users.
+pub(super) fn reduce_sheet(viewer: &Viewer, sheet: &mut Sheet) {
+    let is_whole = match &sheet.subject {
+        Subject::User(user) => viewer.is_user(user),
+        Subject::Account(account) => viewer.accounts().contains(account),
+        Subject::Cluster => false,
+    };
+    if is_whole {
+        hide_ranks(viewer, sheet);
+    }
+    if is_whole || viewer.sees_all() {
+        return;
+    }
+    hide_ranks(viewer, sheet);
+    let sees = |user: &str, account: &str| viewer.sees_measurements(Owner::new(user, account));
+    let sees_name = |user: &str, account: &str| viewer.sees_details(Owner::new(user, account));
+    sheet.runs.retain(|run| sees(&run.user, &run.account));
+    for run in &mut sheet.runs {
+        run.name = run
+            .name
+            .take()
+            .filter(|_| sees_name(&run.user, &run.account));
+    }
+    sheet.fixes.retain(|fix| sees_name(&fix.user, ""));
+    sheet.network_bound.retain(|row| sees(&row.user, ""));
+    sheet.lost.retain(|row| sees(&row.user, ""));
+    sheet.breaches.retain(|row| sees(&row.user, &row.account));
+    sheet.budgets.retain(|budget| {
+        let owner = if budget.is_account {
+            Owner::new("", &budget.name)
+        } else {
+            Owner::new(&budget.name, "")
+        };
+        viewer.sees_usage(owner)
+    });
+    let of_account = matches!(sheet.subject, Subject::User(_));
+    let listed = sheet.members.len() + sheet.accounts.len();
+    sheet
+        .members
+        .retain(|member| of_account || viewer.sees_usage(Owner::new(&member.name, "")));
+    sheet
+        .accounts
+        .retain(|account| viewer.sees_usage(Owner::new("", &account.name)));
+    if sheet.members.len() + sheet.accounts.len() < listed {
+        let note = "Other users and accounts count in the sums and are not listed.";
+        sheet.notes.push(note.to_owned());
+    }
+}
+
+/// Removes the names of others from the ranking.
+fn hide_ranks(viewer: &Viewer, sheet: &mut Sheet) {
+    let rows = sheet.rank.iter_mut().flat_map(|rank| &mut rank.rows);
+    for row in rows.filter(|row| !row.is_self) {
+        let name = row.name.take();
+        row.name = name.filter(|name| viewer.sees_usage(Owner::new(name, "")));
+    }
+}
+
+/// Removes the names of others from the fair-share table.
+pub(super) fn hide_share_rows(viewer: &Viewer, branch: &BTreeSet<String>, rows: &mut [ShareRow]) {
+    for row in rows {
+        let user = row.user.as_deref().unwrap_or_default();
+        if viewer.sees_usage(Owner::new(user, &row.account)) {
+            continue;
+        }
+        row.user = row.user.take().map(|_| OTHER_USER.to_owned());
+        if !viewer.sees_account(&row.account, branch) {
+            row.account = OTHER_ACCOUNT.to_owned();
+        }
+    }
+}
+
+/// Keeps the points that the viewer may see.
+pub(super) fn visible_points(viewer: &Viewer, points: &mut Vec<FairsharePoint>) {
+    points.retain(|point| {
+        let user = point.user.as_deref().unwrap_or_default();
+        viewer.sees_usage(Owner::new(user, &point.account))
+    });
+}
+
+/// Removes the name of the user one place above from an explanation.
+pub(super) fn hide_neighbour(viewer: &Viewer, explanation: &mut Explanation) {
+    let Some(above) = &mut explanation.above else {
+        return;
+    };
+    if viewer.sees_usage(Owner::new(&above.user, &above.account)) {
+        return;
+    }
+    above.user = OTHER_USER.to_owned();
+    above.account = OTHER_ACCOUNT.to_owned();
+    above.theirs.name = if above.theirs.is_user {
+        OTHER_USER.to_owned()
+    } else {
+        OTHER_ACCOUNT.to_owned()
+    };
+}
+
+/// The owner of a reservation under the names that the viewer sees.
+pub(super) fn shown_owner(viewer: &Viewer, owner: ReservationOwner) -> ReservationOwner {
+    let user = owner.user.as_deref().unwrap_or_default();
+    if viewer.sees_usage(Owner::new(user, &owner.account)) {
+        return owner;
+    }
+    let is_shown = viewer.privacy() < Privacy::Private;
+    ReservationOwner {
+        user: owner.user.map(|_| OTHER_USER.to_owned()),
+        account: if is_shown {
+            owner.account
+        } else {
+            OTHER_ACCOUNT.to_owned()
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_access::{Role, Way};
+
+    fn alice(privacy: Privacy) -> Viewer {
+        Viewer::new(Role::User, Way::Socket, privacy).with_user("alice")
+    }
+
+    fn names<'v>(viewer: &'v Viewer, users: &[(&str, &[&str])]) -> ShownNames<'v> {
+        let owned = |users: &[&str]| users.iter().map(|user| (*user).to_owned()).collect();
+        ShownNames {
+            viewer,
+            members: BTreeSet::from(["physics".to_owned()]),
+            users: users
+                .iter()
+                .map(|(account, users)| ((*account).to_owned(), owned(users)))
+                .collect(),
+        }
+    }
+
+    fn shown<'r>(names: &ShownNames<'_>, user: &'r str, account: &'r str) -> (&'r str, &'r str) {
+        let run = names.run(&HeldRun {
+            user,
+            account,
+            ..HeldRun::default()
+        });
+        (run.user, run.account)
+    }
+
+    #[test]
+    fn sums_keep_their_size_and_lose_names() {
+        let sizes: &[(&str, &[&str])] = &[
+            ("physics", &["alice", "bob", "carol"]),
+            ("biology", &["dan", "eve", "frank"]),
+            ("art", &["grace"]),
+        ];
+        let open = alice(Privacy::Open);
+        assert_eq!(
+            shown(&names(&open, sizes), "dan", "biology"),
+            ("dan", "biology")
+        );
+        let usage = alice(Privacy::Usage);
+        let usage = names(&usage, sizes);
+        assert_eq!(shown(&usage, "alice", "art"), ("alice", "art"));
+        assert_eq!(shown(&usage, "dan", "biology"), (OTHER_USER, "biology"));
+        assert_eq!(shown(&usage, "grace", "art"), (OTHER_USER, OTHER_ACCOUNT));
+        let private = alice(Privacy::Private);
+        let private = names(&private, sizes);
+        assert_eq!(shown(&private, "bob", "physics"), (OTHER_USER, "physics"));
+        assert_eq!(
+            shown(&private, "dan", "biology"),
+            (OTHER_USER, OTHER_ACCOUNT)
+        );
+        let head = alice(Privacy::Private).with_accounts(BTreeSet::from(["biology".to_owned()]));
+        assert_eq!(
+            shown(&names(&head, sizes), "dan", "biology"),
+            ("dan", "biology")
+        );
+    }
+
+    #[test]
+    fn details_of_others_are_removed() {
+        let run = |user: &str| JobRun {
+            user: user.to_owned(),
+            name: Some("secret".to_owned()),
+            exit_code: Some("1:0".to_owned()),
+            ..JobRun::default()
+        };
+        let hidden = |viewer: &Viewer, user| {
+            let mut run = run(user);
+            hide_details(viewer, &mut run);
+            run.name.is_none() && run.exit_code.is_none()
+        };
+        assert!(hidden(&alice(Privacy::Open), "bob"));
+        assert!(!hidden(&alice(Privacy::Private), "alice"));
+        assert!(!hidden(&Viewer::server(), "bob"));
+    }
+}

@@ -1,0 +1,288 @@
+//! Tokens, sessions and codes of links, as the access check needs them.
+
+use super::discard_error;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use takt_access::session::{
+    ATTEMPT_SECONDS, CODE_SECONDS, IDLE_SECONDS, MAX_ATTEMPTS, MAX_CODES, is_valid,
+};
+use takt_access::{NoRandomNumbers, Role, hash, is_token, new_secret};
+use takt_store::{AuditRecord, Records, SessionRecord, Store, StoreError, TokenRecord};
+
+/// Seconds between two notes of the use of a token or session.
+const NOTE_SECONDS: i64 = 60;
+
+/// Maximum number of addresses whose attempts are counted.
+const MAX_ADDRESSES: usize = 10_000;
+
+/// Tokens, sessions and codes of links.
+#[derive(Debug, Default)]
+pub(super) struct Keyring {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The open store. It is closed and opened again if the database fails.
+    store: Weak<Store>,
+    /// Number of changes in the store up to which `tokens` and `sessions` are known; `None`: not read.
+    known: Option<u64>,
+    /// Tokens by their hash.
+    tokens: HashMap<String, TokenRecord>,
+    /// Sessions by their hash.
+    sessions: HashMap<String, SessionRecord>,
+    /// Codes of links by their hash.
+    codes: HashMap<String, LinkCode>,
+    /// Times of the attempts to sign in, by address.
+    attempts: HashMap<IpAddr, VecDeque<i64>>,
+}
+
+/// A code that signs a browser in once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct LinkCode {
+    user: Arc<str>,
+    made_at: i64,
+}
+
+/// A valid token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ValidToken {
+    pub name: String,
+    pub owner: Option<String>,
+    pub role: Role,
+}
+
+impl Keyring {
+    /// Uses another store from now on.
+    pub fn attach(&self, store: &Arc<Store>) {
+        let mut state = self.lock();
+        state.store = Arc::downgrade(store);
+        state.known = None;
+    }
+
+    /// Returns the store, while it is open.
+    pub fn store(&self) -> Option<Arc<Store>> {
+        self.lock().store.upgrade()
+    }
+
+    /// Returns the valid token with this text. Blocks on the database after a change.
+    pub fn token(&self, text: &str, now: i64) -> Option<ValidToken> {
+        if !is_token(text) {
+            return None;
+        }
+        let mut state = self.current()?;
+        let token = state.tokens.get_mut(&hash(text))?;
+        let is_over = token.expires_at.is_some_and(|end| end <= now);
+        if is_over || token.revoked_at.is_some() {
+            return None;
+        }
+        let role = token.role.parse().ok()?;
+        let is_noted = token.used_at.is_some_and(|at| now < at + NOTE_SECONDS);
+        token.used_at = Some(now);
+        let valid = ValidToken {
+            name: token.name.clone(),
+            owner: token.owner.clone(),
+            role,
+        };
+        let id = token.id;
+        let store = state.store.upgrade();
+        drop(state);
+        if let Some(store) = store.filter(|_| !is_noted) {
+            discard_error(Records::of(store.database()).note_token_use(id, now));
+        }
+        Some(valid)
+    }
+
+    /// Returns the user of the session with this cookie. Blocks on the database after a change.
+    pub fn session(&self, cookie: &str, now: i64) -> Option<String> {
+        let hash = hash(cookie);
+        let mut state = self.current()?;
+        let session = state.sessions.get_mut(&hash)?;
+        if !is_valid(session.created_at, session.seen_at, now) {
+            return None;
+        }
+        let is_noted = now < session.seen_at + NOTE_SECONDS;
+        session.seen_at = session.seen_at.max(now);
+        let user = session.user.clone();
+        let store = state.store.upgrade();
+        drop(state);
+        if let Some(store) = store.filter(|_| !is_noted) {
+            discard_error(Records::of(store.database()).note_session_use(&hash, now));
+        }
+        Some(user)
+    }
+
+    /// Makes a code for a link that signs `user` in. `Ok(None)` if too many codes of the user are valid.
+    pub fn new_code(&self, user: &str, now: i64) -> Result<Option<String>, NoRandomNumbers> {
+        let code = new_secret()?;
+        let mut state = self.lock();
+        state
+            .codes
+            .retain(|_, code| now < code.made_at + CODE_SECONDS);
+        let of_user = state.codes.values().filter(|code| *code.user == *user);
+        if of_user.count() >= MAX_CODES {
+            return Ok(None);
+        }
+        let made = LinkCode {
+            user: user.into(),
+            made_at: now,
+        };
+        state.codes.insert(hash(&code), made);
+        Ok(Some(code))
+    }
+
+    /// Returns the user of a code, which stays valid.
+    pub fn user_of_code(&self, code: &str, now: i64) -> Option<Arc<str>> {
+        let state = self.lock();
+        let found = state.codes.get(&hash(code))?;
+        (now < found.made_at + CODE_SECONDS).then(|| Arc::clone(&found.user))
+    }
+
+    /// Uses a code up and returns its user.
+    pub fn take_code(&self, code: &str, now: i64) -> Option<Arc<str>> {
+        let found = self.lock().codes.remove(&hash(code))?;
+        (now < found.made_at + CODE_SECONDS).then_some(found.user)
+    }
+
+    /// Begins a session and returns its cookie. Blocks on the database.
+    ///
+    /// # Errors
+    /// If the store is closed or fails.
+    pub fn begin_session(
+        &self,
+        user: &str,
+        way: &str,
+        address: IpAddr,
+        browser: &str,
+        now: i64,
+    ) -> anyhow::Result<String> {
+        let cookie = new_secret()?;
+        let session = SessionRecord {
+            hash: hash(&cookie),
+            user: user.to_owned(),
+            way: way.to_owned(),
+            created_at: now,
+            seen_at: now,
+            address: address.to_string(),
+            browser: browser.to_owned(),
+        };
+        let store = self.open_store()?;
+        Records::of(store.database()).add_session(&session, now - IDLE_SECONDS)?;
+        Ok(cookie)
+    }
+
+    /// Ends the session with this cookie, or all sessions of its user. Blocks on the database.
+    ///
+    /// # Errors
+    /// If the store is closed or fails.
+    pub fn end_session(&self, cookie: &str, everywhere: bool) -> anyhow::Result<()> {
+        let store = self.open_store()?;
+        Ok(Records::of(store.database()).end_sessions(&hash(cookie), everywhere)?)
+    }
+
+    /// Writes to the audit log. Blocks on the database.
+    pub fn audit(&self, entry: &AuditRecord) {
+        if let Some(store) = self.store() {
+            discard_error(Records::of(store.database()).audit(entry));
+        }
+    }
+
+    /// Counts an attempt to sign in. Returns false if the address has made too many.
+    pub fn may_attempt(&self, address: IpAddr, now: i64) -> bool {
+        let mut state = self.lock();
+        if state.attempts.len() >= MAX_ADDRESSES {
+            state.attempts.clear();
+        }
+        let times = state.attempts.entry(address).or_default();
+        times.retain(|at| now < at + ATTEMPT_SECONDS);
+        if times.len() >= MAX_ATTEMPTS {
+            return false;
+        }
+        times.push_back(now);
+        true
+    }
+
+    fn open_store(&self) -> anyhow::Result<Arc<Store>> {
+        self.store()
+            .ok_or_else(|| anyhow::anyhow!("the store is being opened; try again"))
+    }
+
+    /// Returns the state with the tokens and sessions of the store.
+    fn current(&self) -> Option<MutexGuard<'_, State>> {
+        let mut state = self.lock();
+        let store = state.store.upgrade()?;
+        let records = Records::of(store.database());
+        // Read before the tables: a change in between leads to another reading.
+        let changes = records.access_changes();
+        if state.known != Some(changes) {
+            match read(&records) {
+                Ok((tokens, sessions)) => {
+                    state.tokens = tokens;
+                    state.sessions = sessions;
+                    state.known = Some(changes);
+                }
+                Err(error) => {
+                    let error = takt_model::error_chain(&error);
+                    tracing::error!(error, "cannot read tokens and sessions");
+                    return None;
+                }
+            }
+        }
+        Some(state)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Keys = (HashMap<String, TokenRecord>, HashMap<String, SessionRecord>);
+
+fn read(records: &Records<'_>) -> Result<Keys, StoreError> {
+    let tokens = records.tokens()?.into_iter();
+    let sessions = records.sessions(0)?.into_iter();
+    Ok((
+        tokens.map(|token| (token.hash.clone(), token)).collect(),
+        sessions
+            .map(|session| (session.hash.clone(), session))
+            .collect(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_signs_in_once_and_for_two_minutes() {
+        let keys = Keyring::default();
+        let code = keys.new_code("alice", 0).unwrap().unwrap();
+        assert_eq!(keys.user_of_code(&code, 100).as_deref(), Some("alice"));
+        assert_eq!(keys.user_of_code(&code, CODE_SECONDS), None);
+        assert_eq!(keys.take_code(&code, 119).as_deref(), Some("alice"));
+        assert_eq!(keys.take_code(&code, 119), None, "used up");
+        let late = keys.new_code("alice", 0).unwrap().unwrap();
+        assert_eq!(keys.take_code(&late, CODE_SECONDS), None);
+        assert_eq!(keys.take_code("guess", 0), None);
+    }
+
+    #[test]
+    fn a_user_has_few_codes() {
+        let keys = Keyring::default();
+        let codes = (0..=MAX_CODES).map(|_| keys.new_code("alice", 0).unwrap().is_some());
+        assert_eq!(codes.filter(|made| *made).count(), MAX_CODES);
+        assert!(keys.new_code("bob", 0).unwrap().is_some());
+        assert!(keys.new_code("alice", CODE_SECONDS).unwrap().is_some());
+    }
+
+    #[test]
+    fn guessing_has_a_limit_for_each_address() {
+        let keys = Keyring::default();
+        let one = IpAddr::from([10, 0, 0, 1]);
+        let tries = (0..20).filter(|_| keys.may_attempt(one, 0)).count();
+        assert_eq!(tries, MAX_ATTEMPTS);
+        assert!(keys.may_attempt(IpAddr::from([10, 0, 0, 2]), 0));
+        assert!(keys.may_attempt(one, ATTEMPT_SECONDS));
+    }
+}

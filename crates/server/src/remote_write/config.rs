@@ -1,0 +1,204 @@
+//! `[[remote_write]]` of `takt.toml`.
+
+use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::Url;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+use takt_alerts::notify::http::HttpOptions;
+use takt_model::{Labels, METRIC_NAME, Matcher};
+use takt_promql::selector;
+use takt_push::remote_write::Protocol;
+
+/// A receiver of the stored samples: Prometheus, VictoriaMetrics, Mimir, or another that speaks
+/// Prometheus remote write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RemoteWriteConfig {
+    /// Address that takes the samples, such as `http://mimir:9009/api/v1/push`.
+    pub url: String,
+    /// Name of the destination in metrics and log lines. Takt remembers under this name which
+    /// samples are acknowledged. Default: host and port of the URL.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// PromQL selectors of the series to send, such as `{__name__=~"takt_.*"}`. Default: all.
+    #[serde(default)]
+    pub select: Vec<String>,
+    /// Labels to add to every series. A label of the series has priority.
+    #[serde(default)]
+    pub external_labels: BTreeMap<String, String>,
+    /// Version of the protocol: `1.0` or `2.0`.
+    #[serde(default)]
+    pub protocol: Protocol,
+    /// File with a bearer token (one line).
+    #[serde(default)]
+    pub bearer_token_file: Option<PathBuf>,
+    /// User for basic authentication.
+    #[serde(default)]
+    pub username: Option<String>,
+    /// File with the password of the user (one line).
+    #[serde(default)]
+    pub password_file: Option<PathBuf>,
+    /// PEM file of certificate authorities to trust besides those of the system.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
+    /// Samples in one request.
+    #[serde(default = "samples_per_request")]
+    pub samples_per_request: usize,
+    /// Requests at the same time. A series is always sent by the same one of them.
+    #[serde(default = "connections")]
+    pub connections: usize,
+    /// Seconds after which a request without a reply is sent again.
+    #[serde(default = "timeout_seconds")]
+    pub timeout_seconds: u64,
+    /// Hours that are caught up after an outage. Older samples are skipped. At most
+    /// `store.retention_days`.
+    #[serde(default = "catch_up_hours")]
+    pub catch_up_hours: u64,
+}
+
+fn samples_per_request() -> usize {
+    5000
+}
+
+fn connections() -> usize {
+    4
+}
+
+fn timeout_seconds() -> u64 {
+    30
+}
+
+fn catch_up_hours() -> u64 {
+    72
+}
+
+impl RemoteWriteConfig {
+    /// Name of the destination.
+    pub fn name(&self) -> String {
+        self.name.clone().unwrap_or_else(|| {
+            Url::parse(&self.url).map_or_else(
+                |_| self.url.clone(),
+                |url| {
+                    let host = url.host_str().unwrap_or_default().to_owned();
+                    url.port_or_known_default()
+                        .map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
+                },
+            )
+        })
+    }
+
+    /// The files with secrets.
+    pub fn secret_files(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.bearer_token_file, &self.password_file]
+            .into_iter()
+            .flatten()
+    }
+
+    /// The files that the section names.
+    pub fn files(&mut self) -> [&mut Option<PathBuf>; 3] {
+        [
+            &mut self.bearer_token_file,
+            &mut self.password_file,
+            &mut self.ca_file,
+        ]
+    }
+
+    /// Checks that types cannot express.
+    pub fn validate(&self, retention_days: u64) -> anyhow::Result<()> {
+        let url = Url::parse(&self.url)
+            .ok()
+            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        let Some(url) = url else {
+            bail!(
+                "url: expected an address such as http://mimir:9009/api/v1/push, found {:?}",
+                self.url
+            );
+        };
+        if !url.username().is_empty() || url.password().is_some() {
+            bail!("url: expected no user and password; set username and password_file instead");
+        }
+        if self.bearer_token_file.is_some() && self.username.is_some() {
+            bail!("expected bearer_token_file or username, found both");
+        }
+        if self.username.is_some() != self.password_file.is_some() {
+            bail!("expected username and password_file together, found one of them");
+        }
+        self.selectors()?;
+        if let Some(name) = self
+            .external_labels
+            .keys()
+            .find(|name| name.is_empty() || *name == METRIC_NAME)
+        {
+            bail!("external_labels: expected names of labels, found {name:?}");
+        }
+        for (key, value) in [
+            ("samples_per_request", self.samples_per_request as u64),
+            ("connections", self.connections as u64),
+            ("timeout_seconds", self.timeout_seconds),
+            ("catch_up_hours", self.catch_up_hours),
+        ] {
+            if value == 0 {
+                bail!("{key}: expected at least 1, found 0");
+            }
+        }
+        if self.connections > 64 {
+            bail!(
+                "connections: expected at most 64, found {}",
+                self.connections
+            );
+        }
+        if self.catch_up_hours > retention_days * 24 {
+            bail!(
+                "catch_up_hours: expected at most {}, the hours of store.retention_days, found {}",
+                retention_days * 24,
+                self.catch_up_hours
+            );
+        }
+        Ok(())
+    }
+
+    /// Matchers of the selected series, one list for each selector; an empty list selects all.
+    pub(super) fn selectors(&self) -> anyhow::Result<Vec<Vec<Matcher>>> {
+        if self.select.is_empty() {
+            return Ok(vec![Vec::new()]);
+        }
+        let read = |text: &String| {
+            selector(text).with_context(|| format!("select: expected a selector, found {text:?}"))
+        };
+        self.select.iter().map(read).collect()
+    }
+
+    /// The labels to add.
+    pub(super) fn labels(&self) -> Labels {
+        self.external_labels.iter().collect()
+    }
+
+    /// Settings of the HTTP client. Reads the files.
+    pub(super) fn http_options(&self) -> anyhow::Result<HttpOptions> {
+        let read = |path: &PathBuf| {
+            std::fs::read_to_string(path)
+                .map(|text| text.trim().to_owned())
+                .with_context(|| format!("cannot read {}", path.display()))
+        };
+        let authorization = match (&self.bearer_token_file, &self.username, &self.password_file) {
+            (Some(token), _, _) => Some(format!("Bearer {}", read(token)?)),
+            (None, Some(user), Some(password)) => {
+                let pair = format!("{user}:{}", read(password)?);
+                Some(format!("Basic {}", STANDARD.encode(pair)))
+            }
+            _ => None,
+        };
+        let authorities = self.ca_file.as_ref().map(read).transpose()?;
+        Ok(HttpOptions {
+            authorization,
+            authorities: authorities.map(String::into_bytes),
+            timeout: Some(Duration::from_secs(self.timeout_seconds)),
+            ..HttpOptions::default()
+        })
+    }
+}

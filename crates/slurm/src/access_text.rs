@@ -1,0 +1,65 @@
+//! Parsers of Slurm's access settings: `scontrol show config` and `sacctmgr show user|account`.
+
+/// Administrators, operators and coordinators of a Slurm.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SlurmRoles {
+    /// Users with the level `Administrator`.
+    pub administrators: Vec<String>,
+    /// Users with the level `Operator`.
+    pub operators: Vec<String>,
+    /// User and coordinated account.
+    pub coordinators: Vec<(String, String)>,
+}
+
+/// Returns the value of `PrivateData` in `scontrol show config`: words separated by commas, or `none`.
+pub fn private_data(config: &str) -> Option<&str> {
+    let lines = config.lines().filter_map(|line| line.split_once('='));
+    let mut values = lines.filter(|(key, _)| key.trim() == "PrivateData");
+    values.next().map(|(_, value)| value.trim())
+}
+
+impl SlurmRoles {
+    /// Parses `sacctmgr --noheader --parsable2 show user format=user,adminlevel` and
+    /// `sacctmgr --noheader --parsable2 show account withcoord format=account,coordinators`.
+    pub fn parse(users: &str, accounts: &str) -> Self {
+        let mut roles = Self::default();
+        for (user, level) in users.lines().filter_map(|line| line.split_once('|')) {
+            if level.starts_with("Admin") {
+                roles.administrators.push(user.to_owned());
+            } else if level == "Operator" {
+                roles.operators.push(user.to_owned());
+            }
+        }
+        for (account, users) in accounts.lines().filter_map(|line| line.split_once('|')) {
+            let users = users.split(',').filter(|user| !user.is_empty());
+            let of_account = users.map(|user| (user.to_owned(), account.to_owned()));
+            roles.coordinators.extend(of_account);
+        }
+        roles
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting_is_found_in_the_configuration() {
+        let config = "Configuration data as of 1790000000\nPriorityType            = priority/multifactor\n\
+                      PrivateData             = jobs,usage\nProctrackType           = proctrack/linuxproc\n";
+        assert_eq!(private_data(config), Some("jobs,usage"));
+        assert_eq!(private_data("ClusterName = lab\n"), None);
+    }
+
+    #[test]
+    fn roles_come_from_users_and_accounts() {
+        let roles = SlurmRoles::parse(
+            "root|Administrator\nalice|None\nolga|Operator\n",
+            "physics|bob,carol\nroot|\n",
+        );
+        assert_eq!(roles.administrators, ["root"]);
+        assert_eq!(roles.operators, ["olga"]);
+        let pair = |user: &str| (user.to_owned(), "physics".to_owned());
+        assert_eq!(roles.coordinators, [pair("bob"), pair("carol")]);
+    }
+}

@@ -1,0 +1,62 @@
+//! Samples that the layout no longer names, until no query reads them.
+
+use crate::block::Block;
+use crate::layout::remove_block;
+use crate::segments::Segment;
+use crate::unsealed::SegmentFile;
+use crate::{Database, StoreError};
+use duckdb::Connection;
+use std::io;
+use std::sync::Arc;
+use takt_model::Timestamp;
+
+/// A segment or block that the layout no longer names. Running queries may still read it.
+pub(crate) struct Replaced {
+    pub data: ReplacedData,
+    /// Time when the layout dropped the data.
+    pub since: Timestamp,
+}
+
+pub(crate) enum ReplacedData {
+    Table(Segment),
+    Segment(Arc<SegmentFile>),
+    Block(Arc<Block>),
+}
+
+impl ReplacedData {
+    /// Returns whether a query reads the data.
+    pub fn is_read(&self) -> bool {
+        match self {
+            Self::Block(block) => Arc::strong_count(block) > 1,
+            Self::Segment(file) => Arc::strong_count(file) > 1,
+            Self::Table(_) => false,
+        }
+    }
+
+    /// Deletes the data.
+    pub fn remove(&self, database: &Database) -> Result<(), StoreError> {
+        match self {
+            Self::Segment(file) => match std::fs::remove_file(file.path()) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    Err(StoreError::Directory {
+                        path: file.path().to_owned(),
+                        source,
+                    })
+                }
+                _ => Ok(()),
+            },
+            Self::Table(segment) => {
+                let sql = format!("DROP TABLE IF EXISTS hot.{}", segment.table());
+                let db: Connection = database.connect()?;
+                db.execute_batch(&sql)
+                    .map_err(StoreError::sql("drop a sealed table"))
+            }
+            Self::Block(block) => {
+                remove_block(database.path(), block).map_err(|source| StoreError::Directory {
+                    path: block.path.clone(),
+                    source,
+                })
+            }
+        }
+    }
+}

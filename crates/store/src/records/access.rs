@@ -1,0 +1,515 @@
+//! Tokens, sessions and the audit log.
+
+use super::{Records, StoreError, micros};
+use duckdb::params;
+use serde::{Deserialize, Serialize};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+/// Days for which the audit log is kept.
+const AUDIT_DAYS: i64 = 400;
+
+/// A token. The token itself is not stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenRecord {
+    /// Number of the token.
+    pub id: i64,
+    /// SHA-256 of the token, hexadecimal.
+    #[serde(skip)]
+    pub hash: String,
+    /// Name, such as the program that uses it.
+    pub name: String,
+    /// Unix user on whose behalf it asks; `None` for a program.
+    pub owner: Option<String>,
+    /// Role.
+    pub role: String,
+    /// Who created it.
+    pub created_by: String,
+    /// Time of creation, UTC seconds.
+    pub created_at: i64,
+    /// End of its validity, UTC seconds; `None`: never.
+    pub expires_at: Option<i64>,
+    /// Time of its last use, to the minute, UTC seconds.
+    pub used_at: Option<i64>,
+    /// Time of its revocation, UTC seconds.
+    pub revoked_at: Option<i64>,
+}
+
+/// A session of a browser.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRecord {
+    /// SHA-256 of the cookie, hexadecimal.
+    #[serde(skip)]
+    pub hash: String,
+    /// Unix user.
+    pub user: String,
+    /// How the user signed in.
+    pub way: String,
+    /// Time of the sign-in, UTC seconds.
+    pub created_at: i64,
+    /// Time of the last request, to the minute, UTC seconds.
+    pub seen_at: i64,
+    /// Address of the browser.
+    pub address: String,
+    /// `User-Agent` of the browser.
+    pub browser: String,
+}
+
+/// An entry of the audit log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditRecord {
+    /// Time, UTC seconds.
+    pub at: i64,
+    /// Unix user; `None` for a program or a stranger.
+    pub user: Option<String>,
+    /// Role at that time.
+    pub role: String,
+    /// How the server knew who asked.
+    pub way: String,
+    /// Address of the client.
+    pub address: String,
+    /// Method and route, or `sign_in`, `sign_out`, `refused`.
+    pub action: String,
+    /// What it was about.
+    pub object: String,
+    /// Result.
+    pub outcome: String,
+}
+
+/// Selects entries of the audit log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditFilter {
+    /// Unix user.
+    pub user: Option<String>,
+    /// First instant, UTC seconds.
+    pub from: Option<i64>,
+    /// Maximum number of entries, the newest.
+    pub limit: usize,
+}
+
+impl Records<'_> {
+    /// Returns a number that changes with every token and session that begins or ends.
+    pub fn access_changes(&self) -> u64 {
+        self.database.access_changes.load(Ordering::Acquire)
+    }
+
+    /// Returns all tokens, the oldest first.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn tokens(&self) -> Result<Vec<TokenRecord>, StoreError> {
+        self.list(
+            "list the tokens",
+            "SELECT id, hash, name, owner, role, created_by, epoch_ms(created_at) // 1000, epoch_ms(expires_at) // 1000,
+                    epoch_ms(used_at) // 1000, epoch_ms(revoked_at) // 1000
+             FROM records.access.tokens ORDER BY id",
+            Vec::new(),
+            |row| {
+                Ok(TokenRecord {
+                    id: row.get(0)?,
+                    hash: row.get(1)?,
+                    name: row.get(2)?,
+                    owner: row.get(3)?,
+                    role: row.get(4)?,
+                    created_by: row.get(5)?,
+                    created_at: row.get(6)?,
+                    expires_at: row.get(7)?,
+                    used_at: row.get(8)?,
+                    revoked_at: row.get(9)?,
+                })
+            },
+        )
+    }
+
+    /// Stores a token and returns it with its number.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn add_token(&self, mut token: TokenRecord) -> Result<TokenRecord, StoreError> {
+        let writing = self.database.writing.lock();
+        let _writing = writing.unwrap_or_else(PoisonError::into_inner);
+        let db = self.database.connect()?;
+        let added = db.query_row(
+            "INSERT INTO records.access.tokens
+             SELECT coalesce(max(id), 0) + 1, ?, ?, ?, ?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S,
+                    make_timestamp(?::BIGINT)::TIMESTAMP_S, NULL, NULL
+             FROM records.access.tokens RETURNING id",
+            params![
+                token.hash,
+                token.name,
+                token.owner,
+                token.role,
+                token.created_by,
+                micros(token.created_at),
+                token.expires_at.map(micros),
+            ],
+            |row| row.get(0),
+        );
+        token.id = added.map_err(StoreError::sql("store the token"))?;
+        self.note_access_change();
+        Ok(token)
+    }
+
+    /// Revokes a token at a time in UTC seconds. Returns false if no valid token has this number.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn revoke_token(&self, id: i64, at: i64) -> Result<bool, StoreError> {
+        let changed = self.run(
+            "revoke the token",
+            "UPDATE records.access.tokens SET revoked_at = make_timestamp(?::BIGINT)::TIMESTAMP_S
+             WHERE id = ? AND revoked_at IS NULL",
+            params![micros(at), id],
+        )?;
+        self.note_access_change();
+        Ok(changed > 0)
+    }
+
+    /// Stores the time of a token's last use, in UTC seconds.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn note_token_use(&self, id: i64, at: i64) -> Result<(), StoreError> {
+        self.run(
+            "store the use of a token",
+            "UPDATE records.access.tokens SET used_at = make_timestamp(?::BIGINT)::TIMESTAMP_S WHERE id = ?",
+            params![micros(at), id],
+        )?;
+        Ok(())
+    }
+
+    /// Returns the sessions that were used after a time in UTC seconds.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn sessions(&self, seen_after: i64) -> Result<Vec<SessionRecord>, StoreError> {
+        self.list(
+            "list the sessions",
+            "SELECT hash, \"user\", way, epoch_ms(created_at) // 1000, epoch_ms(seen_at) // 1000, address, browser
+             FROM records.access.sessions WHERE seen_at > make_timestamp(?::BIGINT)::TIMESTAMP_S ORDER BY created_at",
+            vec![micros(seen_after).into()],
+            |row| {
+                Ok(SessionRecord {
+                    hash: row.get(0)?,
+                    user: row.get(1)?,
+                    way: row.get(2)?,
+                    created_at: row.get(3)?,
+                    seen_at: row.get(4)?,
+                    address: row.get(5)?,
+                    browser: row.get(6)?,
+                })
+            },
+        )
+    }
+
+    /// Stores a session, and deletes those that were not used after `seen_after`, in UTC seconds.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn add_session(&self, session: &SessionRecord, seen_after: i64) -> Result<(), StoreError> {
+        self.run(
+            "delete old sessions",
+            "DELETE FROM records.access.sessions WHERE seen_at <= make_timestamp(?::BIGINT)::TIMESTAMP_S",
+            params![micros(seen_after)],
+        )?;
+        self.run(
+            "store the session",
+            "INSERT INTO records.access.sessions VALUES (?, ?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S,
+                 make_timestamp(?::BIGINT)::TIMESTAMP_S, ?, ?)",
+            params![
+                session.hash,
+                session.user,
+                session.way,
+                micros(session.created_at),
+                micros(session.seen_at),
+                session.address,
+                session.browser,
+            ],
+        )?;
+        self.note_access_change();
+        Ok(())
+    }
+
+    /// Stores the time of a session's last request, in UTC seconds.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn note_session_use(&self, hash: &str, at: i64) -> Result<(), StoreError> {
+        self.run(
+            "store the use of a session",
+            "UPDATE records.access.sessions SET seen_at = make_timestamp(?::BIGINT)::TIMESTAMP_S WHERE hash = ?",
+            params![micros(at), hash],
+        )?;
+        Ok(())
+    }
+
+    /// Ends the session with this hash, or all sessions of its user.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn end_sessions(&self, hash: &str, everywhere: bool) -> Result<(), StoreError> {
+        self.run(
+            "end the session",
+            "DELETE FROM records.access.sessions WHERE hash = ?1
+             OR (?2 AND \"user\" IN (SELECT \"user\" FROM records.access.sessions WHERE hash = ?1))",
+            params![hash, everywhere],
+        )?;
+        self.note_access_change();
+        Ok(())
+    }
+
+    /// Returns Slurm's `PrivateData` when slurmctld last answered; `None` if it never did.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn private_data(&self, cluster: &str) -> Result<Option<String>, StoreError> {
+        let found = self.list(
+            "look up PrivateData",
+            "SELECT value FROM records.access.private_data WHERE cluster = ? ORDER BY read_at DESC LIMIT 1",
+            vec![cluster.to_owned().into()],
+            |row| row.get(0),
+        )?;
+        Ok(found.into_iter().next())
+    }
+
+    /// Stores Slurm's `PrivateData`, if it has changed, at a time in UTC seconds.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn note_private_data(&self, cluster: &str, value: &str, at: i64) -> Result<(), StoreError> {
+        if self.private_data(cluster)?.as_deref() == Some(value) {
+            return Ok(());
+        }
+        self.run(
+            "store PrivateData",
+            "INSERT INTO records.access.private_data VALUES (?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S)",
+            params![cluster, value, micros(at)],
+        )?;
+        Ok(())
+    }
+
+    /// Adds an entry to the audit log, and deletes entries that are too old.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn audit(&self, entry: &AuditRecord) -> Result<(), StoreError> {
+        self.run(
+            "write the audit log",
+            "INSERT INTO records.access.audit VALUES (make_timestamp(?::BIGINT), ?, ?, ?, ?, ?, ?, ?)",
+            params![
+                micros(entry.at),
+                entry.user,
+                entry.role,
+                entry.way,
+                entry.address,
+                entry.action,
+                entry.object,
+                entry.outcome,
+            ],
+        )?;
+        self.run(
+            "shorten the audit log",
+            "DELETE FROM records.access.audit WHERE happened_at < make_timestamp(?::BIGINT)",
+            params![micros(entry.at - AUDIT_DAYS * 86_400)],
+        )?;
+        Ok(())
+    }
+
+    /// Returns entries of the audit log, the newest first.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn audited(&self, filter: &AuditFilter) -> Result<Vec<AuditRecord>, StoreError> {
+        self.list(
+            "read the audit log",
+            &format!(
+                "SELECT epoch_ms(happened_at) // 1000, \"user\", role, way, address, action, object, outcome
+                 FROM records.access.audit
+                 WHERE happened_at >= make_timestamp(?::BIGINT) AND coalesce(\"user\" = ?, ?)
+                 ORDER BY happened_at DESC LIMIT {}",
+                filter.limit.min(i64::MAX as usize)
+            ),
+            vec![
+                micros(filter.from.unwrap_or(0)).into(),
+                filter.user.clone().into(),
+                filter.user.is_none().into(),
+            ],
+            |row| {
+                Ok(AuditRecord {
+                    at: row.get(0)?,
+                    user: row.get(1)?,
+                    role: row.get(2)?,
+                    way: row.get(3)?,
+                    address: row.get(4)?,
+                    action: row.get(5)?,
+                    object: row.get(6)?,
+                    outcome: row.get(7)?,
+                })
+            },
+        )
+    }
+
+    fn run(
+        &self,
+        what: &'static str,
+        sql: &str,
+        values: impl duckdb::Params,
+    ) -> Result<usize, StoreError> {
+        let writing = self.database.writing.lock();
+        let _writing = writing.unwrap_or_else(PoisonError::into_inner);
+        let db = self.database.connect()?;
+        db.execute(sql, values).map_err(StoreError::sql(what))
+    }
+
+    fn note_access_change(&self) {
+        self.database.access_changes.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sql::{Limits, run};
+    use crate::{DataDir, Database, Settings};
+
+    fn database() -> (tempfile::TempDir, Database) {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::claim(root.path()).unwrap();
+        let database = Database::open(&dir, &Settings::default()).unwrap();
+        (root, database)
+    }
+
+    fn token(name: &str) -> TokenRecord {
+        TokenRecord {
+            id: 0,
+            hash: format!("hash of {name}"),
+            name: name.to_owned(),
+            owner: None,
+            role: "viewer".to_owned(),
+            created_by: "anna".to_owned(),
+            created_at: 100,
+            expires_at: None,
+            used_at: None,
+            revoked_at: None,
+        }
+    }
+
+    #[test]
+    fn a_token_is_revoked_once() {
+        let (_root, database) = database();
+        let records = Records::of(&database);
+        let before = records.access_changes();
+        let added = records.add_token(token("grafana")).unwrap();
+        assert_eq!(records.tokens().unwrap(), std::slice::from_ref(&added));
+        assert_ne!(records.access_changes(), before);
+        assert!(records.revoke_token(added.id, 200).unwrap());
+        assert!(!records.revoke_token(added.id, 300).unwrap());
+        assert!(!records.revoke_token(99, 300).unwrap());
+        records.note_token_use(added.id, 150).unwrap();
+        let stored = records.tokens().unwrap().remove(0);
+        assert_eq!((stored.used_at, stored.revoked_at), (Some(150), Some(200)));
+        assert_eq!(records.add_token(token("other")).unwrap().id, 2);
+    }
+
+    #[test]
+    fn sessions_end_one_by_one_or_all_at_once() {
+        let (_root, database) = database();
+        let records = Records::of(&database);
+        let session = |hash: &str, user: &str| SessionRecord {
+            hash: hash.to_owned(),
+            user: user.to_owned(),
+            way: "link".to_owned(),
+            created_at: 100,
+            seen_at: 100,
+            address: "10.0.0.1".to_owned(),
+            browser: String::new(),
+        };
+        for (hash, user) in [("a", "alice"), ("b", "alice"), ("c", "bob"), ("d", "bob")] {
+            records.add_session(&session(hash, user), 0).unwrap();
+        }
+        records.note_session_use("d", 500).unwrap();
+        records.end_sessions("c", false).unwrap();
+        records.end_sessions("a", true).unwrap();
+        records.end_sessions("unknown", true).unwrap();
+        let left = records.sessions(0).unwrap();
+        assert_eq!((left.len(), &*left[0].hash, left[0].seen_at), (1, "d", 500));
+        assert!(records.sessions(500).unwrap().is_empty());
+        records.add_session(&session("e", "eve"), 500).unwrap();
+        assert_eq!(
+            records.sessions(0).unwrap().len(),
+            1,
+            "the old one is deleted"
+        );
+    }
+
+    #[test]
+    fn sql_of_users_reaches_no_secret() {
+        let (_root, database) = database();
+        let records = Records::of(&database);
+        records.add_token(token("grafana")).unwrap();
+        for table in ["tokens", "sessions", "audit", "private_data"] {
+            for name in [
+                format!("records.access.{table}"),
+                format!("access.{table}"),
+                table.to_owned(),
+            ] {
+                let sql = format!("SELECT * FROM {name}");
+                assert!(run(&database, &sql, Limits::default()).is_err(), "{sql}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_newest_private_data_counts() {
+        let (_root, database) = database();
+        let records = Records::of(&database);
+        assert_eq!(records.private_data("lab").unwrap(), None);
+        for (value, at) in [("none", 1), ("jobs", 2), ("jobs", 3)] {
+            records.note_private_data("lab", value, at).unwrap();
+        }
+        records.note_private_data("other", "none", 4).unwrap();
+        assert_eq!(
+            records.private_data("lab").unwrap().as_deref(),
+            Some("jobs")
+        );
+    }
+
+    #[test]
+    fn the_audit_log_is_kept_for_a_time() {
+        let (_root, database) = database();
+        let records = Records::of(&database);
+        let entry = |at: i64, user: Option<&str>| AuditRecord {
+            at,
+            user: user.map(str::to_owned),
+            role: "admin".to_owned(),
+            way: "token".to_owned(),
+            address: "10.0.0.1".to_owned(),
+            action: "POST /-/reload".to_owned(),
+            object: String::new(),
+            outcome: "200".to_owned(),
+        };
+        let day = 86_400;
+        for (at, user) in [
+            (day, Some("anna")),
+            (300 * day, None),
+            (402 * day, Some("anna")),
+        ] {
+            records.audit(&entry(at, user)).unwrap();
+        }
+        let all = |user: Option<&str>, limit| {
+            let filter = AuditFilter {
+                user: user.map(str::to_owned),
+                from: None,
+                limit,
+            };
+            let found = records.audited(&filter).unwrap();
+            found
+                .into_iter()
+                .map(|entry| entry.at / day)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(all(None, 10), [402, 300]);
+        assert_eq!(all(Some("anna"), 10), [402]);
+        assert_eq!(all(None, 1), [402]);
+    }
+}

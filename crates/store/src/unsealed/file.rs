@@ -1,0 +1,457 @@
+//! The file of a segment: chunks of rows as the head packs them, and an index in memory.
+//!
+//! A chunk is in the index as soon as it is sealed, and in the file after the writer's next commit.
+//! Until then the log has its rows.
+
+use super::index::{
+    CHUNK, CHUNK_FIELDS, COVERED, ChunkPlace, DELETED, LOOSE, SHAPE, SegmentState, StoredChunk,
+};
+use super::read::ALL_TIME;
+use super::record::{HEADER, Record, header};
+use super::{Coverage, FullChunk, LooseSample, Repeated, Shape};
+use crate::segments::Segment;
+use roaring::RoaringBitmap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use takt_model::Timestamp;
+
+/// The samples of a segment.
+#[derive(Debug)]
+pub(crate) struct SegmentFile {
+    pub segment: Segment,
+    path: PathBuf,
+    pub(super) file: File,
+    state: RwLock<SegmentState>,
+    end: Mutex<FileEnd>,
+    /// Whether the segment gets no more samples and all of them are on disk.
+    is_complete: AtomicBool,
+}
+
+/// The end of the file, and what the writer knows of it.
+#[derive(Debug, Default)]
+struct FileEnd {
+    length: u64,
+    /// Shapes in the file, by number.
+    shapes: Vec<Arc<Shape>>,
+    /// Newest row of each group in the file.
+    written: Coverage,
+}
+
+/// A damaged record.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    /// Length of the part of the file that could be read.
+    pub length: u64,
+    /// Number of records with a wrong checksum that are followed by others.
+    pub damaged: usize,
+}
+
+impl SegmentFile {
+    pub fn path_of(folder: &Path, segment: Segment) -> PathBuf {
+        folder.join(format!("{}.chunks", segment.0))
+    }
+
+    /// Creates the file of a new segment.
+    pub fn create(folder: &Path, segment: Segment) -> io::Result<Self> {
+        let path = Self::path_of(folder, segment);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)?;
+        Ok(Self {
+            segment,
+            path,
+            file,
+            state: RwLock::default(),
+            end: Mutex::default(),
+            is_complete: AtomicBool::new(false),
+        })
+    }
+
+    /// Opens a file and reads its index. With `verify`, compares every checksum and leaves damaged
+    /// records out.
+    pub(super) fn open(
+        folder: &Path,
+        segment: Segment,
+        verify: bool,
+    ) -> io::Result<(Self, Findings)> {
+        let path = Self::path_of(folder, segment);
+        let file = OpenOptions::new().read(true).write(true).open(&path)?;
+        let length = file.metadata()?.len();
+        let mut found = Findings::default();
+        let mut state = SegmentState::default();
+        let mut shapes = Vec::new();
+        let mut at = 0;
+        let mut bad = 0;
+        while let Some(record) = Record::at(&file, at, length)? {
+            at = record.end();
+            if state.restore(&file, record, verify, &mut shapes)?.is_some() {
+                found.damaged += std::mem::take(&mut bad);
+                found.length = at;
+            } else {
+                bad += 1;
+            }
+        }
+        let end = FileEnd {
+            length: found.length,
+            shapes,
+            written: state.coverage.clone(),
+        };
+        let opened = Self {
+            segment,
+            path,
+            file,
+            state: RwLock::new(state),
+            end: Mutex::new(end),
+            is_complete: AtomicBool::new(false),
+        };
+        Ok((opened, found))
+    }
+
+    /// Path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Length of the written part, in bytes.
+    pub fn length(&self) -> u64 {
+        self.end().length
+    }
+
+    /// Number of samples, including staleness markers.
+    pub fn samples(&self) -> u64 {
+        let state = self.state();
+        let chunks = state.groups.iter().flat_map(|group| &group.chunks);
+        let loose: u64 = state
+            .loose
+            .iter()
+            .map(|record| u64::from(record.samples))
+            .sum();
+        let rows: u64 = chunks.map(|chunk| u64::from(chunk.samples)).sum();
+        rows + loose + state.loose_waiting.len() as u64
+    }
+
+    /// Times of the first and last sample. `None` if there are no samples.
+    pub fn times(&self) -> Option<(Timestamp, Timestamp)> {
+        let state = self.state();
+        let chunks = state.groups.iter().flat_map(|group| &group.chunks);
+        let chunks = chunks.filter(|chunk| chunk.rows > 0);
+        let chunks = chunks.map(|chunk| (chunk.oldest, chunk.newest));
+        let loose = state
+            .loose
+            .iter()
+            .map(|record| (record.oldest, record.newest));
+        let waiting = state.loose_waiting.iter();
+        let waiting = waiting.map(|(_, sample)| (sample.at, sample.at));
+        chunks
+            .chain(loose)
+            .chain(waiting)
+            .reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
+    }
+
+    /// Newest row of each group of each run, in chunks of this file or of earlier ones.
+    pub fn coverage(&self) -> Coverage {
+        self.state().coverage.clone()
+    }
+
+    /// Number of the newest log whose loose samples are in this file.
+    pub fn loose_log(&self) -> u32 {
+        self.state().loose_log
+    }
+
+    /// Takes over what an earlier segment covers.
+    pub fn inherit(&self, earlier: &Self) {
+        let covered = earlier.coverage();
+        self.state_mut().coverage.add(&covered);
+    }
+
+    /// Whether the segment gets no more samples and all of them are on disk.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete.load(Ordering::Acquire)
+    }
+
+    /// Records that the segment gets no more samples and all of them are on disk.
+    pub fn complete(&self) {
+        self.is_complete.store(true, Ordering::Release);
+    }
+
+    /// Adds a chunk of a group.
+    pub fn add(&self, (run, group): (u64, u32), full: FullChunk) {
+        let chunk = StoredChunk {
+            oldest: full.chunk.oldest(),
+            newest: full.chunk.newest(),
+            rows: u32::try_from(full.chunk.index().rows()).expect("a chunk has 512 rows at most"),
+            samples: full.chunk.sample_count(),
+            place: ChunkPlace::Memory(Arc::new(full)),
+        };
+        let mut state = self.state_mut();
+        let ChunkPlace::Memory(full) = &chunk.place else {
+            return;
+        };
+        let shape = Arc::clone(&full.shape);
+        state.push((run, group), shape, chunk);
+    }
+
+    /// Adds loose samples, which are in the log.
+    pub fn add_loose(&self, samples: &[LooseSample]) {
+        if !samples.is_empty() {
+            self.state_mut().loose_waiting.extend_from_slice(samples);
+        }
+    }
+
+    /// Writes all chunks that are in memory only. Samples in `repeated` are left out.
+    ///
+    /// # Errors
+    /// If the file cannot be written. The rest stays in memory.
+    pub fn persist(&self, repeated: &Repeated) -> io::Result<()> {
+        let mut waiting = Vec::new();
+        for (index, group) in self.state().groups.iter().enumerate() {
+            for (number, chunk) in group.chunks.iter().enumerate() {
+                if let ChunkPlace::Memory(full) = &chunk.place {
+                    waiting.push((index, number, (group.run, group.group), Arc::clone(full)));
+                }
+            }
+        }
+        let mut content = Vec::new();
+        for (index, number, owner, full) in waiting {
+            if full.has_times_of(repeated) {
+                self.make_loose((index, number), owner, &full, repeated)?;
+                continue;
+            }
+            let mut end = self.end();
+            let shape = self.shape(&mut end, &full.shape)?;
+            content.clear();
+            content.resize(CHUNK_FIELDS, 0);
+            let index_length = full.chunk.encode(&full.next, &mut content);
+            let index_length = u32::try_from(index_length).map_err(io::Error::other)?;
+            let rows = u32::try_from(full.chunk.index().rows()).map_err(io::Error::other)?;
+            let fields: [&[u8]; 8] = [
+                &owner.0.to_le_bytes(),
+                &owner.1.to_le_bytes(),
+                &shape.to_le_bytes(),
+                &full.chunk.oldest().0.to_le_bytes(),
+                &full.chunk.newest().0.to_le_bytes(),
+                &full.chunk.sample_count().to_le_bytes(),
+                &index_length.to_le_bytes(),
+                &rows.to_le_bytes(),
+            ];
+            content[..CHUNK_FIELDS].copy_from_slice(&fields.concat());
+            let record = self.append(&mut end, CHUNK, &content)?;
+            end.written.note(owner, full.chunk.newest());
+            drop(end);
+            self.state_mut().groups[index].chunks[number].place = ChunkPlace::File {
+                record,
+                index_length,
+            };
+        }
+        Ok(())
+    }
+
+    /// Writes the loose samples. Afterwards the file has those of all logs up to `log`.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn persist_loose(&self, log: u32) -> io::Result<()> {
+        let mut samples = self.state().loose_waiting.clone();
+        if samples.is_empty() {
+            return Ok(());
+        }
+        samples.sort_unstable_by_key(|(series, sample)| (*series, sample.at));
+        let mut content = log.to_le_bytes().to_vec();
+        for (series, sample) in &samples {
+            content.extend_from_slice(&series.to_le_bytes());
+            content.extend_from_slice(&sample.at.0.to_le_bytes());
+            content.extend_from_slice(&sample.value.to_bits().to_le_bytes());
+        }
+        let record = self.append(&mut self.end(), LOOSE, &content)?;
+        let mut state = self.state_mut();
+        // Only this thread adds loose samples, so all of them were written.
+        state.loose_waiting.clear();
+        state.add_loose_record(record, &content);
+        Ok(())
+    }
+
+    /// Syncs the file. Returns the newest row of each group that is in it.
+    ///
+    /// # Errors
+    /// If the file cannot be synced.
+    pub fn sync(&self) -> io::Result<Coverage> {
+        let written = self.end().written.clone();
+        self.file.sync_data()?;
+        Ok(written)
+    }
+
+    /// Notes rows that earlier files have, so that a log is not read again for them.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn note_coverage(&self, covered: &Coverage) -> io::Result<()> {
+        let mut content = Vec::new();
+        for (&(run, group), newest) in &covered.0 {
+            content.extend_from_slice(&run.to_le_bytes());
+            content.extend_from_slice(&group.to_le_bytes());
+            content.extend_from_slice(&newest.0.to_le_bytes());
+        }
+        self.append(&mut self.end(), COVERED, &content)?;
+        self.state_mut().coverage.add(covered);
+        Ok(())
+    }
+
+    /// Deletes the samples of series. Returns their number.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written.
+    pub fn delete(&self, series: &RoaringBitmap) -> io::Result<u64> {
+        let mut samples = 0;
+        self.each(series, ALL_TIME, &mut |_, found| {
+            samples += found.len() as u64;
+            true
+        })?;
+        if samples > 0 {
+            let mut content = Vec::new();
+            series.serialize_into(&mut content)?;
+            self.append(&mut self.end(), DELETED, &content)?;
+            self.file.sync_data()?;
+            self.state_mut().deleted |= series;
+        }
+        Ok(samples)
+    }
+
+    /// Reads every chunk and removes damaged ones from the index. Returns their number.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn leave_damaged_out(&self) -> io::Result<usize> {
+        let records: Vec<Record> = self
+            .state()
+            .groups
+            .iter()
+            .flat_map(|group| &group.chunks)
+            .filter_map(|chunk| match chunk.place {
+                ChunkPlace::File { record, .. } if chunk.samples > 0 => Some(record),
+                _ => None,
+            })
+            .collect();
+        let mut damaged = Vec::new();
+        for record in records {
+            if !record.is_intact(&record.read(&self.file)?) {
+                damaged.push(record);
+            }
+        }
+        for group in &mut self.state_mut().groups {
+            group.chunks.retain(|chunk| match &chunk.place {
+                ChunkPlace::File { record, .. } => !damaged.contains(record),
+                ChunkPlace::Memory(_) => true,
+            });
+        }
+        Ok(damaged.len())
+    }
+
+    /// Drops the oldest chunks whose rows are all missing in the log until the rest takes at most
+    /// `limit` bytes. They are in memory because the disk is full.
+    pub fn shed(&self, limit: usize) {
+        let mut state = self.state_mut();
+        let bytes = |full: &FullChunk| full.chunk.bytes() + 8 * full.next.len();
+        let chunks = state.groups.iter().flat_map(|group| &group.chunks);
+        let mut held: usize = chunks
+            .filter_map(|chunk| match &chunk.place {
+                ChunkPlace::Memory(full) => Some(bytes(full)),
+                ChunkPlace::File { .. } => None,
+            })
+            .sum();
+        for group in &mut state.groups {
+            group.chunks.retain(|chunk| match &chunk.place {
+                ChunkPlace::Memory(full) if held > limit && full.is_uncommitted() => {
+                    held -= bytes(full);
+                    false
+                }
+                _ => true,
+            });
+        }
+    }
+
+    /// Writes the samples of a chunk that are not repeated as loose samples.
+    fn make_loose(
+        &self,
+        (index, number): (usize, usize),
+        owner: (u64, u32),
+        full: &FullChunk,
+        repeated: &Repeated,
+    ) -> io::Result<()> {
+        let mut samples = Vec::new();
+        full.each(full.shape.pairs(), ALL_TIME, &mut |series, found| {
+            let found = found.iter().copied();
+            samples.extend(
+                found
+                    .filter(|sample| !repeated.has(sample.at, series))
+                    .map(|sample| (series, sample)),
+            );
+            true
+        });
+        let log = self.loose_log();
+        self.add_loose(&samples);
+        self.persist_loose(log)?;
+        let mut covered = Coverage::default();
+        covered.note(owner, full.chunk.newest());
+        self.note_coverage(&covered)?;
+        self.end().written.add(&covered);
+        // The position stays, so that other positions do not change.
+        self.state_mut().groups[index].chunks[number] = StoredChunk {
+            oldest: Timestamp(i64::MAX),
+            newest: Timestamp(i64::MIN),
+            rows: 0,
+            samples: 0,
+            place: ChunkPlace::File {
+                record: Record::default(),
+                index_length: 0,
+            },
+        };
+        Ok(())
+    }
+
+    /// Returns the number of a shape in this file, and writes it if needed.
+    fn shape(&self, end: &mut FileEnd, shape: &Arc<Shape>) -> io::Result<u32> {
+        let known = end
+            .shapes
+            .iter()
+            .rposition(|known| Arc::ptr_eq(known, shape));
+        let number = match known {
+            Some(number) => number,
+            None => {
+                let mut content = Vec::new();
+                shape.encode(&mut content);
+                self.append(end, SHAPE, &content)?;
+                end.shapes.push(Arc::clone(shape));
+                end.shapes.len() - 1
+            }
+        };
+        u32::try_from(number).map_err(io::Error::other)
+    }
+
+    fn append(&self, end: &mut FileEnd, kind: u32, content: &[u8]) -> io::Result<Record> {
+        let header = header(kind, content)?;
+        self.file.write_all_at(content, end.length + HEADER)?;
+        self.file.write_all_at(&header, end.length)?;
+        let record = Record::of(&header, end.length);
+        end.length = record.end();
+        Ok(record)
+    }
+
+    fn end(&self) -> MutexGuard<'_, FileEnd> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn state(&self) -> RwLockReadGuard<'_, SegmentState> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state_mut(&self) -> RwLockWriteGuard<'_, SegmentState> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}

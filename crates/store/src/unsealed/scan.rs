@@ -1,0 +1,210 @@
+//! Unsealed samples in SQL: the table function `takt_unsealed(segment, hash)`.
+//!
+//! It returns the samples of a segment, of one metric or of all ([`ALL_METRICS`]). For the current
+//! segment this includes the rows in the head that are in the log. Users cannot call it: their SQL
+//! may only name functions on a list.
+
+use super::file::SegmentFile;
+use super::read::{ALL_TIME, Part};
+use super::{Coverage, Unsealed};
+use crate::head::{GroupRows, is_stale};
+use crate::{Sample, StoreError};
+use duckdb::Connection;
+use duckdb::core::{DataChunkHandle, LogicalTypeHandle, LogicalTypeId};
+use duckdb::vtab::{BindInfo, InitInfo, TableFunctionInfo, VTab};
+use roaring::RoaringBitmap;
+use std::collections::VecDeque;
+use std::error::Error;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use takt_model::Timestamp;
+
+/// Name of the function.
+pub(crate) const FUNCTION: &str = "takt_unsealed";
+
+/// Value of the argument `hash` for the samples of all metrics.
+pub(crate) const ALL_METRICS: i64 = i64::MAX;
+
+/// Rows of a DuckDB data chunk.
+const CHUNK: usize = 2048;
+
+/// Registers the function in a database.
+pub(crate) fn register(db: &Connection, unsealed: &Arc<Unsealed>) -> Result<(), StoreError> {
+    db.register_table_function_with_extra_info::<Function, Arc<Unsealed>>(FUNCTION, unsealed)
+        .map_err(StoreError::sql("register a table function"))
+}
+
+struct Function;
+
+/// Arguments of a call.
+struct Bound {
+    unsealed: Arc<Unsealed>,
+    file: Arc<SegmentFile>,
+    wanted: Option<RoaringBitmap>,
+}
+
+/// Sources that are still to be read, and rows that were read.
+struct Scan {
+    state: Mutex<ScanState>,
+}
+
+#[derive(Default)]
+struct ScanState {
+    parts: VecDeque<Part>,
+    covered: Coverage,
+    /// Groups, each with the time of its newest row to be read.
+    groups: VecDeque<(u32, Arc<RwLock<GroupRows>>, Timestamp)>,
+    rows: Vec<(u32, Sample)>,
+    taken: usize,
+}
+
+impl VTab for Function {
+    type InitData = Scan;
+    type BindData = Bound;
+
+    fn bind(bind: &BindInfo) -> Result<Bound, Box<dyn Error>> {
+        for (name, kind) in [
+            ("series", LogicalTypeId::Integer),
+            ("ts", LogicalTypeId::TimestampMs),
+            ("value", LogicalTypeId::Double),
+        ] {
+            bind.add_result_column(name, LogicalTypeHandle::from(kind));
+        }
+        // SAFETY: `register` set this value, which lives as long as the function.
+        let unsealed = unsafe { &*bind.get_extra_info::<Arc<Unsealed>>() };
+        let segment = bind.get_parameter(0).to_uint32();
+        let hash = bind.get_parameter(1).to_int64();
+        let file = unsealed
+            .find(segment)
+            .ok_or_else(|| format!("segment {segment} was sealed a while ago"))?;
+        let shared = unsealed.live.get().and_then(Weak::upgrade);
+        let wanted = shared.filter(|_| hash != ALL_METRICS).map(|shared| {
+            let table = shared.series.read().unwrap_or_else(PoisonError::into_inner);
+            table.with_metric_hash(hash as i32)
+        });
+        Ok(Bound {
+            unsealed: Arc::clone(unsealed),
+            file,
+            wanted,
+        })
+    }
+
+    fn init(init: &InitInfo) -> Result<Scan, Box<dyn Error>> {
+        init.set_max_threads(1);
+        // SAFETY: DuckDB passes the value that `bind` returned.
+        let bound = unsafe { &*init.get_bind_data::<Bound>() };
+        let mut state = ScanState::default();
+        // In this order: a group that closes afterwards is still in the list, and a chunk that is
+        // sealed afterwards is still in the head.
+        if Arc::ptr_eq(&bound.unsealed.current(), &bound.file)
+            && let Some(shared) = bound.unsealed.live.get().and_then(Weak::upgrade)
+        {
+            let groups = shared.head.groups().into_iter();
+            let until = |rows: &RwLock<GroupRows>| {
+                let rows = rows.read().unwrap_or_else(PoisonError::into_inner);
+                rows.committed_until()
+            };
+            state.groups = groups
+                .map(|(group, rows)| {
+                    let until = until(&rows);
+                    (group, rows, until)
+                })
+                .collect();
+        }
+        let (parts, covered) = bound.file.parts(bound.wanted.as_ref(), ALL_TIME);
+        state.parts = parts.into();
+        state.covered = covered;
+        Ok(Scan {
+            state: Mutex::new(state),
+        })
+    }
+
+    fn func(
+        function: &TableFunctionInfo<Self>,
+        output: &mut DataChunkHandle,
+    ) -> Result<(), Box<dyn Error>> {
+        let bound = function.get_bind_data();
+        let scan = function.get_init_data();
+        let mut state = scan.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while state.taken == state.rows.len() {
+            if !state.read_next(bound)? {
+                output.set_len(0);
+                return Ok(());
+            }
+        }
+        let end = (state.taken + CHUNK).min(state.rows.len());
+        let rows = &state.rows[state.taken..end];
+        let count = rows.len();
+        // SAFETY: the columns have the types that `bind` declared, and room for 2048 rows.
+        unsafe {
+            let mut column = output.flat_vector(0);
+            let series = column.as_mut_slice_with_len::<i32>(count);
+            for (to, (series, _)) in series.iter_mut().zip(rows) {
+                *to = series.cast_signed();
+            }
+            let mut column = output.flat_vector(1);
+            let times = column.as_mut_slice_with_len::<i64>(count);
+            for (to, (_, sample)) in times.iter_mut().zip(rows) {
+                *to = sample.at.0;
+            }
+            let mut column = output.flat_vector(2);
+            let values = column.as_mut_slice_with_len::<f64>(count);
+            for (to, (_, sample)) in values.iter_mut().zip(rows) {
+                *to = sample.value;
+            }
+            for (row, (_, sample)) in rows.iter().enumerate() {
+                if is_stale(sample.value) {
+                    column.set_null(row);
+                }
+            }
+        }
+        state.taken = end;
+        output.set_len(count);
+        Ok(())
+    }
+
+    fn parameters() -> Option<Vec<LogicalTypeHandle>> {
+        Some(vec![
+            LogicalTypeHandle::from(LogicalTypeId::UInteger),
+            LogicalTypeHandle::from(LogicalTypeId::Bigint),
+        ])
+    }
+}
+
+impl ScanState {
+    /// Reads the next source. Returns `false` if none is left.
+    fn read_next(&mut self, bound: &Bound) -> Result<bool, Box<dyn Error>> {
+        self.rows.clear();
+        self.taken = 0;
+        let repeated = bound.unsealed.repeated();
+        let rows = &mut self.rows;
+        if let Some(part) = self.parts.pop_front() {
+            let is_memory = part.is_memory();
+            let wanted = bound.wanted.as_ref();
+            let mut each = |series, samples: &[Sample]| {
+                let samples = samples.iter();
+                let samples =
+                    samples.filter(|sample| !is_memory || !repeated.has(sample.at, series));
+                rows.extend(samples.map(|&sample| (series, sample)));
+                true
+            };
+            bound.file.read_part(&part, wanted, ALL_TIME, &mut each)?;
+            return Ok(true);
+        }
+        let Some((group, group_rows, until)) = self.groups.pop_front() else {
+            return Ok(false);
+        };
+        let covered = self.covered.get((bound.unsealed.run(), group));
+        let covered = covered.unwrap_or(Timestamp(i64::MIN));
+        let group_rows = group_rows.read().unwrap_or_else(PoisonError::into_inner);
+        group_rows.each_since(covered, until, |series, samples| {
+            let is_wanted = |wanted: &RoaringBitmap| wanted.contains(series.0);
+            if bound.wanted.as_ref().is_none_or(is_wanted) {
+                let samples = samples
+                    .into_iter()
+                    .filter(|sample| !repeated.has(sample.at, series.0));
+                rows.extend(samples.map(|sample| (series.0, sample)));
+            }
+        });
+        Ok(true)
+    }
+}

@@ -1,0 +1,189 @@
+//! Tests of the files of unsealed samples.
+
+use super::log::{LogReader, path_of, read_log};
+use super::*;
+use crate::SeriesId;
+use crate::head::{GroupRows, STALE};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const SEGMENT: Segment = Segment(7);
+const OWNER: (u64, u32) = (1, 2);
+const SECOND: i64 = 1000;
+
+/// Samples by series and time, as bits.
+type Samples = BTreeMap<(u32, i64), u64>;
+
+/// Rows of a group: values by series, and whether the chunk ends after the row.
+fn rows() -> impl Strategy<Value = Vec<(Vec<f64>, bool)>> {
+    let value = prop_oneof![
+        4 => (0_i32..3).prop_map(f64::from),
+        2 => Just(STALE),
+        2 => (-1000_i32..1000).prop_map(|n| f64::from(n) / 10.0),
+        1 => any::<f64>(),
+    ];
+    let row = prop::collection::vec(value, 70);
+    prop::collection::vec((row, prop::bool::weighted(0.1)), 1..60)
+}
+
+/// Writes rows as the head does. Returns the samples that were written.
+fn write_rows(file: &SegmentFile, rows: &[(Vec<f64>, bool)]) -> Samples {
+    let mut group = GroupRows::new(Timestamp(0), Duration::from_secs(240), 0);
+    for series in 0..70 {
+        group.add_column(SeriesId(100 + series), Timestamp(0));
+    }
+    let mut written = Samples::new();
+    for (number, (row, ends)) in rows.iter().enumerate() {
+        let at = number as i64 * SECOND;
+        let outcome = group.push(Timestamp(at), row, |series, value| {
+            written.insert((series.0, at), value.to_bits());
+        });
+        let ended = if *ends { group.seal_open() } else { None };
+        for full in outcome.full.into_iter().chain(ended) {
+            file.add(OWNER, full);
+        }
+    }
+    if let Some(full) = group.seal_open() {
+        file.add(OWNER, full);
+    }
+    written
+}
+
+fn stored(file: &SegmentFile, wanted: &RoaringBitmap, range: (i64, i64)) -> Samples {
+    let mut found = Samples::new();
+    let range = (Timestamp(range.0), Timestamp(range.1));
+    let mut add = |series, samples: &[Sample]| {
+        for sample in samples {
+            let twice = found.insert((series, sample.at.0), sample.value.to_bits());
+            assert_eq!(twice, None, "{series} at {}", sample.at);
+        }
+        true
+    };
+    file.each(wanted, range, &mut add).unwrap();
+    found
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    /// A segment has exactly the written samples: in memory, in its file, and after it was opened
+    /// again.
+    #[test]
+    fn a_segment_returns_the_written_samples(
+        rows in rows(),
+        wanted in prop::collection::btree_set(100_u32..175, 1..75),
+        from in 0_i64..60,
+        length in 0_i64..60,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = SegmentFile::create(folder.path(), SEGMENT).unwrap();
+        let written = write_rows(&file, &rows);
+        let wanted: RoaringBitmap = wanted.into_iter().collect();
+        let range = (from * SECOND, (from + length) * SECOND);
+        let is_wanted = |(series, at): (u32, i64)| {
+            wanted.contains(series) && range.0 <= at && at <= range.1
+        };
+        let expected = written.iter().filter(|(key, _)| is_wanted(**key));
+        let expected: Samples = expected.map(|(&key, &value)| (key, value)).collect();
+        prop_assert_eq!(&stored(&file, &wanted, range), &expected);
+        file.persist(&Repeated::default()).unwrap();
+        prop_assert_eq!(&stored(&file, &wanted, range), &expected);
+        prop_assert_eq!(file.samples(), written.len() as u64);
+        for verify in [false, true] {
+            let (again, findings) = SegmentFile::open(folder.path(), SEGMENT, verify).unwrap();
+            prop_assert_eq!((findings.damaged, findings.length), (0, file.length()));
+            prop_assert_eq!(&stored(&again, &wanted, range), &expected);
+            prop_assert_eq!(again.samples(), written.len() as u64);
+            prop_assert_eq!(again.leave_damaged_out().unwrap(), 0);
+        }
+    }
+}
+
+/// Rows of groups, as bits, and loose samples.
+#[derive(Default)]
+struct Seen {
+    rows: Vec<SeenRow>,
+    loose: Vec<LooseSample>,
+}
+
+type SeenRow = (u32, i64, Vec<(u32, u64)>);
+
+impl LogReader for Seen {
+    fn row(&mut self, owner: (u64, u32), at: Timestamp, series: &Arc<[u32]>, values: &[f64]) {
+        let values = values.iter().map(|value| value.to_bits());
+        let pairs = series.iter().copied().zip(values).collect();
+        self.rows.push((owner.1, at.0, pairs));
+    }
+
+    fn loose(&mut self, sample: LooseSample) {
+        self.loose.push(sample);
+    }
+}
+
+/// Rows of groups: series and values.
+type LogRows = Vec<(u32, Vec<u32>, Vec<f64>)>;
+
+fn commit() -> impl Strategy<Value = LogRows> {
+    let value = prop_oneof![Just(1.0), (0_i32..9).prop_map(f64::from), Just(STALE)];
+    let pairs = prop::collection::vec((0_u32..4, value), 0..12);
+    let row = (0_u32..3, pairs).prop_map(|(group, pairs)| {
+        let (series, values) = pairs.into_iter().unzip();
+        (group, series, values)
+    });
+    prop::collection::vec(row, 0..4)
+}
+
+proptest! {
+    /// A log has the rows that were appended, in order. A cut end loses only the last commits.
+    #[test]
+    fn a_log_returns_the_appended_rows(
+        commits in prop::collection::vec(commit(), 1..8),
+        cut in 0_u64..200,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = LogWriter::new(folder.path(), 5, 0);
+        let mut expected = Vec::new();
+        for (at, commit) in (0_i64..).zip(&commits) {
+            let loose = (9, Sample { at: Timestamp(at), value: at as f64 });
+            let rows = commit
+                .iter()
+                .map(|(group, series, values)| (*group, Timestamp(at), &**series, &**values));
+            log.append(SEGMENT, rows, &[loose]).unwrap();
+            let rows = commit.iter().map(|(group, series, values)| {
+                let values = values.iter().map(|value| value.to_bits());
+                (*group, at, series.iter().copied().zip(values).collect())
+            });
+            let (_, length) = log.position().unwrap();
+            expected.push((length, rows.collect::<Vec<SeenRow>>(), loose));
+        }
+        let path = path_of(folder.path(), SEGMENT, 1);
+        let left = fs::metadata(&path).unwrap().len().saturating_sub(cut);
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(left).unwrap();
+        let mut seen = Seen::default();
+        let found = read_log(&path, &mut seen).unwrap();
+        expected.retain(|(length, ..)| *length <= left);
+        let rows: Vec<_> = expected.iter().flat_map(|(_, rows, _)| rows.clone()).collect();
+        let loose: Vec<_> = expected.iter().map(|(.., loose)| *loose).collect();
+        prop_assert_eq!(seen.rows, rows);
+        prop_assert_eq!(seen.loose, loose);
+        prop_assert_eq!(found.damaged, 0);
+    }
+}
+
+#[test]
+fn a_log_is_deleted_when_all_its_rows_are_in_chunks() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = LogWriter::new(folder.path(), 5, 0);
+    let row = |group, at| (group, Timestamp(at), &[1_u32][..], &[2.0][..]);
+    log.append(SEGMENT, [row(1, 10), row(2, 20)].into_iter(), &[])
+        .unwrap();
+    log.end();
+    let path = path_of(folder.path(), SEGMENT, 1);
+    let mut covered = Coverage::default();
+    covered.note((5, 1), Timestamp(15));
+    covered.note((4, 2), Timestamp(99));
+    assert!(!log.delete_covered(&covered, 0) && path.exists());
+    covered.note((5, 2), Timestamp(20));
+    assert!(log.delete_covered(&covered, 0) && !path.exists());
+}

@@ -1,0 +1,39 @@
+//! Forms that a page receives.
+
+use super::PageError;
+
+/// Largest form, in bytes.
+pub const FORM_MAX: usize = 256 << 10;
+
+/// The fields of a form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Form(pub(super) Vec<(String, String)>);
+
+impl Form {
+    /// The value of a field, trimmed; `None` if it is missing or empty.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let field = self.0.iter().find(|(key, _)| key == name);
+        field
+            .map(|(_, value)| value.trim())
+            .filter(|value| !value.is_empty())
+    }
+
+    /// The value of a field.
+    ///
+    /// # Errors
+    /// If the field is missing or empty.
+    pub fn required(&self, name: &str) -> Result<&str, PageError> {
+        self.get(name)
+            .ok_or_else(|| PageError::wrong(format!("Fill in the field '{name}'.")))
+    }
+
+    /// All values of a field that may occur several times.
+    pub fn all<'f>(&'f self, name: &'f str) -> impl Iterator<Item = &'f str> {
+        let fields = self.0.iter().filter(move |(key, _)| key == name);
+        fields.map(|(_, value)| value.trim())
+    }
+}
+
+/// Where a form leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redirect(pub String);

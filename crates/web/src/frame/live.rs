@@ -1,0 +1,77 @@
+//! Live pages: a stream of section versions (server-sent events). The script fetches what changed.
+
+use super::Page;
+use super::routes::{Frame, Request};
+use axum::extract::{Path, RawQuery};
+use axum::http::{HeaderValue, Uri, header};
+use axum::response::IntoResponse;
+use axum::response::sse::{Event, Sse};
+use axum::routing::{MethodRouter, get};
+use futures_util::stream;
+use std::convert::Infallible;
+use std::time::Duration;
+use takt_access::Viewer;
+use takt_server::http::By;
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+
+/// Pause between two looks at a page.
+const PAUSE: Duration = Duration::from_secs(15);
+
+/// Lifetime of a stream. The browser connects again, so a reader's rights are checked again.
+const LIFETIME: Duration = Duration::from_secs(3600);
+
+struct Followed {
+    frame: Frame,
+    page: &'static Page,
+    request: Request,
+    ticks: Interval,
+    ends: Instant,
+}
+
+pub(super) fn handler(page: &'static Page, frame: Frame) -> MethodRouter {
+    get(
+        async move |By(viewer): By,
+                    uri: Uri,
+                    RawQuery(query): RawQuery,
+                    Path(parameters): Path<Vec<(String, String)>>| {
+            let path = uri.path();
+            let path = path.strip_prefix("/live").unwrap_or("/");
+            let mut ticks = tokio::time::interval(PAUSE);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let followed = Followed {
+                frame: frame.clone(),
+                page,
+                request: Request {
+                    viewer,
+                    path: path.to_owned(),
+                    query: query.unwrap_or_default(),
+                    parameters,
+                },
+                ticks,
+                ends: Instant::now() + LIFETIME,
+            };
+            let mut response = Sse::new(stream::unfold(followed, next)).into_response();
+            let no_buffer = HeaderValue::from_static("no");
+            response
+                .headers_mut()
+                .insert("x-accel-buffering", no_buffer);
+            let kept = HeaderValue::from_static("no-store");
+            response.headers_mut().insert(header::CACHE_CONTROL, kept);
+            response
+        },
+    )
+}
+
+/// Waits for the next look, and tells the versions of the page's sections.
+async fn next(mut followed: Followed) -> Option<(Result<Event, Infallible>, Followed)> {
+    followed.ticks.tick().await;
+    if Instant::now() > followed.ends {
+        return None;
+    }
+    let rendered = followed
+        .frame
+        .rendered(followed.page, followed.request.clone())
+        .await;
+    let versions = serde_json::to_string(&rendered.versions).unwrap_or_default();
+    Some((Ok(Event::default().data(versions)), followed))
+}

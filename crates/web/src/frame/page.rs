@@ -1,0 +1,114 @@
+//! A page: its address, its template, and the function that answers it.
+
+use super::{Content, Form, PageError, Redirect, Visit};
+use takt_access::{Need, Role};
+
+/// Groups of the navigation, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    /// The cluster now.
+    Now,
+    /// Jobs and the people who run them.
+    Work,
+    /// What was used, and how well.
+    Use,
+    /// Faults, and Takt itself.
+    System,
+}
+
+/// A page.
+#[derive(Debug)]
+pub struct Page {
+    /// Address in the router's form: `/nodes/{node}`.
+    pub path: &'static str,
+    /// Text of the template; it extends `layout`.
+    pub template: &'static str,
+    /// Group and name of the link in the navigation.
+    pub menu: Option<(Group, &'static str)>,
+    /// Names of the filters that the address may have.
+    pub filters: &'static [&'static str],
+    /// Whether `.csv` and `.json` behind the address give the rows of the page's table.
+    pub has_rows: bool,
+    /// Whether the page follows the cluster: its sections are renewed while it is open.
+    pub is_live: bool,
+    /// Answers a visit.
+    pub show: fn(&Visit) -> Result<Content, PageError>,
+    /// What reading the page needs.
+    pub need: Need,
+    /// Carries out a form of the page.
+    pub submit: Option<fn(&Visit, &Form) -> Result<Redirect, PageError>>,
+    /// Least role of those who may send a form.
+    pub submit_role: Role,
+}
+
+impl Page {
+    /// A page without a place in the navigation.
+    pub const fn new(
+        path: &'static str,
+        template: &'static str,
+        show: fn(&Visit) -> Result<Content, PageError>,
+    ) -> Self {
+        Self {
+            path,
+            template,
+            menu: None,
+            filters: &[],
+            has_rows: false,
+            is_live: false,
+            show,
+            need: Need::SignedIn,
+            submit: None,
+            submit_role: Role::Support,
+        }
+    }
+
+    /// Adds a link in the navigation.
+    pub const fn menu(self, group: Group, name: &'static str) -> Self {
+        Self {
+            menu: Some((group, name)),
+            ..self
+        }
+    }
+
+    /// Accepts these filters in the address.
+    pub const fn filters(self, filters: &'static [&'static str]) -> Self {
+        Self { filters, ..self }
+    }
+
+    /// Serves the page's table as CSV and JSON as well.
+    pub const fn rows(self) -> Self {
+        Self {
+            has_rows: true,
+            ..self
+        }
+    }
+
+    /// Renews the page's live sections while it is open.
+    pub const fn live(self) -> Self {
+        Self {
+            is_live: true,
+            ..self
+        }
+    }
+
+    /// Needs something else than a known viewer.
+    pub const fn needs(self, need: Need) -> Self {
+        Self { need, ..self }
+    }
+
+    /// Accepts forms of this role and higher ones; default: support.
+    pub const fn submit_by(self, submit_role: Role) -> Self {
+        Self {
+            submit_role,
+            ..self
+        }
+    }
+
+    /// Carries out forms that are sent to the page's address.
+    pub const fn submit(self, submit: fn(&Visit, &Form) -> Result<Redirect, PageError>) -> Self {
+        Self {
+            submit: Some(submit),
+            ..self
+        }
+    }
+}

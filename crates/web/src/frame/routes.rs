@@ -1,0 +1,312 @@
+//! The routes of all pages, from the list of pages.
+
+use super::assets::{ICON, LOGIN, SCRIPT, STYLE};
+use super::form::FORM_MAX;
+use super::rendered::{Body, Cache, Rendered};
+use super::visit::Format;
+use super::{Form, Page, PageError, Redirect, Visit, live, templates};
+use crate::pages::PAGES;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, RawQuery};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get};
+use minijinja::{Value, context};
+use std::sync::Arc;
+use takt_access::{Need, RouteNeeds, Viewer};
+use takt_server::http::{By, GuardedRouter};
+use takt_server::serve::PageState;
+
+/// Sources and cache of the pages.
+#[derive(Clone)]
+pub(super) struct Frame {
+    pub site: PageState,
+    pub cache: Cache,
+}
+
+/// A request for a page.
+#[derive(Clone)]
+pub(super) struct Request {
+    pub viewer: Viewer,
+    pub path: String,
+    pub query: String,
+    pub parameters: Vec<(String, String)>,
+}
+
+/// The routes of all pages.
+pub fn routes(site: PageState) -> GuardedRouter {
+    let frame = Frame {
+        site,
+        cache: Cache::default(),
+    };
+    let mut router = GuardedRouter::new();
+    for page in PAGES {
+        let reads = RouteNeeds::get(page.need);
+        let needs = match page.submit {
+            Some(_) => RouteNeeds::get_or_change(page.need, page.submit_role),
+            None => reads,
+        };
+        router = router.route(page.path, needs, handlers(page, &frame));
+        if page.has_rows && !page.path.ends_with('}') {
+            for ending in [".csv", ".json"] {
+                let path = format!("{}{ending}", page.path);
+                router = router.route(&path, needs, handlers(page, &frame));
+            }
+        }
+        if page.is_live {
+            let path = format!("/live{}", page.path);
+            router = router.route(&path, reads, live::handler(page, frame.clone()));
+        }
+    }
+    for asset in [&STYLE, &SCRIPT, &LOGIN, &ICON] {
+        let show = async |headers: HeaderMap| asset.response(&headers);
+        router = router.route(&asset.path, RouteNeeds::get(Need::Nothing), get(show));
+    }
+    let no_page = move |By(viewer): By, uri: Uri| no_page(frame, viewer, uri);
+    router.map(|router| {
+        router
+            .layer(DefaultBodyLimit::max(FORM_MAX))
+            .fallback(no_page)
+    })
+}
+
+fn handlers(page: &'static Page, frame: &Frame) -> MethodRouter {
+    let reader = frame.clone();
+    let show = async move |By(viewer): By,
+                           uri: Uri,
+                           RawQuery(query): RawQuery,
+                           Path(parameters): Path<Vec<(String, String)>>,
+                           headers: HeaderMap| {
+        let request = Request {
+            viewer,
+            path: uri.path().to_owned(),
+            query: query.unwrap_or_default(),
+            parameters,
+        };
+        reader.show(page, request, &headers).await
+    };
+    let routes = get(show);
+    let Some(submit) = page.submit else {
+        return routes;
+    };
+    let frame = frame.clone();
+    routes.post(
+        async move |By(viewer): By,
+                    uri: Uri,
+                    Path(parameters): Path<Vec<(String, String)>>,
+                    body: Bytes| {
+            let request = Request {
+                viewer,
+                path: uri.path().to_owned(),
+                query: String::new(),
+                parameters,
+            };
+            frame.submit(request, submit, body).await
+        },
+    )
+}
+
+type Submit = fn(&Visit, &Form) -> Result<Redirect, PageError>;
+
+impl Frame {
+    async fn show(&self, page: &'static Page, request: Request, headers: &HeaderMap) -> Response {
+        let visit = Visit::of(&self.site, &request);
+        // A reply depends on its reader, so no shared cache may keep it; the browser asks each time.
+        let kept = [(header::CACHE_CONTROL, "private, no-cache")];
+        match visit.format {
+            Format::Html => {
+                let rendered = self.rendered(page, request).await;
+                (kept, rendered.response(headers)).into_response()
+            }
+            _ => {
+                let site = self.site.clone();
+                let file =
+                    move || file(page, &visit).map_err(|error| error_page(&site, &visit, &error));
+                match blocking(file).await {
+                    Ok(body) => (kept, body.response(headers)).into_response(),
+                    Err(error) => {
+                        (error.status, kept, error.body.response(headers)).into_response()
+                    }
+                }
+            }
+        }
+    }
+
+    /// The page, rendered now or within the last seconds.
+    pub async fn rendered(&self, page: &'static Page, request: Request) -> Arc<Rendered> {
+        let address = format!("{}?{}", request.path, request.query);
+        let viewer = request.viewer.clone();
+        let site = self.site.clone();
+        let render = async move || blocking(move || render(page, &site, &request)).await;
+        self.cache.page(&viewer, &address, render).await
+    }
+
+    async fn submit(&self, request: Request, submit: Submit, body: Bytes) -> Response {
+        let fields = form_urlencoded::parse(&body).into_owned().collect();
+        let visit = Visit::of(&self.site, &request);
+        let cache = self.cache.clone();
+        let outcome = blocking(move || {
+            submit(&visit, &Form(fields)).map_err(|error| error_page(&visit.site, &visit, &error))
+        })
+        .await;
+        cache.clear();
+        match outcome {
+            Ok(Redirect(to)) => (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response(),
+            Err(error) => (error.status, error.body.response(&HeaderMap::new())).into_response(),
+        }
+    }
+}
+
+impl Visit {
+    fn of(site: &PageState, request: &Request) -> Self {
+        let (path, mut format) = Format::of(&request.path);
+        let mut parameters = request.parameters.clone();
+        if let Some((_, last)) = parameters.last_mut() {
+            let (name, ending) = Format::of(last);
+            format = ending;
+            *last = name.to_owned();
+        }
+        Self {
+            site: site.clone(),
+            viewer: request.viewer.clone(),
+            now: jiff::Timestamp::now(),
+            path: path.to_owned(),
+            parameters,
+            query: form_urlencoded::parse(request.query.as_bytes())
+                .into_owned()
+                .collect(),
+            format,
+        }
+    }
+}
+
+fn render(page: &'static Page, site: &PageState, request: &Request) -> Rendered {
+    let visit = Visit::of(site, request);
+    let shown = visit.check_query(page.filters).and_then(|()| {
+        let content = (page.show)(&visit)?;
+        if let Some(location) = content.moved {
+            return Ok(Rendered::moved(location));
+        }
+        let table = content.table.as_ref().map(super::Table::on_page);
+        let values = context! {
+            title => content.title,
+            table => table,
+            live => live_address(page, request),
+            permanent => visit.address(&[]),
+            ..content.values
+        };
+        let html = templates::render(page.path, frame(site, &visit, values))?;
+        Ok(Rendered::page(StatusCode::OK, &html))
+    });
+    shown.unwrap_or_else(|error| error_page(site, &visit, &error))
+}
+
+fn live_address(page: &Page, request: &Request) -> Option<String> {
+    let query = if request.query.is_empty() { "" } else { "?" };
+    page.is_live
+        .then(|| format!("/live{}{query}{}", request.path, request.query))
+}
+
+/// The page's table or picture as a file.
+fn file(page: &Page, visit: &Visit) -> Result<Body, PageError> {
+    visit.check_query(page.filters)?;
+    let content = (page.show)(visit)?;
+    let has_no = |what: &str| {
+        PageError::no_page(&visit.path).next(
+            &visit.address(&[]),
+            &format!("The page, which has no {what}"),
+        )
+    };
+    match (visit.format, content.table, content.picture) {
+        (Format::Svg, _, Some(picture)) => {
+            Ok(Body::new("image/svg+xml", picture.file().into_bytes()))
+        }
+        (Format::Svg, ..) => Err(has_no("picture")),
+        (_, None, _) => Err(has_no("table")),
+        (Format::Json, Some(table), _) => Ok(Body::new(
+            "application/json",
+            table.json().to_string().into_bytes(),
+        )),
+        (_, Some(table), _) => {
+            let csv = table.csv().map_err(|error| PageError::failed(&error))?;
+            Ok(Body::new("text/csv; charset=utf-8", csv))
+        }
+    }
+}
+
+/// A link of the navigation.
+#[derive(serde::Serialize)]
+struct Link {
+    name: &'static str,
+    path: &'static str,
+    is_current: bool,
+    is_first: bool,
+}
+
+/// Adds what the layout shows on every page.
+fn frame(site: &PageState, visit: &Visit, values: Value) -> Value {
+    let mut entries: Vec<_> = PAGES
+        .iter()
+        .filter_map(|page| page.menu.map(|(group, name)| (group, name, page.path)))
+        .collect();
+    entries.sort_by_key(|(group, ..)| *group);
+    let mut last = None;
+    let menu: Vec<Link> = entries
+        .into_iter()
+        .map(|(group, name, path)| {
+            let below = visit.path.strip_prefix(path);
+            Link {
+                name,
+                path,
+                is_current: visit.path == path
+                    || path != "/" && below.is_some_and(|rest| rest.starts_with('/')),
+                is_first: last.replace(group).is_some_and(|last| last != group),
+            }
+        })
+        .collect();
+    context! {
+        cluster => &*site.cluster,
+        zone => site.zone.iana_name().unwrap_or("UTC"),
+        // Full minutes: an unchanged page keeps its version for a minute.
+        now => visit.now.as_second() / 60 * 60,
+        path => visit.path,
+        menu,
+        icon => ICON.path,
+        ..values
+    }
+}
+
+fn error_page(site: &PageState, visit: &Visit, error: &PageError) -> Rendered {
+    let values = context! { title => error.title, error };
+    let html = templates::render("error", frame(site, visit, values))
+        .unwrap_or_else(|_| "the page of this error cannot be shown".to_owned());
+    Rendered::page(error.status, &html)
+}
+
+async fn no_page(frame: Frame, viewer: Viewer, uri: Uri) -> Response {
+    // Programs get no page.
+    if ["/api/", "/-/", "/live/", "/static/"]
+        .iter()
+        .any(|start| uri.path().starts_with(start))
+    {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    let request = Request {
+        viewer,
+        path: uri.path().to_owned(),
+        query: String::new(),
+        parameters: Vec::new(),
+    };
+    let visit = Visit::of(&frame.site, &request);
+    let page = error_page(&frame.site, &visit, &PageError::no_page(uri.path()));
+    (page.status, page.body.response(&HeaderMap::new())).into_response()
+}
+
+/// Runs `work`, which may wait for the database, on a thread for blocking work.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        // The server's own panic hook has reported it; the connection ends as it would without a thread.
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}

@@ -1,0 +1,132 @@
+//! The templates and their filters.
+
+use super::assets::{LOGIN, SCRIPT, STYLE};
+use super::time;
+use crate::pages::PAGES;
+use minijinja::{AutoEscape, Environment, Error, State, Value};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use std::sync::LazyLock;
+use takt_server::reports::words;
+
+/// Characters of a path segment that need no escape.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~')
+    .remove(b'+');
+
+static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
+    let mut templates = Environment::new();
+    templates.set_auto_escape_callback(|_| AutoEscape::Html);
+    // The usual escape also rewrites `/`, which makes addresses four times as long.
+    templates.set_formatter(|out, state, value| match value.as_str() {
+        Some(text) if !value.is_safe() => Ok(out.write_str(&takt_draw::escaped(text))?),
+        _ => minijinja::escape_formatter(out, state, value),
+    });
+    templates.set_trim_blocks(true);
+    templates.set_lstrip_blocks(true);
+    let shared = [
+        ("layout", include_str!("layout.html")),
+        ("parts", include_str!("parts.html")),
+        ("error", include_str!("error.html")),
+        ("work", include_str!("../pages/work/work.html")),
+    ];
+    let pages = PAGES.iter().map(|page| (page.path, page.template));
+    for (name, text) in shared.into_iter().chain(pages) {
+        templates.add_template(name, text).unwrap_or_else(|error| {
+            panic!("the template of {name} is part of the program: {error:#}")
+        });
+    }
+    templates.add_global("style", STYLE.path.as_str());
+    templates.add_global("login_script", LOGIN.path.as_str());
+    templates.add_global("script", SCRIPT.path.as_str());
+    templates.add_filter("href", |name: &str, kind: &str| href(kind, name));
+    templates.add_filter("query", query);
+    templates.add_filter("time", |state: &State<'_, '_>, at: Option<i64>| {
+        moment(state, at, "%Y-%m-%d %H:%M")
+    });
+    templates.add_filter("clock", |state: &State<'_, '_>, at: Option<i64>| {
+        moment(state, at, "%H:%M")
+    });
+    templates.add_filter("day", |state: &State<'_, '_>, at: Option<i64>| {
+        moment(state, at, "%Y-%m-%d")
+    });
+    templates.add_filter("percent", |value: Option<f64>| {
+        words::known(value, words::percent)
+    });
+    templates.add_filter("amount", |value: Option<f64>| {
+        words::known(value, words::amount)
+    });
+    templates.add_filter("duration", |value: Option<f64>| {
+        words::known(value, words::duration)
+    });
+    templates.add_filter("gib", |value: Option<f64>| {
+        words::known(value, |bytes| words::amount(bytes / f64::from(1 << 30)))
+    });
+    templates.add_filter("plural", |count: u64, one: &str| {
+        format!(
+            "{} {one}{}",
+            words::count(count),
+            if count == 1 { "" } else { "s" }
+        )
+    });
+    templates
+});
+
+/// Renders the template of this name.
+///
+/// # Errors
+/// If the template needs a value that is missing.
+pub(super) fn render(name: &str, values: Value) -> Result<String, Error> {
+    TEMPLATES.get_template(name)?.render(values)
+}
+
+/// Address of an object's page: `href("nodes", "g01")` is `/nodes/g01`.
+pub fn href(kind: &str, name: &str) -> String {
+    format!("/{kind}/{}", utf8_percent_encode(name, SEGMENT))
+}
+
+/// Text as the value of a query.
+pub(super) fn query(text: &str) -> String {
+    form_urlencoded::byte_serialize(text.as_bytes()).collect()
+}
+
+fn moment(state: &State<'_, '_>, at: Option<i64>, format: &str) -> Value {
+    let zone = state.lookup("zone");
+    let zone = zone.as_ref().and_then(Value::as_str).unwrap_or("UTC");
+    match at {
+        Some(at) => Value::from_safe_string(time::element(at, &time::zone_of(zone), format)),
+        None => words::UNKNOWN.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_one_segment_of_an_address() {
+        assert_eq!(href("jobs", "123_4"), "/jobs/123_4");
+        assert_eq!(href("jobs", "123+0"), "/jobs/123+0");
+        assert_eq!(href("nodes", "../a b?c#<"), "/nodes/..%2Fa%20b%3Fc%23%3C");
+    }
+
+    #[test]
+    fn what_a_user_chose_stays_text() {
+        let title = "<script>'/\"&\u{1b}";
+        let values =
+            minijinja::context! { title, error => minijinja::context! { title, text => title } };
+        let page = render("error", values).unwrap();
+        assert!(!page.contains("<script>'"), "{page}");
+        assert!(
+            page.contains("<h1>&lt;script&gt;&#39;/&quot;&amp; </h1>"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn all_templates_can_be_read() {
+        assert!(TEMPLATES.get_template("layout").is_ok());
+    }
+}

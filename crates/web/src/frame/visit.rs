@@ -1,0 +1,222 @@
+//! One visit: who asks, for which address.
+
+use super::{PageError, Range};
+use jiff::tz::TimeZone;
+use std::fmt::Display;
+use std::str::FromStr;
+use takt_access::Viewer;
+use takt_alerts::{Batch, Engine};
+use takt_model::Timestamp;
+use takt_server::answers::{AnswerData, Question};
+use takt_server::serve::PageState;
+
+/// Form of the reply, from the end of the address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    Html,
+    Csv,
+    Json,
+    Svg,
+}
+
+impl Format {
+    /// Splits an ending from a path.
+    pub fn of(path: &str) -> (&str, Self) {
+        let endings = [
+            (".csv", Self::Csv),
+            (".json", Self::Json),
+            (".svg", Self::Svg),
+        ];
+        let found = endings
+            .into_iter()
+            .find_map(|(ending, format)| Some((path.strip_suffix(ending)?, format)));
+        found.unwrap_or((path, Self::Html))
+    }
+}
+
+/// One visit to a page. Pages reach data only through it, so each question carries the viewer.
+pub struct Visit {
+    /// The sources of the pages.
+    pub site: PageState,
+    /// Who asks.
+    pub viewer: Viewer,
+    /// Time of the visit.
+    pub now: jiff::Timestamp,
+    /// Path of the address, without `.csv` or `.json`, percent-encoded.
+    pub path: String,
+    pub(super) parameters: Vec<(String, String)>,
+    pub(super) query: Vec<(String, String)>,
+    pub(super) format: Format,
+}
+
+impl Visit {
+    /// Asks a question.
+    ///
+    /// # Errors
+    /// If the question has no answer.
+    pub fn ask<Q: Question>(&self, question: &Q) -> Result<Q::Answer, PageError> {
+        let data = Q::Data::of(&self.site.store);
+        Ok(question.answer(&self.viewer, data, &self.site.config)?)
+    }
+
+    /// Reads from the alert engine.
+    ///
+    /// # Errors
+    /// If the engine has stopped or is busy.
+    pub fn alerts<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Engine, Timestamp) -> T + Send + 'static,
+    ) -> Result<T, PageError> {
+        let runtime = tokio::runtime::Handle::current();
+        Ok(runtime.block_on(self.site.alerts.read(look))?)
+    }
+
+    /// Changes the alert engine.
+    ///
+    /// # Errors
+    /// If the change was not made, or not stored.
+    pub fn change_alerts<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut Engine, Timestamp) -> (T, Batch) + Send + 'static,
+    ) -> Result<T, PageError> {
+        let runtime = tokio::runtime::Handle::current();
+        Ok(runtime.block_on(self.site.alerts.change(change))?)
+    }
+
+    /// Time zone of the cluster.
+    pub fn zone(&self) -> &TimeZone {
+        &self.site.zone
+    }
+
+    /// A part of the path, decoded: `g01` of `/nodes/g01` for `node`.
+    pub fn parameter(&self, name: &str) -> &str {
+        let found = self.parameters.iter().find(|(key, _)| key == name);
+        found.map_or("", |(_, value)| value)
+    }
+
+    /// A filter of the address; `None` if it is missing or empty.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let found = self.query.iter().find(|(key, _)| key == name);
+        found
+            .map(|(_, value)| value.trim())
+            .filter(|value| !value.is_empty())
+    }
+
+    /// All values of a filter that may occur several times.
+    pub fn all<'v>(&'v self, name: &'v str) -> impl Iterator<Item = &'v str> {
+        let found = self.query.iter().filter(move |(key, _)| key == name);
+        found.map(|(_, value)| value.trim())
+    }
+
+    /// Whether the reply is a file: all rows of a table, or a picture.
+    pub fn is_file(&self) -> bool {
+        self.format != Format::Html
+    }
+
+    /// A filter of the address as a number.
+    ///
+    /// # Errors
+    /// If its value is no such number.
+    pub fn number<N: FromStr<Err: Display>>(&self, name: &str) -> Result<Option<N>, PageError> {
+        let Some(text) = self.get(name) else {
+            return Ok(None);
+        };
+        let wrong = |error| PageError::wrong(format!("{name}={text}: {error}."));
+        text.parse().map(Some).map_err(wrong)
+    }
+
+    /// The time range of the address (`from` and `to`, or `range`); `usual` is the range without
+    /// them, such as `24h`.
+    ///
+    /// # Errors
+    /// If a time cannot be read, or the range is empty.
+    pub fn range(&self, usual: &str) -> Result<Range, PageError> {
+        Range::of(self, usual)
+    }
+
+    /// This address with some parts of the query changed; an empty value removes a part.
+    pub fn address(&self, changes: &[(&str, &str)]) -> String {
+        address(&self.path, &self.query, changes)
+    }
+
+    /// This address with another ending, such as `.csv`.
+    pub(super) fn address_as(&self, ending: &str) -> String {
+        let path = if self.path == "/" {
+            "/index"
+        } else {
+            &self.path
+        };
+        address(&format!("{path}{ending}"), &self.query, &[])
+    }
+
+    /// Refuses parts of the query that the page does not know: a misspelt filter must not show
+    /// everything.
+    pub(super) fn check_query(&self, filters: &[&str]) -> Result<(), PageError> {
+        const ALWAYS: [&str; 5] = ["sort", "limit", "from", "to", "range"];
+        let is_known = |name: &str| ALWAYS.contains(&name) || filters.contains(&name);
+        match self.query.iter().find(|(name, _)| !is_known(name)) {
+            None => Ok(()),
+            Some((name, _)) => {
+                let known = filters.iter().copied().chain(ALWAYS).collect::<Vec<_>>();
+                Err(PageError::wrong(format!(
+                    "This page has no filter '{name}'. Its filters: {}.",
+                    known.join(", ")
+                ))
+                .next(&self.path, "The page without filters"))
+            }
+        }
+    }
+}
+
+fn address(path: &str, query: &[(String, String)], changes: &[(&str, &str)]) -> String {
+    let kept = query
+        .iter()
+        .filter(|(name, value)| {
+            !value.is_empty() && changes.iter().all(|(changed, _)| changed != name)
+        })
+        .map(|(name, value)| (name.as_str(), value.as_str()));
+    let changed = changes
+        .iter()
+        .copied()
+        .filter(|(_, value)| !value.is_empty());
+    let query = form_urlencoded::Serializer::new(String::new())
+        .extend_pairs(kept.chain(changed))
+        .finish();
+    if query.is_empty() {
+        path.to_owned()
+    } else {
+        format!("{path}?{query}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_keeps_what_is_not_changed() {
+        let query = [("user", "a b"), ("sort", "-gpus"), ("limit", "")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(
+            address("/jobs", &query, &[("sort", "user")]),
+            "/jobs?user=a+b&sort=user"
+        );
+        assert_eq!(
+            address("/jobs", &query, &[("sort", ""), ("user", "")]),
+            "/jobs"
+        );
+    }
+
+    #[test]
+    fn an_ending_names_the_format() {
+        assert_eq!(Format::of("/nodes.csv"), ("/nodes", Format::Csv));
+        assert_eq!(
+            Format::of("g01.cluster.lan"),
+            ("g01.cluster.lan", Format::Html)
+        );
+        assert_eq!(
+            Format::of("g01.cluster.lan.json"),
+            ("g01.cluster.lan", Format::Json)
+        );
+    }
+}

@@ -1,0 +1,325 @@
+//! `/jobs/ID`: one job in full, or the tasks of an array.
+
+mod picture;
+
+use super::work::{Plain, address, columns, length, memory, runs, share, state_class};
+use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit, href};
+use minijinja::{Value, context};
+use picture::{Metric, curve, life, row_picture};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use takt_server::answers::{
+    GpuReport, JobAnswer, JobPhase, JobQuestion, JobReport, ListedRun, NodeReport,
+};
+
+pub const PAGE: Page = Page::new("/jobs/{job}", include_str!("job.html"), show)
+    .filters(&["submit", "metric"])
+    .live();
+
+/// Number of GPUs above which rows are strips of colour instead of areas.
+const MOST_AREAS: usize = 16;
+
+/// Steps of a curve on the page.
+const STEPS: usize = 120;
+
+fn show(visit: &Visit) -> Result<Content, PageError> {
+    let id = visit.parameter("job");
+    let text = |name: &str| visit.get(name).map(str::to_owned);
+    let question = JobQuestion {
+        job_id: id.to_owned(),
+        submit: visit.number("submit")?,
+        cluster: Some(visit.site.cluster.to_string()),
+        from: text("from"),
+        to: text("to"),
+        steps: STEPS,
+    };
+    let answer = visit.ask(&question).map_err(|error| {
+        error
+            .next(
+                &address("/search", &[("q", id)]),
+                &format!("Search for {id}"),
+            )
+            .next("/jobs", "All jobs")
+    })?;
+    match &answer.report {
+        Some(report) => one(visit, &answer, report),
+        None => array(visit, &answer),
+    }
+}
+
+/// The page of one run.
+fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content, PageError> {
+    let metric = Metric::of(visit)?;
+    let run = &report.run;
+    let gpus: Vec<(&NodeReport, &GpuReport)> = report
+        .by_node
+        .iter()
+        .flat_map(|node| node.gpus.iter().map(move |gpu| (node, gpu)))
+        .collect();
+    let times = ticks(report, visit);
+    let table = gpu_table(visit, &gpus, metric, &times)?;
+    let name = run.name.clone().unwrap_or_default();
+    let nodes: Vec<Value> = report.by_node.iter().map(node_values).collect();
+    let earlier: Vec<ListedRun> = answer
+        .runs
+        .iter()
+        .filter(|other| other.run.job_id == run.job_id && other.run.submit != run.submit)
+        .cloned()
+        .collect();
+    let now = answer.at;
+    let values = context! {
+        report => Value::from_serialize(Summary::of(report)),
+        is_running => report.phase == JobPhase::Running,
+        is_pending => report.phase == JobPhase::Pending,
+        state_class => state_class(&run.state),
+        state => run.state.to_lowercase().replace('_', " "),
+        life => life(report, now),
+        nodes,
+        has_gpus => !gpus.is_empty(),
+        metric => metric.name(),
+        metrics => Metric::ALL.iter().map(|one| context! {
+            name => one.name(),
+            address => visit.address(&[("metric", one.key())]),
+            is_current => *one == metric,
+        }).collect::<Vec<_>>(),
+        svg => address(&format!("{}.svg", visit.path), &[
+            ("metric", metric.key()),
+            ("from", visit.get("from").unwrap_or_default()),
+            ("to", visit.get("to").unwrap_or_default()),
+        ]),
+        is_zoomed => visit.get("from").is_some() || visit.get("to").is_some(),
+        whole => visit.address(&[("from", ""), ("to", "")]),
+        zooms => zooms(report, visit),
+        earlier => others("Other runs of this job", &earlier, now),
+        same_name => others("Jobs of the same name", &answer.same_name, now),
+        neighbours => others("Jobs on the same node at that time", &answer.neighbours, now),
+        compare => compare(run.job_id.as_str(), &answer.same_name),
+        array => run.job_id.split_once('_').map(|(array, _)| array),
+        api => address("/api/takt/v1/job", &[("job_id", &run.job_id)]),
+    };
+    let mean = curve(
+        &gpus,
+        metric,
+        &format!("{} of job {}", metric.name(), run.job_id),
+    );
+    Ok(
+        Content::new(format!("Job {} {name}", run.job_id).trim_end(), values)
+            .table(table)
+            .picture(mean),
+    )
+}
+
+/// The report without its curves, which the page draws itself.
+#[derive(Serialize)]
+struct Summary<'r> {
+    #[serde(flatten)]
+    report: &'r JobReport,
+    /// Grade of the verdict in words.
+    grade: Option<&'static str>,
+}
+
+impl<'r> Summary<'r> {
+    fn of(report: &'r JobReport) -> Self {
+        Self {
+            report,
+            grade: report.verdict.as_ref().map(|verdict| verdict.grade.word()),
+        }
+    }
+}
+
+fn gpu_table(
+    visit: &Visit,
+    gpus: &[(&NodeReport, &GpuReport)],
+    metric: Metric,
+    times: &[String],
+) -> Result<Table, PageError> {
+    let columns = vec![
+        Column::text("gpu", "GPU"),
+        Column::picture("curve", "Over time"),
+        Column::number("utilization", "Busy"),
+        Column::number("idle", "Idle"),
+        Column::number("memory", "Memory"),
+        Column::number("power", "Power").unit("W"),
+        Column::number("idle_longest", "Longest idle").minor(),
+        Column::text("model", "Model").minor(),
+        Column::text("uuid", "UUID").minor(),
+    ];
+    let as_strips = gpus.len() > MOST_AREAS;
+    let most = metric.most(gpus);
+    let row = |(node, gpu): &(&NodeReport, &GpuReport)| {
+        let of_node = gpu.index.as_deref().or(gpu.uuid.as_deref());
+        let name = format!("{} {}", node.node, of_node.unwrap_or("–"));
+        let mut name_cell = Cell::text(&name);
+        if let Some(uuid) = &gpu.uuid {
+            name_cell = name_cell.link(href("gpus", uuid));
+        }
+        let idle = gpu.idle_ratio.unwrap_or(0.0);
+        let picture = row_picture(gpu, metric, most, as_strips, &name);
+        vec![
+            name_cell,
+            Cell::picture(picture).class("curvecell"),
+            share(gpu.utilization_mean),
+            share(gpu.idle_ratio).class(if idle > 0.5 { "warn" } else { "" }),
+            memory(gpu.memory_peak_bytes),
+            Cell::number(gpu.power_mean_watts, |watts| format!("{watts:.0}")),
+            length(gpu.idle_longest_seconds),
+            Cell::text(gpu.model.clone().unwrap_or_default()),
+            Cell::text(gpu.uuid.clone().unwrap_or_default()),
+        ]
+    };
+    let mut rows: Vec<Vec<Cell>> = gpus.iter().map(row).collect();
+    if !visit.is_file() && !rows.is_empty() {
+        rows.push(time_row(times, columns.len()));
+    }
+    let count = gpus.len();
+    let caption = format!("{} of {count} GPUs, as a mean of each step", metric.name());
+    Table::new(visit, "gpus", caption, columns, rows)
+}
+
+/// A row with the times below the curves.
+fn time_row(times: &[String], columns: usize) -> Vec<Cell> {
+    let times: String = times
+        .iter()
+        .map(|time| format!("<span>{time}</span>"))
+        .collect();
+    let axis = Cell::picture(format!("<div class=\"ticks\">{times}</div>"));
+    let mut row = vec![Cell::default(), axis];
+    row.resize(columns, Cell::default());
+    row
+}
+
+fn node_values(node: &NodeReport) -> Value {
+    context! {
+        name => node.node,
+        cpus_mean => node.cpus_mean,
+        memory_peak => node.memory_peak_bytes,
+        cpus => picture::node_row(&node.cpus, &format!("busy CPUs of {}", node.node)),
+        memory => picture::node_row(&node.memory, &format!("memory on {}", node.node)),
+    }
+}
+
+/// Five times below the curves.
+fn ticks(report: &JobReport, visit: &Visit) -> Vec<String> {
+    let Some(axis) = report.axis else {
+        return Vec::new();
+    };
+    let length = axis.to_ms() - axis.from_ms;
+    let format = if length > 2 * 86_400_000 {
+        "%-d %b %H:%M"
+    } else {
+        "%H:%M"
+    };
+    (0..5)
+        .filter_map(|quarter| {
+            let at = axis.from_ms + length * quarter / 4;
+            let at = jiff::Timestamp::from_millisecond(at).ok()?;
+            let at = at.to_zoned(visit.zone().clone());
+            Some(at.strftime(format).to_string())
+        })
+        .collect()
+}
+
+/// Shortest curve that can be zoomed into, in milliseconds.
+const SHORTEST_ZOOM_MS: i64 = 240_000;
+
+/// Addresses of the quarters of the curves.
+fn zooms(report: &JobReport, visit: &Visit) -> Vec<String> {
+    let Some(axis) = report.axis else {
+        return Vec::new();
+    };
+    let length = axis.to_ms() - axis.from_ms;
+    if length < SHORTEST_ZOOM_MS {
+        return Vec::new();
+    }
+    let seconds = |quarter: i64| ((axis.from_ms + length * quarter / 4) / 1000).to_string();
+    (0..4)
+        .map(|quarter| {
+            let from = seconds(quarter);
+            let to = seconds(quarter + 1);
+            visit.address(&[("from", &from), ("to", &to)])
+        })
+        .collect()
+}
+
+/// A list of other runs, without links for sorting.
+fn others(caption: &str, listed: &[ListedRun], now: i64) -> Option<Plain> {
+    const KEYS: [&str; 9] = [
+        "job_id",
+        "user",
+        "state",
+        "start",
+        "length",
+        "gpus",
+        "utilization",
+        "waste",
+        "nodes",
+    ];
+    (!listed.is_empty()).then(|| Plain::of(caption, columns(), runs(listed, now)).keep(&KEYS))
+}
+
+/// Address of the comparison with the last jobs of the same name.
+fn compare(job_id: &str, same_name: &[ListedRun]) -> Option<String> {
+    let mut ids: Vec<&str> = vec![job_id];
+    for other in same_name {
+        if !ids.contains(&other.run.job_id.as_str()) && ids.len() < 4 {
+            ids.push(&other.run.job_id);
+        }
+    }
+    (ids.len() > 1).then(|| address("/compare", &[("jobs", &ids.join(","))]))
+}
+
+/// The page of an array: a grid of its tasks.
+fn array(visit: &Visit, answer: &JobAnswer) -> Result<Content, PageError> {
+    let mut seen = BTreeSet::new();
+    let mut tasks: Vec<&ListedRun> = answer
+        .runs
+        .iter()
+        .filter(|one| seen.insert(one.run.job_id.as_str()))
+        .collect();
+    let number = |one: &&ListedRun| {
+        let digits = one.run.job_id.rsplit(['_', '+']).next();
+        digits
+            .and_then(|digits| digits.parse::<u64>().ok())
+            .unwrap_or(u64::MAX)
+    };
+    tasks.sort_by_key(number);
+    let grid: Vec<Value> = tasks
+        .iter()
+        .map(|one| {
+            let id = &one.run.job_id;
+            let used = one.used.filter(|used| used.is_measured);
+            context! {
+                name => id.rsplit(['_', '+']).next().unwrap_or(id),
+                address => href("jobs", id),
+                state => one.run.state,
+                class => state_class(&one.run.state),
+                utilization => used.and_then(|used| used.gpu_utilization),
+            }
+        })
+        .collect();
+    let first = answer
+        .runs
+        .first()
+        .map(|one| one.run.clone())
+        .unwrap_or_default();
+    let mut listed = answer.runs.clone();
+    listed.sort_by_key(|one| number(&one));
+    let rows = runs(&listed, answer.at);
+    let caption = format!("{} runs", rows.len());
+    let table = Table::new(visit, "tasks", caption, columns(), rows)?;
+    let wasted: Vec<f64> = tasks
+        .iter()
+        .filter_map(|one| one.used?.wasted_gpu_hours)
+        .collect();
+    let values = context! {
+        job_id => answer.job_id,
+        name => first.name,
+        user => first.user,
+        account => first.account,
+        array => Value::from_serialize(&answer.array),
+        grid,
+        most_wasted => wasted.iter().copied().reduce(f64::max),
+        is_array => true,
+    };
+    Ok(Content::new(format!("Job {}", answer.job_id), values).table(table))
+}

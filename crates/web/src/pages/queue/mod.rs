@@ -1,0 +1,238 @@
+//! `/queue`: why jobs wait, when they start, what would start now.
+
+use super::work::{Plain, account, address, job, length, user};
+use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit, href};
+use minijinja::{Value, context};
+use takt_draw::{Span, lanes};
+use takt_server::answers::{QueueAnswer, QueueQuestion, QueuedRun, RunningRun};
+use takt_server::reports::words::duration;
+
+pub const PAGE: Page = Page::new("/queue", include_str!("queue.html"), show)
+    .menu(Group::Now, "Queue")
+    .filters(&["user", "partition", "reason"])
+    .rows()
+    .live();
+
+/// Length of the lanes, in seconds.
+const DAY: i64 = 86_400;
+
+/// Maximum number of lanes.
+const MOST_LANES: usize = 40;
+
+/// Waiting jobs in a file.
+const MOST_IN_FILE: usize = 100_000;
+
+fn show(visit: &Visit) -> Result<Content, PageError> {
+    let text = |name: &str| visit.get(name).map(str::to_owned);
+    let mut question = QueueQuestion {
+        cluster: Some(visit.site.cluster.to_string()),
+        partition: text("partition"),
+        user: text("user"),
+        ..QueueQuestion::default()
+    };
+    if visit.is_file() {
+        question.limit = MOST_IN_FILE;
+    }
+    let mut answer = visit
+        .ask(&question)
+        .map_err(|error| error.next("/queue", "The whole queue"))?;
+    if let Some(reason) = visit.get("reason") {
+        let is_asked = |one: &QueuedRun| {
+            let known = one.listed.waiting.as_ref().map(|why| why.reason.as_str());
+            known.unwrap_or("unknown") == reason
+        };
+        answer.pending.retain(is_asked);
+    }
+    let table = pending(visit, &answer)?;
+    let reasons: Vec<Value> = answer
+        .reasons
+        .iter()
+        .map(|count| {
+            let name = count.reason.as_deref().unwrap_or("unknown");
+            context! {
+                name,
+                runs => count.runs,
+                gpus => count.gpus,
+                address => visit.address(&[("reason", name)]),
+            }
+        })
+        .collect();
+    let values = context! {
+        answer => context! {
+            at => answer.at,
+            pending_runs => answer.pending_runs,
+            pending_gpus => answer.pending_gpus,
+            running_runs => answer.running_runs,
+            free => Value::from_serialize(answer.free),
+            has_nodes => !answer.nodes.is_empty(),
+        },
+        running_page => address("/jobs", &[("state", "RUNNING")]),
+        reasons,
+        is_filtered => ["user", "partition", "reason"].iter().any(|name| visit.get(name).is_some()),
+        all => "/queue",
+        lanes => day(&answer),
+        lane_ticks => ["now", "in 6 h", "in 12 h", "in 18 h", "in 24 h"],
+        nodes => nodes(&answer),
+        reservations => reservations(&answer),
+    };
+    Ok(Content::new("Queue", values).table(table))
+}
+
+fn pending(visit: &Visit, answer: &QueueAnswer) -> Result<Table, PageError> {
+    let columns = vec![
+        Column::text("job_id", "Job"),
+        Column::number("place", "Place"),
+        Column::text("user", "User"),
+        Column::text("account", "Account").minor(),
+        Column::text("partition", "Partition").minor(),
+        Column::number("gpus", "GPUs"),
+        Column::number("cpus", "CPUs").minor(),
+        Column::number("waited", "Waits for"),
+        Column::text("expected", "Expected start"),
+        Column::text("reason", "Reason"),
+        Column::text("words", "In words").minor(),
+    ];
+    let row = |one: &QueuedRun| {
+        let run = &one.listed.run;
+        let why = one.listed.waiting.as_ref();
+        let reason = why.map_or("unknown", |why| why.reason.as_str());
+        vec![
+            job(run),
+            Cell::count(one.place as u64),
+            user(&run.user),
+            account(&run.account),
+            Cell::text(&run.partition),
+            Cell::count(one.wants_gpus),
+            Cell::count(one.wants_cpus),
+            length(Some(one.waited_seconds as f64)),
+            Cell::time(why.and_then(|why| why.expected_start)),
+            Cell::text(reason).link(visit.address(&[("reason", reason)])),
+            Cell::text(why.map_or("", |why| why.words.as_str())).class("wrap"),
+        ]
+    };
+    let rows: Vec<_> = answer.pending.iter().map(row).collect();
+    let caption = format!(
+        "{} waiting jobs, by expected start, then by submission",
+        rows.len()
+    );
+    Table::new(visit, "pending", caption, columns, rows)
+}
+
+/// The next 24 hours: ends of running jobs, and expected starts.
+fn day(answer: &QueueAnswer) -> Option<String> {
+    let place = |at: i64| (at - answer.at) as f64 / DAY as f64;
+    let running = |one: &RunningRun| {
+        let ends = one.ends_by?;
+        let run = &one.run;
+        Some(vec![Span {
+            from: 0.0,
+            to: place(ends),
+            class: "used",
+            title: format!(
+                "job {} of {}, {} GPUs, ends within {}",
+                run.job_id,
+                run.user,
+                run.gpus.unwrap_or(0),
+                duration((ends - answer.at).max(0) as f64)
+            ),
+            href: Some(href("jobs", &run.job_id)),
+        }])
+    };
+    let waiting = |one: &QueuedRun| {
+        let run = &one.listed.run;
+        let start = one.listed.waiting.as_ref()?.expected_start?;
+        let limit = i64::try_from(run.timelimit.unwrap_or(3600)).ok()?;
+        let begin = start.max(answer.at);
+        (begin < answer.at + DAY).then(|| {
+            vec![Span {
+                from: place(begin),
+                to: place(begin + limit),
+                class: "reserved",
+                title: format!(
+                    "job {} of {}, {} GPUs, expected to start in {}",
+                    run.job_id,
+                    run.user,
+                    one.wants_gpus,
+                    duration((begin - answer.at) as f64)
+                ),
+                href: Some(href("jobs", &run.job_id)),
+            }]
+        })
+    };
+    let rows: Vec<Vec<Span>> = answer
+        .running
+        .iter()
+        .filter_map(running)
+        .chain(answer.pending.iter().filter_map(waiting))
+        .take(MOST_LANES)
+        .collect();
+    let label = format!(
+        "the next 24 hours: {} running and {} waiting jobs",
+        answer.running_runs, answer.pending_runs
+    );
+    (!rows.is_empty()).then(|| lanes(&rows, 12, label).inline("chart lanes"))
+}
+
+fn nodes(answer: &QueueAnswer) -> Option<Plain> {
+    let columns = vec![
+        Column::text("node", "Node"),
+        Column::text("state", "State"),
+        Column::number("free_gpus", "GPUs free"),
+        Column::number("gpus", "of"),
+        Column::number("free_cpus", "CPUs free"),
+        Column::number("cpus", "of"),
+        Column::number("memory", "Memory free"),
+    ];
+    let is_free = |node: &&takt_accounting::queue::FreeNode| {
+        node.is_usable && node.free_cpus > 0 && (node.free_gpus > 0 || node.gpus == 0)
+    };
+    let rows: Vec<Vec<Cell>> = answer
+        .nodes
+        .iter()
+        .filter(is_free)
+        .take(MOST_LANES)
+        .map(|node| {
+            vec![
+                Cell::text(&node.node).link(href("nodes", &node.node)),
+                Cell::text(node.state.to_lowercase()),
+                Cell::count(node.free_gpus),
+                Cell::count(node.gpus),
+                Cell::count(node.free_cpus),
+                Cell::count(node.cpus),
+                super::work::memory(Some(node.free_mem_bytes as f64)),
+            ]
+        })
+        .collect();
+    (!rows.is_empty()).then(|| Plain::of("Nodes with free resources", columns, rows))
+}
+
+fn reservations(answer: &QueueAnswer) -> Option<Plain> {
+    let columns = vec![
+        Column::text("name", "Reservation"),
+        Column::text("from", "From"),
+        Column::text("to", "To"),
+        Column::text("nodes", "Nodes"),
+        Column::text("owners", "For"),
+        Column::text("flags", "Flags").minor(),
+    ];
+    let rows: Vec<Vec<Cell>> = answer
+        .reservations
+        .iter()
+        .map(|kept| {
+            let owners: Vec<&str> = kept
+                .owners
+                .iter()
+                .map(|owner| owner.user.as_deref().unwrap_or(&owner.account))
+                .collect();
+            vec![
+                Cell::text(&kept.name),
+                Cell::time(Some(kept.from)),
+                Cell::time(Some(kept.to)),
+                Cell::text(kept.node_list.clone().unwrap_or_default()),
+                Cell::text(owners.join(", ")),
+                Cell::text(kept.flags.to_lowercase()),
+            ]
+        })
+        .collect();
+    (!rows.is_empty()).then(|| Plain::of("Reservations", columns, rows))
+}

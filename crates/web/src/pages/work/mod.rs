@@ -1,0 +1,87 @@
+//! What the pages about jobs and usage share: cells, addresses, lists of runs, and periods.
+
+mod list;
+mod period;
+mod plain;
+
+pub use list::{columns, runs};
+pub use period::PeriodPick;
+pub use plain::Plain;
+
+use crate::frame::{Cell, href};
+use takt_server::reports::words::{amount, duration, percent};
+use takt_slurm::JobRun;
+
+const GIB: f64 = (1_u64 << 30) as f64;
+
+/// An address with a query; empty values are left out.
+pub fn address(path: &str, query: &[(&str, &str)]) -> String {
+    let kept = query.iter().filter(|(_, value)| !value.is_empty());
+    let query = form_urlencoded::Serializer::new(String::new())
+        .extend_pairs(kept)
+        .finish();
+    if query.is_empty() {
+        path.to_owned()
+    } else {
+        format!("{path}?{query}")
+    }
+}
+
+/// The job id, with a link to the job's page.
+pub fn job(run: &JobRun) -> Cell {
+    Cell::text(&run.job_id).link(href("jobs", &run.job_id))
+}
+
+/// A user, with a link to the user's page.
+pub fn user(name: &str) -> Cell {
+    if name.is_empty() {
+        Cell::unknown()
+    } else {
+        Cell::text(name).link(href("people", name))
+    }
+}
+
+/// An account, with a link to the account's page.
+pub fn account(name: &str) -> Cell {
+    if name.is_empty() {
+        Cell::unknown()
+    } else {
+        Cell::text(name).link(href("accounts", name))
+    }
+}
+
+/// A state, coloured; the word says the same.
+pub fn state(state: &str) -> Cell {
+    Cell::text(state.to_lowercase().replace('_', " ")).class(state_class(state))
+}
+
+/// The CSS class of a state: `bad` for a failure, `good` for success.
+pub fn state_class(state: &str) -> &'static str {
+    match state {
+        "COMPLETED" => "good",
+        "RUNNING" | "COMPLETING" | "CONFIGURING" => "running",
+        "PENDING" | "SUSPENDED" | "REQUEUED" => "dim",
+        "CANCELLED" | "PREEMPTED" | "REVOKED" => "warn",
+        _ => "bad",
+    }
+}
+
+/// A ratio as a percentage.
+pub fn share(ratio: Option<f64>) -> Cell {
+    Cell::number(ratio, percent)
+}
+
+/// Hours, kWh and the like.
+pub fn hours(value: Option<f64>) -> Cell {
+    Cell::number(value, amount)
+}
+
+/// A time in seconds.
+pub fn length(seconds: Option<f64>) -> Cell {
+    Cell::number(seconds, duration)
+}
+
+/// An amount of memory in bytes, shown in GiB.
+pub fn memory(bytes: Option<f64>) -> Cell {
+    Cell::number(bytes, |bytes| format!("{} GiB", amount(bytes / GIB)))
+}

@@ -1,0 +1,66 @@
+//! The period of a page: a month, or days.
+
+use crate::frame::Visit;
+use jiff::ToSpan;
+use jiff::civil::Date;
+use serde::Serialize;
+
+/// The period of an address: `?month=2026-10`, or `?from=2026-10-01&to=2026-10-15`. Without one,
+/// the current month.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PeriodPick {
+    /// Month for the question.
+    pub month: Option<String>,
+    /// First day for the question.
+    pub from: Option<String>,
+    /// End of the period (exclusive) for the question.
+    pub to: Option<String>,
+    /// Addresses of the month before and after.
+    before: Option<(String, String)>,
+    after: Option<(String, String)>,
+    /// Address of exactly this period.
+    permanent: String,
+}
+
+impl PeriodPick {
+    /// Reads the period of a visit. A wrong one is refused by the question.
+    pub fn of(visit: &Visit) -> Self {
+        let text = |name: &str| visit.get(name).map(str::to_owned);
+        let days = text("from").is_some() || text("to").is_some();
+        let current = visit
+            .now
+            .to_zoned(visit.zone().clone())
+            .strftime("%Y-%m")
+            .to_string();
+        let month = text("month").or_else(|| (!days).then(|| current.clone()));
+        let beside = |months: i32| {
+            let first: Date = format!("{}-01", month.as_deref()?).parse().ok()?;
+            let beside = first.checked_add(months.months()).ok()?;
+            let name = beside.strftime("%Y-%m").to_string();
+            let address = visit.address(&[("month", &name), ("from", ""), ("to", "")]);
+            (name <= current).then_some((name, address))
+        };
+        let before = beside(-1);
+        let after = beside(1);
+        let permanent = match &month {
+            Some(month) => visit.address(&[("month", month)]),
+            None => visit.address(&[]),
+        };
+        Self {
+            before,
+            after,
+            permanent,
+            from: text("from").map(|text| day(&text)),
+            to: text("to").map(|text| day(&text)),
+            month,
+        }
+    }
+}
+
+/// The date of a time: the questions of a period take days.
+fn day(text: &str) -> String {
+    match text.split_once('T') {
+        Some((date, _)) => date.to_owned(),
+        None => text.to_owned(),
+    }
+}

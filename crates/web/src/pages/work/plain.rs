@@ -1,0 +1,46 @@
+//! Tables without links for sorting: lists beside the page's own table.
+
+use crate::frame::{Cell, Column};
+use serde::Serialize;
+
+/// A table that is always in the order in which it is given.
+#[derive(Debug, Clone, Serialize)]
+pub struct Plain {
+    caption: String,
+    columns: Vec<Column>,
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Plain {
+    /// A table.
+    pub fn of(caption: impl Into<String>, columns: Vec<Column>, rows: Vec<Vec<Cell>>) -> Self {
+        Self {
+            caption: caption.into(),
+            columns,
+            rows,
+        }
+    }
+
+    /// Keeps the columns with these keys.
+    pub fn keep(self, keys: &[&str]) -> Self {
+        let is_kept: Vec<bool> = self
+            .columns
+            .iter()
+            .map(|one| keys.contains(&one.key))
+            .collect();
+        let cells = |row: Vec<Cell>| kept(row, &is_kept);
+        Self {
+            rows: self.rows.into_iter().map(cells).collect(),
+            columns: kept(self.columns, &is_kept),
+            caption: self.caption,
+        }
+    }
+}
+
+fn kept<T>(all: Vec<T>, is_kept: &[bool]) -> Vec<T> {
+    let pairs = all.into_iter().zip(is_kept);
+    pairs
+        .filter(|(_, kept)| **kept)
+        .map(|(one, _)| one)
+        .collect()
+}

@@ -1,0 +1,496 @@
+//! `takt job`: one job in full, in 80 columns.
+
+use super::{ask, jobs, print};
+use crate::cli::{Job, ListingFormat, Place};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use takt_server::Failure;
+use takt_server::answers::{
+    GpuReport, JobAnswer, JobPhase, JobQuestion, JobReport, ListedRun, NodeReport,
+};
+use takt_server::listing::{Column, Listing, printable};
+use takt_server::reports::words::{UNKNOWN, amount, duration, money, percent};
+use takt_server::sparkline;
+use takt_slurm::JobRun;
+
+/// Number of bars of a curve.
+const BARS: usize = 20;
+
+/// Width of the output, in columns.
+const WIDTH: usize = 80;
+
+/// Width of the headings on the left.
+const LEFT: usize = 12;
+
+const GIB: f64 = (1_u64 << 30) as f64;
+
+/// Runs the command.
+pub fn run(place: &Place, asked: &Job) -> Result<(), Failure> {
+    let question = JobQuestion {
+        job_id: asked.id.clone(),
+        steps: BARS,
+        ..JobQuestion::default()
+    };
+    let answer = ask(place, &question)?;
+    if asked.format != ListingFormat::Table {
+        return print(asked.format, &jobs::listing(&answer.runs), &answer);
+    }
+    let text = match &answer.report {
+        Some(report) => one_run(&answer, report),
+        None => array(&answer)?,
+    };
+    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
+}
+
+/// The text of one run.
+fn one_run(answer: &JobAnswer, report: &JobReport) -> String {
+    let zone = takt_slurm::time_zone(&answer.timezone).unwrap_or(TimeZone::UTC);
+    let mut page = Page {
+        text: String::new(),
+        zone,
+    };
+    page.title(&report.run);
+    page.why(report);
+    page.times(report, answer.at);
+    page.held(&report.run);
+    page.verdict(report);
+    page.usage(report);
+    page.gpus(report);
+    page.hints(report);
+    page.others(answer, report);
+    page.text
+}
+
+/// The text of an array: the number of tasks by state, and a line for each task.
+fn array(answer: &JobAnswer) -> Result<String, Failure> {
+    let mut text = String::new();
+    if let Some(array) = &answer.array {
+        let counts = array.states.iter();
+        let counts: Vec<String> = counts
+            .map(|count| format!("{} {}", count.runs, printable(&count.state)))
+            .collect();
+        let id = printable(&answer.job_id);
+        let _ = writeln!(
+            text,
+            "Job {id}: {} tasks, {}\n",
+            array.tasks,
+            counts.join(", ")
+        );
+    }
+    let mut table = Vec::new();
+    tasks(&answer.runs).write_table(&mut table)?;
+    text.push_str(&String::from_utf8_lossy(&table));
+    Ok(text)
+}
+
+fn tasks(runs: &[ListedRun]) -> Listing {
+    use Column::{Number, Text};
+    let mut listing = Listing::new(&[
+        Text("task"),
+        Text("state"),
+        Text("exit"),
+        Number("ran"),
+        Number("gpu util"),
+        Number("wasted gpu-h"),
+        Text("nodes"),
+    ]);
+    for one in runs {
+        let run = &one.run;
+        let used = one.used.filter(|used| used.is_measured);
+        let ran = run.start.zip(run.end).map(|(start, end)| end - start);
+        listing.push(vec![
+            run.job_id.clone(),
+            run.state.clone(),
+            run.exit_code.clone().unwrap_or_default(),
+            ran.map_or_else(String::new, |seconds| duration(seconds as f64)),
+            share(used.and_then(|used| used.gpu_utilization)),
+            used.and_then(|used| used.wasted_gpu_hours)
+                .map_or_else(String::new, amount),
+            run.node_list.clone().unwrap_or_default(),
+        ]);
+    }
+    listing
+}
+
+/// The text so far, and the time zone of its times.
+struct Page {
+    text: String,
+    zone: TimeZone,
+}
+
+impl Page {
+    fn title(&mut self, run: &JobRun) {
+        let name = run.name.as_deref().unwrap_or_default();
+        let left = format!("Job {}  {}", printable(&run.job_id), printable(name));
+        let state = printable(&run.state);
+        let room = WIDTH.saturating_sub(state.chars().count() + 2);
+        let left: String = left.trim_end().chars().take(room).collect();
+        let gap = WIDTH.saturating_sub(left.chars().count() + state.chars().count());
+        let _ = writeln!(self.text, "{left}{:gap$}{state}", "");
+        let mut who = printable(&run.user);
+        if !run.account.is_empty() {
+            let _ = write!(who, " of account {}", printable(&run.account));
+        }
+        let _ = write!(who, ", partition {}", printable(&run.partition));
+        if let Some(qos) = run.qos.as_ref().filter(|qos| !qos.is_empty()) {
+            let _ = write!(who, ", QOS {}", printable(qos));
+        }
+        if let Some(reservation) = &run.reservation {
+            let _ = write!(who, ", reservation {}", printable(reservation));
+        }
+        if let Some(number) = &run.raw_job_id {
+            let _ = write!(who, ", number {} on its nodes", printable(number));
+        }
+        self.paragraph("", &who);
+        self.text.push('\n');
+    }
+
+    /// Why the run waits, or why it failed.
+    fn why(&mut self, report: &JobReport) {
+        if let Some(waiting) = &report.waiting {
+            self.paragraph(
+                "It waits",
+                &format!("({}) {}", waiting.reason, waiting.words),
+            );
+            let since = self.time(waiting.since);
+            self.paragraph("", &format!("Slurm has given this reason since {since}"));
+            let start = match waiting.expected_start {
+                Some(at) => format!("Slurm expects to start it at {}", self.time(at)),
+                None => "Slurm has not estimated its start".to_owned(),
+            };
+            self.paragraph("", &start);
+        } else if report.phase == JobPhase::Pending {
+            self.paragraph("It waits", "the reason is not known yet");
+        }
+        if let Some(failure) = &report.failure {
+            self.paragraph("It failed", &failure.words);
+            self.paragraph("What helps", &failure.advice);
+            for (at, one) in failure.evidence.iter().enumerate() {
+                let heading = if at == 0 { "Evidence" } else { "" };
+                let time = one.at.map_or_else(String::new, |at| self.time(at) + "  ");
+                let node = one.node.as_ref().map(|node| format!("{node}: "));
+                let words = format!("{time}{}{}", node.unwrap_or_default(), one.words);
+                self.paragraph(heading, &words);
+            }
+        }
+        if report.phase == JobPhase::Pending || report.failure.is_some() {
+            self.text.push('\n');
+        }
+    }
+
+    fn times(&mut self, report: &JobReport, now: i64) {
+        let run = &report.run;
+        let waited = duration(report.waited_seconds as f64);
+        let submitted = self.time(run.submit);
+        self.paragraph("Submitted", &format!("{submitted}, waited {waited}"));
+        if let Some(start) = run.start {
+            let started = self.time(start);
+            self.paragraph("Started", &started);
+        }
+        let ran = duration(report.ran_seconds.unwrap_or(0) as f64);
+        let of_limit = run.timelimit.map_or_else(String::new, |limit| {
+            let used = report
+                .limit_ratio
+                .map_or_else(String::new, |ratio| format!(" ({})", percent(ratio)));
+            format!(" of its limit of {}{used}", duration(limit as f64))
+        });
+        match (run.start, run.end) {
+            (Some(_), Some(end)) => {
+                let ended = self.time(end);
+                self.paragraph("Ended", &format!("{ended}, ran {ran}{of_limit}"));
+            }
+            (Some(_), None) => {
+                let left = report.ends_by.map(|by| (by - now).max(0) as f64);
+                let left = left.map(|left| format!(", {} left", duration(left)));
+                let left = left.unwrap_or_default();
+                self.paragraph("Runs", &format!("for {ran}{of_limit}{left}"));
+            }
+            (None, Some(end)) => {
+                let ended = self.time(end);
+                self.paragraph("Ended", &format!("{ended}, without a start"));
+            }
+            (None, None) => {}
+        }
+        if let Some(code) = run.exit_code.as_ref().filter(|code| *code != "0:0") {
+            self.paragraph("Exit code", &format!("{code} (status:signal)"));
+        }
+    }
+
+    fn held(&mut self, run: &JobRun) {
+        let mut parts = Vec::new();
+        if let Some(nodes) = run.nodes {
+            let list = run.node_list.as_deref().unwrap_or_default();
+            let list = if list.is_empty() {
+                String::new()
+            } else {
+                format!(" ({list})")
+            };
+            parts.push(count(nodes, "node") + &list);
+        }
+        parts.extend(run.cpus.map(|cpus| count(cpus, "CPU")));
+        if let Some(gpus) = run.gpus.filter(|gpus| *gpus > 0) {
+            let model = run.gpu_model.as_ref();
+            let model = model.map_or_else(String::new, |model| format!(" ({model})"));
+            parts.push(count(gpus, "GPU") + &model);
+        }
+        let memory = run.mem_bytes.map(|bytes| gib(bytes as f64) + " memory");
+        parts.extend(memory);
+        if parts.is_empty() {
+            if let Some(tres) = run.req_tres.as_ref().filter(|tres| !tres.is_empty()) {
+                self.paragraph("Requested", tres);
+            }
+        } else {
+            self.paragraph("Held", &parts.join(", "));
+        }
+    }
+
+    fn verdict(&mut self, report: &JobReport) {
+        if let Some(verdict) = &report.verdict {
+            let until = if report.phase == JobPhase::Running {
+                " so far"
+            } else {
+                ""
+            };
+            self.text.push('\n');
+            let words = format!("{}{until}: {}", verdict.grade.word(), verdict.words);
+            self.paragraph("Verdict", &words);
+        }
+    }
+
+    /// Efficiency by resource, as seff shows it.
+    fn usage(&mut self, report: &JobReport) {
+        let Some(seen) = &report.efficiency else {
+            return;
+        };
+        let run = &report.run;
+        let of = |peak: Option<f64>, all: Option<f64>| {
+            let used = peak.zip(all);
+            let of_all =
+                used.map(|(used, all)| format!("{} of {} at the highest", gib(used), gib(all)));
+            of_all.or_else(|| peak.map(|peak| format!("{} at the highest", gib(peak))))
+        };
+        let cpus = seen.cpu_seconds.zip(run.cpus).map(|(used, cpus)| {
+            format!("{} of CPU time on {}", duration(used), count(cpus, "CPU"))
+        });
+        let memory_ratio = seen
+            .gpu_memory_peak_bytes
+            .zip(seen.gpu_memory_total_bytes)
+            .map(|(peak, total)| peak / total);
+        let idle = seen
+            .gpu_idle_longest_seconds
+            .filter(|seconds| *seconds >= 60.0)
+            .map(|seconds| format!("idle for {} at the longest", duration(seconds)));
+        let has_gpus = run.gpus.unwrap_or(0) > 0;
+        let rows = [
+            ("GPUs busy", seen.gpu_utilization_mean, idle, has_gpus),
+            (
+                "GPU memory",
+                memory_ratio,
+                of(seen.gpu_memory_peak_bytes, seen.gpu_memory_total_bytes),
+                has_gpus,
+            ),
+            ("CPUs", seen.cpu_ratio, cpus, true),
+            (
+                "Memory",
+                seen.memory_ratio,
+                of(
+                    seen.memory_peak_bytes,
+                    run.mem_bytes.map(|bytes| bytes as f64),
+                ),
+                true,
+            ),
+        ];
+        for (name, ratio, detail, is_shown) in rows {
+            if is_shown {
+                let bar = ratio.map_or_else(|| " ".repeat(BARS), bar);
+                let detail = detail.unwrap_or_else(|| match ratio {
+                    Some(_) => String::new(),
+                    None => "not measured".to_owned(),
+                });
+                let line = format!("{name:LEFT$}{:>6}  {bar}  {detail}", share(ratio));
+                let _ = writeln!(self.text, "{}", line.trim_end());
+            }
+        }
+        if let Some(cost) = report.cost.filter(|cost| cost.kwh > 0.0) {
+            let watts = seen.gpu_power_mean_watts;
+            let watts = watts.map(|watts| format!(", {watts:.0} W on average"));
+            let watts = watts.unwrap_or_default();
+            self.paragraph(
+                "Energy",
+                &format!("{} kWh of the GPUs{watts}", amount(cost.kwh)),
+            );
+        }
+        if let (Some(cost), Some(currency)) = (report.cost, &report.currency) {
+            self.paragraph("Cost", &money(cost.money, currency));
+        }
+        if let (Some(wasted), Some(split)) = (report.wasted_gpu_hours, &report.split_gpu_hours)
+            && has_gpus
+            && wasted > 0.0
+        {
+            let wasted = format!("{} of {} GPU-hours", amount(wasted), amount(split.held()));
+            self.paragraph("Wasted", &wasted);
+        }
+    }
+
+    /// Use of each GPU over time.
+    fn gpus(&mut self, report: &JobReport) {
+        let gpus: Vec<(&NodeReport, &GpuReport)> = report
+            .by_node
+            .iter()
+            .flat_map(|node| node.gpus.iter().map(move |gpu| (node, gpu)))
+            .collect();
+        if gpus.is_empty() {
+            return;
+        }
+        let name = |node: &NodeReport, gpu: &GpuReport| {
+            let index = gpu.index.as_deref().or(gpu.uuid.as_deref());
+            let name = format!("{} {}", node.node, index.unwrap_or(UNKNOWN));
+            printable(&name)
+        };
+        let widest = gpus
+            .iter()
+            .map(|(node, gpu)| name(node, gpu).chars().count());
+        let width = widest.max().unwrap_or(0).clamp(LEFT - 1, 26) + 1;
+        let _ = writeln!(
+            self.text,
+            "\n{:width$}{:>6}{:>7}{:>10}{:>8}  UTILIZATION",
+            "GPU", "BUSY", "IDLE", "MEMORY", "POWER"
+        );
+        for (node, gpu) in gpus {
+            let curve = sparkline::bars(gpu.utilization.0.iter().copied(), 0.0, 1.0);
+            let name: String = name(node, gpu).chars().take(width - 1).collect();
+            let memory = gpu.memory_peak_bytes.map_or(UNKNOWN.to_owned(), gib);
+            let power = gpu.power_mean_watts;
+            let power = power.map_or(UNKNOWN.to_owned(), |watts| format!("{watts:.0} W"));
+            let line = format!(
+                "{name:width$}{:>6}{:>7}{memory:>10}{power:>8}  {curve}",
+                share(gpu.utilization_mean),
+                share(gpu.idle_ratio),
+            );
+            let _ = writeln!(self.text, "{}", line.trim_end());
+        }
+    }
+
+    fn hints(&mut self, report: &JobReport) {
+        if report.hints.is_empty() {
+            return;
+        }
+        self.text.push_str("\nWhat to change in the script\n");
+        for hint in &report.hints {
+            let _ = writeln!(self.text, "  {}", hint.line);
+            let saves = if hint.gpu_hours >= 0.1 {
+                format!("; saves {} GPU-hours", amount(hint.gpu_hours))
+            } else {
+                String::new()
+            };
+            for line in wrapped(&format!("{}{saves}", hint.why), WIDTH - 6) {
+                let _ = writeln!(self.text, "      {line}");
+            }
+        }
+    }
+
+    /// Earlier runs of the job, and other jobs of the same name.
+    fn others(&mut self, answer: &JobAnswer, report: &JobReport) {
+        let earlier: Vec<&ListedRun> = answer
+            .runs
+            .iter()
+            .filter(|one| {
+                one.run.job_id == report.run.job_id && one.run.submit != report.run.submit
+            })
+            .collect();
+        if !earlier.is_empty() {
+            self.text.push_str("\nOther runs of this job\n");
+            earlier.into_iter().for_each(|one| self.other(one));
+        }
+        if !answer.same_name.is_empty() {
+            self.text.push_str("\nOther jobs of this name\n");
+            answer
+                .same_name
+                .iter()
+                .take(5)
+                .for_each(|one| self.other(one));
+        }
+    }
+
+    fn other(&mut self, one: &ListedRun) {
+        let run = &one.run;
+        let used = one.used.filter(|used| used.is_measured);
+        let busy = used.and_then(|used| used.gpu_utilization);
+        let busy = busy.map(|ratio| format!("GPUs busy {}", percent(ratio)));
+        let ran = run.start.zip(run.end).map(|(start, end)| end - start);
+        let ran = ran.map(|seconds| duration(seconds as f64));
+        let line = format!(
+            "  {:12}  {:16}  {:14}{:>10}  {}",
+            printable(&run.job_id),
+            self.time(run.submit),
+            printable(&run.state),
+            ran.unwrap_or_default(),
+            busy.unwrap_or_default()
+        );
+        let _ = writeln!(self.text, "{}", line.trim_end());
+    }
+
+    /// Writes a heading and a text, wrapped beside it.
+    fn paragraph(&mut self, heading: &str, text: &str) {
+        let text = printable(text);
+        let left = if heading.is_empty() && self.text.lines().count() < 3 {
+            0
+        } else {
+            LEFT
+        };
+        for (at, line) in wrapped(&text, WIDTH - left).into_iter().enumerate() {
+            let heading = if at == 0 { heading } else { "" };
+            let _ = writeln!(self.text, "{heading:left$}{line}");
+        }
+    }
+
+    /// A time in the cluster's zone, to the minute.
+    fn time(&self, seconds: i64) -> String {
+        let at = Timestamp::from_second(seconds).unwrap_or_default();
+        at.to_zoned(self.zone.clone())
+            .strftime("%Y-%m-%d %H:%M")
+            .to_string()
+    }
+}
+
+/// A bar for a ratio from 0 to 1.
+fn bar(ratio: f64) -> String {
+    let filled = (ratio.clamp(0.0, 1.0) * BARS as f64).round() as usize;
+    "█".repeat(filled) + &"·".repeat(BARS - filled)
+}
+
+fn share(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| UNKNOWN.to_owned(), percent)
+}
+
+fn gib(bytes: f64) -> String {
+    format!("{} GiB", amount(bytes / GIB))
+}
+
+fn count(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Wraps a text at spaces. A word longer than the width has its own line.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().map_or("", |line| line.as_str());
+        let length = line.chars().count() + 1 + word.chars().count();
+        match lines.last_mut() {
+            Some(line) if line.is_empty() || length <= width => {
+                if !line.is_empty() {
+                    line.push(' ');
+                }
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests;

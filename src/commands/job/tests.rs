@@ -1,0 +1,208 @@
+use super::*;
+use takt_accounting::efficiency::{Curve, Efficiency, Grade, Split, Verdict};
+use takt_accounting::{Cost, Evidence, FailureCause};
+use takt_server::answers::{JobHint, WhyWaiting};
+
+/// 2026-10-05 12:00 in UTC.
+const NOON: i64 = 1_791_201_600;
+
+fn pending() -> JobReport {
+    JobReport {
+        run: JobRun {
+            cluster: "lab".into(),
+            job_id: "4711".into(),
+            submit: NOON,
+            state: "PENDING".into(),
+            user: "ann".into(),
+            account: "vision".into(),
+            partition: "gpu".into(),
+            name: Some("train\u{1b}[2J".into()),
+            req_tres: Some("cpu=8,mem=64G,node=1,gres/gpu=2".into()),
+            timelimit: Some(7200),
+            ..JobRun::default()
+        },
+        phase: JobPhase::Pending,
+        waited_seconds: 600,
+        ran_seconds: None,
+        ends_by: None,
+        limit_ratio: None,
+        waiting: None,
+        verdict: None,
+        efficiency: None,
+        split_gpu_hours: None,
+        wasted_gpu_hours: None,
+        cost: None,
+        currency: None,
+        hints: Vec::new(),
+        failure: None,
+        axis: None,
+        by_node: Vec::new(),
+    }
+}
+
+fn shown(report: JobReport) -> String {
+    let answer = JobAnswer {
+        job_id: "4711".into(),
+        timezone: "Europe/Oslo".into(),
+        at: NOON + 600,
+        report: None,
+        array: None,
+        runs: Vec::new(),
+        same_name: Vec::new(),
+        neighbours: Vec::new(),
+    };
+    let text = one_run(&answer, &report);
+    for line in text.lines() {
+        assert!(line.chars().count() <= WIDTH, "{line}");
+    }
+    text
+}
+
+#[test]
+fn a_pending_job_shows_why_it_waits_and_when_it_starts() {
+    let report = JobReport {
+        waiting: Some(WhyWaiting {
+            reason: "Priority".into(),
+            words: "other jobs in partition gpu have a higher priority; takt fairshare --explain \
+                    says why"
+                .into(),
+            since: NOON,
+            expected_start: Some(NOON + 3600),
+        }),
+        ..pending()
+    };
+    assert_eq!(
+        shown(report),
+        "\
+Job 4711  train\u{fffd}[2J                                                      PENDING
+ann of account vision, partition gpu
+
+It waits    (Priority) other jobs in partition gpu have a higher priority; takt
+            fairshare --explain says why
+            Slurm has given this reason since 2026-10-05 14:00
+            Slurm expects to start it at 2026-10-05 15:00
+
+Submitted   2026-10-05 14:00, waited 10 min
+Requested   cpu=8,mem=64G,node=1,gres/gpu=2
+"
+    );
+}
+
+#[test]
+fn a_failed_job_shows_the_cause_its_use_and_the_lines_to_change() {
+    let gpu = |index: &str, mean: f64, values: Vec<Option<f64>>| GpuReport {
+        index: Some(index.into()),
+        utilization_mean: Some(mean),
+        idle_ratio: Some(1.0 - mean),
+        memory_peak_bytes: Some(30.0 * GIB),
+        memory_total_bytes: Some(32.0 * GIB),
+        power_mean_watts: Some(412.3),
+        utilization: Curve(values),
+        ..GpuReport::default()
+    };
+    let node = NodeReport {
+        node: "g1".into(),
+        gpus: vec![
+            gpu("0", 0.9, [Some(0.0), Some(0.9), None, Some(1.0)].repeat(5)),
+            gpu("1", 0.0, vec![Some(0.0); 20]),
+        ],
+        ..NodeReport::default()
+    };
+    let report = JobReport {
+        run: JobRun {
+            state: "TIMEOUT".into(),
+            start: Some(NOON + 600),
+            end: Some(NOON + 7800),
+            nodes: Some(1),
+            cpus: Some(8),
+            gpus: Some(2),
+            gpu_model: Some("rtx5090".into()),
+            mem_bytes: Some(64 << 30),
+            node_list: Some("g1".into()),
+            exit_code: Some("0:15".into()),
+            name: Some("train".into()),
+            ..pending().run
+        },
+        phase: JobPhase::Finished,
+        ran_seconds: Some(7200),
+        limit_ratio: Some(1.0),
+        verdict: Some(Verdict {
+            grade: Grade::Fair,
+            words: "1 of its 2 GPUs did nothing; all together were busy 45 %".into(),
+        }),
+        efficiency: Some(Efficiency {
+            gpu_utilization_mean: Some(0.45),
+            gpu_idle_longest_seconds: Some(7200.0),
+            gpu_memory_peak_bytes: Some(30.0 * GIB),
+            gpu_memory_total_bytes: Some(32.0 * GIB),
+            gpu_power_mean_watts: Some(824.6),
+            cpu_ratio: Some(0.25),
+            cpu_seconds: Some(14_400.0),
+            ..Efficiency::default()
+        }),
+        split_gpu_hours: Some(Split {
+            used: 2.0,
+            idle: 2.0,
+            ..Split::default()
+        }),
+        wasted_gpu_hours: Some(2.0),
+        cost: Some(Cost {
+            money: 4.2,
+            kwh: 1.65,
+            ..Cost::default()
+        }),
+        currency: Some("EUR".into()),
+        hints: vec![JobHint {
+            line: "#SBATCH --gpus=1".into(),
+            why: "1 of its 2 GPUs did nothing".into(),
+            gpu_hours: 2.0,
+        }],
+        failure: Some(takt_accounting::Failure {
+            cause: FailureCause::TimeLimit,
+            words: "it reached its time limit of 2:00 h".into(),
+            advice: "request more time (--time), or save checkpoints and continue from them".into(),
+            evidence: vec![Evidence {
+                at: Some(NOON + 7800),
+                words: "Slurm recorded the state TIMEOUT".into(),
+                ..Evidence::default()
+            }],
+        }),
+        by_node: vec![node],
+        ..pending()
+    };
+    assert_eq!(
+        shown(report),
+        "\
+Job 4711  train                                                          TIMEOUT
+ann of account vision, partition gpu
+
+It failed   it reached its time limit of 2:00 h
+What helps  request more time (--time), or save checkpoints and continue from
+            them
+Evidence    2026-10-05 16:10  Slurm recorded the state TIMEOUT
+
+Submitted   2026-10-05 14:00, waited 10 min
+Started     2026-10-05 14:10
+Ended       2026-10-05 16:10, ran 2:00 h of its limit of 2:00 h (100 %)
+Exit code   0:15 (status:signal)
+Held        1 node (g1), 8 CPUs, 2 GPUs (rtx5090), 64.0 GiB memory
+
+Verdict     fair: 1 of its 2 GPUs did nothing; all together were busy 45 %
+GPUs busy     45 %  █████████···········  idle for 2:00 h at the longest
+GPU memory    94 %  ███████████████████·  30.0 GiB of 32.0 GiB at the highest
+CPUs          25 %  █████···············  4:00 h of CPU time on 8 CPUs
+Memory           –                        not measured
+Energy      1.65 kWh of the GPUs, 825 W on average
+Cost        4.20 EUR
+Wasted      2.00 of 4.00 GPU-hours
+
+GPU           BUSY   IDLE    MEMORY   POWER  UTILIZATION
+g1 0          90 %   10 %  30.0 GiB   412 W  ▁█ █▁█ █▁█ █▁█ █▁█ █
+g1 1           0 %  100 %  30.0 GiB   412 W  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
+
+What to change in the script
+  #SBATCH --gpus=1
+      1 of its 2 GPUs did nothing; saves 2.00 GPU-hours
+"
+    );
+}

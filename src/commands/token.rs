@@ -1,0 +1,93 @@
+//! `takt token`: tokens of programs.
+
+use super::{ask, print};
+use crate::cli::{Place, Token, TokenCreate};
+use anyhow::anyhow;
+use jiff::Timestamp;
+use std::io::Write;
+use takt_model::duration;
+use takt_server::answers::{TokenOrder, TokensQuestion};
+use takt_server::listing::{Column, Listing};
+use takt_server::{Failure, OrUsage};
+use takt_store::TokenRecord;
+
+/// Runs the command.
+pub fn run(place: &Place, command: &Token) -> Result<(), Failure> {
+    match command {
+        Token::Create(asked) => create(place, asked),
+        Token::List(asked) => {
+            let tokens = ask(place, &TokensQuestion {})?;
+            print(asked.format, &listing(&tokens), &tokens)
+        }
+        Token::Revoke(asked) => {
+            let order = TokenOrder {
+                revoke: Some(asked.id),
+                ..TokenOrder::default()
+            };
+            let revoked = ask(place, &order)?.record;
+            let mut out = std::io::stdout();
+            Ok(writeln!(
+                out,
+                "token {} ({}) revoked",
+                revoked.id, revoked.name
+            )?)
+        }
+    }
+}
+
+fn create(place: &Place, asked: &TokenCreate) -> Result<(), Failure> {
+    let order = TokenOrder {
+        name: Some(asked.name.clone()),
+        role: asked.role.clone(),
+        owner: asked.user.clone(),
+        seconds: asked.duration.as_deref().map(seconds).transpose().usage()?,
+        revoke: None,
+    };
+    let made = ask(place, &order)?;
+    let token = made.token.unwrap_or_default();
+    let record = made.record;
+    let mut err = std::io::stderr();
+    writeln!(
+        err,
+        "Token {} ({}), role {}. It is shown once; keep it in a file of mode 600.",
+        record.id, record.name, record.role
+    )?;
+    Ok(writeln!(std::io::stdout(), "{token}")?)
+}
+
+fn seconds(text: &str) -> anyhow::Result<i64> {
+    let parsed = duration::parse(text).and_then(|time| i64::try_from(time.as_secs()).ok());
+    parsed.ok_or_else(|| anyhow!("--for: expected a duration such as 90d or 12h, found {text:?}"))
+}
+
+fn listing(tokens: &[TokenRecord]) -> Listing {
+    use Column::{Number, Text};
+    let mut listing = Listing::new(&[
+        Number("id"),
+        Text("name"),
+        Text("role"),
+        Text("user"),
+        Text("created_by"),
+        Text("created_at"),
+        Text("expires_at"),
+        Text("used_at"),
+        Text("revoked_at"),
+    ]);
+    let instant =
+        |at: i64| Timestamp::from_second(at).map_or_else(|_| String::new(), |at| at.to_string());
+    let maybe = |at: Option<i64>| at.map_or_else(String::new, instant);
+    for token in tokens {
+        listing.push(vec![
+            token.id.to_string(),
+            token.name.clone(),
+            token.role.clone(),
+            token.owner.clone().unwrap_or_default(),
+            token.created_by.clone(),
+            instant(token.created_at),
+            maybe(token.expires_at),
+            maybe(token.used_at),
+            maybe(token.revoked_at),
+        ]);
+    }
+    listing
+}

@@ -1,0 +1,28 @@
+//! `takt whoami`: who the server takes this user for.
+
+use super::{ask, print};
+use crate::cli::{Place, Whoami};
+use takt_server::Failure;
+use takt_server::answers::WhoamiQuestion;
+use takt_server::listing::{Column, Listing};
+
+/// Runs the command.
+pub fn run(place: &Place, asked: &Whoami) -> Result<(), Failure> {
+    use Column::Text;
+    let known = ask(place, &WhoamiQuestion {})?;
+    let mut listing = Listing::new(&[
+        Text("user"),
+        Text("role"),
+        Text("accounts"),
+        Text("way"),
+        Text("privacy"),
+    ]);
+    listing.push(vec![
+        known.user.clone().unwrap_or_default(),
+        known.role.clone(),
+        known.accounts.join(" "),
+        known.way.clone(),
+        known.privacy.clone(),
+    ]);
+    print(asked.format, &listing, &known)
+}

@@ -1,0 +1,250 @@
+//! Remote write to real receivers, which are killed and restarted while samples arrive. Afterwards
+//! every sample is compared.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::process::{Daemon, free_port, http_get, http_get_with};
+use crate::support::takt::Takt;
+use crate::support::{Needed, need, or_skip};
+
+/// A limit that a busy machine does not reach.
+const SOON: Duration = Duration::from_secs(90);
+
+/// Samples of a series: milliseconds since 1970 and the text of the value.
+type Samples = BTreeMap<i64, String>;
+
+/// Starts Debian's Prometheus as a receiver, on the data of an earlier start if there is one.
+fn prometheus(directory: &Path, address: &str) -> Daemon {
+    std::fs::create_dir_all(directory).unwrap();
+    let config = directory.join("prometheus.yml");
+    std::fs::write(&config, "global: {}\n").unwrap();
+    let mut command = Command::new("prometheus");
+    command
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!(
+            "--storage.tsdb.path={}",
+            directory.join("data").display()
+        ))
+        .arg(format!("--web.listen-address={address}"))
+        .args(["--web.enable-remote-write-receiver", "--log.level=warn"]);
+    let mut daemon = Daemon::start("prometheus", command, &directory.join("prometheus.log"));
+    let ready = format!("http://{address}/-/ready");
+    daemon.wait_until("ready", SOON, || {
+        http_get(&ready).ok().filter(|page| page.status == 200)
+    });
+    daemon
+}
+
+fn victoria_metrics(directory: &Path, address: &str) -> Daemon {
+    std::fs::create_dir_all(directory).unwrap();
+    let mut command = Command::new("victoria-metrics");
+    command
+        .arg(format!(
+            "-storageDataPath={}",
+            directory.join("data").display()
+        ))
+        .arg(format!("-httpListenAddr={address}"));
+    let mut daemon = Daemon::start("victoria-metrics", command, &directory.join("vm.log"));
+    let ready = format!("http://{address}/health");
+    daemon.wait_until("ready", SOON, || {
+        http_get(&ready).ok().filter(|page| page.status == 200)
+    });
+    daemon
+}
+
+/// Returns the raw samples in `(from, to]` of the selected series, by the texts of their labels.
+/// Prometheus and Takt leave staleness markers out.
+fn raw_samples(url: &str, selector: &str, from: i64, to: i64) -> BTreeMap<String, Samples> {
+    let query = format!("{selector}[{}ms]", to - from);
+    let time = format!("{}.{:03}", to / 1000, to % 1000);
+    let parameters = [("query", query.as_str()), ("time", &time)];
+    let page = http_get_with(&format!("{url}/api/v1/query"), &parameters, &[]).unwrap();
+    let body: Value = serde_json::from_str(&page.body).unwrap();
+    let series = body["data"]["result"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{body}"));
+    let of_series = |series: &Value| {
+        let values = series["values"].as_array().unwrap().iter();
+        let samples = values.map(|pair| {
+            let at = (pair[0].as_f64().unwrap() * 1000.0).round() as i64;
+            (at, pair[1].as_str().unwrap().to_owned())
+        });
+        let mut labels = series["metric"].as_object().unwrap().clone();
+        labels.remove("site");
+        (Value::Object(labels).to_string(), samples.collect())
+    };
+    series.iter().map(of_series).collect()
+}
+
+fn number(url: &str, query: &str) -> Option<f64> {
+    let found = crate::support::prometheus::instant_query(url, query).ok()?;
+    found.first().map(|sample| sample.value)
+}
+
+#[test]
+fn receivers_get_every_sample_though_they_and_the_server_are_killed() {
+    let program = |program, package| Needed { program, package };
+    let needed = [
+        program("prometheus", "prometheus"),
+        program("victoria-metrics", "victoria-metrics"),
+    ];
+    let Some(()) = or_skip(need(&needed)) else {
+        return;
+    };
+    let takt = Takt::fresh();
+    let [exporter_at, server_at, prometheus_at, victoria_at] =
+        std::array::from_fn(|_| format!("127.0.0.1:{}", free_port()));
+    let receiver_files = takt.directory().join("prometheus");
+    let mut receiver = prometheus(&receiver_files, &prometheus_at);
+    let victoria_files = takt.directory().join("victoria");
+    let _victoria = victoria_metrics(&victoria_files, &victoria_at);
+    let mut exporter = takt.start(["exporter", "--web.listen-address", &exporter_at]);
+    let page = format!("http://{exporter_at}/metrics");
+    exporter.wait_until("serving", SOON, || {
+        http_get(&page).ok().filter(|page| page.status == 200)
+    });
+    takt.file(
+        "takt.toml",
+        format!(
+            "cluster = \"lab\"\n[server]\nlisten_address = \"{server_at}\"\n[jobs]\npoll = false\n\
+             [scrape]\ninterval_seconds = 1\ntimeout_seconds = 1\n\
+             [[scrape.targets]]\naddress = \"{exporter_at}\"\nnode = \"n1\"\n\
+             [[remote_write]]\nname = \"prometheus\"\nurl = \"http://{prometheus_at}/api/v1/write\"\n\
+             external_labels = {{ site = \"here\" }}\nsamples_per_request = 300\n\
+             [[remote_write]]\nname = \"victoria\"\nurl = \"http://{victoria_at}/api/v1/write\"\n\
+             select = ['{{__name__=~\"node_load.*\"}}', \"up\"]\n"
+        ),
+    );
+    let mut server = takt.start(["serve", "--config", "takt.toml"]);
+    let ours = format!("http://{server_at}");
+    let theirs = format!("http://{prometheus_at}");
+    let count = "count_over_time(up{node=\"n1\"}[1h])";
+    server.wait_until("samples at the receiver", SOON, || {
+        number(&theirs, count).filter(|&count| count >= 5.0)
+    });
+
+    // The receiver is away, then the server is killed while it has windows to catch up.
+    receiver.kill();
+    let before = number(&ours, count).unwrap();
+    server.wait_until("samples while the receiver is away", SOON, || {
+        number(&ours, count).filter(|&count| count >= before + 8.0)
+    });
+    server.wait_until("a growing lag", SOON, || {
+        let page = http_get(&format!("{ours}/metrics")).ok()?;
+        let lag = "takt_remote_write_lag_seconds{destination=\"prometheus\"} ";
+        let lag = page.body.lines().find_map(|line| line.strip_prefix(lag))?;
+        (lag.parse::<f64>().ok()? > 6.0).then_some(())
+    });
+    let mut receiver = prometheus(&receiver_files, &prometheus_at);
+    server.kill();
+    let mut server = takt.start(["serve", "--config", "takt.toml"]);
+    // Another kill, of the receiver, while samples arrive.
+    server.wait_until("samples after the restart", SOON, || {
+        number(&ours, "time() - timestamp(up{node=\"n1\"})").filter(|&age| age < 3.0)
+    });
+    receiver.kill();
+    let _receiver = prometheus(&receiver_files, &prometheus_at);
+
+    let newest = number(&ours, "timestamp(up{node=\"n1\"}) * 1000").unwrap() as i64;
+    let reached = "timestamp(up{node=\"n1\"}) * 1000";
+    server.wait_until("the newest sample at the receiver", SOON, || {
+        number(&theirs, reached).filter(|&at| at as i64 >= newest)
+    });
+    // All samples after the first that the receiver has; those before the first start are not sent.
+    let series = "{node=\"n1\"}";
+    let first = raw_samples(&theirs, "up{node=\"n1\"}", newest - 600_000, newest);
+    let first = *first.values().next().unwrap().first_key_value().unwrap().0;
+    let stored = raw_samples(&ours, series, first - 1, newest);
+    let received = raw_samples(&theirs, series, first - 1, newest);
+    assert!(stored.len() > 200, "{} series", stored.len());
+    for (labels, samples) in &stored {
+        assert_eq!(received.get(labels), Some(samples), "{labels}");
+    }
+    assert_eq!(received.len(), stored.len());
+
+    let victoria = format!("http://{victoria_at}");
+    let arrived = || {
+        let parameters = [("match[]", "{node=\"n1\"}")];
+        let page = http_get_with(&format!("{victoria}/api/v1/export"), &parameters, &[]).ok()?;
+        let lines = page.body.lines();
+        let series: Vec<Value> = lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let has_newest = |series: &Value| {
+            let times = series["timestamps"].as_array().unwrap();
+            times.iter().any(|at| at.as_i64() >= Some(newest))
+        };
+        (!series.is_empty() && series.iter().all(has_newest)).then_some(series)
+    };
+    let exported = server.wait_until("the newest sample at VictoriaMetrics", SOON, arrived);
+    let mut names: Vec<&str> = exported
+        .iter()
+        .map(|series| series["metric"]["__name__"].as_str().unwrap())
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, ["node_load1", "node_load15", "node_load5", "up"]);
+    let up = exported
+        .iter()
+        .find(|series| series["metric"]["__name__"] == "up")
+        .unwrap();
+    // Staleness markers are null.
+    let samples = up["timestamps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(up["values"].as_array().unwrap());
+    let times: std::collections::BTreeSet<i64> = samples
+        .filter(|(_, value)| !value.is_null())
+        .map(|(at, _)| at.as_i64().unwrap())
+        .filter(|at| (first..=newest).contains(at))
+        .collect();
+    // Each destination begins with the samples after its own first start.
+    let first = *times.first().unwrap();
+    let ours = stored.iter().find(|(labels, _)| labels.contains("\"up\""));
+    let ours: std::collections::BTreeSet<i64> = ours
+        .unwrap()
+        .1
+        .keys()
+        .copied()
+        .filter(|&at| at >= first)
+        .collect();
+    assert_eq!(times, ours);
+}
+
+#[test]
+fn mistakes_in_the_configuration_are_named() {
+    let takt = Takt::fresh();
+    for (lines, expected) in [
+        ("url = \"mimir:9009\"", "expected an address such as"),
+        (
+            "url = \"http://a/push\"\nselect = [\"{\"]",
+            "select: expected a selector",
+        ),
+        (
+            "url = \"http://a/push\"\nusername = \"me\"",
+            "username and password_file together",
+        ),
+        (
+            "url = \"http://a/push\"\nconnections = 0",
+            "connections: expected at least 1",
+        ),
+        (
+            "url = \"http://a/push\"\n[[remote_write]]\nurl = \"http://a:80/other\"",
+            "two destinations have the name a:80",
+        ),
+        (
+            "url = \"http://a/push\"\nbearer_token_file = \"missing\"\n",
+            "missing",
+        ),
+    ] {
+        takt.file("takt.toml", format!("[[remote_write]]\n{lines}\n"));
+        let run = takt.run(["serve", "--config", "takt.toml"]);
+        assert_eq!(run.code, Some(2), "{lines}: {}", run.stderr);
+        assert!(run.stderr.contains(expected), "{lines}: {}", run.stderr);
+    }
+}
