@@ -22,7 +22,7 @@ BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := $(PROFILE) $(FEATURES) --locked
 
 # The folder `dashboards` exists, so the target must be phony.
-.PHONY: help up demo dist build install test test-fast test-deps check dashboards check-windows docs soak bench test-bundled clean library
+.PHONY: help up demo dist build install test test-fast test-deps peers check fuzz dashboards check-windows docs soak bench test-bundled clean library
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -39,11 +39,18 @@ build: library ## build takt and takt-exporter
 	cargo build $(CARGO_FLAGS) -p takt -p takt-exporter
 
 # Builds nothing, so root compiles no code: `make build && sudo make install`.
-install: ## put the programs, their units and documentation below PREFIX (/usr/local)
+install: ## put the programs, units, man pages, completions and documentation below PREFIX (/usr/local)
 	install -d $(TO)/bin $(TO)/lib/takt $(TO)/lib/systemd/system $(TO)/lib/sysusers.d $(TO)/share/doc/takt
 	install -m 755 $(BIN)/takt $(BIN)/takt-exporter $(TO)/lib/takt
 	if [ -e $(BIN)/libduckdb.so ]; then install -m 644 $(BIN)/libduckdb.so $(TO)/lib/takt; fi
 	ln -sf ../lib/takt/takt ../lib/takt/takt-exporter $(TO)/bin
+	$(BIN)/takt man $(TO)/share/man/man1
+	install -d $(TO)/share/bash-completion/completions $(TO)/share/zsh/site-functions $(TO)/share/fish/vendor_completions.d
+	for program in takt takt-exporter; do \
+	  $(BIN)/takt completions bash --program $$program >$(TO)/share/bash-completion/completions/$$program && \
+	  $(BIN)/takt completions zsh --program $$program >$(TO)/share/zsh/site-functions/_$$program && \
+	  $(BIN)/takt completions fish --program $$program >$(TO)/share/fish/vendor_completions.d/$$program.fish || exit 1; \
+	done
 	for unit in takt takt-exporter; do sed 's|/usr/local/|$(PREFIX)/|' packaging/$$unit.service >$(TO)/lib/systemd/system/$$unit.service; done
 	install -m 644 packaging/takt.sysusers $(TO)/lib/sysusers.d/takt.conf
 	install -m 644 README.md CHANGELOG.md docs/*.md docs/takt.example.toml $(TO)/share/doc/takt
@@ -66,8 +73,11 @@ test-fast: library ## tests of the pure crates and the exporter's golden pages, 
 	cargo $(RUN_TESTS) $(CARGO_FLAGS) --lib -p takt-model -p takt-slurm -p takt-accounting -p takt-promql -p takt-alerts -p takt-mail
 	cargo $(RUN_TESTS) $(CARGO_FLAGS) -p takt-exporter --test golden
 
+peers: ## build the current releases that tests compare with, if Go is installed (some minutes, once)
+	@if command -v go >/dev/null; then scripts/peers.sh >/dev/null; else echo "peers: Go is not installed; tests use Debian's versions"; fi
+
 # Whole-program tests wait for other programs most of the time, so more of them run at once than there are cores.
-test: test-deps library ## all tests except the long runs
+test: test-deps peers library ## all tests except the long runs
 	cargo build $(CARGO_FLAGS) --workspace
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} cargo test $(CARGO_FLAGS) --workspace --no-fail-fast
 
@@ -75,9 +85,14 @@ check: library ## check format, lints, banned crates, SQL, the Grafana boards an
 	cargo fmt --all --check
 	cargo clippy $(CARGO_FLAGS) --workspace --all-targets -- -D warnings
 	scripts/check-bans.sh
+	scripts/check-advisories.sh
 	scripts/check-sql.sh
 	scripts/check-dashboards.sh
 	@scripts/prose.sh --files 5
+
+FUZZ_CASES ?= 20000
+fuzz: library ## the fuzz targets of all parsers of external text, longer than in `make test` (FUZZ_CASES)
+	PROPTEST_CASES=$(FUZZ_CASES) cargo test $(CARGO_FLAGS) --workspace --no-fail-fast -- any_text any_bytes arbitrary
 
 dashboards: ## write the Grafana boards from their generator (needs node)
 	node dashboards/generator/main.js

@@ -5,21 +5,16 @@
 # Each is scraped once a second, SCRAPES times, without compression. CPU is the time on a CPU of all threads, in nanoseconds
 # (`/proc/PID/task/*/schedstat`), over the scrapes; memory is the resident memory at the end. The hung mount needs root.
 #
-# The peer is $NODE_EXPORTER, else node_exporter $peer_version built with Go (kept in target/peers), else the installed one.
+# The peer is $NODE_EXPORTER, else node_exporter 1.12.1 built by scripts/peers.sh, else the installed one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scrapes=${SCRAPES:-120}
 bin=${CARGO_TARGET_DIR:-target}/release
-peer_version=v1.12.1
-peers=$PWD/target/peers
 peer=${NODE_EXPORTER:-}
 if [ -z "$peer" ] && command -v go >/dev/null; then
-	[ -x "$peers/node_exporter-$peer_version" ] || {
-		GOBIN=$peers go install "github.com/prometheus/node_exporter@$peer_version" &&
-			mv "$peers/node_exporter" "$peers/node_exporter-$peer_version"
-	} || true
-	[ ! -x "$peers/node_exporter-$peer_version" ] || peer=$peers/node_exporter-$peer_version
+	peer=$(scripts/peers.sh node_exporter)/node_exporter-1.12.1 || true
+	[ -x "$peer" ] || peer=
 fi
 : "${peer:=$(command -v prometheus-node-exporter || command -v node_exporter || true)}"
 [ -n "$peer" ] || { echo "bench: no node_exporter: set NODE_EXPORTER, or install Go or prometheus-node-exporter" >&2; exit 1; }

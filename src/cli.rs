@@ -1,5 +1,6 @@
 //! The command line: every command and flag, once.
 
+use crate::person;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -9,8 +10,32 @@ use std::path::PathBuf;
 pub struct Cli {
     #[command(flatten)]
     pub place: Place,
+    /// Command; without one, Takt prints the state of the server or how to start one.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
+}
+
+/// The user of a listing.
+#[derive(Debug, Clone, Default, Args)]
+#[group(id = "person", multiple = false)]
+pub struct Person {
+    /// Only this user
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Only the user who runs the command
+    #[arg(long)]
+    pub me: bool,
+}
+
+impl Person {
+    /// Returns the name of the user; `None` for all users.
+    pub fn name(&self) -> Option<String> {
+        if self.me {
+            Some(person::operator())
+        } else {
+            self.user.clone()
+        }
+    }
 }
 
 /// Data directory, configuration and server of a command.
@@ -71,8 +96,13 @@ pub enum Command {
     Restore(Restore),
     /// Run the server
     Serve(Serve),
+    /// Let the running server read its configuration again; exit code 1 if it is invalid
+    Reload,
     /// Run the exporter of this node
     Exporter(takt_exporter::Options),
+    /// Run SQL statements of a server, which starts this process itself
+    #[command(hide = true)]
+    SqlProcess,
     /// Import job records
     #[command(subcommand)]
     Import(Import),
@@ -125,6 +155,10 @@ pub enum Command {
     /// Answer as one of Slurm's commands of the demo's cluster
     #[command(hide = true)]
     DemoSlurm(DemoSlurm),
+    /// Print the completion script of a shell
+    Completions(Completions),
+    /// Write the man pages of takt and takt-exporter into a directory
+    Man(Man),
 }
 
 impl Command {
@@ -135,6 +169,39 @@ impl Command {
             _ => "info",
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// Shell; `source <(takt completions bash)` switches them on in bash
+    #[arg(value_enum)]
+    pub shell: CompletionShell,
+    /// Program that is completed
+    #[arg(long, value_enum, default_value_t)]
+    pub program: Program,
+}
+
+/// Shell of a completion script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CompletionShell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// Program with completions and man pages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Program {
+    #[default]
+    Takt,
+    TaktExporter,
+}
+
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Directory, such as /usr/local/share/man/man1
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -235,6 +302,9 @@ pub struct AlertsList {
     /// Only alerts that match all of these: node=g01 'alertname=~"Gpu.*"'
     #[arg(value_name = "MATCHER")]
     pub matchers: Vec<String>,
+    /// Only alerts about the jobs of the user who runs the command
+    #[arg(long)]
+    pub me: bool,
     /// Include alerts of severity "none", which report no fault: Watchdog
     #[arg(long)]
     pub all: bool,
@@ -251,7 +321,7 @@ pub struct AlertsHistory {
     /// Only this node
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
-    /// Include alerts that became pending and never fired
+    /// Include alerts that became pending and never fired, and those of severity "none"
     #[arg(long, conflicts_with = "messages")]
     pub pending: bool,
     /// Show sent messages and their results instead of alerts
@@ -288,7 +358,7 @@ pub struct AlertsSilence {
     /// Duration (30m, 2h, 3d)
     #[arg(long = "for", value_name = "DURATION", default_value = "2h")]
     pub duration: String,
-    /// Start time (2026-11-22T08:00 local, 2026-11-22T07:00Z) [default: now]
+    /// Start time: 2026-11-22T08:00 in the cluster's time zone, or 2026-11-22T07:00Z [default: now]
     #[arg(long, value_name = "TIME")]
     pub start: Option<String>,
     /// Reason for the silence
@@ -498,15 +568,18 @@ pub struct ReportSend {
 pub struct ReportSheet {
     #[command(flatten)]
     pub period: Period,
-    /// Only this user [default of `report user`: you]
-    #[arg(long, value_name = "NAME")]
-    pub user: Option<String>,
+    /// `report user` without them reports on the user who runs the command.
+    #[command(flatten)]
+    pub person: Person,
     /// Only this account
-    #[arg(long, value_name = "NAME", conflicts_with = "user")]
+    #[arg(long, value_name = "NAME", conflicts_with = "person")]
     pub account: Option<String>,
     /// Cluster; required if the records have several
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
+    /// Time zone of the period's days, such as Europe/Oslo [default: the cluster's]
+    #[arg(long, value_name = "ZONE")]
+    pub timezone: Option<String>,
     /// Maximum number of jobs to list
     #[arg(long, value_name = "N")]
     pub runs: Option<usize>,
@@ -563,6 +636,8 @@ pub struct CreditRevoke {
 
 #[derive(Debug, Args)]
 pub struct CreditList {
+    #[command(flatten)]
+    pub person: Person,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
@@ -588,12 +663,14 @@ pub struct ReportUsage {
         default_value = "user"
     )]
     pub by: Vec<String>,
-    /// Only jobs of this user
-    #[arg(long, value_name = "NAME")]
-    pub user: Option<String>,
+    #[command(flatten)]
+    pub person: Person,
     /// Cluster; required if the records have several
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<String>,
+    /// Time zone of the period's days, such as Europe/Oslo [default: the cluster's]
+    #[arg(long, value_name = "ZONE")]
+    pub timezone: Option<String>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ReportFormat,
@@ -601,9 +678,8 @@ pub struct ReportUsage {
 
 #[derive(Debug, Args)]
 pub struct Jobs {
-    /// Only jobs of this user
-    #[arg(long, value_name = "NAME")]
-    pub user: Option<String>,
+    #[command(flatten)]
+    pub person: Person,
     /// Only jobs in these states: RUNNING,FAILED or R,F
     #[arg(long, value_name = "STATE")]
     pub state: Option<String>,
@@ -632,9 +708,8 @@ pub struct Gpus {
     /// Only the GPU with this index or UUID
     #[arg(long, value_name = "INDEX")]
     pub gpu: Option<String>,
-    /// Only this user
-    #[arg(long, value_name = "NAME")]
-    pub user: Option<String>,
+    #[command(flatten)]
+    pub person: Person,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,
@@ -642,17 +717,16 @@ pub struct Gpus {
 
 #[derive(Debug, Args)]
 pub struct Fairshare {
-    /// Only this user
-    #[arg(long, value_name = "NAME")]
-    pub user: Option<String>,
+    #[command(flatten)]
+    pub person: Person,
     /// Only this account and its sub-accounts
     #[arg(long, value_name = "NAME")]
     pub account: Option<String>,
     /// Explain the user's position and when it changes
-    #[arg(long, requires = "user")]
+    #[arg(long, requires = "person")]
     pub explain: bool,
     /// Show the effect of a job with these resources: cpu=8,gres/gpu=1,mem=64G
-    #[arg(long, value_name = "TRES", requires = "user")]
+    #[arg(long, value_name = "TRES", requires = "person")]
     pub plan: Option<String>,
     /// Run time of the planned job in hours
     #[arg(long, value_name = "HOURS", requires = "plan", default_value_t = 1.0)]
@@ -867,13 +941,15 @@ pub enum ReportFormat {
     Csv,
     Json,
     Md,
+    /// The HTML page, printed by an installed Chromium
+    Pdf,
 }
 
 impl From<ReportFormat> for takt_server::reports::ReportFormat {
     fn from(format: ReportFormat) -> Self {
         match format {
             ReportFormat::Table => Self::Table,
-            ReportFormat::Html => Self::Html,
+            ReportFormat::Html | ReportFormat::Pdf => Self::Html,
             ReportFormat::Csv => Self::Csv,
             ReportFormat::Json => Self::Json,
             ReportFormat::Md => Self::Md,

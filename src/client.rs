@@ -83,6 +83,24 @@ impl Server {
         })
     }
 
+    /// Lets the server read its configuration again. Fails if the server keeps the previous one.
+    pub fn reload(&self) -> Result<(), Failure> {
+        self.runtime.block_on(async {
+            let response = self.request(Method::POST, "/-/reload").send().await;
+            let response =
+                response.with_context(|| format!("cannot ask the server at {}", self.url))?;
+            if response.status().is_success() {
+                return Ok(());
+            }
+            self.answer(response).await
+        })
+    }
+
+    /// Returns the address of the server.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
     /// Asks Alertmanager's API; an empty answer is null.
     pub fn alertmanager(
         &self,
@@ -147,11 +165,29 @@ impl Server {
             });
             let request = self.request(Method::POST, IMPORT_PATH).query(question);
             let request = request.body(reqwest::Body::wrap_stream(chunks));
-            let response = request.send().await;
-            let response =
-                response.with_context(|| format!("cannot send the file to {}", self.url))?;
+            let response = match request.send().await {
+                Ok(response) => response,
+                Err(error) => {
+                    let refusal = self.refusal(question).await.ok_or(error);
+                    refusal.with_context(|| format!("cannot send the file to {}", self.url))?
+                }
+            };
             self.answer(response).await
         })
+    }
+
+    /// Asks why the server refused an upload. It may close the connection before it has read the
+    /// file, and its answer is lost; a request without a file gets one. `None` if it refuses
+    /// nothing.
+    async fn refusal(&self, question: &ImportQuestion) -> Option<Response> {
+        let request = self.request(Method::POST, IMPORT_PATH).query(question);
+        let response = request.send().await.ok()?;
+        let refusals = [
+            StatusCode::UNAUTHORIZED,
+            StatusCode::FORBIDDEN,
+            StatusCode::PAYLOAD_TOO_LARGE,
+        ];
+        refusals.contains(&response.status()).then_some(response)
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {

@@ -100,3 +100,46 @@ fn commands_are_found_and_split() {
     assert_eq!(words(&found[1]), ["takt", "sql", "SELECT 1; x"]);
     assert!(!is_complete("takt import sacct|jobcomp"));
 }
+
+/// Returns the sources below `folder`.
+fn sources(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        let name = entry.file_name();
+        if path.is_dir() && name != "target" && !name.to_string_lossy().starts_with('.') {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(std::fs::read_to_string(&path).unwrap());
+        }
+    }
+    found
+}
+
+#[test]
+fn every_test_that_a_page_names_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources = sources(root);
+    let page = std::fs::read_to_string(root.join("docs/reliability.md")).unwrap();
+    let is_head = |line: &str| line.starts_with("| fault ") || line.starts_with("| attack ");
+    let rows = page
+        .lines()
+        .filter(|line| line.starts_with("| ") && !is_head(line));
+    let mut missing = Vec::new();
+    let mut checked = 0;
+    for row in rows {
+        let cell = row
+            .trim_end_matches(" |")
+            .rsplit("| ")
+            .next()
+            .unwrap_or_default();
+        let name = cell.trim_matches('`');
+        let declaration = format!("fn {name}(");
+        checked += 1;
+        if !sources.iter().any(|source| source.contains(&declaration)) {
+            missing.push(row);
+        }
+    }
+    assert!(missing.is_empty(), "no such test:\n{}", missing.join("\n"));
+    assert!(checked > 30, "only {checked} rows were found");
+}

@@ -5,6 +5,8 @@ mod client;
 mod commands;
 #[cfg(test)]
 mod documentation;
+mod output;
+mod person;
 mod place;
 mod process_metrics;
 mod source;
@@ -17,8 +19,9 @@ use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
-    let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new(cli.command.log_level()));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
+        EnvFilter::new(cli.command.as_ref().map_or("info", cli::Command::log_level))
+    });
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -30,7 +33,7 @@ fn main() -> ExitCode {
         .expect("no TLS provider is installed before main");
     match commands::run(cli) {
         Ok(code) => code,
-        Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(_) if output::is_closed() => ExitCode::SUCCESS,
         Err(failure) => {
             tracing::debug!(error = ?failure, "failed");
             report(&failure)

@@ -36,6 +36,15 @@ pub fn data_dir(config: &Config, place: &Place) -> PathBuf {
     chosen.cloned().unwrap_or_else(|| LOCAL_DATA_DIR.into())
 }
 
+/// Returns the data directory of the server that a command is about.
+pub fn server_dir(place: &Place, config: &Config) -> PathBuf {
+    if uses_installed(place) && config.data_dir.is_none() {
+        INSTALLED_DATA_DIR.into()
+    } else {
+        data_dir(config, place)
+    }
+}
+
 /// Returns the configuration that the command line names, else that of the installed server, else
 /// the defaults.
 pub fn load(place: &Place) -> anyhow::Result<Config> {
@@ -74,11 +83,7 @@ pub fn find(place: &Place) -> Result<(Config, Whereabouts), Failure> {
         }
         loaded => loaded.usage()?,
     };
-    let path = if is_installed && config.data_dir.is_none() {
-        INSTALLED_DATA_DIR.into()
-    } else {
-        data_dir(&config, place)
-    };
+    let path = server_dir(place, &config);
     let has_config = is_installed || place.config.is_some();
     let url = has_config.then(|| url_of(&config.server.listen_address));
     let token_file = place.token_file.clone();

@@ -3,13 +3,15 @@
 use crate::client::Server;
 use crate::place;
 use anyhow::Context;
+use jiff::tz::TimeZone;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use takt_access::Viewer;
 use takt_server::answers::{
-    self, AnswerConfig, AnswerData, CountingReader, ImportQuestion, Question,
+    self, AboutAnswer, AboutQuestion, AnswerConfig, AnswerData, CountingReader, ImportQuestion,
+    Question,
 };
 use takt_server::http::{SOCKET_FILE, is_trusted_socket};
 use takt_server::{Config, Failure, OrUsage};
@@ -81,6 +83,18 @@ impl<D: AnswerData> Source<D> {
         })
     }
 
+    /// Returns the time zone of the cluster. This machine's if the server or the files do not name
+    /// one.
+    pub fn zone(&self) -> TimeZone {
+        let about = match &self.access {
+            Access::Server(server) => server.ask(&AboutQuestion {}),
+            Access::Files(data) => {
+                answers::about(data.database(), &self.config).map_err(Failure::from)
+            }
+        };
+        zone_of(about.ok())
+    }
+
     /// Asks a question.
     pub fn ask<Q: Question<Data = D>>(&self, question: &Q) -> Result<Q::Answer, Failure> {
         match &self.access {
@@ -112,6 +126,13 @@ impl Source<Database> {
             }
         }
     }
+}
+
+/// Returns the time zone of a cluster; this machine's without a name.
+pub fn zone_of(about: Option<AboutAnswer>) -> TimeZone {
+    let name = about.and_then(|about| about.timezone);
+    name.and_then(|name| TimeZone::get(&name).ok())
+        .unwrap_or_else(TimeZone::system)
 }
 
 /// The running server, for what only a running server knows.

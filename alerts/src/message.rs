@@ -5,6 +5,7 @@ use crate::alert::Alert;
 use crate::fingerprint::Fingerprint;
 use crate::order;
 use crate::routing::dedup::Reason;
+use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use takt_model::{Labels, Timestamp};
@@ -42,6 +43,9 @@ pub struct Message {
     pub route_labels: Labels,
     /// URL of this server.
     pub external_url: String,
+    /// Time zone (IANA name) of the times in Takt's own texts; `None` is UTC.
+    #[serde(default)]
+    pub timezone: Option<String>,
     /// The alerts, in Alertmanager's order.
     pub alerts: Vec<MessageAlert>,
 }
@@ -90,6 +94,13 @@ impl MessageAlert {
 }
 
 impl Message {
+    /// Returns the time zone of the times in Takt's own texts.
+    pub fn zone(&self) -> TimeZone {
+        let named = self.timezone.as_deref();
+        let named = named.and_then(|name| TimeZone::get(name).ok());
+        named.unwrap_or(TimeZone::UTC)
+    }
+
     /// Sorts the alerts, and computes the status and what all alerts share.
     pub fn arranged(mut self) -> Self {
         self.alerts
@@ -210,6 +221,7 @@ mod tests {
             common_annotations: BTreeMap::new(),
             route_labels: Labels::new(),
             external_url: "http://takt".to_owned(),
+            timezone: None,
             alerts: vec![
                 told("{alertname=A,instance=b,node=g01}", "hot", Some(9_000)),
                 told("{alertname=A,instance=a,node=g01}", "hotter", Some(90_000)),

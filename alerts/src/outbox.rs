@@ -395,6 +395,7 @@ mod tests {
             common_annotations: BTreeMap::new(),
             route_labels: Labels::new(),
             external_url: String::new(),
+            timezone: None,
             alerts: Vec::new(),
         }
     }

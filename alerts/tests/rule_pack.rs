@@ -700,6 +700,7 @@ const NOW: Timestamp = Timestamp(1_000_000_000);
 fn firing(config: Config, alerts: &[&[(&str, &str)]]) -> (Router, Vec<Alert>) {
     let settings = Settings {
         external_url: "http://takt".to_owned(),
+        timezone: None,
         pages: None,
     };
     let mut router = Router::new(config, settings);

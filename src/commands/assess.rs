@@ -2,6 +2,7 @@
 
 use super::ask;
 use crate::cli::{Assess, Place};
+use crate::output::stdout;
 use std::io::Write;
 use takt_server::Failure;
 use takt_server::answers::AssessQuestion;
@@ -22,7 +23,7 @@ pub fn run(place: &Place, asked: &Assess) -> Result<(), Failure> {
         format!("{} runs", done.runs)
     };
     Ok(writeln!(
-        std::io::stdout(),
+        stdout(),
         "{runs} assessed, {} of them measured well enough",
         done.measured
     )?)

@@ -1,22 +1,25 @@
 //! `takt audit`: sign-ins and changes.
 
-use super::{ask, print};
+use super::{instant, print, source};
 use crate::cli::{Audit, Place};
-use jiff::Timestamp;
+use crate::source::Source;
 use takt_server::Failure;
 use takt_server::answers::AuditQuestion;
 use takt_server::listing::{Column, Listing};
+use takt_store::Database;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Audit) -> Result<(), Failure> {
-    use Column::Text;
+    use Column::{Text, Time};
     let question = AuditQuestion {
         user: asked.user.clone(),
         limit: asked.limit,
     };
-    let entries = ask(place, &question)?;
+    let source: Source<Database> = source(place)?;
+    let entries = source.ask(&question)?;
+    let zone = source.zone();
     let mut listing = Listing::new(&[
-        Text("at"),
+        Time("at"),
         Text("user"),
         Text("role"),
         Text("way"),
@@ -24,11 +27,11 @@ pub fn run(place: &Place, asked: &Audit) -> Result<(), Failure> {
         Text("action"),
         Text("object"),
         Text("outcome"),
-    ]);
+    ])
+    .omitting(&["way", "role", "address"]);
     for entry in &entries {
-        let at = Timestamp::from_second(entry.at);
         listing.push(vec![
-            at.map_or_else(|_| String::new(), |at| at.to_string()),
+            instant(Some(entry.at), &zone),
             entry.user.clone().unwrap_or_default(),
             entry.role.clone(),
             entry.way.clone(),

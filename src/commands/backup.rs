@@ -2,10 +2,12 @@
 
 use super::source;
 use crate::cli::{Backup, Place, Restore};
+use crate::output::stdout;
 use crate::place;
 use crate::source::Whereabouts;
 use anyhow::{Context, bail};
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use takt_server::answers::SnapshotQuestion;
@@ -88,10 +90,10 @@ fn facts(from: &Path) -> anyhow::Result<Snapshot> {
     serde_json::from_slice(&text).with_context(|| format!("cannot read {}", path.display()))
 }
 
-#[expect(clippy::print_stdout, reason = "the output of these commands")]
 fn report(done: &str, facts: &Snapshot, to: &Path) {
     let at = jiff::Timestamp::from_second(facts.taken_at).unwrap_or_default();
-    println!(
+    let _ = writeln!(
+        stdout(),
         "{done}: {} job runs, {} series, {} blocks, as of {at}\n{}",
         facts.runs,
         facts.series,

@@ -41,6 +41,13 @@ fn listing(report: &CapacityReport) -> Listing {
         Number("reserved_idle_hours"),
         Number("overcommitted_hours"),
         Number("stranded_hours"),
+    ])
+    .omitting(&[
+        "reserved_idle_hours",
+        "overcommitted_hours",
+        "planned_hours",
+        "planned_down_hours",
+        "reported_hours",
     ]);
     let hours = |seconds: u64| format!("{:.1}", seconds as f64 / 3600.0);
     for row in &report.rows {

@@ -2,21 +2,27 @@
 //! settings.
 
 use crate::cli::{CheckConfig, Place};
+use crate::output::stdout;
 use crate::place;
 use anyhow::Context;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use takt_server::alerting;
-use takt_server::{Failure, OrUsage};
+use takt_server::config::ServiceUser;
+use takt_server::{Config, Failure, OrUsage};
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if asked.reference {
         return Ok(out.write_all(takt_server::config_reference().as_bytes())?);
     }
     let mut config = place::load(place).usage()?;
     config.server.token().context("server").usage()?;
     config.server.read_token().context("server").usage()?;
+    if let Some(user) = service_user(place, &config) {
+        config.check_secrets_of(&user).usage()?;
+    }
     // Files that the configuration names are checked too.
     alerting::load(&config).usage()?;
     for url in [
@@ -34,6 +40,24 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
         )?,
     }
     Ok(out.write_all(text.as_bytes())?)
+}
+
+/// Returns the user that the server of this configuration runs as, if root checks it: the owner of
+/// the data directory, else the user that `make install` creates.
+fn service_user(place: &Place, config: &Config) -> Option<ServiceUser> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let passwd = text("/etc/passwd");
+    let owner = std::fs::metadata(place::server_dir(place, config)).ok();
+    let owner = owner.map(|found| found.uid());
+    let installed = || {
+        let entry = passwd.lines().find(|line| line.starts_with("takt:"))?;
+        entry.split(':').nth(2)?.parse().ok()
+    };
+    let id = owner.or_else(installed).filter(|id| *id != 0)?;
+    ServiceUser::with_id(id, &passwd, &text("/etc/group"))
 }
 
 /// The scheme, host and port of a URL. The rest of a webhook's URL is a secret.

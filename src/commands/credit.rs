@@ -1,20 +1,28 @@
 //! `takt credit`.
 
-use super::{ask, print};
+use super::{ask, instant, print, source};
 use crate::cli::{Credit as Asked, Place};
+use crate::output::stdout;
+use crate::person::operator;
+use crate::source::Source;
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use std::io::Write;
 use takt_accounting::Credit;
 use takt_server::Failure;
 use takt_server::answers::{CreditOrder, CreditsQuestion};
 use takt_server::listing::{Column, Listing};
+use takt_store::Database;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Asked) -> Result<(), Failure> {
     let order = match asked {
         Asked::List(asked) => {
-            let ledger = ask(place, &CreditsQuestion::default())?;
-            return print(asked.format, &listing(&ledger), &ledger);
+            let source: Source<Database> = source(place)?;
+            let mut ledger = source.ask(&CreditsQuestion::default())?;
+            let user = asked.person.name();
+            ledger.retain(|credit| user.as_ref().is_none_or(|name| *name == credit.user));
+            return print(asked.format, &listing(&ledger, &source.zone()), &ledger);
         }
         Asked::Job(asked) => CreditOrder {
             job_id: Some(asked.id.clone()),
@@ -34,7 +42,7 @@ pub fn run(place: &Place, asked: &Asked) -> Result<(), Failure> {
     let done = ask(place, &order)?;
     let hours = done.gpu_seconds / 3600.0;
     let user = &done.user;
-    let mut out = std::io::stdout();
+    let mut out = stdout();
     match done.revokes {
         None => writeln!(
             out,
@@ -50,16 +58,8 @@ pub fn run(place: &Place, asked: &Asked) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the user who runs the command; under `sudo`, the user who called it.
-fn operator() -> String {
-    let sudo = std::env::var("SUDO_USER")
-        .ok()
-        .filter(|name| !name.is_empty());
-    sudo.unwrap_or_else(crate::commands::report::user_name)
-}
-
-fn listing(ledger: &[Credit]) -> Listing {
-    use Column::{Number, Text};
+fn listing(ledger: &[Credit], zone: &TimeZone) -> Listing {
+    use Column::{Number, Text, Time};
     let mut listing = Listing::new(&[
         Number("id"),
         Text("user"),
@@ -68,10 +68,11 @@ fn listing(ledger: &[Credit]) -> Listing {
         Number("gpu_hours"),
         Number("cpu_hours"),
         Text("granted_by"),
-        Text("granted_at"),
+        Time("granted_at"),
         Text("reason"),
         Text("revokes"),
-    ]);
+    ])
+    .omitting(&["cpu_hours", "account", "granted_by"]);
     for credit in ledger {
         let sign = if credit.revokes.is_some() { -1.0 } else { 1.0 };
         listing.push(vec![
@@ -82,8 +83,7 @@ fn listing(ledger: &[Credit]) -> Listing {
             format!("{:.2}", sign * credit.gpu_seconds / 3600.0),
             format!("{:.2}", sign * credit.cpu_seconds / 3600.0),
             credit.granted_by.clone(),
-            Timestamp::from_second(credit.granted_at)
-                .map_or_else(|_| String::new(), |at| at.to_string()),
+            instant(Some(credit.granted_at), zone),
             credit.reason.clone(),
             credit.revokes.map_or_else(String::new, |id| id.to_string()),
         ]);

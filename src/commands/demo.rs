@@ -2,8 +2,10 @@
 
 use super::{one_thread, refuse_server};
 use crate::cli::{Demo as DemoArgs, DemoSlurm, Place};
+use crate::output::stdout;
 use anyhow::Context;
 use jiff::Timestamp as Now;
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -252,10 +254,10 @@ domain = "demo.example"
     }
 }
 
-#[expect(clippy::print_stdout, reason = "the output of this command")]
 fn welcome(demo: &Demo, address: SocketAddr, settings: &Settings, folder: &Path) {
     let Settings { cluster, .. } = settings;
-    println!(
+    let _ = writeln!(
+        stdout(),
         "\nTakt with a simulated cluster: {} nodes, {} GPUs, {} users.\n\n\
          \x20 Web pages     http://{address}/\n\
          \x20 Slack         http://{cluster}/slack\n\
@@ -270,13 +272,12 @@ fn welcome(demo: &Demo, address: SocketAddr, settings: &Settings, folder: &Path)
     );
 }
 
-#[expect(clippy::print_stdout, reason = "the output of this command")]
 fn print_tour(stops: &[Stop]) {
-    println!("\nWorth a look:");
+    let _ = writeln!(stdout(), "\nWorth a look:");
     for stop in stops {
-        println!("  {}\n      {}", stop.text, stop.look);
+        let _ = writeln!(stdout(), "  {}\n      {}", stop.text, stop.look);
     }
-    println!("\nPress Ctrl-C to stop.\n");
+    let _ = writeln!(stdout(), "\nPress Ctrl-C to stop.\n");
 }
 
 /// Writes the history of the demo into the store of the running server.
@@ -288,7 +289,6 @@ struct History {
 }
 
 impl History {
-    #[expect(clippy::print_stdout, reason = "the output of this command")]
     fn fill(&self, config: &AnswerConfig, began: Instant) {
         let (sender, receiver) = sync_channel::<Vec<(SeriesId, Sample)>>(1);
         let spans = takt_demo::spans(self.demo.cluster.size, self.now);
@@ -334,7 +334,10 @@ impl History {
             tracing::error!(error = format!("{error:#}"), "the history is incomplete");
         }
         let seconds = began.elapsed().as_secs_f64();
-        println!("Five weeks of history are complete ({seconds:.0} s after the start).");
+        let _ = writeln!(
+            stdout(),
+            "Five weeks of history are complete ({seconds:.0} s after the start)."
+        );
         print_tour(&takt_demo::tour(&self.demo, self.now));
     }
 
@@ -399,7 +402,6 @@ impl HistorySink for PastSamples<'_> {
 }
 
 /// Answers as one of Slurm's commands of the demo.
-#[expect(clippy::print_stdout, reason = "the output of this command")]
 pub fn slurm_program(asked: &DemoSlurm) -> Result<(), Failure> {
     let url = format!("{}/slurm/{}", asked.url, asked.program);
     let text = one_thread()?.block_on(async {
@@ -414,6 +416,5 @@ pub fn slurm_program(asked: &DemoSlurm) -> Result<(), Failure> {
             Err(anyhow::anyhow!(text))
         }
     })?;
-    print!("{text}");
-    Ok(())
+    Ok(stdout().write_all(text.as_bytes())?)
 }

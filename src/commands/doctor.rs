@@ -2,6 +2,7 @@
 
 use super::{ask, print};
 use crate::cli::{Doctor, ListingFormat, Place};
+use crate::output::stdout;
 use std::io::Write;
 use std::process::ExitCode;
 use takt_server::Failure;
@@ -30,7 +31,7 @@ pub fn run(place: &Place, asked: &Doctor) -> Result<ExitCode, Failure> {
 }
 
 fn write_text(diagnosis: &Diagnosis, verbose: bool) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     for finding in &diagnosis.findings {
         let mark = match finding.severity {
             Severity::Failure => "✗",

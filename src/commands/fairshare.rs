@@ -1,24 +1,25 @@
 //! `takt fairshare`: the lines of `sshare -l -a`, explanations, and the history.
 
-use super::print;
+use super::{instant, print};
 use crate::cli::{Fairshare, ListingFormat, Place};
+use crate::output::stdout;
 use crate::place;
 use crate::source::{Missing, Source};
-use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use std::io::Write;
 use takt_accounting::fairshare::ShareRow;
 use takt_server::Failure;
 use takt_server::answers::{FairshareAnswer, FairshareQuestion};
 use takt_server::listing::{Column, Listing};
 use takt_slurm::Shares;
-use takt_store::FairsharePoint;
+use takt_store::{Database, FairsharePoint};
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Fairshare) -> Result<(), Failure> {
     let (config, at) = place::find(place)?;
     let question = FairshareQuestion {
         cluster: asked.cluster.clone().or_else(|| config.cluster.clone()),
-        user: asked.user.clone(),
+        user: asked.person.name(),
         account: asked.account.clone(),
         explain: asked.explain,
         plan: asked.plan.clone(),
@@ -27,18 +28,20 @@ pub fn run(place: &Place, asked: &Fairshare) -> Result<(), Failure> {
         plan_qos: asked.qos.clone(),
         history_days: asked.history,
     };
-    let answer = Source::open(at, &config, Missing::Refuse)?.ask(&question)?;
+    let source: Source<Database> = Source::open(at, &config, Missing::Refuse)?;
+    let answer = source.ask(&question)?;
     warn_of_gaps(&answer);
     match asked.format {
         ListingFormat::Table if !answer.explanations.is_empty() => {
-            let mut out = std::io::stdout().lock();
+            let mut out = stdout();
             Ok(answer
                 .explanations
                 .iter()
                 .try_for_each(|text| write!(out, "{text}"))?)
         }
         format if asked.history.is_some() => {
-            print(format, &history(&answer.history), &answer.history)
+            let listing = history(&answer.history, &source.zone());
+            print(format, &listing, &answer.history)
         }
         format => print(format, &listing(&answer.rows), &answer),
     }
@@ -75,7 +78,8 @@ fn listing(rows: &[ShareRow]) -> Listing {
         Number("effective_usage"),
         Number("fair_share"),
         Number("level_fs"),
-    ]);
+    ])
+    .omitting(&["partition", "norm_usage", "raw_usage", "raw_shares"]);
     for row in rows {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         listing.push(vec![
@@ -98,10 +102,10 @@ fn listing(rows: &[ShareRow]) -> Listing {
     listing
 }
 
-fn history(points: &[FairsharePoint]) -> Listing {
-    use Column::{Number, Text};
+fn history(points: &[FairsharePoint], zone: &TimeZone) -> Listing {
+    use Column::{Number, Text, Time};
     let mut listing = Listing::new(&[
-        Text("at"),
+        Time("at"),
         Text("account"),
         Text("user"),
         Number("raw_usage"),
@@ -111,7 +115,7 @@ fn history(points: &[FairsharePoint]) -> Listing {
     ]);
     for point in points {
         listing.push(vec![
-            Timestamp::from_second(point.at).map_or_else(|_| String::new(), |at| at.to_string()),
+            instant(Some(point.at), zone),
             point.account.clone(),
             point.user.clone().unwrap_or_default(),
             format!("{:.0}", point.raw_usage.floor()),

@@ -17,6 +17,7 @@ struct OnGpu {
     model: Option<String>,
     user: Option<String>,
     job_id: Option<String>,
+    job_name: Option<String>,
     /// Names of the programs, for processes without a job.
     commands: Option<String>,
     /// Memory of the user, if the driver reports it, else of the GPU.
@@ -48,12 +49,8 @@ pub fn run(place: &Place, asked: &Gpus) -> Result<(), Failure> {
             .as_ref()
             .is_none_or(|gpu| Some(gpu) == on.gpu.as_ref() || *gpu == on.uuid)
     });
-    found.retain(|on| {
-        asked
-            .user
-            .as_ref()
-            .is_none_or(|user| Some(user) == on.user.as_ref())
-    });
+    let user = asked.person.name();
+    found.retain(|on| user.is_none() || user == on.user);
     print(asked.format, &listing(&found), &found)
 }
 
@@ -98,10 +95,15 @@ WITH seen AS (
         ON m.metric = 'takt_gpu_process_memory_used_bytes' AND m.uuid = i.uuid AND m.\"user\" = i.\"user\"
     WHERE i.metric = 'takt_gpu_process_without_job'
     GROUP BY ALL
+), running AS (
+    SELECT cluster, job_id, any_value(job_name) AS name
+    FROM jobs WHERE start_time IS NOT NULL AND end_time IS NULL GROUP BY ALL
 )
 SELECT g.node, g.index, g.uuid, g.model, h.\"user\", h.job_id, h.commands,
-    coalesce(h.memory, g.memory_used_bytes), g.utilization_ratio, g.up, h.allocated_only
+    coalesce(h.memory, g.memory_used_bytes), g.utilization_ratio, g.up, h.allocated_only,
+    r.name
 FROM gpus AS g LEFT JOIN given AS h USING (cluster, node, uuid)
+LEFT JOIN running AS r ON r.cluster = g.cluster AND r.job_id = h.job_id
 ORDER BY g.node, try_cast(g.index AS INTEGER), g.uuid, h.\"user\", h.job_id";
 
 /// Utilization below which a GPU is idle.
@@ -129,6 +131,7 @@ fn on_gpu(row: &[Value]) -> OnGpu {
         model: text(3),
         user,
         job_id: text(5),
+        job_name: text(11),
         commands: text(6),
         memory_used_bytes: memory,
         utilization_ratio: utilization,
@@ -158,11 +161,13 @@ fn listing(found: &[OnGpu]) -> Listing {
         Text("model"),
         Text("user"),
         Text("job_id"),
+        Text("job_name"),
         Text("commands"),
         Number("memory_gib"),
         Number("utilization"),
         Text("note"),
-    ]);
+    ])
+    .omitting(&["model"]);
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     for on in found {
         listing.push(vec![
@@ -171,6 +176,7 @@ fn listing(found: &[OnGpu]) -> Listing {
             text(&on.model),
             on.user.clone().unwrap_or_else(|| "-".to_owned()),
             text(&on.job_id),
+            text(&on.job_name),
             text(&on.commands),
             on.memory_used_bytes.map_or_else(String::new, |bytes| {
                 format!("{:.1}", bytes / (1_u64 << 30) as f64)
@@ -273,6 +279,7 @@ mod tests {
             start: Some(now - 90),
             state: "RUNNING".into(),
             user: "ann".into(),
+            name: Some("train".into()),
             ..JobRun::default()
         };
         let origin = Origin {
@@ -322,6 +329,7 @@ mod tests {
                 ),
             ]
         );
+        assert_eq!(found[2].job_name.as_deref(), Some("train"));
         let busy: Vec<_> = found.iter().map(|on| on.utilization_ratio).collect();
         assert_eq!(busy, [None, None, Some(0.0)]);
     }

@@ -2,6 +2,7 @@
 
 use super::one_thread;
 use crate::cli::Init;
+use crate::output::stdout;
 use anyhow::Context;
 use futures_util::stream::{self, StreamExt};
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ pub fn run(asked: &Init) -> Result<(), Failure> {
     let text = proposal(&found);
     Config::parse(&text, &asked.to).context("the proposal is not valid")?;
     if asked.dry_run {
-        return Ok(std::io::stdout().write_all(text.as_bytes())?);
+        return Ok(stdout().write_all(text.as_bytes())?);
     }
     write(&asked.to, &text, asked.force).usage()?;
     Ok(report(&found, &asked.to)?)
@@ -52,7 +53,7 @@ fn write(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
 }
 
 fn report(found: &Found, path: &Path) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     writeln!(out, "Found:")?;
     for line in found.lines() {
         writeln!(out, "  {line}")?;

@@ -2,6 +2,7 @@
 
 use super::{ask, jobs, print};
 use crate::cli::{Job, ListingFormat, Place};
+use crate::output::{self, stdout};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::fmt::Write as _;
@@ -34,14 +35,15 @@ pub fn run(place: &Place, asked: &Job) -> Result<(), Failure> {
         ..JobQuestion::default()
     };
     let answer = ask(place, &question)?;
+    let zone = takt_slurm::time_zone(&answer.timezone).unwrap_or(TimeZone::UTC);
     if asked.format != ListingFormat::Table {
-        return print(asked.format, &jobs::listing(&answer.runs), &answer);
+        return print(asked.format, &jobs::listing(&answer.runs, &zone), &answer);
     }
     let text = match &answer.report {
         Some(report) => one_run(&answer, report),
         None => array(&answer)?,
     };
-    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
+    Ok(stdout().write_all(text.as_bytes())?)
 }
 
 /// The text of one run.
@@ -80,7 +82,7 @@ fn array(answer: &JobAnswer) -> Result<String, Failure> {
         );
     }
     let mut table = Vec::new();
-    tasks(&answer.runs).write_table(&mut table)?;
+    tasks(&answer.runs).write_table(output::width(), &mut table)?;
     text.push_str(&String::from_utf8_lossy(&table));
     Ok(text)
 }

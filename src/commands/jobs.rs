@@ -1,52 +1,58 @@
 //! `takt jobs`.
 
-use super::{ask, print};
+use super::{instant, print, source};
 use crate::cli::{Jobs, Place};
-use jiff::Timestamp;
+use crate::source::Source;
+use jiff::tz::TimeZone;
 use takt_server::Failure;
 use takt_server::answers::{JobsQuestion, ListedRun};
 use takt_server::listing::{Column, Listing};
+use takt_store::Database;
 
 /// Lists runs, the newest first.
 pub fn list(place: &Place, asked: &Jobs) -> Result<(), Failure> {
     let question = JobsQuestion {
-        user: asked.user.clone(),
+        user: asked.person.name(),
         state: asked.state.clone(),
         limit: asked.limit,
         ..JobsQuestion::default()
     };
-    let runs = ask(place, &question)?;
-    print(asked.format, &listing(&runs), &runs)
+    let source: Source<Database> = source(place)?;
+    let runs = source.ask(&question)?;
+    print(asked.format, &listing(&runs, &source.zone()), &runs)
 }
 
-/// The columns of a list of runs.
-pub fn listing(runs: &[ListedRun]) -> Listing {
-    use Column::{Number, Text};
+/// The columns of a list of runs, with times in the time zone.
+pub fn listing(runs: &[ListedRun], zone: &TimeZone) -> Listing {
+    use Column::{Number, Text, Time};
     let mut listing = Listing::new(&[
         Text("job_id"),
         Text("user"),
+        Text("name"),
         Text("account"),
         Text("partition"),
         Text("state"),
-        Text("submit"),
-        Text("start"),
-        Text("end"),
+        Time("submit"),
+        Time("start"),
+        Time("end"),
         Number("nodes"),
         Number("cpus"),
         Number("gpus"),
         Text("node_list"),
         Text("reason"),
-    ]);
+    ])
+    .omitting(&["account", "cpus", "submit", "nodes", "partition", "end"]);
     for ListedRun { run, waiting, .. } in runs {
         listing.push(vec![
             run.job_id.clone(),
             run.user.clone(),
+            run.name.clone().unwrap_or_default(),
             run.account.clone(),
             run.partition.clone(),
             run.state.clone(),
-            instant(Some(run.submit)),
-            instant(run.start),
-            instant(run.end),
+            instant(Some(run.submit), zone),
+            instant(run.start, zone),
+            instant(run.end, zone),
             number(run.nodes),
             number(run.cpus),
             number(run.gpus),
@@ -61,10 +67,4 @@ pub fn listing(runs: &[ListedRun]) -> Listing {
 
 fn number(value: Option<u64>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
-}
-
-/// Formats an instant in UTC.
-fn instant(seconds: Option<i64>) -> String {
-    let at = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
-    at.map_or_else(String::new, |at| at.to_string())
 }

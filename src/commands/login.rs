@@ -2,6 +2,7 @@
 
 use super::server_by_socket;
 use crate::cli::Place;
+use crate::output::stdout;
 use std::io::Write;
 use takt_server::Failure;
 use takt_server::http::access::{LINK_PATH, SignInLink};
@@ -16,5 +17,5 @@ pub fn run(place: &Place) -> Result<(), Failure> {
         link.seconds / 60,
         link.user
     )?;
-    Ok(writeln!(std::io::stdout(), "{}", link.url)?)
+    Ok(writeln!(stdout(), "{}", link.url)?)
 }

@@ -6,6 +6,7 @@ mod audit;
 mod backup;
 mod capacity;
 mod check_config;
+mod completions;
 mod credit;
 mod demo;
 mod doctor;
@@ -16,15 +17,19 @@ mod init;
 mod job;
 mod jobs;
 mod login;
+mod overview;
+mod pdf;
 pub mod plot;
 mod promqltest;
 mod query;
 mod reconcile;
 mod records;
+mod reload;
 mod report;
 mod report_send;
 mod serve;
 mod sql;
+mod sql_process;
 mod store;
 mod token;
 mod up;
@@ -32,9 +37,12 @@ mod whoami;
 
 use crate::cli::{Cli, Command, Import, ListingFormat, Place};
 use crate::client::Server;
+use crate::output::{self, stdout};
 use crate::place;
 use crate::process_metrics;
 use crate::source::{Missing, Source, server_at_socket};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
@@ -48,12 +56,16 @@ use tokio::runtime::Runtime;
 const PARTS: Parts = Parts {
     pages: takt_web::routes,
     process_metrics: process_metrics::register,
+    query_process: sql_process::command,
 };
 
 /// Runs the command of the command line. Returns its exit code.
 pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let place = &cli.place;
-    match cli.command {
+    let Some(command) = cli.command else {
+        return overview::run(place).map(|()| ExitCode::SUCCESS);
+    };
+    match command {
         Command::Up(up) => up::run(place, &up),
         Command::Demo(asked) => demo::run(place, &asked),
         Command::Init(asked) => init::run(&asked),
@@ -62,7 +74,9 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Restore(asked) => backup::restore(place, &asked),
         Command::DemoSlurm(asked) => demo::slurm_program(&asked),
         Command::Serve(serve) => serve::run(place, &serve),
+        Command::Reload => reload::run(place),
         Command::Exporter(options) => Ok(one_thread()?.block_on(takt_exporter::run(options))?),
+        Command::SqlProcess => sql_process::run(),
         Command::Import(Import::Sacct(import)) => import::sacct(place, &import),
         Command::Import(Import::Jobcomp(import)) => import::jobcomp(place, &import),
         Command::Report(asked) => report::run(place, &asked),
@@ -85,6 +99,8 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Token(asked) => token::run(place, &asked),
         Command::Audit(asked) => audit::run(place, &asked),
         Command::CheckConfig(asked) => check_config::run(place, &asked),
+        Command::Completions(asked) => completions::script(&asked),
+        Command::Man(asked) => completions::man_pages(&asked.directory),
     }
     .map(|()| ExitCode::SUCCESS)
 }
@@ -133,9 +149,9 @@ fn print<T: Serialize>(
     listing: &Listing,
     values: &T,
 ) -> Result<(), Failure> {
-    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     match format {
-        ListingFormat::Table => listing.write_table(&mut out)?,
+        ListingFormat::Table => listing.write_table(output::width(), &mut out)?,
         ListingFormat::Csv => listing.write_csv(&mut out)?,
         ListingFormat::Json => {
             serde_json::to_writer_pretty(&mut out, values)?;
@@ -143,4 +159,16 @@ fn print<T: Serialize>(
         }
     }
     Ok(out.flush()?)
+}
+
+/// Formats an instant, in UTC seconds, for a column of times. Empty for `None`.
+fn instant(seconds: Option<i64>, zone: &TimeZone) -> String {
+    let at = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
+    at.map_or_else(String::new, |at| in_zone(at, zone))
+}
+
+/// Formats an instant for a column of times: RFC 3339 with the offset of the time zone.
+fn in_zone(at: Timestamp, zone: &TimeZone) -> String {
+    let zoned = at.to_zoned(zone.clone());
+    zoned.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
 }

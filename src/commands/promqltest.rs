@@ -1,5 +1,6 @@
 //! `takt promqltest`: Prometheus' test scripts, run on our evaluator.
 
+use crate::output::stdout;
 use anyhow::{Context, anyhow};
 use std::io::Write;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ pub fn run(files: &[PathBuf]) -> Result<(), Failure> {
             .usage()?;
         report.merge(script::run(&file.display().to_string(), &text));
     }
-    writeln!(std::io::stdout(), "{report}")?;
+    writeln!(stdout(), "{report}")?;
     match report.failed.len() {
         0 => Ok(()),
         failed => Err(Failure::Failed(anyhow!(

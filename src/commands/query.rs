@@ -1,15 +1,19 @@
 //! `takt query`: a PromQL query, at one instant or over a range.
 
 use super::plot::plot;
-use super::{ask, print};
+use super::{print, source};
 use crate::cli::{ListingFormat, Place, Query, QueryFormat};
+use crate::output::{self, stdout};
+use crate::source::Source;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use takt_server::http::{QueryData, QueryQuestion};
 use takt_server::listing::Listing;
 use takt_server::{Failure, OrUsage};
-use terminal_size::terminal_size;
+use takt_store::Store;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
@@ -25,35 +29,38 @@ pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
         end: asked.end.clone(),
         step: asked.step.clone(),
     };
-    let answer = ask(place, &question)?;
+    let source: Source<Store> = source(place)?;
+    let answer = source.ask(&question)?;
     for remark in answer.warnings.iter().chain(&answer.infos) {
         tracing::warn!(remark, "the query returned a remark");
     }
     let format = match asked.format {
         QueryFormat::Plot if answer.data.result_type == "matrix" => {
-            return show(&plot(
-                &answer.data,
-                terminal_size().map_or(100, |(width, _)| usize::from(width.0)),
-            ));
+            return show(&plot(&answer.data, output::width().unwrap_or(100)));
         }
         QueryFormat::Plot => {
             let error = "--format plot shows a range; give --start, --end and --step, or a query \
                  such as up[1h]";
             return Err(anyhow::anyhow!(error)).usage();
         }
-        QueryFormat::Table => ListingFormat::Table,
+        QueryFormat::Table => {
+            let zone = source.zone();
+            let listing = listing(&answer.data, Some(&zone)).with_unbroken_first();
+            return print(ListingFormat::Table, &listing, &answer.data);
+        }
         QueryFormat::Json => ListingFormat::Json,
         QueryFormat::Csv => ListingFormat::Csv,
     };
-    print(format, &listing(&answer.data), &answer.data)
+    print(format, &listing(&answer.data, None), &answer.data)
 }
 
 fn show(picture: &str) -> Result<(), Failure> {
-    Ok(std::io::stdout().lock().write_all(picture.as_bytes())?)
+    Ok(stdout().write_all(picture.as_bytes())?)
 }
 
-/// Returns one row for each value: time, labels of the series, value.
-fn listing(data: &QueryData) -> Listing {
+/// Returns one row for each value: time, labels of the series, value. Times are seconds since 1970,
+/// or date and time in `zone`.
+fn listing(data: &QueryData, zone: Option<&TimeZone>) -> Listing {
     let series: &[Value] = match data.result_type.as_str() {
         "vector" | "matrix" => data.result.as_array().map_or(&[], Vec::as_slice),
         _ => &[],
@@ -66,7 +73,7 @@ fn listing(data: &QueryData) -> Listing {
     let mut rows = Vec::new();
     let mut row = |series: &Value, point: &Value| {
         let label = |name: &&str| text(&series["metric"][*name]);
-        let mut cells = vec![text(&point[0])];
+        let mut cells = vec![time(&point[0], zone)];
         cells.extend(names.iter().map(label));
         cells.push(text(&point[1]));
         rows.push(cells);
@@ -100,6 +107,14 @@ fn labels(series: &Value) -> impl Iterator<Item = (&str, &Value)> {
         .map(|(name, value)| (name.as_str(), value))
 }
 
+fn time(seconds: &Value, zone: Option<&TimeZone>) -> String {
+    let at = seconds.as_f64().map(|seconds| (seconds * 1000.0) as i64);
+    let at = at.and_then(|at| Timestamp::from_millisecond(at).ok());
+    at.zip(zone)
+        .map(|(at, zone)| at.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S"))
+        .map_or_else(|| text(seconds), |at| at.to_string())
+}
+
 fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -115,12 +130,11 @@ mod tests {
 
     fn csv(result_type: &str, result: Value) -> String {
         let mut out = Vec::new();
-        listing(&QueryData {
+        let data = QueryData {
             result_type: result_type.to_owned(),
             result,
-        })
-        .write_csv(&mut out)
-        .unwrap();
+        };
+        listing(&data, None).write_csv(&mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 

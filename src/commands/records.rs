@@ -1,25 +1,29 @@
 //! `takt records`: the log of imports, and the deletion of job records.
 
-use super::{ask, print};
+use super::{ask, instant, print, source};
 use crate::cli::{Place, RecordsCommand, RecordsDelete};
+use crate::output::stdout;
+use crate::source::Source;
 use anyhow::anyhow;
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use std::io::Write;
 use takt_server::answers::{DeleteRecordsQuestion, ImportsQuestion, UndoImportQuestion};
 use takt_server::listing::{Column, Listing};
 use takt_server::{Failure, OrUsage};
-use takt_store::{DeleteRuns, ImportRecord};
+use takt_store::{Database, DeleteRuns, ImportRecord};
 
 /// Runs the command.
 pub fn run(place: &Place, command: &RecordsCommand) -> Result<(), Failure> {
     match command {
         RecordsCommand::Imports(asked) => {
-            let imports = ask(place, &ImportsQuestion {})?;
-            print(asked.format, &listing(&imports), &imports)
+            let source: Source<Database> = source(place)?;
+            let imports = source.ask(&ImportsQuestion {})?;
+            print(asked.format, &listing(&imports, &source.zone()), &imports)
         }
         RecordsCommand::Undo(asked) => {
             let deleted = ask(place, &UndoImportQuestion { id: asked.id })?;
-            let mut out = std::io::stdout();
+            let mut out = stdout();
             Ok(writeln!(
                 out,
                 "import {} undone: {} deleted",
@@ -50,7 +54,7 @@ fn delete(place: &Place, asked: &RecordsDelete) -> Result<(), Failure> {
         .usage();
     }
     let deleted = ask(place, &DeleteRecordsQuestion(which))?;
-    Ok(writeln!(std::io::stdout(), "{} deleted", runs(deleted))?)
+    Ok(writeln!(stdout(), "{} deleted", runs(deleted))?)
 }
 
 fn runs(count: u64) -> String {
@@ -61,32 +65,31 @@ fn runs(count: u64) -> String {
     }
 }
 
-fn listing(imports: &[ImportRecord]) -> Listing {
-    use Column::{Number, Text};
+fn listing(imports: &[ImportRecord], zone: &TimeZone) -> Listing {
+    use Column::{Number, Text, Time};
     let mut listing = Listing::new(&[
         Number("id"),
-        Text("imported_at"),
+        Time("imported_at"),
         Text("source"),
         Text("file"),
         Text("timezone"),
         Number("runs_new"),
         Number("runs_corrected"),
         Number("undo_deletes"),
-        Text("undone_at"),
-    ]);
-    let instant =
-        |at: i64| Timestamp::from_second(at).map_or_else(|_| String::new(), |at| at.to_string());
+        Time("undone_at"),
+    ])
+    .omitting(&["timezone", "source"]);
     for import in imports {
         listing.push(vec![
             import.id.to_string(),
-            instant(import.imported_at),
+            instant(Some(import.imported_at), zone),
             import.source.clone(),
             import.name.clone(),
             import.timezone.clone().unwrap_or_default(),
             import.runs_inserted.to_string(),
             import.runs_updated.to_string(),
             import.runs_left.to_string(),
-            import.undone_at.map_or_else(String::new, instant),
+            instant(import.undone_at, zone),
         ]);
     }
     listing

@@ -1,8 +1,10 @@
 //! `takt report`.
 
-use super::{ask, report_send};
-use crate::cli::{Place, Report, ReportSheet, ReportUsage};
-use std::io::{BufWriter, Write};
+use super::{ask, pdf, report_send};
+use crate::cli::{Place, Report, ReportFormat, ReportSheet, ReportUsage};
+use crate::output::{self, stdout};
+use crate::person::operator;
+use std::io::{self, BufWriter, Write};
 use takt_server::answers::{SheetQuestion, UsageQuestion};
 use takt_server::reports::{self, View};
 use takt_server::{Failure, OrUsage};
@@ -26,21 +28,22 @@ fn usage(place: &Place, asked: &ReportUsage) -> Result<(), Failure> {
         from: asked.from.clone(),
         to: asked.to.clone(),
         by: asked.by.join(","),
-        user: asked.user.clone(),
+        user: asked.person.name(),
         cluster: asked.cluster.clone(),
-        timezone: None,
+        timezone: asked.timezone.clone(),
     };
     let report = ask(place, &question)?;
-    let mut out = BufWriter::new(std::io::stdout().lock());
-    reports::write_usage(&report, &asked.by, asked.format.into(), &mut out)?;
-    Ok(out.flush()?)
+    write(asked.format, |out| {
+        let width = output::width();
+        reports::write_usage(&report, &asked.by, asked.format.into(), width, out)
+    })
 }
 
 fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> {
-    let mut user = asked.user.clone();
+    let mut user = asked.person.name();
     let mut account = asked.account.clone();
     match view {
-        View::User => user = user.or_else(|| Some(user_name())),
+        View::User => user = user.or_else(|| Some(operator())),
         View::Account if account.is_none() => {
             return Err(anyhow::anyhow!(
                 "name the account with --account NAME; `takt report cluster` lists all accounts"
@@ -58,28 +61,28 @@ fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> 
         account,
         runs: asked.runs.unwrap_or(view.most_runs(asked.format.into())),
         cluster: asked.cluster.clone(),
+        timezone: asked.timezone.clone(),
         ..SheetQuestion::default()
     };
     let sheets = ask(place, &question)?;
-    let mut out = BufWriter::new(std::io::stdout().lock());
-    for sheet in &sheets {
-        reports::write_sheet(sheet, view, asked.format.into(), &mut out)?;
-    }
-    Ok(out.flush()?)
+    write(asked.format, |out| {
+        let width = output::width();
+        let mut all = sheets.iter();
+        all.try_for_each(|sheet| reports::write_sheet(sheet, view, asked.format.into(), width, out))
+    })
 }
 
-/// Returns the name of the user who runs the command.
-pub fn user_name() -> String {
-    let id = rustix::process::getuid().as_raw();
-    let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let of_id = |line: &str| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)? == id.to_string()).then(|| name.to_owned())
-    };
-    let known = passwd.lines().find_map(of_id);
-    // Users of a directory service are not in /etc/passwd.
-    known
-        .or_else(|| std::env::var("USER").ok())
-        .unwrap_or_else(|| id.to_string())
+/// Writes a report to standard output. A PDF is printed from the HTML page.
+fn write(
+    format: ReportFormat,
+    report: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), Failure> {
+    if format == ReportFormat::Pdf {
+        let mut page = Vec::new();
+        report(&mut page)?;
+        return pdf::print(&page);
+    }
+    let mut out = BufWriter::new(stdout());
+    report(&mut out)?;
+    Ok(out.flush()?)
 }

@@ -2,8 +2,11 @@
 
 use super::source;
 use crate::cli::{Place, ReportSend};
+use crate::output::stdout;
 use crate::place;
+use crate::source::Source;
 use anyhow::Context;
+use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use std::fs;
 use std::io::Write;
@@ -12,6 +15,7 @@ use takt_server::answers::{NoteSentReport, SentQuestion};
 use takt_server::reports;
 use takt_server::reports::due;
 use takt_server::{Failure, OrUsage};
+use takt_store::Database;
 
 /// Sends the reports of a month that are due, or with `--dry-run` only shows them.
 pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
@@ -31,11 +35,11 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
         .usage();
     };
     let mailer = Mailer::new(&email).context("email").usage()?;
+    let source: Source<Database> = source(place)?;
     let month = match &asked.month {
         Some(month) => month.clone(),
-        None => last_month()?,
+        None => last_month(&source.zone())?,
     };
-    let source = source(place)?;
     let sheets = source.ask(&reports::everybody(&month, asked.cluster.clone()))?;
     let sent = source.ask(&SentQuestion {
         month: month.clone(),
@@ -51,7 +55,7 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot create {}", directory.display()))?;
     }
-    let mut out = std::io::stdout();
+    let mut out = stdout();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -92,8 +96,9 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
     Ok(())
 }
 
-fn last_month() -> Result<String, Failure> {
-    let today = jiff::Zoned::now().date();
+/// Returns the month before the current one, by the cluster's clock.
+fn last_month(zone: &TimeZone) -> Result<String, Failure> {
+    let today = Timestamp::now().to_zoned(zone.clone()).date();
     Ok(today
         .first_of_month()
         .checked_sub(1.day())?

@@ -20,7 +20,7 @@ pub fn run(place: &Place, asked: &Serve) -> Result<(), Failure> {
         .worker_threads(2)
         .enable_all()
         .build()?;
-    runtime.block_on(async {
+    let served = runtime.block_on(async {
         let shutdown = server::signals().context("cannot listen for signals")?;
         server::run(source, &dir, shutdown, super::PARTS, |ready| {
             let server::Ready {
@@ -29,7 +29,10 @@ pub fn run(place: &Place, asked: &Serve) -> Result<(), Failure> {
             tracing::info!(%address, cluster, data_dir = %dir.display(), "serving");
         })
         .await
-    })
+    });
+    // The store is closed. A thread that still reads must not delay the end of the process.
+    runtime.shutdown_background();
+    served
 }
 
 fn configuration(place: &Place, asked: &Serve) -> anyhow::Result<Config> {

@@ -20,7 +20,30 @@ pub fn run(place: &Place, sql: &Sql) -> Result<(), Failure> {
 }
 
 /// Prints the answer to a statement.
-pub(super) fn show(format: ListingFormat, answer: &Rows) -> Result<(), Failure> {
+fn show(format: ListingFormat, answer: &Rows) -> Result<(), Failure> {
+    let cells = cells(answer);
+    show_as(format, &Listing::of(&answer.columns, cells), answer)
+}
+
+/// Prints the answer to a statement whose first column has instants, RFC 3339. A narrow table
+/// omits `minor` columns.
+pub(super) fn show_timed(
+    format: ListingFormat,
+    answer: &Rows,
+    minor: &'static [&'static str],
+) -> Result<(), Failure> {
+    let listing = Listing::of(&answer.columns, cells(answer))
+        .timed()
+        .omitting(minor);
+    show_as(format, &listing, answer)
+}
+
+fn cells(answer: &Rows) -> Vec<Vec<String>> {
+    let rows = answer.rows.iter();
+    rows.map(|row| row.iter().map(text).collect()).collect()
+}
+
+fn show_as(format: ListingFormat, listing: &Listing, answer: &Rows) -> Result<(), Failure> {
     if answer.truncated {
         tracing::warn!(
             rows = answer.rows.len(),
@@ -39,12 +62,7 @@ pub(super) fn show(format: ListingFormat, answer: &Rows) -> Result<(), Failure> 
                 .collect()
         })
         .collect();
-    let cells = answer
-        .rows
-        .iter()
-        .map(|row| row.iter().map(text).collect())
-        .collect();
-    print(format, &Listing::of(&answer.columns, cells), &values)
+    print(format, listing, &values)
 }
 
 fn text(value: &Value) -> String {

@@ -1,19 +1,22 @@
 //! `takt store`: the samples on disk.
 
-use super::{ask, print};
+use super::{ask, in_zone, print, source};
 use crate::cli::{ListingFormat, Place, StoreCommand, StoreDelete};
+use crate::source::Source;
 use anyhow::anyhow;
+use jiff::tz::TimeZone;
 use takt_server::answers::{DeleteQuestion, SealQuestion, StatQuestion, VerifyQuestion};
 use takt_server::listing::{Column, Listing};
 use takt_server::{Failure, OrUsage};
-use takt_store::{CompactionSummary, Stat};
+use takt_store::{CompactionSummary, Database, Stat};
 
 /// Runs the command.
 pub fn run(place: &Place, command: &StoreCommand) -> Result<(), Failure> {
     match command {
         StoreCommand::Stat(asked) => {
-            let stat = ask(place, &StatQuestion {})?;
-            print(asked.format, &stat_listing(&stat), &stat)
+            let source: Source<Database> = source(place)?;
+            let stat = source.ask(&StatQuestion {})?;
+            print(asked.format, &stat_listing(&stat, &source.zone()), &stat)
         }
         StoreCommand::Verify(asked) => {
             let damaged = ask(place, &VerifyQuestion {})?;
@@ -56,19 +59,21 @@ fn delete(place: &Place, asked: &StoreDelete) -> Result<(), Failure> {
     print_summary(asked.format, &ask(place, &DeleteQuestion { selector })?)
 }
 
-fn stat_listing(stat: &Stat) -> Listing {
+fn stat_listing(stat: &Stat, zone: &TimeZone) -> Listing {
     let mut listing = Listing::new(&[
         Column::Text("resolution"),
         Column::Text("block"),
-        Column::Text("from"),
-        Column::Text("to"),
+        Column::Time("from"),
+        Column::Time("to"),
         Column::Number("series"),
         Column::Number("rows"),
         Column::Number("bytes"),
         Column::Number("bytes a row"),
-    ]);
+    ])
+    .omitting(&["bytes a row", "series", "resolution"]);
     let instant = |ms: i64| {
-        jiff::Timestamp::from_millisecond(ms).map_or_else(|_| ms.to_string(), |at| at.to_string())
+        jiff::Timestamp::from_millisecond(ms)
+            .map_or_else(|_| ms.to_string(), |at| in_zone(at, zone))
     };
     for block in &stat.blocks {
         listing.push(vec![
@@ -86,7 +91,7 @@ fn stat_listing(stat: &Stat) -> Listing {
     let bytes = stat.hot_bytes;
     let cells = [
         "hot",
-        "hot.duckdb",
+        "unsealed",
         "",
         "",
         &stat.series.to_string(),

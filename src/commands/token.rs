@@ -1,23 +1,26 @@
 //! `takt token`: tokens of programs.
 
-use super::{ask, print};
+use super::{ask, instant, print, source};
 use crate::cli::{Place, Token, TokenCreate};
+use crate::output::stdout;
+use crate::source::Source;
 use anyhow::anyhow;
-use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use std::io::Write;
 use takt_model::duration;
 use takt_server::answers::{TokenOrder, TokensQuestion};
 use takt_server::listing::{Column, Listing};
 use takt_server::{Failure, OrUsage};
-use takt_store::TokenRecord;
+use takt_store::{Database, TokenRecord};
 
 /// Runs the command.
 pub fn run(place: &Place, command: &Token) -> Result<(), Failure> {
     match command {
         Token::Create(asked) => create(place, asked),
         Token::List(asked) => {
-            let tokens = ask(place, &TokensQuestion {})?;
-            print(asked.format, &listing(&tokens), &tokens)
+            let source: Source<Database> = source(place)?;
+            let tokens = source.ask(&TokensQuestion {})?;
+            print(asked.format, &listing(&tokens, &source.zone()), &tokens)
         }
         Token::Revoke(asked) => {
             let order = TokenOrder {
@@ -25,7 +28,7 @@ pub fn run(place: &Place, command: &Token) -> Result<(), Failure> {
                 ..TokenOrder::default()
             };
             let revoked = ask(place, &order)?.record;
-            let mut out = std::io::stdout();
+            let mut out = stdout();
             Ok(writeln!(
                 out,
                 "token {} ({}) revoked",
@@ -52,7 +55,7 @@ fn create(place: &Place, asked: &TokenCreate) -> Result<(), Failure> {
         "Token {} ({}), role {}. It is shown once; keep it in a file of mode 600.",
         record.id, record.name, record.role
     )?;
-    Ok(writeln!(std::io::stdout(), "{token}")?)
+    Ok(writeln!(stdout(), "{token}")?)
 }
 
 fn seconds(text: &str) -> anyhow::Result<i64> {
@@ -60,22 +63,20 @@ fn seconds(text: &str) -> anyhow::Result<i64> {
     parsed.ok_or_else(|| anyhow!("--for: expected a duration such as 90d or 12h, found {text:?}"))
 }
 
-fn listing(tokens: &[TokenRecord]) -> Listing {
-    use Column::{Number, Text};
+fn listing(tokens: &[TokenRecord], zone: &TimeZone) -> Listing {
+    use Column::{Number, Text, Time};
     let mut listing = Listing::new(&[
         Number("id"),
         Text("name"),
         Text("role"),
         Text("user"),
         Text("created_by"),
-        Text("created_at"),
-        Text("expires_at"),
-        Text("used_at"),
-        Text("revoked_at"),
-    ]);
-    let instant =
-        |at: i64| Timestamp::from_second(at).map_or_else(|_| String::new(), |at| at.to_string());
-    let maybe = |at: Option<i64>| at.map_or_else(String::new, instant);
+        Time("created_at"),
+        Time("expires_at"),
+        Time("used_at"),
+        Time("revoked_at"),
+    ])
+    .omitting(&["created_by", "created_at"]);
     for token in tokens {
         listing.push(vec![
             token.id.to_string(),
@@ -83,10 +84,10 @@ fn listing(tokens: &[TokenRecord]) -> Listing {
             token.role.clone(),
             token.owner.clone().unwrap_or_default(),
             token.created_by.clone(),
-            instant(token.created_at),
-            maybe(token.expires_at),
-            maybe(token.used_at),
-            maybe(token.revoked_at),
+            instant(Some(token.created_at), zone),
+            instant(token.expires_at, zone),
+            instant(token.used_at, zone),
+            instant(token.revoked_at, zone),
         ]);
     }
     listing

@@ -2,8 +2,10 @@
 
 use super::{one_thread, refuse_server};
 use crate::cli::{Place, Up};
+use crate::output::stdout;
 use crate::place;
 use anyhow::Context;
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +45,7 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
         .worker_threads(2)
         .enable_all()
         .build()?;
-    runtime.block_on(async {
+    let served = runtime.block_on(async {
         let shutdown = server::signals().context("cannot listen for signals")?;
         let mut options = asked.exporter.clone();
         options
@@ -56,7 +58,10 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
         .await;
         drop(exporter);
         served
-    })
+    });
+    // The store is closed. A thread that still reads must not delay the end of the process.
+    runtime.shutdown_background();
+    served
 }
 
 /// Returns the configuration of the file with this machine's exporter as an additional target.
@@ -117,12 +122,10 @@ fn spawn_exporter(
     Ok(thread)
 }
 
-#[expect(
-    clippy::print_stdout,
-    reason = "the addresses are this command's output"
-)]
+/// Prints the addresses. A reader that has closed standard output does not stop the server.
 fn welcome(address: SocketAddr, exporter: SocketAddr, cluster: &str, dir: &Path) {
-    println!(
+    let _ = writeln!(
+        stdout(),
         "\nTakt is monitoring this machine (cluster {cluster}).\n\n\
          \x20 Web page  http://{address}/\n\
          \x20 Metrics   http://{exporter}/metrics\n\

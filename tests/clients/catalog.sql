@@ -102,3 +102,10 @@ GROUP BY "public"."jobs"."user", DATE_TRUNC('month', "public"."jobs"."submit_tim
 => ("bob", __import__("datetime").datetime(2026, 10, 1, 0, 0), 1)
 ----
 DISCARD ALL
+----
+-- pgjdbc's getTables escapes underscores; a backslash is LIKE's default escape character
+SELECT c.relname FROM pg_catalog.pg_class c WHERE c.relname LIKE 'job\_usage' AND c.relname NOT LIKE 'job\_x%'
+=> ("job_usage",)
+----
+SELECT to_char(TIMESTAMP '2026-10-05 01:02:03.5', 'YYYY-MM-DD HH24:MI:SS.MS "week" IW')
+=> ("2026-10-05 01:02:03.500 week 41",)

@@ -46,6 +46,13 @@ def with_psycopg():
             ("alice", datetime.datetime(2026, 11, 1))).fetchall(), [("1",), ("2",)])
         equal(run("SELECT job_id FROM jobs WHERE job_id = ANY(%s)", (["1", "9"],)).fetchall(), [("1",)])
         equal(run("SELECT count(*) FROM jobs WHERE gpus = %s", ("2",)).fetchone(), (1,))
+        # Calls without an alias are named after their function, also in subqueries.
+        cursor = run("SELECT count(*), max(gpus) + 1 AS most, lower(max(\"user\")) FROM jobs")
+        equal([column.name for column in cursor.description], ["count", "most", "lower"])
+        equal(run("SELECT count FROM (SELECT count(*) FROM jobs) AS n").fetchone(), (3,))
+        # A pattern in a parameter has the backslash as its escape character.
+        equal(run("SELECT count(*) FROM pg_catalog.pg_class WHERE relname LIKE %s", (r"job\_usage",)).fetchone(), (1,))
+        equal(run("SELECT count(*) FROM pg_catalog.pg_class WHERE relname LIKE %s", (r"job\_u_x",)).fetchone(), (0,))
         # A statement that is prepared is asked again and again.
         for n in range(8):
             equal(run("SELECT %s::INT + 1", (n,), prepare=True).fetchone(), (n + 1,))

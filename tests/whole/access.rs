@@ -629,34 +629,68 @@ fn slurms_private_data_decides() {
     server.stop();
 }
 
+/// A path of a route, with values in place of its parameters.
+fn concrete(path: &str) -> String {
+    let values = [
+        ("{name}", "user"),
+        ("{id}", "none"),
+        ("{job}", "4248817"),
+        ("{user}", "bob"),
+        ("{account}", "biology"),
+        ("{node}", "n1"),
+        ("{uuid}", "GPU-1"),
+    ];
+    let parts = values.iter();
+    parts.fold(path.to_owned(), |path, (name, value)| {
+        path.replace(name, value)
+    })
+}
+
 /// Least role of each route, for GET and for other methods. A route that is missing here fails the test below.
 const MATRIX: &[(&str, &str, &str)] = &[
     ("/", "user", "admin"),
     ("/-/healthy", "", "admin"),
     ("/-/ready", "", "admin"),
     ("/-/reload", "admin", "admin"),
-    ("/alerts", "user", "admin"),
+    ("/accounts/{account}", "user", "admin"),
+    ("/alerts", "user", "support"),
+    ("/alerts/history", "user", "admin"),
+    ("/alerts/history.csv", "user", "admin"),
+    ("/alerts/history.json", "user", "admin"),
+    ("/alerts/rules", "user", "admin"),
+    ("/alerts/rules.csv", "user", "admin"),
+    ("/alerts/rules.json", "user", "admin"),
     ("/api/takt/v1/assess", "admin", "admin"),
     ("/api/takt/v1/audit", "admin", "admin"),
     ("/api/takt/v1/capacity", "user", "admin"),
+    ("/api/takt/v1/cluster", "user", "admin"),
+    ("/api/takt/v1/compare", "user", "admin"),
     ("/api/takt/v1/credits", "user", "admin"),
+    ("/api/takt/v1/energy", "user", "admin"),
+    ("/api/takt/v1/events", "user", "admin"),
     ("/api/takt/v1/fairshare", "user", "admin"),
+    ("/api/takt/v1/gpu", "user", "admin"),
     ("/api/takt/v1/import", "admin", "admin"),
     ("/api/takt/v1/imports", "viewer", "admin"),
     ("/api/takt/v1/imports/undo", "admin", "admin"),
+    ("/api/takt/v1/job", "user", "admin"),
     ("/api/takt/v1/jobs", "user", "admin"),
     ("/api/takt/v1/jobs/delete", "admin", "admin"),
     ("/api/takt/v1/login", "user", "user"),
+    ("/api/takt/v1/queue", "user", "admin"),
     ("/api/takt/v1/report/sent", "user", "admin"),
     ("/api/takt/v1/report/sheets", "user", "admin"),
     ("/api/takt/v1/report/usage", "user", "admin"),
     ("/api/takt/v1/routes", "admin", "admin"),
+    ("/api/takt/v1/search", "user", "admin"),
     ("/api/takt/v1/sql", "viewer", "viewer"),
-    ("/api/takt/v1/store", "viewer", "admin"),
+    ("/api/takt/v1/store", "user", "admin"),
     ("/api/takt/v1/store/delete", "admin", "admin"),
     ("/api/takt/v1/store/seal", "admin", "admin"),
     ("/api/takt/v1/store/verify", "viewer", "admin"),
+    ("/api/takt/v1/strips", "user", "admin"),
     ("/api/takt/v1/tokens", "user", "user"),
+    ("/api/takt/v1/waste", "user", "admin"),
     ("/api/takt/v1/whoami", "", "admin"),
     ("/api/v1/alertmanagers", "user", "user"),
     ("/api/v1/alerts", "viewer", "admin"),
@@ -687,15 +721,66 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("/api/v2/silence/{id}", "viewer", "support"),
     ("/api/v2/silences", "viewer", "support"),
     ("/api/v2/status", "viewer", "admin"),
+    ("/capacity", "user", "admin"),
+    ("/capacity.csv", "user", "admin"),
+    ("/capacity.json", "user", "admin"),
+    ("/compare", "user", "admin"),
+    ("/energy", "user", "admin"),
+    ("/energy.csv", "user", "admin"),
+    ("/energy.json", "user", "admin"),
+    ("/events", "user", "admin"),
+    ("/events.csv", "user", "admin"),
+    ("/events.json", "user", "admin"),
+    ("/fairshare", "user", "admin"),
+    ("/fairshare.csv", "user", "admin"),
+    ("/fairshare.json", "user", "admin"),
     ("/federate", "viewer", "admin"),
+    ("/gpus/{uuid}", "user", "admin"),
+    ("/health", "user", "admin"),
+    ("/health.csv", "user", "admin"),
+    ("/health.json", "user", "admin"),
+    ("/jobs", "user", "admin"),
+    ("/jobs.csv", "user", "admin"),
+    ("/jobs.json", "user", "admin"),
+    ("/jobs/{job}", "user", "admin"),
     ("/live/", "user", "admin"),
     ("/live/alerts", "user", "admin"),
+    ("/live/gpus/{uuid}", "user", "admin"),
+    ("/live/health", "user", "admin"),
+    ("/live/jobs/{job}", "user", "admin"),
+    ("/live/nodes", "user", "admin"),
+    ("/live/nodes/{node}", "user", "admin"),
+    ("/live/queue", "user", "admin"),
+    ("/live/status", "user", "admin"),
     ("/login", "", "admin"),
     ("/login/session", "", ""),
     ("/login/user", "", ""),
     ("/logout", "", ""),
     ("/me", "user", "admin"),
     ("/metrics", "user", "admin"),
+    ("/nodes", "user", "admin"),
+    ("/nodes.csv", "user", "admin"),
+    ("/nodes.json", "user", "admin"),
+    ("/nodes/{node}", "user", "admin"),
+    ("/people", "user", "admin"),
+    ("/people.csv", "user", "admin"),
+    ("/people.json", "user", "admin"),
+    ("/people/{user}", "user", "admin"),
+    ("/queue", "user", "admin"),
+    ("/queue.csv", "user", "admin"),
+    ("/queue.json", "user", "admin"),
+    ("/reports", "user", "admin"),
+    ("/reports.csv", "user", "admin"),
+    ("/reports.json", "user", "admin"),
+    ("/reports/sheet", "user", "admin"),
+    ("/search", "user", "admin"),
+    ("/sql", "viewer", "admin"),
+    ("/sql.csv", "viewer", "admin"),
+    ("/sql.json", "viewer", "admin"),
+    ("/status", "user", "admin"),
+    ("/waste", "user", "admin"),
+    ("/waste.csv", "user", "admin"),
+    ("/waste.json", "user", "admin"),
 ];
 
 const ROLES: [&str; 5] = ["", "user", "viewer", "support", "admin"];
@@ -752,7 +837,7 @@ fn each_route_answers_exactly_its_roles() {
         // Streams do not end.
         let stream = ["--max-time", "1"];
         let is_stream = path.starts_with("/live");
-        let concrete = path.replace("{name}", "user").replace("{id}", "none");
+        let address = concrete(path);
         for (role, uid, way) in &callers {
             for (method, least) in [("GET", read), ("POST", other)] {
                 let mut arguments = way.clone();
@@ -760,7 +845,7 @@ fn each_route_answers_exactly_its_roles() {
                 if is_stream {
                     arguments.extend(stream);
                 }
-                let (status, body) = lab.curl(*uid, &concrete, &arguments);
+                let (status, body) = lab.curl(*uid, &address, &arguments);
                 let is_refused =
                     status == 401 || (status == 403 && body.contains("needs the role"));
                 // A program has no tokens of its own.
@@ -803,7 +888,7 @@ fn no_route_shows_another_users_job() {
     let routes = MATRIX
         .iter()
         .filter(|(path, ..)| !path.starts_with("/live"))
-        .map(|(path, ..)| path.replace("{name}", "user").replace("{id}", "none"));
+        .map(|(path, ..)| concrete(path));
     for path in routes.chain(questions) {
         let (status, body) = lab.curl(ALICE, &path, &[]);
         // What the question itself contains may come back in an error.

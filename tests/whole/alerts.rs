@@ -2,10 +2,11 @@
 //! Debian's promtool, amtool and Prometheus.
 
 use crate::support::channels::Channel;
+use crate::support::mount::Mount;
 use crate::support::process::{Daemon, free_port, http_get, http_get_with, wait_for};
 use crate::support::slurm::{Mode, SlurmLab};
 use crate::support::takt::Takt;
-use crate::support::{Needed, need, or_skip};
+use crate::support::{Needed, need, need_root, or_skip};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Write;
@@ -1154,7 +1155,15 @@ fn an_alert_is_closed_by_hand_with_person_and_comment() {
 /// operator.
 #[test]
 fn faults_of_a_job_go_to_its_owner() {
-    let Some(mut lab) = Lab::start("  webhook_configs: [{url: 'SLACK/unused'}]\n") else {
+    let takt = Takt::fresh();
+    let gpus = takt.file("gpus", "profile rtx5090\ngpu 0 serial 1654620000042\n");
+    let script = (
+        "NVML_STAND_IN_SCRIPT".to_owned(),
+        gpus.display().to_string(),
+    );
+    let takt = takt.with_environment([script]);
+    let unused = "  webhook_configs: [{url: 'SLACK/unused'}]\n";
+    let Some(mut lab) = Lab::start_with(takt, unused, |config| config) else {
         return;
     };
     let config = fs::read_to_string(lab.takt.directory().join("takt.toml")).unwrap();
@@ -1244,6 +1253,12 @@ fn faults_of_a_job_go_to_its_owner() {
     );
     assert!(
         paged.iter().any(|one| names(one).contains("GpuFellOffBus")),
+        "{paged:?}"
+    );
+    assert!(
+        paged
+            .iter()
+            .any(|one| names(one).contains("serial number 1654620000042")),
         "{paged:?}"
     );
     let told = lab
@@ -1605,6 +1620,90 @@ fn the_heartbeat_stops_with_the_server() {
     assert_eq!(lab.slack.on("/heartbeat").len(), heard);
     lab.serve();
     lab.slack.wait("/heartbeat", heard + 1);
+}
+
+/// Alerts take the reserved space of a full disk: they are committed, sent once, and survive a crash.
+#[test]
+fn a_full_disk_is_reported_and_alerts_are_committed_on_it() {
+    let Some(()) = or_skip(need_root()) else {
+        return;
+    };
+    let takt = Takt::fresh();
+    let mount = Mount::tmpfs(&takt.data_directory(), "size=64m");
+    let store = "[store]\nmin_free_bytes = 1048576\n";
+    let started = Lab::start_with(
+        takt,
+        "  webhook_configs: [{url: 'SLACK/hook'}]\n",
+        |config| config + store,
+    );
+    let Some(mut lab) = started else {
+        return;
+    };
+    lab.wait_for_listener();
+    let reserve = lab.takt.data_directory().join("reserve");
+    let reserved = wait_for("reserved space", SOON, || {
+        reserve.metadata().ok().map(|file| file.len())
+    });
+    mount.fill_whole();
+    let sent = |lab: &Lab, name: &str| {
+        let messages = lab.slack.on("/hook");
+        let named = messages
+            .iter()
+            .filter(|one| one["body"].to_string().contains(name));
+        named.count()
+    };
+    lab.fault(79);
+    wait_for("the fault's message", SOON, || {
+        (sent(&lab, "GpuXid") > 0).then_some(())
+    });
+    let full = wait_for("word of the full disk", SOON, || {
+        let messages = lab.slack.on("/hook");
+        let texts = messages.iter().map(|one| one["body"].to_string());
+        texts
+            .into_iter()
+            .find(|text| text.contains("TaktCannotStoreSamples"))
+    });
+    assert!(
+        full.contains("bytes free") || full.contains("No space left"),
+        "{full}"
+    );
+    assert_eq!(sent(&lab, "TaktCannotStoreAlerts"), 0);
+    let metrics = http_get(&format!("http://{}/metrics", lab.address))
+        .unwrap()
+        .body;
+    assert!(
+        metrics.contains("takt_notifications_uncommitted_total 0\n"),
+        "messages were not committed: {}",
+        lab.server.as_ref().unwrap().log()
+    );
+    let left = reserve.metadata().unwrap().len();
+    assert!(0 < left && left < reserved, "{left} of {reserved}");
+
+    let before = firing(&lab, "GpuXid");
+    lab.kill();
+    lab.serve();
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(firing(&lab, "GpuXid"), before, "a message was sent twice");
+    mount.free();
+    wait_for("reserved space", SOON, || {
+        lab.fault(13);
+        std::thread::sleep(Duration::from_secs(1));
+        reserve
+            .metadata()
+            .ok()
+            .filter(|file| file.len() == reserved)
+            .map(drop)
+    });
+    lab.stop();
+}
+
+/// Number of messages that say that an alert fires.
+fn firing(lab: &Lab, name: &str) -> usize {
+    let messages = lab.slack.on("/hook");
+    let texts = messages.iter().map(|one| one["body"].to_string());
+    texts
+        .filter(|text| text.contains(name) && !text.contains("resolved"))
+        .count()
 }
 
 /// Rules see samples that cannot be stored, so the shipped rule reports the full disk.

@@ -37,14 +37,22 @@ fn install(files: &Path) {
     let done = Command::new("make")
         .arg("install")
         .arg(format!("DESTDIR={}", files.display()))
-        .arg(format!(
-            "CARGO_TARGET_DIR={}",
-            programs.parent().unwrap().display()
-        ))
+        .arg(format!("BIN={}", programs.display()))
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
     assert!(done.status.success(), "{done:?}");
+    for file in [
+        "share/man/man1/takt-report-usage.1",
+        "share/man/man1/takt-exporter.1",
+        "share/bash-completion/completions/takt",
+        "share/zsh/site-functions/_takt-exporter",
+        "share/fish/vendor_completions.d/takt.fish",
+    ] {
+        let path = files.join("usr/local").join(file);
+        let length = path.metadata().map(|found| found.len());
+        assert!(length.is_ok_and(|length| length > 100), "{file}");
+    }
     let put = |path: &str, content: &str| {
         let path = files.join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -152,6 +160,25 @@ fn the_units_work_with_their_privileges() {
         assert!(!says_denied(&log), "{log}");
         log.contains("configuration reloaded").then_some(())
     });
+
+    // A mistake makes the reload fail, and the server goes on.
+    let mistake = "printf '\n[cluster]\nx = 1\n' >>/etc/takt/takt.toml";
+    machine
+        .run([
+            "sh",
+            "-c",
+            &format!("cp /etc/takt/takt.toml /run/good && {mistake}"),
+        ])
+        .ok();
+    let reload = machine.run(["systemctl", "reload", "takt"]);
+    assert_eq!(reload.code, Some(1), "{}", reload.stderr);
+    let status = machine.run(["systemctl", "status", "takt"]).stdout;
+    assert!(
+        status.contains("keeping the previous configuration"),
+        "{status}"
+    );
+    machine.run(["cp", "/run/good", "/etc/takt/takt.toml"]).ok();
+    machine.run(["systemctl", "reload", "takt"]).ok();
 
     // root's command is refused, since it would leave files that the server's user cannot write.
     machine.run(["systemctl", "stop", "takt"]).ok();

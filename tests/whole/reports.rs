@@ -174,7 +174,7 @@ fn letters_of_a_month_and_a_credit() {
                 .join("mails/2026-10-cluster--to-root_lab_example.html")
         )
         .unwrap()
-        .contains("<svg")
+        .contains("Where the GPU-hours went")
     );
     let refused = takt
         .run([

@@ -41,12 +41,12 @@ fn wait_for_answer(takt: &Takt, statement: &str, answer: &str) {
     }
 }
 
-/// Waits until the page shows these words about the scheduler.
+/// Waits until the page of the server's health shows these words about the scheduler.
 #[track_caller]
 fn wait_for_page(address: &str, words: &str) {
     let until = Instant::now() + SOON;
     loop {
-        let page = http_get(&format!("http://{address}/"))
+        let page = http_get(&format!("http://{address}/health"))
             .map(|page| page.body)
             .unwrap_or_default();
         if page.contains(words) {

@@ -529,10 +529,12 @@ fn a_statement_ends_when_cancelled_or_when_its_client_is_gone() {
     client
         .write_all(&[ENDLESS.as_bytes(), b"\0"].concat())
         .unwrap();
-    wait_for("work", SOON, || (server.daemon.load() > 0.3).then_some(()));
+    // The query process, and the process of the statement.
+    let processes = || server.daemon.descendants().len();
+    wait_for("work", SOON, || (processes() == 2).then_some(()));
     drop(client);
     wait_for("the end of the work", SOON, || {
-        (server.daemon.load() < 0.2).then_some(())
+        (processes() == 1).then_some(())
     });
 }
 

@@ -10,6 +10,8 @@ mod rules;
 mod silences;
 mod times;
 
+pub use silences::new_id as new_silence_id;
+
 use crate::run::{ChangeError, EngineError, Handle};
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -30,6 +32,9 @@ pub struct Api {
 
 /// Largest request body, in bytes. A push contains many alerts with all their annotations.
 const BODY_MAX: usize = 32 << 20;
+
+/// Version of Alertmanager whose API this is. `amtool` warns if its own version differs.
+const ALERTMANAGER_VERSION: &str = "0.34.0";
 
 /// The routes.
 pub fn router(api: Api) -> Router {
@@ -107,7 +112,6 @@ impl From<ChangeError> for Refusal {
 }
 
 async fn status(axum::extract::State(api): axum::extract::State<Api>) -> Result<Answer, Refusal> {
-    let version = env!("CARGO_PKG_VERSION");
     let config = api
         .handle
         .read(|engine, _| engine.router().config().shown.clone())
@@ -115,7 +119,9 @@ async fn status(axum::extract::State(api): axum::extract::State<Api>) -> Result<
     Ok(Answer(json!({
         "cluster": {"name": "", "status": "disabled", "peers": []},
         "versionInfo": {
-            "version": version, "revision": "", "branch": "", "buildUser": "", "buildDate": "", "goVersion": "",
+            "version": ALERTMANAGER_VERSION,
+            "revision": concat!("takt-", env!("CARGO_PKG_VERSION")),
+            "branch": "", "buildUser": "", "buildDate": "", "goVersion": "",
         },
         "config": {"original": config},
         "uptime": api.started.to_string(),

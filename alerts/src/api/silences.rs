@@ -203,8 +203,8 @@ fn shown(silence: &Silence, now: Timestamp) -> Value {
     shown
 }
 
-/// A random UUID (version 4).
-fn new_id() -> String {
+/// Returns a random UUID (version 4), the id of a new silence.
+pub fn new_id() -> String {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let word = || RandomState::new().build_hasher().finish();
     let high = word();

@@ -176,6 +176,7 @@ fn engine() -> Engine {
     let pages = Some(Matchers(parse_matchers("severity=critical").unwrap()));
     let settings = Settings {
         external_url: "http://takt".to_owned(),
+        timezone: None,
         pages,
     };
     let server = Server {

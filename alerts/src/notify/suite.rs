@@ -50,6 +50,7 @@ pub(crate) fn row(alerts: usize, words: &str) -> Row {
         common_annotations: BTreeMap::new(),
         route_labels: Labels::new(),
         external_url: "http://takt".to_owned(),
+        timezone: None,
         alerts: (0..alerts).map(alert).collect(),
     };
     Row {

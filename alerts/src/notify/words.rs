@@ -3,6 +3,7 @@
 use crate::duration;
 use crate::message::{Message, MessageAlert, Status};
 use crate::routing::dedup::Reason;
+use jiff::tz::TimeZone;
 use std::collections::BTreeMap;
 use takt_model::Timestamp;
 
@@ -109,7 +110,9 @@ pub fn parts(message: &Message) -> Vec<Part> {
 /// The message as plain text: for each part summary, facts, time and action.
 pub fn text(message: &Message) -> String {
     let parts = parts(message);
-    let mut texts: Vec<String> = parts.iter().take(PARTS_MAX).map(paragraph).collect();
+    let zone = message.zone();
+    let shown = parts.iter().take(PARTS_MAX);
+    let mut texts: Vec<String> = shown.map(|part| paragraph(part, &zone)).collect();
     let more: usize = parts.iter().skip(PARTS_MAX).map(|part| part.alerts).sum();
     if more > 0 {
         texts.push(format!("+{more} more: {}", link(message)));
@@ -117,8 +120,9 @@ pub fn text(message: &Message) -> String {
     texts.join("\n\n")
 }
 
-fn paragraph(part: &Part) -> String {
-    let mut out = format!("{}: {}\n{}", part.name, part.summary, when(part, &instant));
+fn paragraph(part: &Part, zone: &TimeZone) -> String {
+    let when = when(part, &|at| instant(at, zone));
+    let mut out = format!("{}: {}\n{when}", part.name, part.summary);
     for (name, text) in &part.facts {
         out += &format!("\n{name}: {text}");
     }
@@ -142,12 +146,13 @@ pub(super) fn when(part: &Part, print: &dyn Fn(Timestamp) -> String) -> String {
     }
 }
 
-/// The time in UTC: `2026-11-20 03:12:44 UTC`.
-pub fn instant(at: Timestamp) -> String {
+/// The time in a time zone: `2026-11-20 04:12:44 CET`.
+pub fn instant(at: Timestamp, zone: &TimeZone) -> String {
     let instant = jiff::Timestamp::from_millisecond(at.0);
+    let in_zone = |at: jiff::Timestamp| at.to_zoned(zone.clone());
     instant.map_or_else(
         |_| at.to_string(),
-        |at| at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
+        |at| in_zone(at).strftime("%Y-%m-%d %H:%M:%S %Z").to_string(),
     )
 }
 
@@ -302,6 +307,15 @@ mod tests {
             "GpuHot: too hot on g0\ncritical, since 1970-01-01 00:16:40 UTC\njob: 0 of ada\nwhat \
              to do: drain"
         );
+    }
+
+    #[test]
+    fn times_are_in_the_clusters_time_zone() {
+        let mut row = row(1, "too hot");
+        row.message.timezone = Some("Europe/Oslo".to_owned());
+        assert!(text(&row.message).contains("since 1970-01-01 01:16:40 CET\n"));
+        row.message.timezone = Some("No/Where".to_owned());
+        assert!(text(&row.message).contains("since 1970-01-01 00:16:40 UTC\n"));
     }
 
     #[test]

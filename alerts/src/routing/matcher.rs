@@ -1,11 +1,11 @@
 //! Conditions on the labels of alerts, and sets of conditions that all have to hold.
 //!
-//! [`Matcher`] has the interface of the matcher that queries use. Alertmanager's syntax is in
-//! [`super::matcher_syntax`].
+//! Alertmanager's syntax is in [`super::matcher_syntax`].
 
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::ops::Deref;
 use takt_model::{Labels, go_regex};
 
 use super::matcher_syntax::print_matcher;
@@ -34,23 +34,9 @@ pub fn whole(pattern: &str) -> Result<Regex, MatcherError> {
     })
 }
 
-/// One condition on one label. A label that an alert lacks counts as empty; a regular expression
-/// must match all of it.
-#[derive(Debug, Clone)]
-pub struct Matcher {
-    name: String,
-    op: MatchOp,
-    value: String,
-    regex: Option<Regex>,
-}
-
-impl PartialEq for Matcher {
-    fn eq(&self, other: &Self) -> bool {
-        sort_key(self) == sort_key(other)
-    }
-}
-
-impl Eq for Matcher {}
+/// One condition on one label of an alert, as for queries except for the meaning of `.`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Matcher(takt_model::Matcher);
 
 impl Matcher {
     /// A condition on the label `name`.
@@ -63,41 +49,15 @@ impl Matcher {
         } else {
             None
         };
-        Ok(Self {
-            name: name.to_owned(),
-            op,
-            value: value.to_owned(),
-            regex,
-        })
+        Ok(Self(takt_model::Matcher::compiled(name, op, value, regex)))
     }
+}
 
-    /// The label.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
+impl Deref for Matcher {
+    type Target = takt_model::Matcher;
 
-    /// The comparison.
-    pub fn op(&self) -> MatchOp {
-        self.op
-    }
-
-    /// The value that the label is compared with.
-    pub fn value(&self) -> &str {
-        &self.value
-    }
-
-    /// Whether a label with this value passes.
-    pub fn accepts(&self, value: &str) -> bool {
-        self.op.accepts(
-            self.regex
-                .as_ref()
-                .map_or_else(|| self.value == value, |regex| regex.is_match(value)),
-        )
-    }
-
-    /// Whether an alert with these labels passes.
-    pub fn accepts_labels(&self, labels: &Labels) -> bool {
-        self.accepts(labels.get(&self.name).unwrap_or_default())
+    fn deref(&self) -> &takt_model::Matcher {
+        &self.0
     }
 }
 

@@ -49,6 +49,8 @@ pub struct Changes {
 pub struct Settings {
     /// Address of this server for links in messages.
     pub external_url: String,
+    /// Time zone (IANA name) of the times in Takt's own texts; `None` is UTC.
+    pub timezone: Option<String>,
     /// Pages: alerts whose beginning and end are sent without waiting.
     pub pages: Option<Matchers>,
 }
@@ -390,6 +392,7 @@ impl Router {
             common_annotations: BTreeMap::new(),
             route_labels: route_labels.clone(),
             external_url: self.settings.external_url.clone(),
+            timezone: self.settings.timezone.clone(),
             alerts,
         }
         .arranged()

@@ -159,6 +159,11 @@ impl AlertMetrics {
         );
         notifications.register("queued", "Waiting messages", all.queued.clone());
         notifications.register(
+            "uncommitted",
+            "Messages sent although their state could not be stored",
+            all.uncommitted.clone(),
+        );
+        notifications.register(
             "oldest_seconds",
             "Age of the oldest waiting message",
             all.oldest.clone(),

@@ -66,6 +66,9 @@ pub trait Outside: Query + AlertStore + SampleSink + Send {
 
     /// Labels that an event lacks: the job and the user at the place where it happened.
     fn describe(&self, event: &Event) -> Labels;
+
+    /// The reason why samples are not written to the disk at present, if they are not.
+    fn storage_problem(&self) -> Option<String>;
 }
 
 /// The engine's thread. Dropping this stops the thread after its turn.
@@ -290,6 +293,7 @@ impl<O: Outside> Runner<O> {
         for (rule, error) in &report.failures {
             tracing::warn!(%rule, error = error_chain(error), "rule evaluation failed");
         }
+        self.watch.note_storage(self.outside.storage_problem(), now);
         let posted = self.watch.look(&self.engine, &report, now);
         if !posted.is_empty() {
             batch = batch.then(self.engine.post(posted, now).0);

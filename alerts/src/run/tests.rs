@@ -67,6 +67,10 @@ impl Outside for FailingStore {
     fn describe(&self, _event: &Event) -> Labels {
         Labels::new()
     }
+
+    fn storage_problem(&self) -> Option<String> {
+        None
+    }
 }
 
 fn config(server: &str, routes: &str) -> Config {
@@ -86,6 +90,7 @@ fn engine(config: Config) -> Engine {
         },
         settings: Settings {
             external_url: "http://takt".to_owned(),
+            timezone: None,
             pages: None,
         },
     };

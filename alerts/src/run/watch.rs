@@ -22,6 +22,9 @@ const CHECK_EVERY: Duration = Duration::from_secs(30);
 /// An alert about alerting ends this long after its condition last held.
 const HOLD: Duration = Duration::from_secs(120);
 
+/// Time that samples may wait for the disk before that is an alert. A single failed write is none.
+const STORAGE_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Firing alerts from which on silences of more than half of them are reported.
 const SILENCED_OF: usize = 10;
 
@@ -69,6 +72,12 @@ struct CommitFailure {
     error: StoreError,
 }
 
+/// Start and reason of a time without writing samples.
+struct StorageFailure {
+    since: Timestamp,
+    reason: String,
+}
+
 /// State of self-monitoring.
 pub(super) struct Watch {
     pub config: WatchConfig,
@@ -76,6 +85,7 @@ pub(super) struct Watch {
     check_at: Timestamp,
     failing_rules: BTreeMap<RuleKey, RuleFailure>,
     failing_commits: Option<CommitFailure>,
+    failing_storage: Option<StorageFailure>,
 }
 
 impl Watch {
@@ -86,6 +96,7 @@ impl Watch {
             check_at: Timestamp(0),
             failing_rules: BTreeMap::new(),
             failing_commits: None,
+            failing_storage: None,
         }
     }
 
@@ -103,6 +114,21 @@ impl Watch {
             since: known.map_or(now, |known| known.since),
             error: error.clone(),
         });
+    }
+
+    /// Notes the reason why samples are not written, if any. A lasting one is reported as soon as
+    /// it has lasted long enough.
+    pub fn note_storage(&mut self, problem: Option<String>, now: Timestamp) {
+        let known = self.failing_storage.take();
+        let Some(reason) = problem else {
+            return;
+        };
+        let since = known.map_or(now, |known| known.since);
+        let due = since.plus(STORAGE_PATIENCE);
+        if now <= due {
+            self.check_at = self.check_at.min(due);
+        }
+        self.failing_storage = Some(StorageFailure { since, reason });
     }
 
     /// Whether to send the heartbeat now.
@@ -134,6 +160,7 @@ impl Watch {
         }
         self.check_at = now.plus(CHECK_EVERY);
         let mut alerts: Vec<Posted> = self.uncommitted(now).into_iter().collect();
+        alerts.extend(self.unwritten(now));
         alerts.extend(self.broken_rules(now));
         alerts.extend(self.late_channels(engine, now));
         alerts.extend(silences(engine, now));
@@ -172,6 +199,26 @@ impl Watch {
         );
         let action = "Look at the disk of the data directory. Messages are still sent; after a \
                       restart some may come twice.";
+        Some(posted(&labels, &summary, action, failure.since, now))
+    }
+
+    /// Samples cannot be stored: a crash would lose those that wait.
+    fn unwritten(&self, now: Timestamp) -> Option<Posted> {
+        let failure = self.failing_storage.as_ref()?;
+        if now < failure.since.plus(STORAGE_PATIENCE) {
+            return None;
+        }
+        let labels = [
+            ("alertname", "TaktCannotStoreSamples"),
+            ("severity", "critical"),
+            ("scope", "takt"),
+        ];
+        let summary = format!(
+            "Takt has not stored samples since {}: {}",
+            failure.since, failure.reason
+        );
+        let action = "Free space on the disk of the data directory, or repair it. Samples wait in \
+                      memory meanwhile; a restart loses them.";
         Some(posted(&labels, &summary, action, failure.since, now))
     }
 
@@ -313,6 +360,7 @@ receivers:
         };
         let settings = Settings {
             external_url: "http://takt".to_owned(),
+            timezone: None,
             pages: None,
         };
         let server = Server {
@@ -563,5 +611,34 @@ receivers:
         assert!(alerts[0].annotations["summary"].contains("No space left"));
         watch.committed(&Ok(()), at(3));
         assert!(watch.look(&engine, &report, at(60)).is_empty());
+    }
+
+    #[test]
+    fn samples_that_cannot_be_stored_are_reported_after_seconds() {
+        let engine = engine();
+        let mut watch = Watch::new(CONFIG);
+        let mut at_second = |second, problem: Option<&str>| {
+            watch.note_storage(problem.map(str::to_owned), at(second));
+            watch.look(&engine, &Report::default(), at(second))
+        };
+        assert!(at_second(0, None).is_empty());
+        // One failed write.
+        assert!(at_second(31, Some("Input/output error")).is_empty());
+        assert!(at_second(32, None).is_empty());
+        for second in 40..50 {
+            assert!(
+                at_second(second, Some("12 bytes free")).is_empty(),
+                "{second}"
+            );
+        }
+        let alerts = at_second(50, Some("12 bytes free"));
+        assert_eq!(alerts.len(), 1, "{alerts:?}");
+        assert_eq!(
+            alerts[0].labels.get("alertname"),
+            Some("TaktCannotStoreSamples")
+        );
+        assert_eq!(alerts[0].starts_at, Some(at(40)));
+        assert!(alerts[0].annotations["summary"].contains("12 bytes free"));
+        assert!(at_second(120, None).is_empty());
     }
 }

@@ -5,6 +5,7 @@ use super::http::HttpError;
 use super::job::Job;
 use super::metrics::ScrapeMetrics;
 use super::pool::{Pool, TargetAccess};
+use super::relabel::RelabelStep;
 use super::scraper::{ScraperContext, ScraperEnd};
 use super::status::{MetadataTable, MetricMetadata, TargetStatus};
 use super::target::Target;
@@ -147,6 +148,13 @@ impl ScrapeManager {
     /// made them invalid.
     pub fn dropped(&self) -> Vec<Labels> {
         self.pools().iter().flat_map(Pool::dropped).collect()
+    }
+
+    /// Applies the relabelling of a job's targets to labels; `None` if the job does not exist.
+    pub fn relabel_steps(&self, job: &str, labels: &Labels) -> Option<Vec<RelabelStep>> {
+        let pools = self.pools();
+        let pool = pools.iter().find(|pool| pool.name() == job)?;
+        Some(pool.relabel_steps(labels.clone()))
     }
 
     /// Returns the type, help and unit of each scraped metric.

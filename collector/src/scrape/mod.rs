@@ -31,6 +31,6 @@ pub use http::{AuthorizationConfig, BasicAuthConfig, HttpError, TlsConfig};
 pub use job::{JobConfig, ScrapeProtocol};
 pub use manager::{ScrapeManager, StartError};
 pub use pool::TargetAccess;
-pub use relabel::{RelabelAction, RelabelConfig};
+pub use relabel::{RelabelAction, RelabelConfig, RelabelStep};
 pub use status::{MetricMetadata, TargetHealth, TargetStatus};
 pub use units::{ByteSize, PromDuration};

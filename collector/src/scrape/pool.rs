@@ -9,6 +9,7 @@ use super::fetch::Fetcher;
 use super::http::HttpError;
 use super::job::Job;
 use super::manager::ReadyJob;
+use super::relabel::RelabelStep;
 use super::scraper::{Scraper, ScraperContext, ScraperEnd};
 use super::status::{TargetHealth, TargetStatus};
 use super::target::Target;
@@ -156,6 +157,10 @@ impl Pool {
                     .clone()
             })
             .collect()
+    }
+
+    pub fn relabel_steps(&self, labels: Labels) -> Vec<RelabelStep> {
+        self.access.job.relabel.steps(labels)
     }
 
     pub fn dropped(&self) -> Vec<Labels> {

@@ -170,6 +170,17 @@ struct Rule {
     regex: Regex,
 }
 
+/// The result of one rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelabelStep {
+    /// The rule.
+    pub rule: RelabelConfig,
+    /// Labels after the rule; empty if this or an earlier rule dropped the target.
+    pub output: Labels,
+    /// Whether the target is still kept.
+    pub keep: bool,
+}
+
 /// Compiled rules in the order of execution.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Rules(Vec<Rule>);
@@ -187,6 +198,20 @@ impl Rules {
     /// Changes `labels`. Returns `false` if the rules drop the target or series.
     pub fn apply(&self, labels: &mut Labels) -> bool {
         self.0.iter().all(|rule| rule.apply(labels))
+    }
+
+    /// Applies one rule after the other and returns each result.
+    pub fn steps(&self, mut labels: Labels) -> Vec<RelabelStep> {
+        let mut keep = true;
+        let step = |rule: &Rule| {
+            keep = keep && rule.apply(&mut labels);
+            RelabelStep {
+                rule: rule.config.clone(),
+                output: if keep { labels.clone() } else { Labels::new() },
+                keep,
+            }
+        };
+        self.0.iter().map(step).collect()
     }
 }
 

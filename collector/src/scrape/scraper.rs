@@ -234,6 +234,7 @@ impl Scraper {
         self.shared.metrics.duplicates.inc_by(row.duplicates as u64);
         self.status().take(&row, started.elapsed());
         let committed = self.group.commit(ticket, &row.values, &row.own_time)?;
+        self.group.keep_exemplars(at, &row.exemplars);
         self.cache.forget(&committed.dropped);
         result
     }
@@ -337,7 +338,7 @@ impl StoreSeries<'_> {
         };
         let mut labels = self
             .target
-            .series_labels(sample.labels()?, honor_labels, &emptied);
+            .series_labels(sample.normal_labels()?, honor_labels, &emptied);
         let is_kept = self.job.metric_relabel.apply(&mut labels) && !labels.is_empty();
         Ok(is_kept.then_some(labels))
     }

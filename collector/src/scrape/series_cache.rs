@@ -9,7 +9,7 @@
 use super::error::ScrapeError;
 use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
 use std::hash::BuildHasher;
-use takt_model::exposition::{self, Format, Line, Metadata, Page};
+use takt_model::exposition::{self, Exemplar, Fact, Format, Line, Metadata, MetricType, Page};
 use takt_store::{Column, STALE, Sample, is_stale};
 use xxhash_rust::xxh64::xxh64;
 
@@ -34,6 +34,8 @@ struct LeadingComments {
     hash: u64,
     bytes: u32,
     lines: u32,
+    /// Type of the last `TYPE` line.
+    kind: Option<MetricType>,
 }
 
 impl LeadingComments {
@@ -83,6 +85,8 @@ pub(super) struct PageRow {
     pub values: Vec<f64>,
     /// Samples with their own timestamps.
     pub own_time: Vec<(Column, Sample)>,
+    /// Exemplars of the samples.
+    pub exemplars: Vec<(Column, Exemplar)>,
     /// Number of all samples, repeated ones included.
     pub samples: usize,
     /// Number of samples after relabelling.
@@ -185,21 +189,25 @@ impl SeriesCache {
         let mut described = Vec::new();
         let mut too_many = None;
         let mut next = 0;
-        // Position and line of the comments before the next sample.
+        // Position and line of the comments before the next sample, and the type among them.
         let mut lead = (page.rest(), 0);
+        let mut lead_kind = None;
         loop {
             let mut expected = &[][..];
             if let Some(&entry) = self.order.get(next) {
                 expected = text(&self.entries, &self.texts, entry);
                 let known = self.leads.get(self.entries[entry as usize].lead as usize);
                 if let Some(known) = known.filter(|known| known.begins(format, page.rest())) {
-                    page.skip(known.bytes as usize, known.lines as usize);
+                    page.skip(known.bytes as usize, known.lines as usize, known.kind);
                     lead = (page.rest(), page.lines());
                 }
             }
             let sample = match page.next_line(expected)? {
                 Some(Line::Sample(sample)) => sample,
                 Some(Line::Metadata(metadata)) => {
+                    if let Fact::Type(kind) = metadata.fact {
+                        lead_kind = Some(kind);
+                    }
                     described.push(metadata);
                     continue;
                 }
@@ -221,6 +229,7 @@ impl SeriesCache {
             let comments = Comments {
                 text: lead.0,
                 lines: sample.line - 1 - lead.1,
+                kind: lead_kind.take(),
             };
             lead = (page.rest(), page.lines());
             let entry = if sample.as_expected {
@@ -260,6 +269,9 @@ impl SeriesCache {
             if !row.keep(rules) {
                 too_many = Some(over_limit);
                 continue;
+            }
+            if let Some(exemplar) = sample.exemplar() {
+                row.exemplars.push((column, exemplar));
             }
             let is_first = match sample.at.filter(|_| rules.honor_timestamps) {
                 Some(at) => {
@@ -367,6 +379,8 @@ struct Comments<'a> {
     /// The text from the first comment on.
     text: &'a [u8],
     lines: usize,
+    /// Type of the last `TYPE` line.
+    kind: Option<MetricType>,
 }
 
 impl Comments<'_> {
@@ -380,6 +394,7 @@ impl Comments<'_> {
             hash: LeadingComments::hash(format, &self.text[..bytes]),
             bytes: number(bytes),
             lines: number(self.lines),
+            kind: self.kind,
         }
     }
 }
@@ -406,7 +421,7 @@ mod tests {
     impl NewSeries for Columns {
         fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<SeriesPlace, ScrapeError> {
             self.parsed += 1;
-            let series = sample.labels()?.to_string();
+            let series = sample.normal_labels()?.to_string();
             if series.starts_with("dropped") {
                 return Ok(SeriesPlace::Dropped);
             }
@@ -528,6 +543,21 @@ mod tests {
                 "a series that a page has twice is added once"
             );
         }
+    }
+
+    #[test]
+    fn the_type_in_a_skipped_comment_is_known() {
+        let mut cache = SeriesCache::default();
+        let mut columns = Columns::default();
+        read(
+            &mut cache,
+            &mut columns,
+            "# TYPE h histogram\nh{le=\"1\"} 1\n",
+        );
+        let page = "# TYPE h histogram\nh{le=\"1\"} 1\nh{le=\"2\"} 1\n";
+        read(&mut cache, &mut columns, page);
+        let names: Vec<&String> = columns.by_series.keys().collect();
+        assert_eq!(names, [r#"h{le="1.0"}"#, r#"h{le="2.0"}"#]);
     }
 
     #[test]

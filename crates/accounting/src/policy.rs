@@ -33,6 +33,9 @@ pub struct Breach {
     pub window: String,
     /// Job id.
     pub job_id: String,
+    /// Job name.
+    #[serde(default)]
+    pub name: Option<String>,
     /// Unix user.
     pub user: String,
     /// Account.
@@ -165,6 +168,7 @@ impl PolicyWindow {
             (seconds > 0 && !held.is_empty()).then(|| Breach {
                 window: self.name.clone(),
                 job_id: run.job_id.clone(),
+                name: run.name.clone(),
                 user: run.user.clone(),
                 account: run.account.clone(),
                 nodes: held,

@@ -5,6 +5,7 @@
 mod config_error;
 mod error_chain;
 mod event;
+mod float;
 mod labels;
 mod match_op;
 #[cfg(feature = "regex")]
@@ -25,6 +26,10 @@ pub mod yaml;
 pub use config_error::ConfigError;
 pub use error_chain::error_chain;
 pub use event::{Event, EventKind};
+pub use float::{
+    exponential, format_g, format_open_metrics, is_float_label, is_normal_spelling, non_finite,
+    normal_spelling, parse_float,
+};
 pub use labels::{Labels, METRIC_NAME};
 pub use match_op::MatchOp;
 #[cfg(feature = "regex")]

@@ -1,6 +1,8 @@
 //! Conditions on labels, as PromQL writes them: `node="g01"`, `device!~"lo|veth.*"`.
 
-use crate::{Labels, METRIC_NAME, MatchOp, go_regex, is_plain_label, quoted};
+use crate::{
+    Labels, METRIC_NAME, MatchOp, go_regex, is_float_label, is_plain_label, normal_spelling, quoted,
+};
 use regex::{Regex, RegexBuilder};
 use std::fmt;
 use std::time::Instant;
@@ -100,24 +102,24 @@ impl Matcher {
         } else {
             None
         };
-        Ok(Self {
+        Ok(Self::compiled(name, op, value, regex))
+    }
+
+    /// Returns a condition whose regular expression the caller has compiled from `value`, for
+    /// dialects that differ from PromQL's.
+    pub fn compiled(name: &str, op: MatchOp, value: &str, regex: Option<Regex>) -> Self {
+        Self {
             name: name.to_owned(),
             op,
             value: value.to_owned(),
             regex,
             deadline: None,
-        })
+        }
     }
 
     /// Returns the condition that the label `name` equals `value`.
     pub fn equal(name: &str, value: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            op: MatchOp::Equal,
-            value: value.to_owned(),
-            regex: None,
-            deadline: None,
-        }
+        Self::compiled(name, MatchOp::Equal, value, None)
     }
 
     /// Returns the condition that the metric's name is `name`.
@@ -155,6 +157,25 @@ impl Matcher {
         !is_late && self.op.accepts(regex.is_match(value))
     }
 
+    /// Returns whether the condition accepts a label value of the store. A number in `le` or
+    /// `quantile` may be stored as `1` or as `1.0`: earlier versions of Takt kept the target's
+    /// spelling. A condition on one spelling is a condition on both.
+    pub fn accepts_stored(&self, value: &str) -> bool {
+        if !is_float_label(&self.name) {
+            return self.accepts(value);
+        }
+        let Some(normal) = normal_spelling(value) else {
+            return self.accepts(value);
+        };
+        let short = normal.strip_suffix(".0").unwrap_or(&normal);
+        let spellings = [value, &normal, short];
+        if !self.op.accepts(true) {
+            spellings.into_iter().all(|value| self.accepts(value))
+        } else {
+            spellings.into_iter().any(|value| self.accepts(value))
+        }
+    }
+
     /// Returns whether the condition accepts a series with these labels.
     pub fn accepts_labels(&self, labels: &Labels) -> bool {
         self.accepts(labels.get(&self.name).unwrap_or_default())
@@ -166,6 +187,8 @@ impl PartialEq for Matcher {
         (&self.name, self.op, &self.value) == (&other.name, other.op, &other.value)
     }
 }
+
+impl Eq for Matcher {}
 
 impl fmt::Display for Matcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -226,6 +249,34 @@ mod tests {
             );
             assert!(!matcher(op).until(Some(Instant::now())).accepts(value));
         }
+    }
+
+    #[test]
+    fn a_number_of_the_store_has_two_spellings() {
+        use MatchOp::{Equal, NotEqual, NotRegex, Regex};
+        for (op, condition, accepted, rejected) in [
+            (
+                Equal,
+                "1",
+                &["1", "1.0"][..],
+                &["10", "0.1", "+Inf", ""][..],
+            ),
+            (Equal, "1.0", &["1", "1.0"], &["10.0"]),
+            (Equal, "+Inf", &["+Inf"], &["1"]),
+            (NotEqual, "1", &["2", "2.0", "+Inf"], &["1", "1.0"]),
+            (Regex, "1|5", &["1", "1.0", "5.0"], &["15.0"]),
+            (Regex, r"1\.0|x", &["1", "1.0", "x"], &["1.5"]),
+            (NotRegex, "1|5", &["2.0"], &["1", "1.0", "5"]),
+        ] {
+            let bound = Matcher::new("le", op, condition).unwrap();
+            for value in accepted {
+                assert!(bound.accepts_stored(value), "{bound} accepts {value}");
+            }
+            for value in rejected {
+                assert!(!bound.accepts_stored(value), "{bound} rejects {value}");
+            }
+        }
+        assert!(!Matcher::equal("port", "1").accepts_stored("1.0"));
     }
 
     #[test]

@@ -511,6 +511,9 @@ impl Evaluator<'_> {
             }
             Whole::AbsentOverTime => {
                 let window = window_of(args.first())?;
+                if let Some(extension) = window.extension() {
+                    functions::extended("absent_over_time", extension).map_err(Error::Execution)?;
+                }
                 let columns =
                     self.window_columns("absent_over_time", functions::present, window, &[], grid)?;
                 Ok(functions::absent(&columns, &args[0], grid.steps)

@@ -31,6 +31,7 @@ mod source;
 mod syntax;
 mod value;
 
+pub mod language;
 pub mod script;
 
 pub use annotations::Annotations;

@@ -1,5 +1,8 @@
 //! Arithmetic as Go and Prometheus do it, where Rust's differs or has none.
 
+use takt_model::non_finite;
+pub use takt_model::{exponential, format_g};
+
 /// Kahan's sum with Neumaier's improvement (`util/kahansum`). A sum that overflows keeps no compensation.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Kahan {
@@ -128,39 +131,12 @@ pub fn almost_equal(a: f64, b: f64, epsilon: f64) -> bool {
     difference / sum.min(f64::MAX) < epsilon
 }
 
-/// A float as Go prints it with `%g`.
-pub fn format_g(value: f64) -> String {
-    match value.abs() {
-        _ if !value.is_finite() => non_finite(value).to_owned(),
-        0.0 | 1e-4..1e6 => format!("{value}"),
-        _ => exponential(value),
-    }
-}
-
-/// A finite float as Go prints it with `%e` and the fewest digits: two digits of the exponent at least, and its sign.
-pub fn exponential(value: f64) -> String {
-    let scientific = format!("{value:e}");
-    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let (sign, digits) = exponent
-        .strip_prefix('-')
-        .map_or(('+', exponent), |digits| ('-', digits));
-    format!("{mantissa}e{sign}{digits:0>2}")
-}
-
 /// A float as `count_values` writes it into a label: shortest digits, never an exponent.
 pub fn format_f(value: f64) -> String {
     if value.is_finite() {
         format!("{value}")
     } else {
         non_finite(value).to_owned()
-    }
-}
-
-fn non_finite(value: f64) -> &'static str {
-    match value {
-        f64::INFINITY => "+Inf",
-        f64::NEG_INFINITY => "-Inf",
-        _ => "NaN",
     }
 }
 

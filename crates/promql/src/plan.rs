@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::functions::{Body, Function, Whole};
 use crate::syntax::duration::{DurationExpression, QueryTimes};
 use crate::syntax::tree::{
-    Aggregate, AtModifier, BinaryExpression, Expression, ExpressionKind, RangeSelector,
+    Aggregate, AtModifier, BinaryExpression, Expression, ExpressionKind, Extension, RangeSelector,
     ShiftModifiers, Subquery, VectorSelector,
 };
 use std::time::Instant;
@@ -56,6 +56,8 @@ pub(crate) struct CallPlaces {
 pub(crate) struct Selector {
     pub matchers: Vec<Matcher>,
     pub shift: Shift,
+    /// `anchored` or `smoothed`.
+    pub extension: Option<Extension>,
 }
 
 /// `[range]` of a selector or of a subquery.
@@ -77,6 +79,14 @@ pub(crate) enum Windowed {
 }
 
 impl Window {
+    /// `anchored` or `smoothed`.
+    pub fn extension(&self) -> Option<Extension> {
+        match &self.of {
+            Windowed::Series(selector) => selector.extension,
+            Windowed::Subquery { .. } => None,
+        }
+    }
+
     pub fn shift(&self) -> Shift {
         match &self.of {
             Windowed::Series(selector) => selector.shift,
@@ -235,13 +245,17 @@ impl Context {
     }
 
     fn selector(&self, selector: &VectorSelector) -> Result<Selector, Error> {
-        if let Some(extension) = selector.extension {
-            return Err(unsupported(format!("the modifier {}", extension.name())));
+        if let Some(extension) = selector.extension
+            && !self.experimental
+        {
+            let text = format!("experimental modifier {}", extension.name());
+            return Err(unsupported(text));
         }
         let conditions = selector.conditions().into_iter();
         Ok(Selector {
             matchers: conditions.map(|m| m.until(self.deadline)).collect(),
             shift: self.shift(&selector.shift)?,
+            extension: selector.extension,
         })
     }
 

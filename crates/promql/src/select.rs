@@ -7,10 +7,11 @@ use crate::budget::Budget;
 use crate::column::{Column, drop_name};
 use crate::error::Error;
 use crate::eval::{Evaluator, Grid};
-use crate::functions::{Function, Slice};
+use crate::functions::{Function, Slice, extended, extended_points, interpolated};
 use crate::parts::in_parts;
 use crate::plan::{CallPlaces, Selector, Window, Windowed};
 use crate::source::{Point, Selection, SeriesData};
+use crate::syntax::tree::Extension;
 use crate::value::Series;
 use takt_model::Labels;
 
@@ -31,7 +32,43 @@ impl Evaluator<'_> {
         selector: &Selector,
         grid: &Grid,
     ) -> Result<Vec<Column>, Error> {
-        self.instants(selector, grid, |point| point.value)
+        // As in Prometheus, an instant selector ignores `anchored`.
+        if selector.extension == Some(Extension::Smoothed) {
+            self.smoothed_values(selector, grid)
+        } else {
+            self.instants(selector, grid, |point| point.value)
+        }
+    }
+
+    /// The value at each step, interpolated between the samples around it (`smoothSeries`). After the newest sample its
+    /// value goes on for the look-back.
+    fn smoothed_values(&mut self, selector: &Selector, grid: &Grid) -> Result<Vec<Column>, Error> {
+        let lookback_ms = self.options.lookback_ms;
+        let shift = selector.shift;
+        let first = shift.apply(grid.start_ms).saturating_sub(lookback_ms);
+        let last = shift.apply(grid.last_ms()).saturating_add(lookback_ms);
+        let first = first.saturating_add(1);
+        let series = self.select(selector, first, last, grid, lookback_ms, "")?;
+        self.budget.hold(series.len().saturating_mul(grid.steps))?;
+        let mut columns = Vec::with_capacity(series.len());
+        for SeriesData { labels, points, .. } in series {
+            self.budget.check()?;
+            let mut bounds = Bounds::default();
+            let value = |now_ms| {
+                let at_ms = shift.apply(now_ms);
+                let from_ms = at_ms.saturating_sub(lookback_ms);
+                let around = bounds.move_to(&points, from_ms, at_ms.saturating_add(lookback_ms));
+                let next = around.partition_point(|point| point.at_ms < at_ms);
+                match (around[..next].last(), around.get(next)) {
+                    (_, Some(exact)) if exact.at_ms == at_ms => Some(exact.value),
+                    (Some(before), Some(after)) => Some(interpolated(before, after, at_ms, false)),
+                    (Some(before), None) => Some(before.value),
+                    (None, _) => None,
+                }
+            };
+            columns.extend(Column::new(labels, grid.times().map(value).collect()));
+        }
+        Ok(columns)
     }
 
     /// As [`instant_values`](Self::instant_values), with the samples' own instants in seconds (`timestamp`).
@@ -92,6 +129,10 @@ impl Evaluator<'_> {
         places: &CallPlaces,
         grid: &Grid,
     ) -> Result<Vec<Column>, Error> {
+        let body = match window.extension() {
+            Some(extension) => extended(function.name, extension).map_err(Error::Execution)?,
+            None => body,
+        };
         let columns = self.window_columns(function.name, body, window, scalars, grid)?;
         let mut about = self.remarks.about(places);
         match function.name {
@@ -152,6 +193,7 @@ impl Evaluator<'_> {
         let walk = Walk {
             body,
             window,
+            reach: self.reach(window),
             scalars,
             grid,
             budget: self.budget,
@@ -192,12 +234,12 @@ impl Evaluator<'_> {
                 if nameless {
                     drop_name(&mut labels);
                 }
-                Series {
-                    labels,
-                    points: Bounds::default()
-                        .move_to(&points, start_ms, end_ms)
-                        .to_vec(),
-                }
+                let mut bounds = Bounds::default();
+                let points = match window.extension() {
+                    Some(extension) => extended_points(&points, start_ms, end_ms, extension),
+                    None => bounds.move_to(&points, start_ms, end_ms).to_vec(),
+                };
+                Series { labels, points }
             },
         );
         let series: Vec<Series> = series.filter(|series| !series.points.is_empty()).collect();
@@ -216,8 +258,12 @@ impl Evaluator<'_> {
         function: &str,
     ) -> Result<Vec<Windowful>, Error> {
         let shift = window.shift();
-        let after = shift.apply(grid.start_ms).saturating_sub(window.range_ms);
-        let last = shift.apply(grid.last_ms());
+        let reach = self.reach(window);
+        let after = shift
+            .apply(grid.start_ms)
+            .saturating_sub(window.range_ms)
+            .saturating_sub(reach.before_ms);
+        let last = shift.apply(grid.last_ms()).saturating_add(reach.after_ms);
         match &window.of {
             Windowed::Series(selector) => {
                 let first = after.saturating_add(1);
@@ -257,6 +303,19 @@ impl Evaluator<'_> {
                 );
                 Ok(series.collect())
             }
+        }
+    }
+
+    /// How far an extended window reaches beyond its range.
+    fn reach(&self, window: &Window) -> Reach {
+        let lookback_ms = self.options.lookback_ms;
+        let extension = window.extension();
+        let before_ms = if extension.is_some() { lookback_ms } else { 0 };
+        let is_smoothed = extension == Some(Extension::Smoothed);
+        let after_ms = if is_smoothed { lookback_ms } else { 0 };
+        Reach {
+            before_ms,
+            after_ms,
         }
     }
 
@@ -305,10 +364,18 @@ fn window_work(series: &[Windowful], window: &Window, grid: &Grid) -> usize {
     )
 }
 
+/// Milliseconds of samples before and after the range of a window.
+#[derive(Debug, Clone, Copy)]
+struct Reach {
+    before_ms: i64,
+    after_ms: i64,
+}
+
 /// A window that moves forwards over series.
 struct Walk<'a> {
     body: WindowFn,
     window: &'a Window,
+    reach: Reach,
     scalars: &'a [Vec<f64>],
     grid: &'a Grid,
     budget: &'a Budget,
@@ -320,6 +387,7 @@ impl Walk<'_> {
         let Self {
             body,
             window,
+            reach,
             scalars,
             grid,
             budget,
@@ -333,7 +401,9 @@ impl Walk<'_> {
             let now_ms = grid.time(step);
             let end_ms = shift.apply(now_ms);
             let start_ms = end_ms.saturating_sub(window.range_ms);
-            let points = bounds.move_to(&series.points, start_ms, end_ms);
+            let from_ms = start_ms.saturating_sub(reach.before_ms);
+            let to_ms = end_ms.saturating_add(reach.after_ms);
+            let points = bounds.move_to(&series.points, from_ms, to_ms);
             *count += points.len() as u64;
             // One series can be most of the work: wide windows at many steps.
             unchecked += points.len();

@@ -1,5 +1,8 @@
 //! `takt.toml`: reads the file and checks it once, so that the rest of the program can trust it.
 
+mod mistake;
+mod readers;
+
 use crate::QueryConfig;
 use crate::SqlConfig;
 use crate::answers::AccountingConfig;
@@ -96,6 +99,8 @@ impl Default for ServerConfig {
     }
 }
 
+pub use readers::ServiceUser;
+
 impl Config {
     /// The configured files with passwords, tokens and keys. `read_token_file` is not one of them:
     /// users share it.
@@ -133,10 +138,35 @@ impl Config {
         }
     }
 
+    /// Checks that the service's user can read the configured files with passwords, tokens and keys.
+    /// Commands of root can read every file, so that a wrong owner would stay unnoticed until the
+    /// server starts.
+    ///
+    /// # Errors
+    /// If a file exists that the user cannot read.
+    pub fn check_secrets_of(&self, user: &ServiceUser) -> anyhow::Result<()> {
+        let shared = self.server.read_token_file.as_deref();
+        for file in self.secret_files().chain(shared) {
+            if let Some(closed) = user.closed_path(file) {
+                bail!(
+                    "the user {name} cannot read {file}: {closed} is not open to it. sudo chown \
+                     root:{group} {closed} && sudo chmod {mode} {closed}",
+                    name = user.name(),
+                    group = user.name(),
+                    file = file.display(),
+                    mode = if closed.is_dir() { "750" } else { "640" },
+                    closed = closed.display(),
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// Parses and checks a configuration. Messages name `path`, and relative paths start at its
     /// folder.
     pub fn parse(text: &str, path: &Path) -> anyhow::Result<Self> {
-        let mut config: Self = toml::from_str(text).map_err(|error| explain(&error, text, path))?;
+        let mut config: Self =
+            toml::from_str(text).map_err(|error| mistake::explain(&error, text, path))?;
         let base = path.parent().unwrap_or(Path::new(""));
         let Self {
             data_dir,
@@ -260,7 +290,7 @@ impl Config {
             policy_windows: self.policy_windows.clone(),
             cluster: self.cluster.clone(),
             timezone: self.timezone.clone(),
-            pseudonyms: self.reports.pseudonyms,
+            pseudonyms: self.reports.hides_names(self.auth.hides_usage()),
         }
     }
 
@@ -327,34 +357,6 @@ fn random_token() -> anyhow::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Describes a mistake in the file: its line and, for an unknown key, the nearest valid key.
-fn explain(error: &toml::de::Error, text: &str, path: &Path) -> anyhow::Error {
-    let line = error.span().map_or(1, |span| {
-        text[..span.start.min(text.len())].matches('\n').count() + 1
-    });
-    let message = error.message();
-    let mut quoted = message.split('`').skip(1).step_by(2);
-    let hint = match (message.starts_with("unknown field"), quoted.next()) {
-        (true, Some(key)) => {
-            let nearest = quoted.max_by(|a, b| {
-                strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b))
-            });
-            nearest.map_or_else(
-                || format!("unknown key {key}"),
-                |near| format!("unknown key {key}; did you mean {near}?"),
-            )
-        }
-        _ if message.starts_with("invalid type: map, expected a sequence") => {
-            "expected a list of tables, each under [[…]] instead of […]".to_owned()
-        }
-        _ if message.starts_with("invalid type: map, expected a string") => {
-            "expected a text (a date needs quotes, too), found a table or a bare date".to_owned()
-        }
-        _ => message.lines().collect::<Vec<_>>().join(" "),
-    };
-    anyhow::anyhow!("{}, line {line}: {hint}", path.display())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -393,6 +395,17 @@ mod tests {
                 Config::parse(&both, Path::new(page)).unwrap();
             }
         }
+    }
+
+    #[test]
+    fn names_in_rankings_follow_the_privacy_setting() {
+        let hidden = |text: &str| {
+            let config = Config::parse(text, Path::new("takt.toml")).unwrap();
+            config.accounting().pseudonyms
+        };
+        assert!(!hidden("") && !hidden("auth.privacy = 'open'"));
+        assert!(hidden("auth.privacy = 'usage'") && hidden("auth.privacy = 'private'"));
+        assert!(hidden("auth.privacy = 'open'\nreports.pseudonyms = true"));
     }
 
     #[test]

@@ -11,21 +11,6 @@ pub enum Failure {
     Failed(anyhow::Error),
 }
 
-impl Failure {
-    /// Returns whether the reader of the output closed it, as `head` does. This is not an error. A broken connection to the
-    /// server is one.
-    pub fn is_broken_pipe(&self) -> bool {
-        let (Self::Usage(error) | Self::Failed(error)) = self;
-        let of_request = error.chain().any(|cause| cause.is::<reqwest::Error>());
-        !of_request
-            && error.chain().any(|cause| {
-                cause
-                    .downcast_ref::<std::io::Error>()
-                    .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
-            })
-    }
-}
-
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
         let error = error.into();

@@ -12,6 +12,7 @@ mod config_reference;
 mod failure;
 pub mod http;
 pub mod listing;
+mod opening;
 mod own_series;
 mod postgres;
 mod process_usage;
@@ -21,6 +22,7 @@ pub mod reports;
 pub mod serve;
 pub mod setup;
 pub mod sparkline;
+mod strips;
 pub mod tasks;
 
 pub use config::Config;

@@ -21,6 +21,10 @@ pub struct QueryConfig {
     pub max_samples: u64,
     /// Series that one selector may return.
     pub max_series: usize,
+    /// Evaluate what Prometheus calls experimental: functions such as `max_of`, `limitk`, `fill`, `anchored` and
+    /// `smoothed`. Otherwise queries with them are refused by name (`enable-feature`). Rules are
+    /// always refused.
+    pub experimental: bool,
     /// Seconds after which a query is cancelled, waiting time included (`query.timeout`).
     pub timeout_seconds: u64,
 }
@@ -31,6 +35,7 @@ impl Default for QueryConfig {
         let options = Options::default();
         Self {
             lookback_seconds: options.lookback_ms.unsigned_abs() / 1000,
+            experimental: false,
             max_concurrency: 20,
             max_samples: limits.max_samples,
             max_series: limits.max_series,
@@ -79,6 +84,7 @@ impl QueryConfig {
         Options {
             lookback_ms,
             limits,
+            experimental: self.experimental,
             ..Options::default()
         }
     }

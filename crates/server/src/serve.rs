@@ -8,10 +8,12 @@ use crate::config::Config;
 use crate::failure::{Failure, OrUsage};
 use crate::http::access::SlurmFollower;
 use crate::http::{self, Access, App, AppParts, Connections, GuardedRouter};
+use crate::opening::OpeningPage;
 use crate::own_series::OwnSeries;
 use crate::process_usage;
 use crate::remote_write::{Destination, RemoteWriteMetrics};
 use crate::reports;
+use crate::strips;
 use crate::tasks::Supervisor;
 use anyhow::Context;
 use axum::extract::State;
@@ -23,6 +25,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use takt_access::{Role, RouteNeeds};
@@ -106,11 +109,20 @@ pub async fn run(
         let Some(dir) = claim(dir, &mut shutdown).await? else {
             return Ok(());
         };
-        let store = Arc::new(Store::open(dir, &config.store, &mut registry)?);
-        let cluster = cluster(&config, &store).await?;
-        let listener = TcpListener::bind(address)
+        let (listener, while_opening) = listen_twice(address)
             .await
             .with_context(|| format!("cannot listen on {address}"))?;
+        let opening = OpeningPage::start(while_opening);
+        let store_config = config.store.clone();
+        let (store, registry) = tokio::task::spawn_blocking(move || {
+            Store::open(dir, &store_config, &mut registry).map(|store| (store, registry))
+        })
+        .await??;
+        let store = Arc::new(store);
+        let database = store.database();
+        database.isolate_sql(parts.query_process, &config.store)?;
+        let cluster = cluster(&config, &store).await?;
+        drop(opening);
         let bound = listener.local_addr()?;
         let local_address = SocketAddr::new(
             if bound.ip().is_unspecified() {
@@ -160,6 +172,16 @@ pub async fn run(
                 (reloaded.scrape, reloaded.alerts, reloaded.email);
         }
     }
+}
+
+/// Returns two listeners at the same address: one for the time while the store opens.
+async fn listen_twice(address: &str) -> std::io::Result<(TcpListener, TcpListener)> {
+    let listener = TcpListener::bind(address).await?.into_std()?;
+    let other = listener.try_clone()?;
+    Ok((
+        TcpListener::from_std(listener)?,
+        TcpListener::from_std(other)?,
+    ))
 }
 
 /// Waits until the clock is far behind the newest stored sample.
@@ -250,6 +272,8 @@ pub struct PageState {
     pub zone: TimeZone,
     /// Configuration of the answers.
     pub config: Arc<AnswerConfig>,
+    /// Cancelled when the server stops: live pages end their streams.
+    pub stop: CancellationToken,
 }
 
 /// Parts of a server from other crates: the server renders no pages and does not read `/proc`.
@@ -259,6 +283,8 @@ pub struct Parts {
     pub pages: fn(PageState) -> GuardedRouter,
     /// Registers metrics of the process.
     pub process_metrics: fn(&mut Registry),
+    /// Makes the command of the query process ([`takt_store::sql::serve`]).
+    pub query_process: fn() -> Command,
 }
 
 impl Serving<'_> {
@@ -417,6 +443,11 @@ impl Serving<'_> {
         });
 
         let of = Arc::clone(store);
+        tasks.spawn("strips", move |stop| {
+            strips::keep_filling(Arc::clone(&of), stop)
+        });
+
+        let of = Arc::clone(store);
         let cluster = self.cluster.to_owned();
         tasks.spawn("fairshare-history", move |stop| {
             until_stopped(stop, note_fairshare(Arc::clone(&of), cluster.clone()))
@@ -434,12 +465,13 @@ impl Serving<'_> {
             let of = Arc::clone(store);
             let cluster = self.cluster.to_owned();
             let config = self.config.clone();
+            let access = self.access.clone();
             tasks.spawn("reports", move |stop| {
                 let sent = reports::keep_sending(
                     Arc::clone(&of),
                     cluster.clone(),
                     config.clone(),
-                    config.zone(),
+                    access.clone(),
                     stop.clone(),
                 );
                 until_stopped(stop, sent)
@@ -513,6 +545,7 @@ impl Serving<'_> {
             cluster: self.cluster.into(),
             zone: zone.clone(),
             config: Arc::clone(&answers),
+            stop: tasks.stop_token(),
         };
         let registry = Arc::new(self.registry);
         let own = OwnSeries {
@@ -556,6 +589,9 @@ impl Serving<'_> {
             () = alerts.stopped() => End::Invalidated,
             () = clock_went_back(&store) => End::ClockWentBack,
         };
+        // Their clients get an error; nothing waits for them.
+        let database = Arc::clone(store.database());
+        tokio::task::spawn_blocking(move || database.stop_sql()).await?;
         tasks.shutdown(GRACE).await;
         alerts.shutdown().await;
         if let Some(scrape) = Arc::into_inner(scrape) {

@@ -86,6 +86,11 @@ impl Supervisor {
         }
     }
 
+    /// Returns the token that [`shutdown`](Self::shutdown) cancels.
+    pub fn stop_token(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
     /// Starts a task and keeps it running. Calls `start` for the first run and for each restart.
     /// The returned future must run until the token is cancelled.
     pub fn spawn<Start, Task>(&mut self, name: &'static str, start: Start)

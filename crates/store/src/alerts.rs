@@ -4,6 +4,7 @@
 //! This module knows tables, not alerts. Bodies are opaque texts of the engine; the other columns
 //! serve SQL queries.
 
+use super::reserve::Reserve;
 use super::{Database, StoreError};
 use duckdb::{Connection, ToSql, params};
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ const THREAD_DAYS: i64 = 14;
 #[derive(Debug)]
 pub struct AlertRecords {
     db: Connection,
+    reserve: Reserve,
 }
 
 /// Changes that are committed together.
@@ -123,7 +125,7 @@ impl AlertRecords {
         let before = now_ms
             .saturating_sub(HISTORY_DAYS * 86_400_000)
             .saturating_mul(1000);
-        db.execute_batch(&format!(
+        let sql = format!(
             "CREATE TEMP TABLE new_state (kind VARCHAR, key VARCHAR, body VARCHAR);
              CREATE TEMP TABLE new_transitions (happened_at BIGINT, rule VARCHAR, alertname VARCHAR, severity VARCHAR, node VARCHAR,
                  fingerprint VARCHAR, labels VARCHAR, state_before VARCHAR, state_after VARCHAR, reason VARCHAR, value DOUBLE);
@@ -134,16 +136,26 @@ impl AlertRecords {
                  created_by VARCHAR, comment VARCHAR, matchers VARCHAR, body VARCHAR);
              DELETE FROM records.alert_transitions WHERE happened_at < make_timestamp({before});
              DELETE FROM records.notifications WHERE NOT is_open AND updated_at < make_timestamp({before});"
-        ))
-        .map_err(StoreError::sql("prepare the tables of alerts"))?;
-        Ok(Self { db })
+        );
+        let reserve = Reserve::open(database.path());
+        let prepare = || {
+            db.execute_batch(&sql)
+                .map_err(StoreError::sql("prepare the tables of alerts"))
+        };
+        reserve.use_for(prepare)?;
+        Ok(Self { db, reserve })
     }
 
-    /// Commits all changes.
+    /// Commits all changes. On a full disk, takes the space that is reserved for this.
     ///
     /// # Errors
     /// If DuckDB fails; nothing is committed then.
     pub fn commit(&self, changes: &AlertChanges) -> Result<(), StoreError> {
+        self.reserve.fill();
+        self.reserve.use_for(|| self.attempt(changes))
+    }
+
+    fn attempt(&self, changes: &AlertChanges) -> Result<(), StoreError> {
         let attempt = || -> duckdb::Result<()> {
             self.db.execute_batch("BEGIN")?;
             self.put_state(changes)?;

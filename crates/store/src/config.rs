@@ -45,6 +45,10 @@ pub struct StoreConfig {
     /// Maximum size of sealed blocks, in GiB; beyond it, the oldest are deleted before their
     /// retention ends. 0: no limit.
     pub max_disk_gib: u64,
+    /// Maximum number of exemplars in memory, of all series together; a new one replaces the
+    /// oldest. They take memory only while targets send them, and are lost at a restart. 0: none
+    /// (`storage.exemplars.exemplars-limit`).
+    pub max_exemplars: usize,
 }
 
 impl Default for StoreConfig {
@@ -63,6 +67,7 @@ impl Default for StoreConfig {
             retention_5m_days: 90,
             retention_1h_days: 730,
             max_disk_gib: 0,
+            max_exemplars: 100_000,
         }
     }
 }
@@ -85,6 +90,7 @@ impl StoreConfig {
             ("retention_5m_days", self.retention_5m_days, 0..=36_500),
             ("retention_1h_days", self.retention_1h_days, 0..=36_500),
             ("max_disk_gib", self.max_disk_gib, 0..=1 << 20),
+            ("max_exemplars", self.max_exemplars as u64, 0..=10_000_000),
         ];
         match ranges
             .into_iter()

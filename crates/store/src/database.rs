@@ -4,13 +4,15 @@ use super::block_cache::BlockCache;
 use super::layout::{Layout, write_for_others};
 use super::metric_views::MetricViews;
 use super::migrate::{HOT, RECORDS, Schema, migrate};
+use super::sql::{ProcessConfig, QueryProcess};
 use super::unsealed::{self, Unsealed};
-use super::{DataDir, StoreError, block, salvage};
+use super::{DataDir, StoreConfig, StoreError, block, salvage};
 use duckdb::{Config, Connection};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use takt_model::error_chain;
 
@@ -62,6 +64,8 @@ pub struct Database {
     /// Number of changes of tokens and sessions since the database was opened.
     pub(crate) access_changes: AtomicU64,
     unsealed: Arc<Unsealed>,
+    /// See [`Database::isolate_sql`].
+    query_process: OnceLock<QueryProcess>,
 }
 
 impl Database {
@@ -133,7 +137,44 @@ impl Database {
             block_cache,
             access_changes: AtomicU64::new(0),
             unsealed,
+            query_process: OnceLock::new(),
         })
+    }
+
+    /// From now on, runs each statement of users in a process of its own. `command` makes the
+    /// command that calls [`serve`](crate::sql::serve) with its standard input.
+    ///
+    /// # Errors
+    /// If remains of an earlier process cannot be removed.
+    pub fn isolate_sql(
+        &self,
+        command: fn() -> Command,
+        config: &StoreConfig,
+    ) -> Result<(), StoreError> {
+        let config = ProcessConfig {
+            command,
+            threads: config.settings().threads,
+            min_free_bytes: config.min_free_bytes,
+        };
+        let process = QueryProcess::new(&self.path, config);
+        let process = process.map_err(|source| StoreError::Directory {
+            path: self.path.clone(),
+            source,
+        })?;
+        self.query_process.get_or_init(|| process);
+        Ok(())
+    }
+
+    /// The process that runs statements of users, if they do not run here.
+    pub(super) fn query_process(&self) -> Option<&QueryProcess> {
+        self.query_process.get()
+    }
+
+    /// Ends the running statements of users that run in a process of their own. Later ones fail.
+    pub fn stop_sql(&self) {
+        if let Some(process) = self.query_process() {
+            process.close();
+        }
     }
 
     /// Opens a connection. Unqualified names refer to the views.
@@ -197,9 +238,18 @@ fn attach_or_set_aside(
             schema.catalog
         ))
     };
+    let is_new = !file.exists();
     let suspects = [with_suffix(file, ".wal"), file.to_owned()];
     let mut suspects = suspects.iter().filter(|path| path.exists());
     while let Err(source) = attach() {
+        if is_new {
+            // A file that could not be created holds no data. Leave no half of it.
+            let _ = fs::remove_file(file);
+            return Err(StoreError::Open {
+                path: file.to_owned(),
+                source,
+            });
+        }
         let suspect = suspects.next().filter(|_| is_damage(&source));
         let Some(path) = suspect else {
             return Err(StoreError::Open {

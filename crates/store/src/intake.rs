@@ -1,5 +1,6 @@
 //! Writing samples into the store.
 
+use super::exemplars::Exemplars;
 use super::head::{Column, GroupRows, Head, is_stale};
 use super::metrics::{DropReason, StoreMetrics};
 use super::queue::{Batch, Queue};
@@ -9,6 +10,7 @@ use super::watermark::Watermark;
 use super::{ClockWentBack, Sample, SeriesId, Ticket};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
+use takt_model::exposition::Exemplar;
 use takt_model::{Labels, Timestamp};
 
 /// How far a sample's own timestamp may be ahead of the scrape, as in Prometheus.
@@ -22,6 +24,7 @@ pub(crate) struct SharedState {
     pub watermark: Arc<Watermark>,
     pub queue: Queue,
     pub unsealed: Arc<Unsealed>,
+    pub exemplars: Exemplars,
     pub metrics: StoreMetrics,
     pub retention: Duration,
 }
@@ -145,6 +148,19 @@ impl Group {
             added: outcome.added,
             dropped: outcome.dropped.iter().map(|gone| gone.column).collect(),
         })
+    }
+
+    /// Keeps exemplars of the row that was written at `at`. Exemplars of columns without a series are ignored.
+    pub fn keep_exemplars(&self, at: Timestamp, given: &[(Column, Exemplar)]) {
+        if given.is_empty() {
+            return;
+        }
+        let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
+        for (column, exemplar) in given {
+            if let Some(series) = rows.series(*column) {
+                self.shared.exemplars.add(series, exemplar, at);
+            }
+        }
     }
 
     /// Filters samples with timestamps of their own. A page repeats such a sample until a newer one

@@ -222,6 +222,21 @@ impl Layout {
         sql
     }
 
+    /// Statements that read the footers of all blocks, so that DuckDB keeps them in memory.
+    pub fn read_footers(&self) -> String {
+        let mut sql = String::new();
+        for resolution in Resolution::ALL {
+            let mut files = self
+                .of(resolution)
+                .map(|block| quoted(&block.path.join(block::SAMPLES).to_string_lossy()))
+                .peekable();
+            if files.peek().is_some() {
+                sql += &format!("SELECT count(*) FROM read_parquet({});\n", list_of(files));
+            }
+        }
+        sql
+    }
+
     /// Macro for the samples of one metric by its hash, with series numbers, over blocks and
     /// segments. (Tables have no hash: rows of all metrics.) A join with few series then reads only
     /// their rows.

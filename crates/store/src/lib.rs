@@ -16,6 +16,7 @@ mod crash;
 mod database;
 mod directory;
 mod error;
+mod exemplars;
 mod free_space;
 mod head;
 #[cfg(test)]
@@ -31,6 +32,7 @@ mod packed;
 mod promql_source;
 mod queue;
 mod records;
+mod reserve;
 mod salvage;
 mod segments;
 mod select;
@@ -38,6 +40,7 @@ mod series;
 mod snapshot;
 pub mod sql;
 mod statistics;
+mod strips;
 mod unsealed;
 mod watermark;
 
@@ -53,20 +56,23 @@ pub use database::quoted;
 pub use database::{Damaged, Database, Settings};
 pub use directory::{DataDir, Holder};
 pub use error::StoreError;
+pub use exemplars::SeriesExemplars;
 pub use head::{Column, STALE, is_stale};
 pub use intake::{CommitOutcome, Group};
 pub use listing::Listed;
 pub use open::Store;
 pub use records::{
-    AuditFilter, AuditRecord, CONFIGURED, ChargedRun, DeleteRuns, Due, FairsharePoint, GivenGpu,
-    GpuInterval, HeldGpu, ImportError, ImportRecord, ImportSummary, JobCursor, JobFilter, JobOrder,
-    JobSort, KnownCluster, KnownReason, ListedJob, LostJob, Names, OpenRun, Origin, RecordHits,
-    Records, RemoteWriteProgress, SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord,
-    Shifted, SortValue, TokenRecord, VisibleRuns, WaitingRun,
+    AlertTransition, AuditFilter, AuditRecord, CONFIGURED, ChargedRun, DeleteRuns, Due,
+    FairsharePoint, GivenGpu, GpuHold, GpuInterval, HeldGpu, HoldingRun, ImportError, ImportRecord,
+    ImportSummary, JobCursor, JobFilter, JobOrder, JobSort, KnownCluster, KnownReason, ListedJob,
+    LostJob, Names, OpenRun, Origin, QueueCounts, RecordHits, Records, RemoteWriteProgress,
+    RunningJob, SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord, Shifted, SortValue,
+    TokenRecord, VisibleRuns, WaitingRun,
 };
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};
 pub use series::SeriesId;
 pub use snapshot::Snapshot;
 pub use statistics::{Stat, StatBlock};
+pub use strips::{GpuPlace, SLOT_SECONDS, SLOTS, Slot, Strips};
 pub use watermark::{ClockWentBack, Ticket};

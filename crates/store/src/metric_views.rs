@@ -6,6 +6,7 @@
 use super::block::metric_hash;
 use super::layout::POINTS;
 use super::{Database, StoreError};
+use duckdb::Connection;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 use std::sync::PoisonError;
@@ -34,18 +35,25 @@ impl Database {
     /// # Errors
     /// If the database fails.
     pub fn follow_metrics(&self) -> Result<bool, StoreError> {
-        let failed = || StoreError::sql("create the views of metrics");
         let db = self.connect()?;
-        let mut known = self
+        let mut views = self
             .metric_views
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
+        views.follow(&db)
+    }
+}
+
+impl MetricViews {
+    /// Creates or updates views for new metrics and labels. Returns whether anything changed.
+    pub(super) fn follow(&mut self, db: &Connection) -> Result<bool, StoreError> {
+        let failed = || StoreError::sql("create the views of metrics");
         let newest: i64 = db
             .query_row("SELECT coalesce(max(id), -1) FROM series", [], |row| {
                 row.get(0)
             })
             .map_err(failed())?;
-        if newest <= known.newest {
+        if newest <= self.newest {
             return Ok(false);
         }
         let mut statement = db
@@ -55,14 +63,14 @@ impl Database {
             )
             .map_err(failed())?;
         let found = statement
-            .query_map([known.newest, newest], |row| {
+            .query_map([self.newest, newest], |row| {
                 Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
             })
             .map_err(failed())?;
         let mut changed = BTreeSet::new();
         for pair in found {
             let (metric, label) = pair.map_err(failed())?;
-            let labels = known.labels.entry(metric.clone()).or_insert_with(|| {
+            let labels = self.labels.entry(metric.clone()).or_insert_with(|| {
                 changed.insert(metric.clone());
                 BTreeSet::new()
             });
@@ -72,10 +80,10 @@ impl Database {
         }
         let views: String = changed
             .iter()
-            .map(|metric| view(metric, &known.labels[metric]))
+            .map(|metric| view(metric, &self.labels[metric]))
             .collect();
         db.execute_batch(&views).map_err(failed())?;
-        known.newest = newest;
+        self.newest = newest;
         Ok(!changed.is_empty())
     }
 }

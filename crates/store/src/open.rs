@@ -1,12 +1,14 @@
 //! The open data directory: databases, series, head, writer and compactor.
 
 use super::compactor::{CompactionSignal, Compactor, set_damaged_aside};
+use super::exemplars::Exemplars;
 use super::head::Head;
 use super::intake::SharedState;
 use super::listing::UnsealedSeries;
 use super::metrics::StoreMetrics;
 use super::queue::{Batch, Queue};
 use super::segments::{self, OpenSegment, SampleWriter};
+use super::strips::Strips;
 use super::unsealed::{CommitPosition, Coverage};
 use super::watermark::Watermark;
 use super::{
@@ -34,6 +36,7 @@ pub struct Store {
     pub(super) unsealed: OnceLock<UnsealedSeries>,
     writer: Option<JoinHandle<()>>,
     compactor: Option<JoinHandle<()>>,
+    pub(super) strips: Strips,
 }
 
 impl Store {
@@ -81,6 +84,7 @@ impl Store {
             watermark: Arc::new(Watermark::new(watermark)),
             queue: Queue::new(queue_limit),
             unsealed: Arc::clone(database.unsealed()),
+            exemplars: Exemplars::new(config.max_exemplars),
             metrics: metrics.clone(),
             retention: config.retention(),
         });
@@ -128,6 +132,7 @@ impl Store {
         if !layout.frozen().is_empty() {
             signal.segment_completed();
         }
+        let strips = Strips::load(directory.path());
         let directory = Mutex::new(directory);
         let unsealed = OnceLock::new();
         Ok(Self {
@@ -140,6 +145,7 @@ impl Store {
             unsealed,
             writer,
             compactor,
+            strips,
         })
     }
 
@@ -220,7 +226,17 @@ impl Store {
     pub fn seal(&self) -> Result<CompactionSummary, StoreError> {
         self.signal.request_segment_end();
         self.flush();
-        self.signal.run_round()
+        let summary = self.signal.run_round()?;
+        let reason = match &*self.health.borrow() {
+            Health::Writing => self.shared.unsealed.failure(),
+            Health::Waiting(reason) | Health::Invalidated(reason) => reason.clone(),
+        };
+        if reason.is_empty() {
+            Ok(summary)
+        } else {
+            let source = std::io::Error::other(reason);
+            Err(StoreError::Log { source })
+        }
     }
 
     /// Seals complete segments, merges finished days and removes expired blocks. The compactor does

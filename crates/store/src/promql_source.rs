@@ -1,8 +1,9 @@
 //! The store as a source of samples for PromQL.
 
 use crate::{Reading, Store, is_stale};
+use hashbrown::HashMap;
 use std::time::Duration;
-use takt_model::Timestamp;
+use takt_model::{Labels, Timestamp, is_normal_spelling, normal_spelling};
 use takt_promql::{Budget, Error, Selection, SeriesData, Source, SourceError};
 
 impl Source for Store {
@@ -36,7 +37,7 @@ impl Source for Store {
         match (found, refusal) {
             (Err(_), Some(refusal)) => Err(refusal),
             (Err(error), None) => Err(SourceError(Box::new(error)).into()),
-            (Ok(found), _) => Ok(found.into_iter().map(decoded).collect()),
+            (Ok(found), _) => Ok(one_spelling(found.into_iter().map(decoded).collect())),
         }
     }
 }
@@ -50,4 +51,115 @@ fn decoded(series: crate::SeriesData) -> SeriesData {
             .into_iter()
             .map(|sample| (sample.at.0, value(sample))),
     )
+}
+
+/// Joins series that continue each other under another spelling of `le` or `quantile`.
+///
+/// Earlier versions of Takt kept the target's spelling `1`, so a series ends at the update and
+/// another one with `1.0` begins. Rates and quantiles see one series with the new spelling. Series
+/// that overlap in time stay apart: they come from a target that uses both spellings.
+fn one_spelling(mut found: Vec<SeriesData>) -> Vec<SeriesData> {
+    let is_respelled = |series: &SeriesData| {
+        float_label(&series.labels).is_some_and(|(_, value)| !is_normal_spelling(value))
+    };
+    if !found.iter().any(is_respelled) {
+        return found;
+    }
+    let mut places: HashMap<Labels, Vec<usize>> = HashMap::new();
+    for (place, series) in found.iter().enumerate() {
+        if let Some(labels) = normal_labels(&series.labels) {
+            places.entry(labels).or_default().push(place);
+        }
+    }
+    let mut joined = vec![false; found.len()];
+    for (labels, mut parts) in places {
+        let first = |place: usize| found[place].points.first().map(|point| point.at_ms);
+        parts.retain(|&place| first(place).is_some());
+        parts.sort_by_key(|&place| first(place));
+        let ends_before = |pair: &[usize]| {
+            let last = found[pair[0]].points.last().map(|point| point.at_ms);
+            last < first(pair[1])
+        };
+        if parts.len() < 2 || !parts.windows(2).all(ends_before) {
+            continue;
+        }
+        let mut whole = SeriesData {
+            labels,
+            ..SeriesData::default()
+        };
+        for &place in &parts {
+            let part = std::mem::take(&mut found[place]);
+            // The end of the old spelling is no end of the series.
+            let begin = part.points.first().map(|point| point.at_ms);
+            whole.stale_ms.retain(|&at| Some(at) < begin);
+            whole.points.extend(part.points);
+            whole.stale_ms.extend(part.stale_ms);
+            joined[place] = true;
+        }
+        // The order of the answer is that of the oldest series.
+        let place = parts.iter().copied().min().unwrap_or_default();
+        found[place] = whole;
+        joined[place] = false;
+    }
+    let mut joined = joined.into_iter();
+    found.retain(|_| !joined.next().unwrap_or_default());
+    found
+}
+
+/// The labels with their float label in its normal spelling; `None` without a float label.
+fn normal_labels(labels: &Labels) -> Option<Labels> {
+    let (name, value) = float_label(labels)?;
+    let mut normal = labels.clone();
+    normal.set(name, &normal_spelling(value)?);
+    Some(normal)
+}
+
+fn float_label(labels: &Labels) -> Option<(&str, &str)> {
+    ["le", "quantile"]
+        .into_iter()
+        .find_map(|name| Some((name, labels.get(name)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(bound: &str, samples: &[(i64, Option<f64>)]) -> SeriesData {
+        let labels = [("__name__", "x_bucket"), ("le", bound)];
+        SeriesData::new(labels.into_iter().collect(), samples.iter().copied())
+    }
+
+    fn bounds(found: &[SeriesData]) -> Vec<&str> {
+        found
+            .iter()
+            .filter_map(|one| one.labels.get("le"))
+            .collect()
+    }
+
+    #[test]
+    fn a_series_goes_on_under_its_new_spelling() {
+        let old = series("1", &[(1, Some(1.0)), (2, Some(2.0)), (3, None)]);
+        let infinite = series("+Inf", &[(1, Some(9.0)), (4, Some(10.0))]);
+        let new = series("1.0", &[(3, Some(3.0)), (4, Some(4.0)), (5, None)]);
+        let found = one_spelling(vec![old, infinite.clone(), new]);
+        let whole = [1, 2, 3, 4].map(|at| (at, Some(at as f64)));
+        let mut expected = series("1.0", &whole);
+        expected.stale_ms = vec![5];
+        assert_eq!(found, [expected, infinite]);
+    }
+
+    #[test]
+    fn series_of_one_time_or_one_spelling_stay_as_they_are() {
+        let both = [
+            series("1", &[(1, Some(1.0)), (3, Some(2.0))]),
+            series("1.0", &[(3, Some(1.0))]),
+        ];
+        assert_eq!(one_spelling(both.to_vec()), both);
+        let old = [
+            series("1", &[(1, Some(1.0))]),
+            series("2", &[(1, Some(2.0))]),
+            series("x", &[(1, Some(2.0))]),
+        ];
+        assert_eq!(bounds(&one_spelling(old.to_vec())), ["1", "2", "x"]);
+    }
 }

@@ -8,6 +8,7 @@ mod import;
 mod imports;
 mod listed;
 mod nodes;
+mod present;
 mod remote_write;
 mod reservations;
 mod scheduler;
@@ -21,6 +22,7 @@ pub use held_gpus::{GivenGpu, GpuInterval, HeldGpu};
 pub use import::{ImportError, ImportSummary, Origin, Shifted};
 pub use imports::{DeleteRuns, ImportRecord};
 pub use listed::{JobCursor, JobOrder, JobSort, ListedJob, SortValue};
+pub use present::{AlertTransition, GpuHold, QueueCounts, RunningJob};
 pub use remote_write::RemoteWriteProgress;
 pub use reservations::{KnownReason, WaitingRun};
 pub use scheduler::{LostJob, SchedulerNow};
@@ -105,6 +107,34 @@ pub struct VisibleRuns {
     pub user: Option<String>,
     /// Accounts.
     pub accounts: Vec<String>,
+}
+
+/// The fields of a run that the capacity report reads; a month has a million runs. Times are UTC
+/// seconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HoldingRun {
+    /// Time of submission.
+    pub submit: i64,
+    /// Time from which only a lack of resources delayed the run.
+    pub eligible: Option<i64>,
+    /// Start time.
+    pub start: Option<i64>,
+    /// End time.
+    pub end: Option<i64>,
+    /// Time of suspension, in seconds.
+    pub suspended: Option<u64>,
+    /// Allocated CPUs.
+    pub cpus: Option<u64>,
+    /// Allocated GPUs.
+    pub gpus: Option<u64>,
+    /// Allocated memory, in bytes.
+    pub mem_bytes: Option<u64>,
+    /// Requested TRES, as Slurm writes them.
+    pub req_tres: Option<String>,
+    /// Allocated nodes, as Slurm writes them.
+    pub node_list: Option<String>,
+    /// Reservation that the job was submitted to.
+    pub reservation: Option<String>,
 }
 
 /// A run that has not ended, as far as known.
@@ -274,20 +304,35 @@ impl<'d> Records<'d> {
         cluster: &str,
         from: i64,
         to: i64,
-    ) -> Result<Vec<JobRun>, StoreError> {
+    ) -> Result<Vec<HoldingRun>, StoreError> {
         self.list(
             "read the job records",
-            &format!(
-                "SELECT {RUN_COLUMNS} FROM records.jobs
-                 WHERE cluster = ? AND submit_time < make_timestamp(?::BIGINT)::TIMESTAMP_S
-                   AND coalesce(end_time > make_timestamp(?::BIGINT)::TIMESTAMP_S, true)"
-            ),
+            "SELECT epoch_ms(submit_time) // 1000, epoch_ms(eligible_time) // 1000,
+                    epoch_ms(start_time) // 1000, epoch_ms(end_time) // 1000,
+                    suspended_seconds, cpus, gpus, mem_bytes, req_tres, node_list, reservation
+             FROM records.jobs
+             WHERE cluster = ? AND submit_time < make_timestamp(?::BIGINT)::TIMESTAMP_S
+               AND coalesce(end_time > make_timestamp(?::BIGINT)::TIMESTAMP_S, true)",
             vec![
                 cluster.to_owned().into(),
                 micros(to).into(),
                 micros(from).into(),
             ],
-            job_run,
+            |row| {
+                Ok(HoldingRun {
+                    submit: row.get(0)?,
+                    eligible: row.get(1)?,
+                    start: row.get(2)?,
+                    end: row.get(3)?,
+                    suspended: row.get(4)?,
+                    cpus: row.get(5)?,
+                    gpus: row.get(6)?,
+                    mem_bytes: row.get(7)?,
+                    req_tres: row.get(8)?,
+                    node_list: row.get(9)?,
+                    reservation: row.get(10)?,
+                })
+            },
         )
     }
 

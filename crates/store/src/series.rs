@@ -13,8 +13,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
-use takt_model::{Labels, METRIC_NAME};
-use takt_model::{MatchOp, Matcher};
+use takt_model::{Labels, METRIC_NAME, MatchOp, Matcher, is_float_label};
 
 /// Number of a series in this data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -255,7 +254,7 @@ impl SeriesTable {
         else {
             return RoaringBitmap::new();
         };
-        if let (MatchOp::Equal, true) = (matcher.op(), accepted) {
+        if matcher.op() == MatchOp::Equal && accepted && !is_float_label(name) {
             let value = self.symbols.find(matcher.value());
             return value
                 .and_then(|value| values.get(&value))
@@ -264,7 +263,7 @@ impl SeriesTable {
         }
         let chosen = values
             .iter()
-            .filter(|&(&value, _)| matcher.accepts(self.symbols.text(value)) == accepted);
+            .filter(|&(&value, _)| matcher.accepts_stored(self.symbols.text(value)) == accepted);
         chosen.fold(RoaringBitmap::new(), |all, (_, with)| all | with)
     }
 
@@ -405,6 +404,25 @@ mod tests {
         ];
         assert_eq!(table.matching(&both).iter().collect::<Vec<_>>(), [0]);
         assert_eq!(table.matching(&[]).len(), 3);
+    }
+
+    #[test]
+    fn a_bound_is_found_in_both_spellings() {
+        let mut table = SeriesTable::default();
+        for bound in ["1", "1.0", "10", "+Inf"] {
+            table.intern(&labels(&[(METRIC_NAME, "x_bucket"), ("le", bound)]));
+        }
+        for (op, bound, expected) in [
+            (MatchOp::Equal, "1", &[0, 1][..]),
+            (MatchOp::Equal, "1.0", &[0, 1]),
+            (MatchOp::Equal, "10.0", &[2]),
+            (MatchOp::NotEqual, "1.0", &[2, 3]),
+            (MatchOp::NotRegex, "1|10", &[3]),
+        ] {
+            let matcher = [Matcher::new("le", op, bound).unwrap()];
+            let found: Vec<u32> = table.matching(&matcher).iter().collect();
+            assert_eq!(found, expected, "{op}{bound}");
+        }
     }
 
     #[test]

@@ -31,7 +31,21 @@ FROM records.notifications;
 
 CREATE VIEW silences AS SELECT * EXCLUDE (body) FROM records.silences;
 
-CREATE VIEW run_efficiency AS SELECT * FROM records.run_efficiency;
+-- The verdict names the fault that ended the run, or what became of most of its GPU time.
+CREATE VIEW run_efficiency AS
+SELECT *, CASE
+    WHEN fault IS NOT NULL THEN 'lost to a fault: ' || fault
+    WHEN held_gpu_seconds IS NULL THEN 'number of GPUs unknown'
+    WHEN held_gpu_seconds = 0 THEN 'no GPUs'
+    ELSE CASE greatest(used_gpu_seconds, unmeasured_gpu_seconds, waste_idle_gpu_seconds, waste_streak_gpu_seconds,
+            waste_low_gpu_seconds)
+        WHEN unmeasured_gpu_seconds THEN 'GPUs mostly not measured'
+        WHEN used_gpu_seconds THEN 'GPUs mostly used'
+        WHEN waste_idle_gpu_seconds THEN 'GPUs mostly never used'
+        WHEN waste_streak_gpu_seconds THEN 'GPUs mostly idle for long'
+        ELSE 'GPUs mostly lightly used' END
+    END AS verdict
+FROM records.run_efficiency;
 
 CREATE VIEW credits AS SELECT * FROM records.credits;
 

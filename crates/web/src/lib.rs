@@ -6,5 +6,6 @@
 
 mod frame;
 mod pages;
+mod pictures;
 
 pub use frame::routes;

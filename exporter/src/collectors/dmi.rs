@@ -39,7 +39,11 @@ const LABELS: &[&str] = &[
 ];
 const INFO: Metric = Metric::gauge(
     "node_dmi_info",
-    "What the firmware says about the machine, as far as it says it; always 1.",
+    "A metric with a constant '1' value labeled by bios_date, bios_release, bios_vendor, \
+     bios_version, board_asset_tag, board_name, board_serial, board_vendor, board_version, \
+     chassis_asset_tag, chassis_serial, chassis_vendor, chassis_version, product_family, \
+     product_name, product_serial, product_sku, product_uuid, product_version, system_vendor if \
+     provided by DMI.",
     LABELS,
 );
 

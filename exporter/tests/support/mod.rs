@@ -79,6 +79,34 @@ impl Running {
     pub fn node_exporter_with(flags: &[&str], variables: &[(&str, &str)]) -> Option<Self> {
         let program = std::env::var("TAKT_NODE_EXPORTER");
         let program = program.as_deref().unwrap_or("prometheus-node-exporter");
+        let found = Self::started(Path::new(program), flags, variables);
+        if found.is_none() {
+            eprintln!("SKIPPED: cannot run {program}; apt-get install prometheus-node-exporter");
+        }
+        found
+    }
+
+    /// Starts the current node_exporter, which `scripts/peers.sh` builds. Returns `None` if it was
+    /// not built.
+    pub fn current_node_exporter(flags: &[&str]) -> Option<Self> {
+        const NAME: &str = "node_exporter-1.12.1";
+        let cache = |variable: &str, below: &str| {
+            std::env::var_os(variable).map(|folder| PathBuf::from(folder).join(below))
+        };
+        let program = cache("TAKT_CACHE_DIR", "")
+            .or_else(|| cache("XDG_CACHE_HOME", "takt"))
+            .or_else(|| cache("HOME", ".cache/takt"))?
+            .join("peers")
+            .join(NAME);
+        let found = Self::started(&program, flags, &[]);
+        if found.is_none() {
+            eprintln!("SKIPPED: no {NAME}; scripts/peers.sh builds it with Go");
+        }
+        found
+    }
+
+    /// Starts a node_exporter on a free port. Returns `None` if the program cannot be run.
+    fn started(program: &Path, flags: &[&str], variables: &[(&str, &str)]) -> Option<Self> {
         let address = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -93,24 +121,14 @@ impl Running {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        match command.spawn() {
-            Ok(child) => {
-                let running = Self { address, child };
-                let until = Instant::now() + Duration::from_secs(20);
-                while TcpStream::connect(address).is_err() {
-                    assert!(Instant::now() < until, "{program} does not serve");
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                Some(running)
-            }
-            Err(error) => {
-                eprintln!(
-                    "SKIPPED: cannot run {program} ({error}); apt-get install \
-                     prometheus-node-exporter"
-                );
-                None
-            }
+        let child = command.spawn().ok()?;
+        let running = Self { address, child };
+        let until = Instant::now() + Duration::from_secs(20);
+        while TcpStream::connect(address).is_err() {
+            assert!(Instant::now() < until, "{program:?} does not serve");
+            std::thread::sleep(Duration::from_millis(20));
         }
+        Some(running)
     }
 
     pub fn pid(&self) -> u32 {

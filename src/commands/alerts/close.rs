@@ -1,7 +1,9 @@
 //! Closing alerts by hand.
 
-use super::{server, silences, text};
+use super::{server, text};
 use crate::cli::{AlertsClose, Place};
+use crate::output::stdout;
+use crate::person;
 use reqwest::Method;
 use serde_json::json;
 use std::io::Write;
@@ -11,11 +13,11 @@ use takt_server::Failure;
 pub fn run(place: &Place, asked: &AlertsClose) -> Result<(), Failure> {
     let request = json!({
         "filter": asked.matchers,
-        "createdBy": asked.by.clone().unwrap_or_else(silences::user),
+        "createdBy": asked.by.clone().unwrap_or_else(person::operator),
         "comment": asked.comment,
     });
     let answer = server(place)?.alertmanager(Method::POST, "alerts/close", &[], Some(&request))?;
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     for labels in answer["closed"].as_array().into_iter().flatten() {
         writeln!(
             out,

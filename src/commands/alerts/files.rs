@@ -1,5 +1,6 @@
 //! `takt alerts check` and `takt alerts test`: rule files, routes and rule tests.
 
+use crate::output::stdout;
 use anyhow::{Context, anyhow};
 use std::cell::RefCell;
 use std::io::Write;
@@ -19,7 +20,7 @@ use takt_server::{Failure, OrUsage};
 
 /// Checks files as the server reads them. Checks all files, then fails if one has a mistake.
 pub fn check(files: &[PathBuf]) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     let mut bad = 0;
     for path in files {
         let said = match check_one(path) {
@@ -67,7 +68,7 @@ fn check_one(path: &Path) -> anyhow::Result<String> {
 
 /// Runs promtool's test files. Runs all tests, then fails if one failed.
 pub fn test(files: &[PathBuf]) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     let mut bad = 0;
     for path in files {
         let failures = test_one(path).usage()?;

@@ -5,20 +5,25 @@ mod files;
 mod send;
 mod silences;
 
-use super::{ask, print};
+use super::{in_zone, print};
 use crate::cli::{Alerts, AlertsHistory, AlertsList, AlertsRouteTest, Place};
 use crate::client::Server;
+use crate::output::stdout;
+use crate::person;
 use crate::place;
-use crate::source;
+use crate::source::{self, Source, zone_of};
 use anyhow::anyhow;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use reqwest::Method;
 use serde_json::Value;
 use std::io::Write;
 use takt_model::Labels;
 use takt_server::alerting;
-use takt_server::answers::SqlQuestion;
+use takt_server::answers::{AboutQuestion, SqlQuestion};
 use takt_server::listing::{Column, Listing};
 use takt_server::{Failure, OrUsage};
+use takt_store::Database;
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Alerts) -> Result<(), Failure> {
@@ -52,10 +57,23 @@ fn firing(server: &Server, matchers: &[String]) -> Result<Vec<Value>, Failure> {
 }
 
 fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
-    let mut alerts = firing(&server(place)?, &asked.matchers)?;
+    let server = server(place)?;
+    let mut matchers = asked.matchers.clone();
+    if asked.me {
+        matchers.push(format!("user={:?}", person::operator()));
+    }
+    let mut alerts = firing(&server, &matchers)?;
     alerts.retain(|alert| asked.all || alert["labels"]["severity"] != "none");
-    let mut listing =
-        Listing::new(&["alert", "severity", "node", "since", "state", "summary"].map(Column::Text));
+    let zone = zone_of(server.ask(&AboutQuestion {}).ok());
+    use Column::{Text, Time};
+    let mut listing = Listing::new(&[
+        Text("alert"),
+        Text("severity"),
+        Text("node"),
+        Time("since"),
+        Text("state"),
+        Text("summary"),
+    ]);
     for alert in &alerts {
         let label = |name: &str| text(&alert["labels"][name]);
         let state = state(&alert["status"]);
@@ -63,7 +81,7 @@ fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
             label("alertname"),
             label("severity"),
             label("node"),
-            text(&alert["startsAt"]),
+            local(&alert["startsAt"], &zone),
             state,
         ];
         listing.push(
@@ -101,6 +119,12 @@ fn state(status: &Value) -> String {
     }
 }
 
+/// Formats the API's instant in the cluster's time zone.
+fn local(value: &Value, zone: &TimeZone) -> String {
+    let at = value.as_str().and_then(|text| text.parse().ok());
+    at.map_or_else(|| text(value), |at| in_zone(at, zone))
+}
+
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
@@ -128,6 +152,10 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
              AND NOT (state_before = 'pending' AND state_after = 'inactive')"
                 .to_owned(),
         );
+        if asked.alert.is_none() {
+            // Watchdog and its like report no fault.
+            wanted.push("coalesce(severity, '') <> 'none'".to_owned());
+        }
     }
     let (columns, table, order) = if asked.messages {
         (
@@ -148,8 +176,20 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
         wanted.join(" AND "),
         asked.limit
     );
-    let rows = ask(place, &SqlQuestion { statement })?;
-    super::sql::show(asked.format, &rows)
+    let source: Source<Database> = super::source(place)?;
+    let mut answer = source.ask(&SqlQuestion { statement })?;
+    let zone = source.zone();
+    // The first column is the time, which SQL gives in UTC without an offset.
+    for row in &mut answer.rows {
+        let at = row[0].as_str().map(|text| text.trim_end_matches('Z'));
+        let at = at.and_then(|text| text.replace(' ', "T").parse::<DateTime>().ok());
+        let at = at.and_then(|at| at.to_zoned(TimeZone::UTC).ok());
+        if let Some(at) = at {
+            row[0] = Value::String(in_zone(at.timestamp(), &zone));
+        }
+    }
+    let minor = &["labels", "value", "severity", "attempts", "state_before"];
+    super::sql::show_timed(asked.format, &answer, minor)
 }
 
 fn route_test(place: &Place, asked: &AlertsRouteTest) -> Result<(), Failure> {
@@ -166,7 +206,7 @@ fn route_test(place: &Place, asked: &AlertsRouteTest) -> Result<(), Failure> {
             }
         }
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     for (receiver, route) in loaded.routing.route_test(&labels) {
         let channels = loaded.routing.receiver(receiver).map(|known| {
             known

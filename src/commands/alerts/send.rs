@@ -1,10 +1,12 @@
 //! `takt alerts test-send`: sends a test message through every channel.
 
 use crate::cli::{AlertsTestSend, Place};
+use crate::output::stdout;
 use crate::place;
 use anyhow::{Context, anyhow};
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::time::SystemTime;
 use takt_alerts::alert::Alert;
 use takt_alerts::message::{Message, MessageAlert, Status};
@@ -35,7 +37,7 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     let mut failed = 0;
     for name in &names {
         let channel = channels.get(name).context("a listed channel is missing")?;
@@ -61,6 +63,8 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
 }
 
 fn row(channel: &str, config: &Config) -> Row {
+    let address: Option<SocketAddr> = config.server.listen_address.parse().ok();
+    let port = address.map_or(0, |address| address.port());
     let now = Timestamp::from(SystemTime::now());
     let alert = Alert {
         labels: [("alertname", "TaktTest"), ("severity", "info")]
@@ -91,11 +95,8 @@ fn row(channel: &str, config: &Config) -> Row {
         common_labels: Labels::new(),
         common_annotations: BTreeMap::new(),
         route_labels: Labels::new(),
-        external_url: config
-            .alerts
-            .external_url
-            .clone()
-            .unwrap_or_else(|| format!("http://{}", config.server.listen_address)),
+        external_url: alerting::external_url(config, port),
+        timezone: config.zone().iana_name().map(str::to_owned),
         alerts: vec![MessageAlert::new(&alert, now)],
     };
     Row {

@@ -1,16 +1,21 @@
 //! Silences, and acknowledgements: silences of the alerts that fire now.
 
-use super::{firing, server, text};
+use super::{firing, local, server, text};
 use crate::cli::{AlertsAck, AlertsSilence, Place};
 use crate::client::Server;
 use crate::commands::print;
+use crate::output::stdout;
+use crate::person;
+use crate::source::zone_of;
 use anyhow::anyhow;
+use jiff::tz::TimeZone;
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::io::Write;
 use takt_alerts::duration;
 use takt_alerts::routing::matcher::{MatchOp, parse_matchers};
 use takt_server::Failure;
+use takt_server::answers::AboutQuestion;
 use takt_server::listing::{Column, Listing};
 
 /// Creates, expires or lists silences.
@@ -33,9 +38,11 @@ pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {
             json!({"name": one.name(), "value": one.value(), "isRegex": is_regex, "isEqual": is_equal})
         }));
     }
-    let start = asked.start.as_deref().map(instant).transpose()?;
+    let zone = zone_of(server.ask(&AboutQuestion {}).ok());
+    let start = asked.start.as_deref();
+    let start = start.map(|text| instant(text, &zone)).transpose()?;
     writeln!(
-        std::io::stdout(),
+        stdout(),
         "{}",
         set(&server, &matchers, start, &asked.duration, &asked.comment)?
     )?;
@@ -49,7 +56,7 @@ pub fn acknowledge(place: &Place, asked: &AlertsAck) -> Result<(), Failure> {
     if alerts.is_empty() {
         return Err(anyhow!("no firing alert matches {}", asked.matchers.join(" ")).into());
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     for alert in &alerts {
         let labels = alert["labels"].as_object().into_iter().flatten();
         let matchers: Vec<Value> = labels
@@ -66,12 +73,12 @@ pub fn acknowledge(place: &Place, asked: &AlertsAck) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Parses an instant with an offset from UTC, or in this machine's local time.
-fn instant(text: &str) -> Result<jiff::Timestamp, Failure> {
+/// Parses an instant with an offset from UTC, or in the cluster's time zone.
+fn instant(text: &str, zone: &TimeZone) -> Result<jiff::Timestamp, Failure> {
     let local = || {
         text.parse::<jiff::civil::DateTime>()
             .ok()?
-            .to_zoned(jiff::tz::TimeZone::system())
+            .to_zoned(zone.clone())
             .ok()
     };
     let instant = text
@@ -108,25 +115,26 @@ fn set(
         "matchers": matchers,
         "startsAt": starts_at.to_string(),
         "endsAt": ends_at.to_string(),
-        "createdBy": user(),
+        "createdBy": person::operator(),
         "comment": comment,
     });
     let answer = server.alertmanager(Method::POST, "silences", &[], Some(&silence))?;
     Ok(text(&answer["silenceID"]))
 }
 
-/// Returns the user who runs the command.
-pub fn user() -> String {
-    std::env::var("SUDO_USER")
-        .or_else(|_| std::env::var("USER"))
-        .unwrap_or_else(|_| "takt".to_owned())
-}
-
 fn list(server: &Server, asked: &AlertsSilence) -> Result<(), Failure> {
     let answer = server.alertmanager(Method::GET, "silences", &[], None)?;
     let silences = answer.as_array().cloned().unwrap_or_default();
-    let mut listing =
-        Listing::new(&["id", "state", "ends", "by", "matchers", "comment"].map(Column::Text));
+    let zone = zone_of(server.ask(&AboutQuestion {}).ok());
+    use Column::{Text, Time};
+    let mut listing = Listing::new(&[
+        Text("id"),
+        Text("state"),
+        Time("ends"),
+        Text("by"),
+        Text("matchers"),
+        Text("comment"),
+    ]);
     for silence in &silences {
         let matchers = silence["matchers"]
             .as_array()
@@ -144,7 +152,7 @@ fn list(server: &Server, asked: &AlertsSilence) -> Result<(), Failure> {
         listing.push(vec![
             text(&silence["id"]),
             text(&silence["status"]["state"]),
-            text(&silence["endsAt"]),
+            local(&silence["endsAt"], &zone),
             text(&silence["createdBy"]),
             matchers.collect::<Vec<_>>().join(" "),
             text(&silence["comment"]),

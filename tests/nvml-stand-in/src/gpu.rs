@@ -147,12 +147,11 @@ impl Gpu {
     }
 
     pub fn serial(&self) -> Answer<String> {
+        if let Some(serial) = &self.script.serial {
+            return Ok(serial.clone());
+        }
         self.data_centre()?;
-        Ok(self
-            .script
-            .serial
-            .clone()
-            .unwrap_or_else(|| format!("165462{:07}", self.slot + 1)))
+        Ok(format!("165462{:07}", self.slot + 1))
     }
 
     pub fn minor(&self) -> u32 {

@@ -93,6 +93,22 @@ pub fn or_skip<T>(wanted: Result<T, Skip>) -> Option<T> {
     }
 }
 
+/// Returns the path of a program that `scripts/peers.sh` has built, such as `prometheus-3.14.0`.
+pub fn need_peer(program: &str) -> Result<PathBuf, Skip> {
+    let cache = |variable: &str, below: &str| {
+        std::env::var_os(variable).map(|folder| PathBuf::from(folder).join(below))
+    };
+    let found = cache("TAKT_CACHE_DIR", "")
+        .or_else(|| cache("XDG_CACHE_HOME", "takt"))
+        .or_else(|| cache("HOME", ".cache/takt"))
+        .map(|folder| folder.join("peers").join(program));
+    found.filter(|file| is_executable(file)).ok_or_else(|| {
+        Skip(format!(
+            "needs {program}; scripts/peers.sh builds it with Go"
+        ))
+    })
+}
+
 /// Returns the path of a program; searches /sbin and the like too, which a user's `PATH` may lack.
 pub fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -72,6 +72,12 @@ impl Mount {
         filler.set_len(length.saturating_sub(512 << 10)).unwrap();
     }
 
+    /// Fills the file system until no byte is left.
+    pub fn fill_whole(&self) {
+        let mut filler = std::fs::File::create(self.filler()).unwrap();
+        while filler.write_all(&[0; 4096]).is_ok() {}
+    }
+
     /// Frees the filled space.
     pub fn free(&self) {
         std::fs::remove_file(self.filler()).unwrap();

@@ -51,6 +51,17 @@ impl Daemon {
         self.child.id()
     }
 
+    /// Process ids of all processes that this one and its children started.
+    pub fn descendants(&self) -> Vec<u32> {
+        let mut found = vec![self.pid()];
+        let mut at = 0;
+        while at < found.len() {
+            found.extend(children_of(found[at]));
+            at += 1;
+        }
+        found.split_off(1)
+    }
+
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -144,6 +155,20 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+fn children_of(pid: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten();
+    let lists = tasks.flatten().map(|task| task.path().join("children"));
+    let lists: String = lists
+        .filter_map(|list| std::fs::read_to_string(list).ok())
+        .collect();
+    lists
+        .split_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .collect()
 }
 
 /// Waits until `ready` returns a value; fails after `limit`.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::process::{Daemon, Page, free_port, http_get, http_get_with};
-use super::{Needed, Skip, need};
+use super::{Needed, Skip, need, need_peer};
 
 /// A Prometheus for one test; dropping it ends the program.
 pub struct Prometheus {
@@ -52,12 +53,24 @@ impl Prometheus {
             program: "prometheus",
             package: "prometheus",
         }])?;
+        Ok(Self::run(Path::new("prometheus"), text, &[]))
+    }
+
+    /// As [`configured`](Self::configured), with the current release and its storage of exemplars.
+    pub fn current(text: &str) -> Result<Self, Skip> {
+        let program = need_peer("prometheus-3.14.0")?;
+        let flags = ["--enable-feature=exemplar-storage"];
+        Ok(Self::run(&program, text, &flags))
+    }
+
+    fn run(program: &Path, text: &str, flags: &[&str]) -> Self {
         let directory = TempDir::with_prefix("takt-prometheus-").unwrap();
         let config = directory.path().join("prometheus.yml");
         std::fs::write(&config, text).unwrap();
         let address = format!("127.0.0.1:{}", free_port());
-        let mut command = Command::new("prometheus");
+        let mut command = Command::new(program);
         command
+            .args(flags)
             .arg(format!("--config.file={}", config.display()))
             .arg(format!(
                 "--storage.tsdb.path={}",
@@ -74,12 +87,12 @@ impl Prometheus {
                 .ok()
                 .filter(|page| page.status == 200)
         });
-        Ok(Self {
+        Self {
             daemon,
             url,
             targets: 0,
             _directory: directory,
-        })
+        }
     }
 
     /// Returns its URL, such as `http://127.0.0.1:20123`.

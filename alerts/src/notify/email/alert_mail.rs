@@ -4,6 +4,7 @@ use crate::message::{Message, Status};
 use crate::notify::words::{PARTS_MAX, instant, when};
 use crate::notify::{Part, Wording, link, parts, subject, text};
 use crate::outbox::Row;
+use jiff::tz::TimeZone;
 use takt_mail::Mail;
 
 /// One address and the templates of its mails.
@@ -81,7 +82,9 @@ fn is_page(message: &Message) -> bool {
 /// programs support little CSS, so every element carries its own style.
 fn html(message: &Message) -> String {
     let parts = parts(message);
-    let mut boxes: String = parts.iter().take(PARTS_MAX).map(boxed).collect();
+    let zone = message.zone();
+    let shown = parts.iter().take(PARTS_MAX);
+    let mut boxes: String = shown.map(|part| boxed(part, &zone)).collect();
     let more: usize = parts.iter().skip(PARTS_MAX).map(|part| part.alerts).sum();
     if more > 0 {
         boxes += &format!("<p style=\"color:#5f6368\">and {more} more</p>\n");
@@ -108,7 +111,7 @@ fn html(message: &Message) -> String {
     )
 }
 
-fn boxed(part: &Part) -> String {
+fn boxed(part: &Part, zone: &TimeZone) -> String {
     let colour = match (part.status, part.severity.as_str()) {
         (Status::Resolved, _) => "#1b7f3b",
         (Status::Firing, "critical") => "#b3261e",
@@ -150,7 +153,7 @@ fn boxed(part: &Part) -> String {
          <table style=\"border-collapse:collapse;font-size:14px\" \
          role=\"presentation\">\n{rows}</table>\n{lines}</div>\n",
         escaped(&part.name),
-        escaped(&when(part, &instant)),
+        escaped(&when(part, &|at| instant(at, zone))),
         escaped(&part.summary),
     )
 }

@@ -5,6 +5,7 @@ use crate::message::{Message, Status};
 use crate::notify::subject;
 use crate::notify::words::{self, Part, shortened};
 use crate::outbox::Row;
+use jiff::tz::TimeZone;
 use serde_json::{Value, json};
 use takt_model::Timestamp;
 
@@ -88,8 +89,9 @@ pub(super) fn headline(message: &Message) -> String {
 fn sections(message: &Message, blocks: &mut Vec<Value>) -> usize {
     let mut size = HEADER_MAX;
     let mut shown = 0;
+    let zone = message.zone();
     for part in words::parts(message) {
-        let text = part_text(&part);
+        let text = part_text(&part, &zone);
         size += text.len();
         if size > BLOCKS_MAX || blocks.len() > 45 {
             break;
@@ -102,7 +104,7 @@ fn sections(message: &Message, blocks: &mut Vec<Value>) -> usize {
 
 /// The text of a section: name, summary, severity and time, facts, and the kernel's lines. Slack
 /// shows times in the reader's time zone.
-fn part_text(part: &Part) -> String {
+fn part_text(part: &Part, zone: &TimeZone) -> String {
     let dot = match (part.status, part.severity.as_str()) {
         (Status::Resolved, _) => ":white_check_mark:",
         (Status::Firing, "critical") => ":red_circle:",
@@ -113,7 +115,7 @@ fn part_text(part: &Part) -> String {
         format!(
             "<!date^{}^{{date_short_pretty}} {{time_secs}}|{}>",
             at.whole_seconds(),
-            words::instant(at)
+            words::instant(at, zone)
         )
     };
     let name = escaped(&part.name, 100);

@@ -627,6 +627,7 @@ fn network_bound(seen: &[SeenRun<'_>]) -> Vec<NetworkRow> {
         .filter(|seen| seen.is_in_last() && seen.assessed.efficiency.is_network_bound);
     let row = |AssessedRun { run, efficiency }: &AssessedRun| NetworkRow {
         job_id: run.job_id.clone(),
+        name: run.name.clone(),
         user: run.user.clone(),
         nodes: run.nodes.unwrap_or(0),
         link_bound: efficiency.link_bound_ratio.unwrap_or(0.0),
@@ -649,6 +650,7 @@ fn lost(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<LostRow> {
     let row = |AssessedRun { run, efficiency }: &AssessedRun| {
         Some(LostRow {
             job_id: run.job_id.clone(),
+            name: run.name.clone(),
             user: run.user.clone(),
             nodes: run.node_list.clone().unwrap_or_default(),
             fault: efficiency.fault.clone()?,
@@ -705,7 +707,7 @@ fn notes(facts: &Facts<'_>, figures: &Figures, period: &Period) -> Vec<String> {
         ));
     }
     let unassessed = figures.gpu_hours - figures.split_gpu_hours.held();
-    if unassessed > 0.005 * figures.gpu_hours.max(1.0) {
+    if unassessed > (0.005 * figures.gpu_hours).max(0.05) {
         notes.push(format!(
             "{unassessed:.1} GPU-hours belong to runs that go on or were never assessed."
         ));

@@ -328,6 +328,9 @@ pub struct RunRow {
 pub struct NetworkRow {
     /// Job id.
     pub job_id: String,
+    /// Job name.
+    #[serde(default)]
+    pub name: Option<String>,
     /// Unix user.
     pub user: String,
     /// Number of nodes.
@@ -345,6 +348,9 @@ pub struct NetworkRow {
 pub struct LostRow {
     /// Job id.
     pub job_id: String,
+    /// Job name.
+    #[serde(default)]
+    pub name: Option<String>,
     /// Unix user.
     pub user: String,
     /// Nodes, as Slurm wrote them.

@@ -7,7 +7,7 @@
 mod read;
 mod write;
 
-pub use read::{Fact, Help, Line, Metadata, MetricType, Page, ReadError, Sample};
+pub use read::{Exemplar, Fact, Help, Line, Metadata, MetricType, Page, ReadError, Sample};
 pub use write::write_page;
 pub(crate) use write::{push_escaped_label, push_value};
 

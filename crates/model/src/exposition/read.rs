@@ -6,10 +6,14 @@
 //! a series are parsed once ([`Sample::labels`]).
 //!
 //! It accepts the formats of Prometheus 3: text 0.0.4 with quoted UTF-8 names, and OpenMetrics 1.0
-//! with exemplars (checked, then ignored) and its closing `# EOF`.
+//! with exemplars and its closing `# EOF`.
+
+mod exemplar;
+
+pub use exemplar::Exemplar;
 
 use super::Format;
-use crate::{Labels, METRIC_NAME, Timestamp};
+use crate::{Labels, METRIC_NAME, Timestamp, normal_spelling, parse_float};
 use memchr::{memchr, memchr2};
 use std::borrow::Cow;
 use std::fmt;
@@ -68,6 +72,10 @@ pub struct Sample<'a> {
     pub line: usize,
     /// Format of `series`.
     format: Format,
+    /// Type of the last `TYPE` line before the sample.
+    kind: Option<MetricType>,
+    /// The exemplar as written, from its `# `; empty if the sample has none.
+    exemplar: &'a [u8],
 }
 
 impl Sample<'_> {
@@ -77,6 +85,33 @@ impl Sample<'_> {
     /// If the text is invalid, repeats a label or lacks a metric name.
     pub fn labels(&self) -> Result<Labels, ReadError> {
         parse_series(self.series, self.format).map_err(|wrong| wrong.on_line(self.line))
+    }
+
+    /// Parses the series, with the number in `le` of a histogram or in `quantile` of a summary in
+    /// its one spelling: `1.0` for `1`. As in Prometheus 3, the type is that of the last `TYPE`
+    /// line, whichever metric it names.
+    ///
+    /// # Errors
+    /// As [`Self::labels`].
+    pub fn normal_labels(&self) -> Result<Labels, ReadError> {
+        let mut labels = self.labels()?;
+        let name = match self.kind {
+            Some(MetricType::Histogram) => "le",
+            Some(MetricType::Summary) => "quantile",
+            _ => return Ok(labels),
+        };
+        if let Some(normal) = labels.get(name).and_then(normal_spelling) {
+            labels.set(name, &normal);
+        }
+        Ok(labels)
+    }
+
+    /// The exemplar, if the sample has one and its labels are valid UTF-8.
+    pub fn exemplar(&self) -> Option<Exemplar> {
+        if self.exemplar.is_empty() {
+            return None;
+        }
+        exemplar::parse(self.exemplar).ok()
     }
 
     /// Returns the names of labels with an empty value. [`Labels`] omits them, because an empty
@@ -188,6 +223,8 @@ pub struct Page<'a> {
     rest: &'a [u8],
     line: usize,
     ended: bool,
+    /// Type of the last `TYPE` line.
+    kind: Option<MetricType>,
 }
 
 impl<'a> Page<'a> {
@@ -198,6 +235,7 @@ impl<'a> Page<'a> {
             rest: text,
             line: 0,
             ended: false,
+            kind: None,
         }
     }
 
@@ -212,10 +250,12 @@ impl<'a> Page<'a> {
     }
 
     /// Skips `bytes` at the start of [`rest`](Self::rest): `lines` lines that the caller has parsed
-    /// before, in this format.
-    pub fn skip(&mut self, bytes: usize, lines: usize) {
+    /// before, in this format. `kind` is the type of the last `TYPE` line among them, if they have
+    /// one.
+    pub fn skip(&mut self, bytes: usize, lines: usize, kind: Option<MetricType>) {
         self.rest = self.rest.get(bytes..).unwrap_or_default();
         self.line += lines;
+        self.kind = kind.or(self.kind);
     }
 
     /// Returns the next line with content, or `None` at the end. `expected` is the text of the
@@ -252,6 +292,8 @@ impl<'a> Page<'a> {
             at: None,
             line: self.line,
             format: self.format,
+            kind: self.kind,
+            exemplar: b"",
         })
     }
 
@@ -266,20 +308,25 @@ impl<'a> Page<'a> {
                 Format::OpenMetrics => openmetrics_line(line),
             };
             match said.map_err(|wrong| wrong.on_line(self.line))? {
-                ParsedLine::Sample(series, value, at) => {
-                    let line = self.line;
-                    let format = self.format;
+                ParsedLine::Sample(series, value, at, exemplar) => {
                     let sample = Sample {
                         series,
                         as_expected: false,
                         value,
                         at,
-                        line,
-                        format,
+                        line: self.line,
+                        format: self.format,
+                        kind: self.kind,
+                        exemplar,
                     };
                     return Ok(Some(Line::Sample(sample)));
                 }
-                ParsedLine::Metadata(metadata) => return Ok(Some(Line::Metadata(metadata))),
+                ParsedLine::Metadata(metadata) => {
+                    if let Fact::Type(kind) = metadata.fact {
+                        self.kind = Some(kind);
+                    }
+                    return Ok(Some(Line::Metadata(metadata)));
+                }
                 ParsedLine::Nothing => {}
                 ParsedLine::End => self.ended = true,
             }
@@ -301,7 +348,7 @@ impl<'a> Page<'a> {
 }
 
 enum ParsedLine<'a> {
-    Sample(&'a [u8], f64, Option<Timestamp>),
+    Sample(&'a [u8], f64, Option<Timestamp>, &'a [u8]),
     Metadata(Metadata<'a>),
     Nothing,
     End,
@@ -333,7 +380,7 @@ fn text_line(line: &[u8]) -> Result<ParsedLine<'_>, SyntaxError<'_>> {
     let value = parse_value(value)?;
     let rest = trim_blank(rest);
     if rest.is_empty() {
-        return Ok(ParsedLine::Sample(series, value, None));
+        return Ok(ParsedLine::Sample(series, value, None, b""));
     }
     let (token, rest) = split_token(rest);
     let at = parse_int(token).ok_or(SyntaxError {
@@ -341,7 +388,7 @@ fn text_line(line: &[u8]) -> Result<ParsedLine<'_>, SyntaxError<'_>> {
         found: token,
     })?;
     match trim_blank(rest) {
-        [] => Ok(ParsedLine::Sample(series, value, Some(Timestamp(at)))),
+        [] => Ok(ParsedLine::Sample(series, value, Some(Timestamp(at)), b"")),
         found => Err(SyntaxError {
             expected: "the end of the line after the timestamp",
             found,
@@ -380,10 +427,15 @@ fn openmetrics_line(line: &[u8]) -> Result<ParsedLine<'_>, SyntaxError<'_>> {
     let (value, rest) = split_token(one_space(rest, "a value")?);
     let value = parse_value(value)?;
     let (at, rest) = openmetrics_timestamp(rest)?;
-    if !rest.is_empty() {
-        check_exemplar(one_space(rest, "an exemplar")?)?;
+    let exemplar = if rest.is_empty() {
+        rest
+    } else {
+        one_space(rest, "an exemplar")?
+    };
+    if !exemplar.is_empty() {
+        exemplar::check(exemplar)?;
     }
-    Ok(ParsedLine::Sample(series, value, at))
+    Ok(ParsedLine::Sample(series, value, at, exemplar))
 }
 
 /// Parses a space and seconds since 1970, if present.
@@ -396,41 +448,12 @@ fn openmetrics_timestamp(rest: &[u8]) -> Result<(Option<Timestamp>, &[u8]), Synt
         expected: "a timestamp in seconds",
         found: token,
     };
-    let ms = (parse_value(token).map_err(|_| wrong)? * 1e3).round();
-    // Larger timestamps are invalid, and DuckDB could not store them.
-    if ms.abs() < 1e16 {
-        Ok((Some(Timestamp(ms as i64)), rest))
-    } else {
-        Err(wrong)
+    let seconds = parse_value(token).map_err(|_| wrong)?;
+    if !seconds.is_finite() {
+        return Err(wrong);
     }
-}
-
-fn check_exemplar(exemplar: &[u8]) -> Result<(), SyntaxError<'_>> {
-    let labels = exemplar.strip_prefix(b"# ").ok_or(SyntaxError {
-        expected: "an exemplar",
-        found: exemplar,
-    })?;
-    let mut cursor = Cursor {
-        rest: labels,
-        format: Format::OpenMetrics,
-    };
-    cursor.take(b'{', "`{` of the exemplar's labels")?;
-    parse_labels(&mut cursor, |name, _| match name {
-        Name::Metric(found) => Err(SyntaxError {
-            expected: "a label",
-            found,
-        }),
-        Name::Label(_) => Ok(()),
-    })?;
-    let (value, rest) = split_token(one_space(cursor.rest, "the exemplar's value")?);
-    parse_value(value)?;
-    match openmetrics_timestamp(rest)? {
-        (_, []) => Ok(()),
-        (_, found) => Err(SyntaxError {
-            expected: "the end of the line after the exemplar",
-            found,
-        }),
-    }
+    // The conversion ends at the limits of i64. The store drops a sample that is far from now.
+    Ok((Some(Timestamp((seconds * 1e3).round() as i64)), rest))
 }
 
 /// Parses metadata. `word` is `HELP`, `TYPE` or `UNIT`; `rest` begins with the metric's name.
@@ -773,22 +796,8 @@ fn parse_value(token: &[u8]) -> Result<f64, SyntaxError<'_>> {
     {
         return Ok(value);
     }
-    let parsed: Option<f64> = std::str::from_utf8(token)
-        .ok()
-        .and_then(|text| text.parse().ok());
-    // Go rejects numbers that overflow to infinity, and a NaN with a sign.
-    let begins_with = |of: fn(&u8) -> bool| {
-        token
-            .iter()
-            .find(|byte| !b"+-".contains(byte))
-            .is_some_and(of)
-    };
-    let is_right = |value: &f64| match value {
-        value if value.is_infinite() => begins_with(|byte| matches!(byte, b'i' | b'I')),
-        value if value.is_nan() => matches!(token.first(), Some(b'n' | b'N')),
-        _ => true,
-    };
-    parsed.filter(is_right).ok_or(SyntaxError {
+    let parsed = std::str::from_utf8(token).ok().and_then(parse_float);
+    parsed.ok_or(SyntaxError {
         expected: "a number",
         found: token,
     })

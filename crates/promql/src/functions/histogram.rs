@@ -2,9 +2,9 @@
 
 use crate::annotations::{About, ForcedBuckets};
 use crate::column::Column;
-use crate::numbers::{almost_equal, format_g, nan_first};
+use crate::numbers::{almost_equal, nan_first};
 use hashbrown::HashMap;
-use takt_model::Labels;
+use takt_model::{Labels, format_open_metrics};
 
 /// The label with a bucket's upper bound.
 const BOUND: &str = "le";
@@ -79,23 +79,13 @@ fn by_quantile(label: &str, phi: &[f64], column: Column) -> Vec<Column> {
     }
     let of = |quantile: f64| {
         let mut labels = column.labels.clone();
-        labels.set(label, &open_metrics(quantile));
+        labels.set(label, &format_open_metrics(quantile));
         let values = column.values.iter().zip(phi);
         let values =
             values.map(|(value, phi)| value.filter(|_| phi.to_bits() == quantile.to_bits()));
         Column::new(labels, values.collect())
     };
     distinct.into_iter().filter_map(of).collect()
-}
-
-/// A float as OpenMetrics writes it: always with a fraction or an exponent.
-fn open_metrics(value: f64) -> String {
-    let text = format_g(value);
-    if value.is_finite() && !text.contains(['e', '.']) {
-        text + ".0"
-    } else {
-        text
-    }
 }
 
 fn warn_of_quantiles(argument: usize, phi: &[f64], about: &mut About<'_>) {

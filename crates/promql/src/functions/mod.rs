@@ -4,6 +4,7 @@
 
 mod absent;
 mod date;
+mod extended;
 mod histogram;
 mod label;
 mod math;
@@ -17,6 +18,7 @@ use std::f64::consts::PI;
 
 pub(crate) use absent::absent;
 pub(crate) use date::Date;
+pub(crate) use extended::{extended, extended_points, interpolated};
 pub(crate) use histogram::{fraction, quantile, quantiles};
 pub(crate) use label::{join, replace};
 pub(crate) use order::{sort_by_label, sort_by_value};

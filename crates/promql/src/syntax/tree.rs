@@ -173,6 +173,25 @@ impl Expression {
         }
     }
 
+    /// The conditions of each selector in the expression, in the order of the text.
+    pub fn selectors(&self) -> Vec<Vec<Matcher>> {
+        let mut found = Vec::new();
+        self.collect_selectors(&mut found);
+        found
+    }
+
+    fn collect_selectors(&self, found: &mut Vec<Vec<Matcher>>) {
+        match &self.kind {
+            ExpressionKind::Selector(selector) => found.push(selector.conditions()),
+            ExpressionKind::Range(window) => found.push(window.of.conditions()),
+            _ => {
+                for child in self.children() {
+                    child.collect_selectors(found);
+                }
+            }
+        }
+    }
+
     /// The type of the value, as far as the operands have the types that they need.
     pub(crate) fn value_type(&self) -> Type {
         match &self.kind {
@@ -303,6 +322,11 @@ impl Operator {
             .map(|(op, _, tightness)| (*op, *tightness))
     }
 
+    /// All operators.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::ALL.iter().map(|(op, ..)| *op)
+    }
+
     /// The operator as it is written.
     pub fn name(self) -> &'static str {
         Self::ALL
@@ -369,6 +393,11 @@ impl Aggregation {
             .iter()
             .find(|(_, name)| text.eq_ignore_ascii_case(name))
             .map(|(op, _)| *op)
+    }
+
+    /// All aggregations.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::ALL.iter().map(|(op, _)| *op)
     }
 
     /// The aggregation's name.

@@ -1,8 +1,8 @@
 //! The same samples and queries in a current Prometheus and here: values, errors, annotations, trees and printed queries, word
 //! by word.
 //!
-//! Needs the path of a Prometheus 3.14 in `TAKT_CURRENT_PROMETHEUS` (`go build github.com/prometheus/prometheus/cmd/prometheus`)
-//! and Debian's `promtool`; skipped without them.
+//! Needs Prometheus 3.14, which `scripts/peers.sh` builds (or its path in `TAKT_CURRENT_PROMETHEUS`), and Debian's
+//! `promtool`; skipped without them.
 
 use super::common::{self, BEGIN_MS, Queries};
 use super::prometheus::{HAND_MADE, Outcome, Server, WRONG, compare, outcome, seconds};
@@ -41,7 +41,6 @@ const BY_DESIGN: &[(&str, &str)] = &[
         "Prometheus has bytes before this text, not a place",
     ),
     ("</ ", "refused by name: trims native histograms"),
-    ("anchored", "refused by name"),
     (
         "\\\\xff",
         "text that is no UTF-8 is shown as in Prometheus' JSON",
@@ -53,16 +52,29 @@ const BY_DESIGN: &[(&str, &str)] = &[
 ];
 
 fn start() -> Option<Server> {
-    let found = std::env::var("TAKT_CURRENT_PROMETHEUS")
-        .ok()
-        .and_then(|path| {
-            let features = "promql-experimental-functions,promql-binop-fill-modifiers";
-            Server::start_binary(&path, &[&format!("--enable-feature={features}")])
-        });
+    let features = "promql-experimental-functions,promql-binop-fill-modifiers,\
+                    promql-extended-range-selectors";
+    let flags = [&*format!("--enable-feature={features}")];
+    let found = program().and_then(|path| Server::start_binary(&path, &flags));
     if found.is_none() {
-        eprintln!("skipped: TAKT_CURRENT_PROMETHEUS does not name a Prometheus");
+        eprintln!(
+            "skipped: no Prometheus 3.14 (scripts/peers.sh builds it with Go) or no promtool"
+        );
     }
     found
+}
+
+/// The path of a current Prometheus.
+fn program() -> Option<String> {
+    let folder = |variable: &str, below: &str| {
+        let folder = std::env::var(variable).ok()?;
+        Some(format!("{folder}{below}/peers/prometheus-3.14.0"))
+    };
+    std::env::var("TAKT_CURRENT_PROMETHEUS")
+        .ok()
+        .or_else(|| folder("TAKT_CACHE_DIR", ""))
+        .or_else(|| folder("XDG_CACHE_HOME", "/takt"))
+        .or_else(|| folder("HOME", "/.cache/takt"))
 }
 
 /// The part of an error that does not depend on the order of a Go map: not which of several duplicates is named.

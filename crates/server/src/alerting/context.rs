@@ -253,11 +253,13 @@ mod tests {
                 ("index", "3"),
                 ("pci_bus_id", "0000:41:00.0"),
                 ("model", "NVIDIA GeForce RTX 5090"),
+                ("serial", "1654620000004"),
             ],
             &|n| (n < 100).then_some(1.0),
         )]);
         let of = |labels: &[(&str, &str)]| gpu(&source, &labels.iter().copied().collect(), AT);
-        let words = "GPU 3, slot 0000:41:00.0, NVIDIA GeForce RTX 5090, GPU-1";
+        let words = "GPU 3, slot 0000:41:00.0, NVIDIA GeForce RTX 5090, serial number 1654620000004, \
+                     GPU-1";
         assert_eq!(
             of(&[("node", "g01"), ("uuid", "GPU-1")]).as_deref(),
             Some(words),

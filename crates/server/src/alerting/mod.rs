@@ -19,7 +19,7 @@ use outside::OverStore;
 use prometheus_client::registry::Registry;
 use reqwest::Url;
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
@@ -99,7 +99,7 @@ pub fn load(config: &Config) -> anyhow::Result<Loaded> {
 
 /// Needs of the routes of [`api::router`]. Labels and annotations of alerts name users and their jobs.
 const ROUTES: [(&str, RouteNeeds); 9] = {
-    let read = RouteNeeds::get(Need::Samples);
+    let read = RouteNeeds::read(Need::Samples);
     let change = RouteNeeds::get_or_change(Need::Samples, Role::Support);
     [
         ("/api/v2/status", read),
@@ -185,6 +185,9 @@ impl Alerts {
             XidTable::shipped().clone(),
             routing,
         );
+        if channels.names().next().is_some() {
+            warn_of_local_links(config, address.port());
+        }
         let outside = OverStore::new(Arc::clone(store), cluster, SystemTime::now().into())?;
         let metrics = AlertMetrics::register(registry);
         let alerting = Alerting::start(engine, outside, channels, watch_config(config), metrics)?;
@@ -249,12 +252,53 @@ fn watch_config(config: &Config) -> WatchConfig {
     }
 }
 
+/// Returns the URL in messages: the configured one, else that of the listening address. A server
+/// that listens on all addresses is named by this machine's name, which other machines know.
+pub fn external_url(config: &Config, port: u16) -> String {
+    if let Some(url) = &config.alerts.external_url {
+        return url.trim_end_matches('/').to_owned();
+    }
+    let listening: Option<SocketAddr> = config.server.listen_address.parse().ok();
+    match listening.map(|address| address.ip()) {
+        Some(ip) if !ip.is_unspecified() => format!("http://{}", SocketAddr::new(ip, port)),
+        _ => format!("http://{}:{port}", host_name()),
+    }
+}
+
+/// Logs a warning if messages link to an address that only this machine can open.
+pub fn warn_of_local_links(config: &Config, port: u16) {
+    let url = external_url(config, port);
+    let host = Url::parse(&url).ok();
+    let host = host.as_ref().and_then(Url::host_str).unwrap_or_default();
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let is_local = host == "localhost"
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|ip| ip.is_loopback() || ip.is_unspecified());
+    if is_local {
+        tracing::warn!(
+            url,
+            "messages link to an address that other machines cannot open; set alerts.external_url \
+             to the address that people use"
+        );
+    }
+}
+
+/// Name of this machine, as `hostname` prints it.
+fn host_name() -> String {
+    let name = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    if name.is_empty() {
+        "localhost".to_owned()
+    } else {
+        name
+    }
+}
+
 fn server(config: &Config, cluster: &str, address: SocketAddr) -> Server {
-    let external_url = config
-        .alerts
-        .external_url
-        .clone()
-        .unwrap_or_else(|| format!("http://{address}"));
+    let external_url = external_url(config, address.port());
     let severity = &config.alerts.page_severity;
     let pages = Matcher::new("severity", MatchOp::Equal, severity)
         .ok()
@@ -266,7 +310,8 @@ fn server(config: &Config, cluster: &str, address: SocketAddr) -> Server {
             query_offset: Duration::ZERO,
         },
         settings: Settings {
-            external_url: external_url.trim_end_matches('/').to_owned(),
+            external_url,
+            timezone: config.zone().iana_name().map(str::to_owned),
             pages: pages.map(|matcher| Matchers(vec![matcher])),
         },
     }

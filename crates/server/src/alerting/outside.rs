@@ -14,7 +14,7 @@ use takt_promql::{Limits, Options, Value, quoted};
 use takt_slurm::JobRun;
 use takt_slurm::Reservation;
 use takt_store::JobFilter;
-use takt_store::{AlertRecords, Group, Records, Store};
+use takt_store::{AlertRecords, Group, Health, Records, Store};
 
 use super::{context, rows};
 
@@ -310,5 +310,12 @@ impl Outside for OverStore {
             labels.set("job_name", run.name.as_deref().unwrap_or_default());
         }
         labels
+    }
+
+    fn storage_problem(&self) -> Option<String> {
+        match &*self.store.health().borrow() {
+            Health::Writing => None,
+            Health::Waiting(reason) | Health::Invalidated(reason) => Some(reason.clone()),
+        }
     }
 }

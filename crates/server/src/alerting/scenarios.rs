@@ -112,6 +112,7 @@ impl Lab {
             },
             settings: Settings {
                 external_url: "http://takt".to_owned(),
+                timezone: None,
                 pages: Some(pages),
             },
         };

@@ -14,10 +14,9 @@ use takt_accounting::capacity::{
 use takt_accounting::reservation::{ReservedRun, by_name, effect, idle_charges};
 use takt_accounting::{Period, Unit};
 use takt_slurm::Amounts;
-use takt_slurm::JobRun;
 use takt_slurm::tres::TresCounts;
 use takt_slurm::{Owner, Reservation};
-use takt_store::{Database, Records};
+use takt_store::{Database, HoldingRun, Records};
 
 /// Asks for the use of the cluster's resources in a period.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,7 +124,7 @@ impl Question for CapacityQuestion {
 }
 
 /// Nodes, reservations and runs of a period.
-type Held<'h> = (&'h [NodeCapacity], &'h [Reservation], &'h [JobRun]);
+type Held<'h> = (&'h [NodeCapacity], &'h [Reservation], &'h [HoldingRun]);
 
 /// The use of each day of the period until now.
 fn days(
@@ -146,9 +145,10 @@ fn days(
                 .to_string();
             let day = Period::days(&slice.name, &next, &period.zone(), now);
             let day = day.map_err(AnswerError::failed)?;
-            let is_there =
-                |run: &&JobRun| run.submit < slice.to && run.end.is_none_or(|end| end > slice.from);
-            let runs: Vec<JobRun> = runs.iter().filter(is_there).cloned().collect();
+            let is_there = |run: &&HoldingRun| {
+                run.submit < slice.to && run.end.is_none_or(|end| end > slice.from)
+            };
+            let runs: Vec<HoldingRun> = runs.iter().filter(is_there).cloned().collect();
             let held = (nodes, reservations, &*runs);
             let report = report(records, cluster, &day, held, now.as_second())?;
             Ok(CapacityDay {
@@ -178,10 +178,10 @@ pub(super) fn report(
 }
 
 /// The runs with the amounts that they held and requested.
-fn capacity_runs<'r>(runs: &'r [JobRun]) -> Vec<CapacityRun<'r>> {
+fn capacity_runs<'r>(runs: &'r [HoldingRun]) -> Vec<CapacityRun<'r>> {
     // Many runs request the same TRES; each text is parsed once.
     let mut wanted: HashMap<&'r str, Amounts> = HashMap::new();
-    let of_run = |run: &'r JobRun| {
+    let of_run = |run: &'r HoldingRun| {
         let held = Amounts {
             cpus: run.cpus.unwrap_or(0),
             gpus: run.gpus.unwrap_or(0),
@@ -238,7 +238,7 @@ fn kept(reservations: &[Reservation]) -> Vec<ReservedPeriod<'_>> {
 }
 
 /// The run, if it used a reservation.
-fn reserved(run: &JobRun, now: i64) -> Option<ReservedRun<'_>> {
+fn reserved(run: &HoldingRun, now: i64) -> Option<ReservedRun<'_>> {
     Some(ReservedRun {
         reservation: run.reservation.as_deref()?,
         start: run.start?,

@@ -3,10 +3,12 @@
 //! To add a question, write its file, with its type, its answer and the trait [`Question`], and add a line to
 //! [`for_each_question`]. The HTTP route and the command's way to the server follow from the trait.
 
+mod about;
 mod assess;
 mod audit;
 mod budgets;
 mod capacity;
+mod cluster;
 mod compare;
 mod config;
 mod credit;
@@ -16,8 +18,10 @@ mod delete_samples;
 mod doctor;
 mod energy;
 mod error;
+mod events;
 mod fairshare;
 mod fairshare_plan;
+mod gpu;
 mod import;
 mod imports;
 mod job;
@@ -35,6 +39,7 @@ mod snapshot;
 mod sql;
 mod store_stat;
 mod store_verify;
+mod strips;
 mod tokens;
 mod undo_import;
 mod usage;
@@ -42,10 +47,14 @@ mod visible;
 mod waste;
 mod whoami;
 
+pub use about::{AboutAnswer, AboutQuestion, about};
 pub use assess::AssessQuestion;
 pub use audit::AuditQuestion;
 pub use budgets::budgets_now;
 pub use capacity::{CapacityAnswer, CapacityDay, CapacityQuestion, Charge};
+pub use cluster::{
+    ClusterAnswer, ClusterQuestion, GpuCounts, GpuNow, GpuState, Holder, IdleHolder, NodeNow,
+};
 pub use compare::{CompareAnswer, CompareQuestion, CompareRow, CompareValue};
 pub use config::{AccountingConfig, AnswerConfig};
 pub use credit::CreditOrder;
@@ -55,7 +64,9 @@ pub use delete_samples::DeleteQuestion;
 pub use doctor::{CHECKS, Check, Diagnosis, DoctorConfig, DoctorQuestion, Finding, Severity};
 pub use energy::{EnergyAnswer, EnergyQuestion};
 pub use error::AnswerError;
+pub use events::{ClusterEvent, EventsQuestion};
 pub use fairshare::{FairshareAnswer, FairshareQuestion, note_fairshare};
+pub use gpu::{GpuAnswer, GpuHeld, GpuQuestion, GpuReading};
 pub use import::{
     CountingReader, IMPORT_PATH, ImportFormat, ImportQuestion, import, prepare_import,
 };
@@ -77,6 +88,7 @@ pub use snapshot::SnapshotQuestion;
 pub use sql::SqlQuestion;
 pub use store_stat::StatQuestion;
 pub use store_verify::VerifyQuestion;
+pub use strips::{StripRow, StripStep, StripsAnswer, StripsQuestion};
 pub use tokens::{TokenAnswer, TokenOrder, TokensQuestion};
 pub use undo_import::UndoImportQuestion;
 pub use usage::UsageQuestion;
@@ -156,6 +168,9 @@ pub trait AnswerData: Send + Sync + Sized + 'static {
 
     /// The part of a running server's store.
     fn of(store: &Store) -> &Self;
+
+    /// The records and blocks, which every part has.
+    fn database(&self) -> &Database;
 }
 
 /// The files alone: quick to open.
@@ -172,6 +187,10 @@ impl AnswerData for Database {
 
     fn of(store: &Store) -> &Self {
         store.database()
+    }
+
+    fn database(&self) -> &Database {
+        self
     }
 }
 
@@ -190,6 +209,10 @@ impl AnswerData for Store {
 
     fn of(store: &Store) -> &Self {
         store
+    }
+
+    fn database(&self) -> &Database {
+        Store::database(self)
     }
 }
 
@@ -224,6 +247,7 @@ pub trait QuestionVisitor {
 ///
 /// Two more have routes of their own: PromQL queries, in Prometheus' format, and imports, whose body is a stream.
 pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
+    visitor.question::<AboutQuestion>();
     visitor.question::<UsageQuestion>();
     visitor.question::<CapacityQuestion>();
     visitor.question::<FairshareQuestion>();
@@ -250,6 +274,10 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<DeleteQuestion>();
     visitor.question::<SnapshotQuestion>();
     visitor.question::<DoctorQuestion>();
+    visitor.question::<ClusterQuestion>();
+    visitor.question::<StripsQuestion>();
+    visitor.question::<EventsQuestion>();
+    visitor.question::<GpuQuestion>();
     visitor.question::<WhoamiQuestion>();
     visitor.question::<TokensQuestion>();
     visitor.question::<TokenOrder>();

@@ -14,6 +14,7 @@ use takt_access::{Need, Viewer};
 use takt_accounting::capacity::CapacityRow;
 use takt_accounting::sheet::{Books, Entry, Facts, Sheet, Subject, sheet};
 use takt_accounting::{Accounts, Breach, Period, Rates};
+use takt_slurm::time_zone;
 use takt_store::{Database, JobFilter, Records};
 
 /// Asks for the reports of a user, an account, the cluster, or all of them.
@@ -37,6 +38,8 @@ pub struct SheetQuestion {
     pub runs: usize,
     /// Cluster; optional if the records are of one cluster.
     pub cluster: Option<String>,
+    /// Time zone (IANA name) of the days. Default: the cluster's, else this machine's.
+    pub timezone: Option<String>,
 }
 
 impl Default for SheetQuestion {
@@ -50,6 +53,7 @@ impl Default for SheetQuestion {
             everybody: false,
             runs: 10,
             cluster: None,
+            timezone: None,
         }
     }
 }
@@ -95,7 +99,10 @@ fn visible_sheets(
     let records = Records::of(database);
     let known = the_cluster(&records, question.cluster.as_deref())?;
     let cluster = known.cluster.as_str();
-    let zone = the_zone(&known, config)?;
+    let zone = match &question.timezone {
+        Some(name) => time_zone(name).map_err(AnswerError::usage)?,
+        None => the_zone(&known, config)?,
+    };
     let now = Timestamp::now();
     let period = the_period(&question.month, &question.from, &question.to, &zone, now)?;
     let periods = with_before(period);

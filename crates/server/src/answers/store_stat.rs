@@ -11,7 +11,7 @@ pub struct StatQuestion {}
 
 impl Question for StatQuestion {
     const PATH: &'static str = "/api/takt/v1/store";
-    const NEED: Need = Need::Samples;
+    const NEED: Need = Need::SignedIn;
     type Answer = Stat;
     type Data = Database;
 

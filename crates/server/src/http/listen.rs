@@ -2,6 +2,7 @@
 
 use super::access::Peer;
 use super::connections::{Connection, Connections, OpenConnection};
+use super::request_line::RequestLine;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
@@ -16,7 +17,7 @@ use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, UnixListener};
@@ -116,6 +117,7 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin>(
     let stream = WatchedStream {
         stream,
         connection: Arc::clone(&connection),
+        request_line: RequestLine::default(),
     };
     let router = TowerToHyperService::new(router);
     let service = service_fn(|request: Request<Incoming>| {
@@ -234,6 +236,27 @@ impl Drop for RequestBody {
 struct WatchedStream<S> {
     stream: S,
     connection: Arc<Connection>,
+    request_line: RequestLine,
+}
+
+impl<S: AsyncRead + Unpin> WatchedStream<S> {
+    /// Reads bytes of the first request line, which are escaped before hyper reads them.
+    fn poll_request_line(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut some = self.request_line.give(buffer.remaining());
+        if some.is_empty() {
+            let mut bytes = [0; 1024];
+            let mut arrived = ReadBuf::new(&mut bytes);
+            ready!(Pin::new(&mut self.stream).poll_read(context, &mut arrived))?;
+            self.request_line.take(arrived.filled());
+            some = self.request_line.give(buffer.remaining());
+        }
+        buffer.put_slice(&some);
+        Poll::Ready(Ok(()))
+    }
 }
 
 impl<S> WatchedStream<S> {
@@ -250,7 +273,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let result = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let result = if self.request_line.is_over() {
+            Pin::new(&mut self.stream).poll_read(context, buffer)
+        } else {
+            self.poll_request_line(context, buffer)
+        };
         if buffer.filled().len() > before {
             self.connection.received();
         }

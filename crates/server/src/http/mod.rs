@@ -9,6 +9,7 @@ mod import;
 mod listen;
 mod prometheus;
 mod questions;
+mod request_line;
 mod socket;
 
 pub use access::{Access, AuthConfig, By, GuardedRouter, Peer, guarded};
@@ -82,7 +83,7 @@ pub fn router(app: App) -> GuardedRouter {
         )
         .route("/-/healthy", open, get(healthy))
         .route("/-/ready", open, get(healthy))
-        .route("/metrics", RouteNeeds::get(Need::SignedIn), get(metrics))
+        .route("/metrics", RouteNeeds::read(Need::SignedIn), get(metrics))
         .with_state(app.clone())
         .merge(questions::router(app.clone()))
         .merge(prometheus::router(app))

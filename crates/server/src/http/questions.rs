@@ -5,6 +5,7 @@ use crate::answers::{
     AnswerData, AnswerError, Question, QuestionVisitor, RequestForm, ServedQuestion,
     for_each_question,
 };
+use axum::extract::rejection::{FormRejection, QueryRejection};
 use axum::extract::{Form, Json, Query, State};
 use axum::routing::{MethodRouter, get, post};
 use serde::de::IntoDeserializer;
@@ -32,7 +33,6 @@ impl QuestionVisitor for Routes {
 fn needs<Q: Question>() -> RouteNeeds {
     match Q::NEED {
         Need::Change(role) => RouteNeeds::change(role),
-        need if Q::REQUEST == RequestForm::Get => RouteNeeds::get(need),
         need => RouteNeeds::read(need),
     }
 }
@@ -52,16 +52,18 @@ type Reply<Q> = Result<Json<<Q as Question>::Answer>, AnswerError>;
 async fn from_query<Q: ServedQuestion>(
     State(app): State<App>,
     By(viewer): By,
-    Query(question): Query<Q>,
+    question: Result<Query<Q>, QueryRejection>,
 ) -> Reply<Q> {
+    let Query(question) = question.map_err(|refused| malformed(&refused.body_text()))?;
     answer(app, viewer, question).await
 }
 
 async fn from_form<Q: ServedQuestion>(
     State(app): State<App>,
     By(viewer): By,
-    Form(question): Form<Q>,
+    question: Result<Form<Q>, FormRejection>,
 ) -> Reply<Q> {
+    let Form(question) = question.map_err(|refused| malformed(&refused.body_text()))?;
     answer(app, viewer, question).await
 }
 
@@ -83,7 +85,55 @@ async fn from_text<Q: ServedQuestion>(
     answer(app, viewer, question).await
 }
 
+/// Describes a mistake in the parameters, in the words of the reader instead of the parser's.
+fn malformed(said: &str) -> AnswerError {
+    let said = said.strip_prefix("Failed to deserialize ").unwrap_or(said);
+    let said = said.split_once(": ").map_or(said, |(_, rest)| rest);
+    let (key, said) = said.split_once(": ").unwrap_or(("parameters", said));
+    let expected = match said {
+        "invalid digit found in string" | "cannot parse integer from empty string" => {
+            "expected a whole number".to_owned()
+        }
+        "invalid float literal" | "cannot parse float from empty string" => {
+            "expected a number".to_owned()
+        }
+        "provided string was not `true` or `false`" => "expected true or false".to_owned(),
+        _ if said.starts_with("unknown field") => {
+            let known = said.split_once("expected ").map_or("", |(_, known)| known);
+            let known = known.trim_start_matches("one of ").replace('`', "");
+            format!("no such parameter; expected one of {known}")
+        }
+        _ => said.replace('`', ""),
+    };
+    AnswerError::Usage(format!("{key}: {expected}"))
+}
+
 async fn answer<Q: ServedQuestion>(app: App, viewer: Viewer, question: Q) -> Reply<Q> {
     let app = Arc::clone(app.of(&viewer));
     blocking(move || question.answer(&viewer, Q::Data::of(&app.store), &app.config)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_in_parameters_are_described_plainly() {
+        for (said, expected) in [
+            (
+                "Failed to deserialize query string: limit: invalid digit found in string",
+                "limit: expected a whole number",
+            ),
+            (
+                "Failed to deserialize query string: plan_hours: invalid float literal",
+                "plan_hours: expected a number",
+            ),
+            (
+                "Failed to deserialize query string: foo: unknown field `foo`, expected one of `a`, `b`",
+                "foo: no such parameter; expected one of a, b",
+            ),
+        ] {
+            assert_eq!(malformed(said).to_string(), expected);
+        }
+    }
 }

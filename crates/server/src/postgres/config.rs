@@ -34,8 +34,8 @@ pub struct SqlConfig {
     /// Maximum number of rows of a result. HTTP cuts the result off and says so; PostgreSQL's
     /// protocol cannot say so, so there it is an error.
     pub max_rows: usize,
-    /// Memory by which the server may grow during a statement, in MiB; beyond it, the statement is
-    /// cancelled.
+    /// Memory of the process of one statement, in MiB; beyond it, the statement fails. At most four
+    /// statements run at once.
     pub memory_limit_mib: u64,
 }
 

@@ -203,7 +203,7 @@ impl SqlServer {
                 manager,
                 peer,
                 logged_in: logged_in.clone(),
-                session: Arc::default(),
+                sql: Arc::default(),
                 settings: Arc::default(),
             };
             tokio::select! {

@@ -29,7 +29,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use takt_store::Database;
-use takt_store::sql::{Cancel, Limits, ResultSet, Session, SqlError};
+use takt_store::sql::{Cancel, Limits, ResultSet, SqlClient, SqlError};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
@@ -50,8 +50,8 @@ pub struct Sessions {
     pub(super) peer: Arc<TcpStream>,
     /// Cancelled once the client has logged in.
     pub(super) logged_in: CancellationToken,
-    /// The session in DuckDB, opened by the first statement.
-    pub(super) session: Arc<Mutex<Option<Session>>>,
+    /// Made by the first statement, when the user is known.
+    pub(super) sql: Arc<Mutex<Option<SqlClient>>>,
     pub(super) settings: Arc<Mutex<HashMap<String, String>>>,
 }
 
@@ -182,8 +182,8 @@ impl Sessions {
         let limits = self.limits();
         let cancel = Cancel::default();
         let _guard = CancelOnDrop(cancel.clone());
-        let running = self.ask(client, move |session, database| {
-            session.select(database, &sql, limits, &cancel)
+        let running = self.ask(client, move |asker, database| {
+            asker.select(database, &sql, limits, &cancel)
         });
         let answer = running.await?.map_err(|failure| sql_error(&failure))?;
         if answer.truncated() {
@@ -199,11 +199,11 @@ impl Sessions {
         }
     }
 
-    /// Runs a function with the session on a blocking thread.
+    /// Asks a question on a blocking thread.
     async fn ask<C: ClientInfo, T: Send + 'static>(
         &self,
         client: &C,
-        question: impl FnOnce(&Session, &Database) -> Result<T, SqlError> + Send + 'static,
+        question: impl FnOnce(&mut SqlClient, &Database) -> Result<T, SqlError> + Send + 'static,
     ) -> PgWireResult<Result<T, SqlError>> {
         let user = client
             .metadata()
@@ -211,14 +211,13 @@ impl Sessions {
             .cloned()
             .unwrap_or_default();
         let database = Arc::clone(&self.database);
-        let session = Arc::clone(&self.session);
+        let sql = Arc::clone(&self.sql);
         let running = tokio::task::spawn_blocking(move || {
-            let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
-            let session = match session.as_mut() {
-                Some(session) => session,
-                None => session.insert(Session::open_postgres(&database, &user)?),
-            };
-            question(session, &database)
+            let mut sql = sql.lock().unwrap_or_else(PoisonError::into_inner);
+            question(
+                sql.get_or_insert_with(|| SqlClient::postgres(user)),
+                &database,
+            )
         });
         tokio::select! {
             answer = running => answer.map_err(|error| PgWireError::ApiError(Box::new(error))),
@@ -240,9 +239,11 @@ impl Sessions {
             HashMap::new()
         } else {
             let sql = translate(statement);
-            self.ask(client, move |session, _| session.parameter_types(&sql))
-                .await?
-                .unwrap_or_default()
+            let limits = self.limits();
+            let types = self.ask(client, move |asker, database| {
+                asker.parameter_types(database, &sql, limits)
+            });
+            types.await?.unwrap_or_default()
         };
         let found = |at: usize| reported_type(found.get(&(at + 1)).map(String::as_str));
         Ok((0..count)
@@ -351,7 +352,8 @@ fn sql_error(failure: &SqlError) -> PgWireError {
     let code = match failure {
         SqlError::Refused(_) => "42501",
         SqlError::Timeout(_) | SqlError::Cancelled => "57014",
-        SqlError::Memory => "53200",
+        SqlError::Memory | SqlError::ProcessEnded => "53200",
+        SqlError::Unavailable(_) => "57P03",
         SqlError::TooLarge => "54000",
         SqlError::Store(_) => "58000",
         SqlError::Statement(text) => match text.split_once(':').map_or("", |(kind, _)| kind) {

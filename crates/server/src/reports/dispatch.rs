@@ -3,6 +3,7 @@
 
 use crate::answers::{self, AccountingConfig, SentQuestion, SheetQuestion};
 use crate::config::Config;
+use crate::http::Access;
 use crate::reports::{
     Letter as ReportLetter, ReportsConfig, SLACK, WEEKLY, WEEKLY_DAYS, due, in_short, warnings,
     weekly,
@@ -30,6 +31,7 @@ struct Dispatcher {
     cluster: String,
     config: Config,
     zone: TimeZone,
+    access: Access,
 }
 
 /// Returns whether the configuration requests reports or warnings by mail or Slack.
@@ -42,14 +44,15 @@ pub async fn keep_sending(
     store: Arc<Store>,
     cluster: String,
     config: Config,
-    zone: TimeZone,
+    access: Access,
     stop: CancellationToken,
 ) {
     let dispatcher = Dispatcher {
         store,
         cluster,
+        zone: config.zone(),
         config,
-        zone,
+        access,
     };
     while !stop.is_cancelled() {
         dispatcher.send_all().await;
@@ -134,7 +137,8 @@ impl Dispatcher {
     async fn send_month(&self, month: &str) -> anyhow::Result<()> {
         let letters = self.letters()?;
         let mailer = letters.mailer().context("no mail server is configured")?;
-        let accounting = self.config.accounting();
+        let mut accounting = self.config.accounting();
+        accounting.pseudonyms = self.config.reports.hides_names(self.access.hides_usage());
         let (sheets, sent) = gather(&self.store, &self.cluster, &accounting, month).await?;
         let now = Timestamp::now().as_second();
         let mut failed = None;

@@ -5,7 +5,7 @@
 //! daily, so that a slow import does not cause many mails.
 
 use super::ReportsConfig;
-use super::sheet::{View, page, text};
+use super::sheet::{View, mail_page, text};
 use super::words::{amount, count, month, percent};
 use std::io;
 use takt_accounting::sheet::{Sheet, Subject};
@@ -104,7 +104,7 @@ impl Letter<'_> {
             to: self.to.clone(),
             subject,
             text,
-            html: Some(page(sheet, view).map_err(io::Error::other)?),
+            html: Some(mail_page(sheet, view).map_err(io::Error::other)?),
             message_id: Some(self.message_id(self.edition, domain)),
             thread: (self.edition > 1).then_some(first),
             headers: vec![

@@ -135,11 +135,12 @@ const FIGURES: &[Figure] = &[
     },
 ];
 
-/// Writes a usage report.
+/// Writes a usage report. `width` limits the width of a table, in characters.
 pub fn write_usage(
     report: &UsageReport,
     by: &[String],
     format: ReportFormat,
+    width: Option<usize>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     match format {
@@ -150,7 +151,7 @@ pub fn write_usage(
         ReportFormat::Csv => exact(report, by).write_csv(out),
         ReportFormat::Table => {
             writeln!(out, "{}\n", heading(report))?;
-            readable(report, by).write_table(out)?;
+            readable(report, by).write_table(width, out)?;
             notes(report)
                 .iter()
                 .try_for_each(|note| writeln!(out, "\n{note}"))
@@ -217,13 +218,25 @@ fn column_heading(name: &'static str) -> &'static str {
     }
 }
 
+/// Columns that a narrow table omits, the first ones first.
+const OMITTED: &[&str] = &[
+    "jobs_submitted",
+    "node_hours",
+    "jobs_ended",
+    "mem_gib_hours",
+    "wall_hours",
+    "jobs_active",
+    "jobs_started",
+    "wait_hours",
+];
+
 fn readable(report: &UsageReport, by: &[String]) -> Listing {
     let figures = || shown(report);
     let columns = by
         .iter()
         .map(|key| Column::Text(key_name(key)))
         .chain(figures().map(|(name, _)| Column::Number(name)));
-    let mut listing = Listing::new(&columns.collect::<Vec<_>>());
+    let mut listing = Listing::new(&columns.collect::<Vec<_>>()).omitting(OMITTED);
     let cells = |figures_of: &Figures| {
         figures()
             .map(|(_, write)| write(figures_of))
@@ -280,6 +293,11 @@ fn gpu_hours(figures: &Figures) -> String {
     figures.gpu_hours.map_or_else(|| "?".into(), hours)
 }
 
+/// Formats hours with one decimal. A little is not 0.
 fn hours(hours: f64) -> String {
-    format!("{hours:.1}")
+    if hours > 0.0 && hours < 0.05 {
+        "<0.1".to_owned()
+    } else {
+        format!("{hours:.1}")
+    }
 }

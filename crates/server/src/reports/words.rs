@@ -47,6 +47,8 @@ pub fn duration(seconds: f64) -> String {
 
 /// Formats money: `12.50 EUR`.
 pub fn money(value: f64, currency: &str) -> String {
+    // Half a cent is no amount, and has no sign.
+    let value = if value.abs() < 0.005 { 0.0 } else { value };
     let whole = if value.abs() >= 999.995 {
         grouped(value.round())
     } else {
@@ -149,6 +151,7 @@ mod tests {
             (month("2026-10"), month("2026-10-01 to 2026-10-15")),
             ("October 2026".into(), "2026-10-01 to 2026-10-15".into())
         );
+        assert_eq!(money(-0.004, "EUR"), "0.00 EUR");
         assert_eq!(month("2026-13"), "2026-13");
     }
 }

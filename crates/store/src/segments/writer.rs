@@ -390,6 +390,7 @@ impl SampleWriter {
             Ok(file) => file,
             Err(error) => {
                 // The next commit tries again. Until then the segment grows.
+                self.shared.unsealed.note_failure(error_chain(&error));
                 tracing::warn!(error = %error_chain(&error), "cannot begin a segment; the next commit tries again");
                 return;
             }
@@ -433,6 +434,7 @@ impl SampleWriter {
             Ok(covered) => self.covered = covered,
             Err(error) => {
                 tracing::warn!(%error, "cannot complete a segment; the next commit tries again");
+                self.shared.unsealed.note_failure(error.to_string());
                 return false;
             }
         }
@@ -441,6 +443,7 @@ impl SampleWriter {
         self.position.note_chunks(current.segment, current.length());
         file.complete();
         self.unfinished = None;
+        self.shared.unsealed.note_failure(String::new());
         true
     }
 

@@ -27,6 +27,17 @@ impl ResultSet {
         }
     }
 
+    /// Puts a result together.
+    pub(super) fn of(schema: SchemaRef, batches: Vec<RecordBatch>, truncated: bool) -> Self {
+        let rows = batches.iter().map(RecordBatch::num_rows).sum();
+        Self {
+            schema,
+            batches,
+            rows,
+            truncated,
+        }
+    }
+
     /// Adds the rows of a batch, up to `max_rows` in total. Returns whether more rows are wanted.
     pub(super) fn take(&mut self, batch: &StructArray, max_rows: usize) -> bool {
         let batch = RecordBatch::from(batch);

@@ -1,15 +1,24 @@
 //! Read-only SQL over the views, for `takt sql` and the server's SQL interfaces.
 //!
-//! [`gate`] decides which statements are allowed, [`Session`] runs them within [`Limits`], [`cell`]
-//! reads the values.
+//! [`gate`] decides which statements are allowed, [`session`] runs them within [`Limits`], [`cell`]
+//! reads the values. A server runs each statement in a process of its own ([`process`]), which the
+//! kernel ends at the limits; a command runs it in its own process. [`SqlClient`] hides the
+//! difference.
 
 pub mod cell;
+mod client;
 mod gate;
 pub mod json;
+mod process;
+mod recipes;
 mod session;
 
 pub use cell::ResultSet;
-pub use session::{Cancel, Session};
+pub use client::SqlClient;
+pub use process::serve;
+pub(crate) use process::{ProcessConfig, QueryProcess};
+pub use recipes::{RECIPES, TABLES};
+pub use session::Cancel;
 
 use crate::{Database, StoreError};
 use serde::{Deserialize, Serialize};
@@ -23,8 +32,7 @@ pub struct Limits {
     pub timeout: Duration,
     /// Maximum number of rows. Further rows are omitted, and the result is marked as truncated.
     pub max_rows: usize,
-    /// Growth of the process, in bytes, after which the statement is interrupted. DuckDB's own
-    /// limit covers most of its allocations, not all.
+    /// Memory that the statement's process may take, in bytes.
     pub memory_bytes: u64,
 }
 
@@ -66,8 +74,16 @@ pub enum SqlError {
     #[error("interrupted: the query takes too much memory; query less at a time")]
     Memory,
     /// The result is too large to be held in memory.
-    #[error("the result is larger than 256 MiB; select fewer rows or columns")]
+    #[error("the result is larger than 64 MiB; select fewer rows or columns")]
     TooLarge,
+    /// The kernel ended the statement's process.
+    #[error(
+        "the statement's process ended: it took too much memory or failed; query less at a time"
+    )]
+    ProcessEnded,
+    /// Statements cannot run at the moment.
+    #[error("SQL is not available: {0}")]
+    Unavailable(String),
     /// The client cancelled the statement.
     #[error("cancelled")]
     Cancelled,
@@ -76,12 +92,19 @@ pub enum SqlError {
     Store(#[from] StoreError),
 }
 
+impl SqlError {
+    /// Whether the statement names a table or function that does not exist.
+    fn is_unknown_name(&self) -> bool {
+        matches!(self, Self::Statement(text) if text.contains("does not exist"))
+    }
+}
+
 /// Runs one read-only statement.
 ///
 /// # Errors
 /// [`SqlError`]. The statement changes nothing.
 pub fn run(database: &Database, sql: &str, limits: Limits) -> Result<Rows, SqlError> {
-    let answer = Session::open(database)?.select(database, sql, limits, &Cancel::default())?;
+    let answer = SqlClient::default().select(database, sql, limits, &Cancel::default())?;
     Ok(json::rows(&answer))
 }
 
@@ -113,6 +136,43 @@ mod tests {
                 ..Limits::default()
             },
         )
+    }
+
+    #[test]
+    fn a_verdict_names_the_fault_or_the_largest_part_of_the_gpu_time() {
+        let root = tempfile::tempdir().unwrap();
+        let database =
+            Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
+        let db = database.connect().unwrap();
+        // Used, unmeasured, never used, idle for long, lightly used.
+        for (job, held, parts, fault) in [
+            (1, "100.0", [60, 10, 30, 0, 0], "NULL"),
+            (2, "100.0", [10, 20, 30, 40, 0], "NULL"),
+            (3, "100.0", [0, 50, 50, 0, 0], "NULL"),
+            (4, "0.0", [0; 5], "NULL"),
+            (5, "NULL", [0; 5], "NULL"),
+            (6, "100.0", [100, 0, 0, 0, 0], "'node failed'"),
+        ] {
+            let [used, unmeasured, idle, streak, low] = parts;
+            let row = format!(
+                "INSERT INTO records.run_efficiency VALUES ('c', '{job}', '2026-10-01', '2026-10-02', '2026-10-02',
+                 1, {held}, 1.0, 1, 0, {} false, {used}, {idle}, {streak}, {low}, 0, 0, {unmeasured}, 0, {fault})",
+                "NULL, ".repeat(17)
+            );
+            db.execute_batch(&row).unwrap();
+        }
+        let sql = "SELECT verdict FROM run_efficiency ORDER BY job_id";
+        let rows = run(&database, sql, Limits::default()).unwrap().rows;
+        let verdicts: Vec<&str> = rows.iter().filter_map(|row| row[0].as_str()).collect();
+        let expected = [
+            "GPUs mostly used",
+            "GPUs mostly idle for long",
+            "GPUs mostly not measured",
+            "no GPUs",
+            "number of GPUs unknown",
+            "lost to a fault: node failed",
+        ];
+        assert_eq!(verdicts, expected);
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! A connection for statements of users, which run one at a time and within limits.
+//!
+//! DuckDB allocates some results outside its memory limit, and checks for interrupts only between
+//! vectors. A server therefore runs sessions in processes of their own ([`super::process`]).
 
 use super::cell::ResultSet;
 use super::gate::admit;
 use super::{Limits, SqlError, first_line};
-use crate::{Database, StoreError, microseconds_now, quoted};
+use crate::{StoreError, microseconds_now, quoted};
 use duckdb::{Connection, InterruptHandle};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,8 +15,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Maximum size of a result, in bytes. The whole result is held in memory.
-const MAX_ANSWER_BYTES: usize = 256 << 20;
+/// Maximum size of a result, in bytes. The whole result is held in memory, and its JSON takes
+/// several times as much.
+pub(super) const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// Interval at which a running statement is checked against its limits.
 const WATCH_INTERVAL: Duration = Duration::from_millis(20);
@@ -40,7 +44,7 @@ impl Cancel {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    fn asked(&self) -> bool {
+    pub(super) fn asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -52,45 +56,36 @@ pub struct Session {
 }
 
 impl Session {
-    /// Opens a session that sees the tables and the metrics.
+    /// Starts a session on `db` that sees the tables and the metrics; with `user`, also
+    /// PostgreSQL's catalog, as that user.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn open(database: &Database) -> Result<Self, StoreError> {
-        Self::with_path(database, "memory.main,memory.metrics")
-    }
-
-    /// Opens a session for `user` that also sees PostgreSQL's catalog.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub fn open_postgres(database: &Database, user: &str) -> Result<Self, StoreError> {
-        // Clients list the tables right after connecting.
-        database.follow_metrics()?;
-        let session = Self::with_path(database, "memory.main,memory.metrics,memory.pg")?;
-        let macros = ["current_user", "session_user", "current_role", "user"]
-            .map(|name| format!("CREATE TEMP MACRO {name}() AS {};", quoted(user)));
-        session
-            .db
-            .execute_batch(&macros.concat())
-            .map_err(StoreError::sql("open a session"))?;
-        Ok(session)
-    }
-
-    fn with_path(database: &Database, path: &str) -> Result<Self, StoreError> {
-        let db = database.connect()?;
-        db.execute_batch(&format!("SET search_path = {}", quoted(path)))
+    pub fn open(db: Connection, user: Option<&str>) -> Result<Self, StoreError> {
+        let path = match user {
+            None => "memory.main,memory.metrics",
+            Some(_) => "memory.main,memory.metrics,memory.pg",
+        };
+        let names: &[&str] = match user {
+            None => &[],
+            Some(_) => &["current_user", "session_user", "current_role", "user"],
+        };
+        let mut sql = format!("SET search_path = {};", quoted(path));
+        for name in names {
+            let user = quoted(user.unwrap_or_default());
+            sql += &format!("CREATE TEMP MACRO {name}() AS {user};");
+        }
+        db.execute_batch(&sql)
             .map_err(StoreError::sql("open a session"))?;
         Ok(Self { db })
     }
 
-    /// Runs one read-only statement on the session's database.
+    /// Runs one read-only statement.
     ///
     /// # Errors
     /// [`SqlError`]. The statement changes nothing.
     pub fn select(
         &self,
-        database: &Database,
         sql: &str,
         limits: Limits,
         cancel: &Cancel,
@@ -98,13 +93,7 @@ impl Session {
         admit(&self.db, sql)?;
         self.set_clock(sql)?;
         let watch = StatementWatch::start(self.db.interrupt_handle(), limits, cancel.clone());
-        let mut answer = self.fetch(sql, limits);
-        // The metric may be newer than the views.
-        if matches!(&answer, Err(SqlError::Statement(text)) if text.contains("does not exist"))
-            && database.follow_metrics()?
-        {
-            answer = self.fetch(sql, limits);
-        }
+        let answer = self.fetch(sql, limits);
         match (watch.end(), answer) {
             (Some(cause), Err(_)) => Err(cause),
             (_, answer) => answer,

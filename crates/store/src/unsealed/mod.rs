@@ -28,7 +28,9 @@ pub(crate) use file::SegmentFile;
 pub(crate) use log::LogWriter;
 pub(crate) use position::CommitPosition;
 pub(crate) use read::ALL_TIME;
-pub(crate) use scan::{ALL_METRICS, FUNCTION, register};
+pub(crate) use scan::{
+    ALL_METRICS, CHUNK, FUNCTION, SegmentScan, declare, fill, parameters, register,
+};
 pub(crate) use shape::Shape;
 
 use crate::Sample;
@@ -134,6 +136,8 @@ pub(crate) struct Unsealed {
     /// The head and the series, if this process writes samples.
     live: OnceLock<Weak<SharedState>>,
     repeated: OnceLock<Repeated>,
+    /// Why the last segment could not be ended; empty if it could.
+    failure: Mutex<String>,
 }
 
 impl Unsealed {
@@ -222,6 +226,17 @@ impl Unsealed {
         // Rows that the head still has are in the segment before.
         next.inherit(&current);
         std::mem::replace(&mut current, next)
+    }
+
+    /// Records why a segment could not be ended; an empty text if it could.
+    pub fn note_failure(&self, reason: String) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+
+    /// Why the last segment could not be ended; empty if it could.
+    pub fn failure(&self) -> String {
+        let failure = self.failure.lock();
+        failure.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Records that everything is in chunks and synced.

@@ -118,6 +118,7 @@ impl Unsealed {
             open: Mutex::default(),
             live: OnceLock::new(),
             repeated: OnceLock::new(),
+            failure: Mutex::default(),
         };
         files.iter().for_each(|file| unsealed.remember(file));
         Ok((unsealed, files))

@@ -25,7 +25,7 @@ pub(crate) const FUNCTION: &str = "takt_unsealed";
 pub(crate) const ALL_METRICS: i64 = i64::MAX;
 
 /// Rows of a DuckDB data chunk.
-const CHUNK: usize = 2048;
+pub(crate) const CHUNK: usize = 2048;
 
 /// Registers the function in a database.
 pub(crate) fn register(db: &Connection, unsealed: &Arc<Unsealed>) -> Result<(), StoreError> {
@@ -62,17 +62,128 @@ impl VTab for Function {
     type BindData = Bound;
 
     fn bind(bind: &BindInfo) -> Result<Bound, Box<dyn Error>> {
-        for (name, kind) in [
-            ("series", LogicalTypeId::Integer),
-            ("ts", LogicalTypeId::TimestampMs),
-            ("value", LogicalTypeId::Double),
-        ] {
-            bind.add_result_column(name, LogicalTypeHandle::from(kind));
-        }
+        let (segment, hash) = declare(bind);
         // SAFETY: `register` set this value, which lives as long as the function.
         let unsealed = unsafe { &*bind.get_extra_info::<Arc<Unsealed>>() };
-        let segment = bind.get_parameter(0).to_uint32();
-        let hash = bind.get_parameter(1).to_int64();
+        Bound::find(unsealed, segment, hash)
+    }
+
+    fn init(init: &InitInfo) -> Result<Scan, Box<dyn Error>> {
+        init.set_max_threads(1);
+        // SAFETY: DuckDB passes the value that `bind` returned.
+        let bound = unsafe { &*init.get_bind_data::<Bound>() };
+        Ok(Scan {
+            state: Mutex::new(ScanState::begin(bound)),
+        })
+    }
+
+    fn func(
+        function: &TableFunctionInfo<Self>,
+        output: &mut DataChunkHandle,
+    ) -> Result<(), Box<dyn Error>> {
+        let bound = function.get_bind_data();
+        let scan = function.get_init_data();
+        let mut state = scan.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while state.taken == state.rows.len() {
+            if !state.read_next(bound)? {
+                output.set_len(0);
+                return Ok(());
+            }
+        }
+        let end = (state.taken + CHUNK).min(state.rows.len());
+        fill(output, &state.rows[state.taken..end]);
+        state.taken = end;
+        Ok(())
+    }
+
+    fn parameters() -> Option<Vec<LogicalTypeHandle>> {
+        Some(parameters())
+    }
+}
+
+/// Declares the columns of the function. Returns its arguments: segment and hash.
+pub(crate) fn declare(bind: &BindInfo) -> (u32, i64) {
+    for (name, kind) in [
+        ("series", LogicalTypeId::Integer),
+        ("ts", LogicalTypeId::TimestampMs),
+        ("value", LogicalTypeId::Double),
+    ] {
+        bind.add_result_column(name, LogicalTypeHandle::from(kind));
+    }
+    let segment = bind.get_parameter(0).to_uint32();
+    (segment, bind.get_parameter(1).to_int64())
+}
+
+/// Types of the function's arguments.
+pub(crate) fn parameters() -> Vec<LogicalTypeHandle> {
+    vec![
+        LogicalTypeHandle::from(LogicalTypeId::UInteger),
+        LogicalTypeHandle::from(LogicalTypeId::Bigint),
+    ]
+}
+
+/// Writes at most [`CHUNK`] rows into a chunk with the columns of [`declare`].
+pub(crate) fn fill(output: &mut DataChunkHandle, rows: &[(u32, Sample)]) {
+    let count = rows.len();
+    // SAFETY: the columns have the types that `declare` gave them, and room for 2048 rows.
+    unsafe {
+        let mut column = output.flat_vector(0);
+        let series = column.as_mut_slice_with_len::<i32>(count);
+        for (to, (series, _)) in series.iter_mut().zip(rows) {
+            *to = series.cast_signed();
+        }
+        let mut column = output.flat_vector(1);
+        let times = column.as_mut_slice_with_len::<i64>(count);
+        for (to, (_, sample)) in times.iter_mut().zip(rows) {
+            *to = sample.at.0;
+        }
+        let mut column = output.flat_vector(2);
+        let values = column.as_mut_slice_with_len::<f64>(count);
+        for (to, (_, sample)) in values.iter_mut().zip(rows) {
+            *to = sample.value;
+        }
+        for (row, (_, sample)) in rows.iter().enumerate() {
+            if is_stale(sample.value) {
+                column.set_null(row);
+            }
+        }
+    }
+    output.set_len(count);
+}
+
+/// A scan outside of DuckDB, for a statement in another process.
+pub(crate) struct SegmentScan {
+    bound: Bound,
+    state: ScanState,
+}
+
+impl SegmentScan {
+    /// Begins to read a segment.
+    ///
+    /// # Errors
+    /// If the segment does not exist any more.
+    pub fn open(unsealed: &Arc<Unsealed>, segment: u32, hash: i64) -> Result<Self, Box<dyn Error>> {
+        let bound = Bound::find(unsealed, segment, hash)?;
+        let state = ScanState::begin(&bound);
+        Ok(Self { bound, state })
+    }
+
+    /// Returns the next rows; none at the end.
+    ///
+    /// # Errors
+    /// If the segment's file cannot be read.
+    pub fn next(&mut self) -> Result<&[(u32, Sample)], Box<dyn Error>> {
+        while self.state.read_next(&self.bound)? {
+            if !self.state.rows.is_empty() {
+                return Ok(&self.state.rows);
+            }
+        }
+        Ok(&[])
+    }
+}
+
+impl Bound {
+    fn find(unsealed: &Arc<Unsealed>, segment: u32, hash: i64) -> Result<Self, Box<dyn Error>> {
         let file = unsealed
             .find(segment)
             .ok_or_else(|| format!("segment {segment} was sealed a while ago"))?;
@@ -81,18 +192,17 @@ impl VTab for Function {
             let table = shared.series.read().unwrap_or_else(PoisonError::into_inner);
             table.with_metric_hash(hash as i32)
         });
-        Ok(Bound {
+        Ok(Self {
             unsealed: Arc::clone(unsealed),
             file,
             wanted,
         })
     }
+}
 
-    fn init(init: &InitInfo) -> Result<Scan, Box<dyn Error>> {
-        init.set_max_threads(1);
-        // SAFETY: DuckDB passes the value that `bind` returned.
-        let bound = unsafe { &*init.get_bind_data::<Bound>() };
-        let mut state = ScanState::default();
+impl ScanState {
+    fn begin(bound: &Bound) -> Self {
+        let mut state = Self::default();
         // In this order: a group that closes afterwards is still in the list, and a chunk that is
         // sealed afterwards is still in the head.
         if Arc::ptr_eq(&bound.unsealed.current(), &bound.file)
@@ -113,64 +223,9 @@ impl VTab for Function {
         let (parts, covered) = bound.file.parts(bound.wanted.as_ref(), ALL_TIME);
         state.parts = parts.into();
         state.covered = covered;
-        Ok(Scan {
-            state: Mutex::new(state),
-        })
+        state
     }
 
-    fn func(
-        function: &TableFunctionInfo<Self>,
-        output: &mut DataChunkHandle,
-    ) -> Result<(), Box<dyn Error>> {
-        let bound = function.get_bind_data();
-        let scan = function.get_init_data();
-        let mut state = scan.state.lock().unwrap_or_else(PoisonError::into_inner);
-        while state.taken == state.rows.len() {
-            if !state.read_next(bound)? {
-                output.set_len(0);
-                return Ok(());
-            }
-        }
-        let end = (state.taken + CHUNK).min(state.rows.len());
-        let rows = &state.rows[state.taken..end];
-        let count = rows.len();
-        // SAFETY: the columns have the types that `bind` declared, and room for 2048 rows.
-        unsafe {
-            let mut column = output.flat_vector(0);
-            let series = column.as_mut_slice_with_len::<i32>(count);
-            for (to, (series, _)) in series.iter_mut().zip(rows) {
-                *to = series.cast_signed();
-            }
-            let mut column = output.flat_vector(1);
-            let times = column.as_mut_slice_with_len::<i64>(count);
-            for (to, (_, sample)) in times.iter_mut().zip(rows) {
-                *to = sample.at.0;
-            }
-            let mut column = output.flat_vector(2);
-            let values = column.as_mut_slice_with_len::<f64>(count);
-            for (to, (_, sample)) in values.iter_mut().zip(rows) {
-                *to = sample.value;
-            }
-            for (row, (_, sample)) in rows.iter().enumerate() {
-                if is_stale(sample.value) {
-                    column.set_null(row);
-                }
-            }
-        }
-        state.taken = end;
-        output.set_len(count);
-        Ok(())
-    }
-
-    fn parameters() -> Option<Vec<LogicalTypeHandle>> {
-        Some(vec![
-            LogicalTypeHandle::from(LogicalTypeId::UInteger),
-            LogicalTypeHandle::from(LogicalTypeId::Bigint),
-        ])
-    }
-}
-
-impl ScanState {
     /// Reads the next source. Returns `false` if none is left.
     fn read_next(&mut self, bound: &Bound) -> Result<bool, Box<dyn Error>> {
         self.rows.clear();

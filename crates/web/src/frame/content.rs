@@ -14,6 +14,8 @@ pub struct Content {
     pub table: Option<Table>,
     /// A picture that `.svg` behind the address gives.
     pub picture: Option<takt_draw::Picture>,
+    /// A whole document with inline style, instead of the template: a report as it is mailed.
+    pub document: Option<String>,
     /// Address of another page that is shown instead.
     pub moved: Option<String>,
 }
@@ -26,6 +28,7 @@ impl Content {
             values,
             table: None,
             picture: None,
+            document: None,
             moved: None,
         }
     }
@@ -50,6 +53,14 @@ impl Content {
     pub fn picture(self, picture: takt_draw::Picture) -> Self {
         Self {
             picture: Some(picture),
+            ..self
+        }
+    }
+
+    /// Replaces the page by a whole document.
+    pub fn document(self, document: String) -> Self {
+        Self {
+            document: Some(document),
             ..self
         }
     }

@@ -2,6 +2,7 @@
 
 use axum::http::StatusCode;
 use serde::Serialize;
+use takt_access::Refusal;
 use takt_alerts::run::{ChangeError, EngineError};
 use takt_model::error_chain;
 use takt_server::answers::AnswerError;
@@ -35,7 +36,8 @@ impl PageError {
     pub fn unknown(kind: &str, name: &str) -> Self {
         let title = format!("No {kind} {name}");
         let text = format!(
-            "Takt has no {kind} of this name, or you may not see it. Check the spelling, or search for it."
+            "Takt has no {kind} of this name, or you may not see it. \
+             Check the spelling, or search for it."
         );
         Self::new(StatusCode::NOT_FOUND, title, text).next(
             &format!("/search?q={}", super::templates::query(name)),
@@ -62,6 +64,11 @@ impl PageError {
         )
     }
 
+    /// The reason, and what can be done.
+    pub fn reason(&self) -> &str {
+        &self.text
+    }
+
     /// Adds a link to a page that helps.
     pub fn next(mut self, address: &str, name: &str) -> Self {
         self.next.push((address.to_owned(), name.to_owned()));
@@ -76,6 +83,13 @@ impl PageError {
             error_chain(error),
         )
         .next("/health", "Health of the server")
+    }
+}
+
+impl From<Refusal> for PageError {
+    fn from(refusal: Refusal) -> Self {
+        let text = format!("{refusal}.");
+        Self::new(StatusCode::FORBIDDEN, "You may not see this", text).next("/me", "Who you are")
     }
 }
 

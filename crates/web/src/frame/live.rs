@@ -64,7 +64,10 @@ pub(super) fn handler(page: &'static Page, frame: Frame) -> MethodRouter {
 
 /// Waits for the next look, and tells the versions of the page's sections.
 async fn next(mut followed: Followed) -> Option<(Result<Event, Infallible>, Followed)> {
-    followed.ticks.tick().await;
+    tokio::select! {
+        _ = followed.ticks.tick() => {}
+        () = followed.frame.site.stop.cancelled() => return None,
+    }
     if Instant::now() > followed.ends {
         return None;
     }

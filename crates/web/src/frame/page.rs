@@ -16,6 +16,9 @@ pub enum Group {
     System,
 }
 
+/// Carries out a form of a page.
+pub type Submit = fn(&Visit, &Form) -> Result<Redirect, PageError>;
+
 /// A page.
 #[derive(Debug)]
 pub struct Page {
@@ -36,7 +39,7 @@ pub struct Page {
     /// What reading the page needs.
     pub need: Need,
     /// Carries out a form of the page.
-    pub submit: Option<fn(&Visit, &Form) -> Result<Redirect, PageError>>,
+    pub submit: Option<Submit>,
     /// Least role of those who may send a form.
     pub submit_role: Role,
 }
@@ -105,7 +108,7 @@ impl Page {
     }
 
     /// Carries out forms that are sent to the page's address.
-    pub const fn submit(self, submit: fn(&Visit, &Form) -> Result<Redirect, PageError>) -> Self {
+    pub const fn submit(self, submit: Submit) -> Self {
         Self {
             submit: Some(submit),
             ..self

@@ -113,31 +113,38 @@ impl Range {
         self.to - self.from
     }
 
-    /// Marks of a time axis: share of the range, 0 to 1, and text in the cluster's zone. At most
-    /// nine, at round local times.
+    /// Marks of the range's time axis.
     pub fn ticks(&self, zone: &TimeZone) -> Vec<(f64, String)> {
-        const STEPS: [i64; 11] = [
-            60, 300, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 604_800,
-        ];
-        let step = STEPS.into_iter().find(|step| self.seconds() / step <= 8);
-        let step = step.unwrap_or(self.seconds() / 8);
-        let offset = zoned(self.from, zone).map_or(0, |at| i64::from(at.offset().seconds()));
-        let first = (self.from + offset).div_euclid(step) * step + step - offset;
-        let format = if step >= 86_400 { "%a %-d %b" } else { "%H:%M" };
-        (0..)
-            .map(|at| first + at * step)
-            .take_while(|at| *at < self.to)
-            .filter_map(|at| {
-                let share = (at - self.from) as f64 / self.seconds() as f64;
-                Some((share, zoned(at, zone)?.strftime(format).to_string()))
-            })
-            .collect()
+        ticks(self.from, self.to, zone)
     }
+}
+
+/// Marks of a time axis: share of the range, 0 to 1, and text in the cluster's zone. At most nine,
+/// at round local times.
+pub fn ticks(from: i64, to: i64, zone: &TimeZone) -> Vec<(f64, String)> {
+    const STEPS: [i64; 11] = [
+        60, 300, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 604_800,
+    ];
+    let length = (to - from).max(1);
+    let step = STEPS.into_iter().find(|step| length / step <= 8);
+    let step = step.unwrap_or(length / 8);
+    let offset = zoned(from, zone).map_or(0, |at| i64::from(at.offset().seconds()));
+    let first = (from + offset).div_euclid(step) * step + step - offset;
+    let format = if step >= 86_400 { "%a %-d %b" } else { "%H:%M" };
+    (0..)
+        .map(|at| first + at * step)
+        .take_while(|at| *at < to)
+        .filter_map(|at| {
+            let share = (at - from) as f64 / length as f64;
+            Some((share, zoned(at, zone)?.strftime(format).to_string()))
+        })
+        .collect()
 }
 
 fn unreadable(name: &str, text: &str) -> PageError {
     PageError::wrong(format!(
-        "{name}={text} is no time. Write 2026-10-01, 2026-10-01T14:30, UTC seconds, or a length such as 24h or 7d."
+        "{name}={text} is no time. Write 2026-10-01, 2026-10-01T14:30, UTC seconds, \
+         or a length such as 24h or 7d."
     ))
 }
 

@@ -93,6 +93,8 @@ pub(super) struct Rendered {
     pub body: Body,
     /// Versions of the live sections, by their id.
     pub versions: BTreeMap<String, String>,
+    /// Whether the page is a whole document with inline style.
+    pub is_document: bool,
     /// Address of another page that is shown instead.
     pub location: Option<String>,
 }
@@ -131,6 +133,7 @@ impl Rendered {
             status,
             body: Body::new("text/html; charset=utf-8", out.into_bytes()),
             versions,
+            is_document: false,
             location: None,
         }
     }
@@ -146,6 +149,15 @@ impl Rendered {
         let mut headers = headers.clone();
         headers.remove(header::IF_NONE_MATCH);
         (self.status, self.body.response(&headers)).into_response()
+    }
+
+    /// A whole document with inline style.
+    pub fn document(html: String) -> Self {
+        Self {
+            body: Body::new("text/html; charset=utf-8", html.into_bytes()),
+            is_document: true,
+            ..Self::page(StatusCode::OK, "")
+        }
     }
 
     /// A reply that leads to another page.
@@ -170,10 +182,13 @@ const MOST: usize = 256;
 
 type Entry = Arc<OnceCell<Arc<Rendered>>>;
 
+/// Time of rendering, reader, address, and the page.
+type CachedPage = (Instant, Viewer, String, Entry);
+
 /// Rendered pages of the last seconds, by address and reader: what one reader may see, another may
 /// not.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Cache(Arc<Mutex<Vec<(Instant, Viewer, String, Entry)>>>);
+pub(super) struct Cache(Arc<Mutex<Vec<CachedPage>>>);
 
 impl Cache {
     /// The page at this address for this reader; renders it at most once at a time.
@@ -251,6 +266,19 @@ mod tests {
             body.response(&gzip).headers()[header::CONTENT_ENCODING],
             "gzip"
         );
+    }
+
+    #[test]
+    fn an_error_keeps_its_status_and_an_unchanged_page_is_304() {
+        for (status, expected) in [
+            (StatusCode::OK, StatusCode::NOT_MODIFIED),
+            (StatusCode::NOT_FOUND, StatusCode::NOT_FOUND),
+        ] {
+            let page = Rendered::page(status, PAGE);
+            let known = HeaderMap::from_iter([(header::IF_NONE_MATCH, page.body.etag.clone())]);
+            assert_eq!(page.response(&known).status(), expected);
+            assert_eq!(page.response(&HeaderMap::new()).status(), status);
+        }
     }
 
     #[tokio::test]

@@ -2,13 +2,14 @@
 
 use super::assets::{ICON, LOGIN, SCRIPT, STYLE};
 use super::form::FORM_MAX;
+use super::page::Submit;
 use super::rendered::{Body, Cache, Rendered};
 use super::visit::Format;
 use super::{Form, Page, PageError, Redirect, Visit, live, templates};
 use crate::pages::PAGES;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, RawQuery};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use minijinja::{Value, context};
@@ -16,6 +17,10 @@ use std::sync::Arc;
 use takt_access::{Need, RouteNeeds, Viewer};
 use takt_server::http::{By, GuardedRouter};
 use takt_server::serve::PageState;
+
+/// Policy of a whole document: style of its own, and nothing else.
+const DOCUMENT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; \
+    form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
 
 /// Sources and cache of the pages.
 #[derive(Clone)]
@@ -106,22 +111,28 @@ fn handlers(page: &'static Page, frame: &Frame) -> MethodRouter {
     )
 }
 
-type Submit = fn(&Visit, &Form) -> Result<Redirect, PageError>;
-
 impl Frame {
     async fn show(&self, page: &'static Page, request: Request, headers: &HeaderMap) -> Response {
         let visit = Visit::of(&self.site, &request);
-        // A reply depends on its reader, so no shared cache may keep it; the browser asks each time.
+        // A reply depends on its reader, so no shared cache may keep it. The browser asks each time.
         let kept = [(header::CACHE_CONTROL, "private, no-cache")];
         match visit.format {
             Format::Html => {
                 let rendered = self.rendered(page, request).await;
-                (kept, rendered.response(headers)).into_response()
+                let mut response = (kept, rendered.response(headers)).into_response();
+                if rendered.is_document {
+                    let policy = HeaderValue::from_static(DOCUMENT_POLICY);
+                    response
+                        .headers_mut()
+                        .insert(header::CONTENT_SECURITY_POLICY, policy);
+                }
+                response
             }
             _ => {
                 let site = self.site.clone();
-                let file =
-                    move || file(page, &visit).map_err(|error| error_page(&site, &visit, &error));
+                let file = move || {
+                    file(page, &visit).map_err(|error| Box::new(error_page(&site, &visit, &error)))
+                };
                 match blocking(file).await {
                     Ok(body) => (kept, body.response(headers)).into_response(),
                     Err(error) => {
@@ -146,13 +157,14 @@ impl Frame {
         let visit = Visit::of(&self.site, &request);
         let cache = self.cache.clone();
         let outcome = blocking(move || {
-            submit(&visit, &Form(fields)).map_err(|error| error_page(&visit.site, &visit, &error))
+            submit(&visit, &Form(fields))
+                .map_err(|error| Box::new(error_page(&visit.site, &visit, &error)))
         })
         .await;
         cache.clear();
         match outcome {
             Ok(Redirect(to)) => (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response(),
-            Err(error) => (error.status, error.body.response(&HeaderMap::new())).into_response(),
+            Err(error) => error.response(&HeaderMap::new()),
         }
     }
 }
@@ -184,6 +196,9 @@ fn render(page: &'static Page, site: &PageState, request: &Request) -> Rendered 
     let visit = Visit::of(site, request);
     let shown = visit.check_query(page.filters).and_then(|()| {
         let content = (page.show)(&visit)?;
+        if let Some(document) = content.document {
+            return Ok(Rendered::document(document));
+        }
         if let Some(location) = content.moved {
             return Ok(Rendered::moved(location));
         }
@@ -299,14 +314,14 @@ async fn no_page(frame: Frame, viewer: Viewer, uri: Uri) -> Response {
     };
     let visit = Visit::of(&frame.site, &request);
     let page = error_page(&frame.site, &visit, &PageError::no_page(uri.path()));
-    (page.status, page.body.response(&HeaderMap::new())).into_response()
+    page.response(&HeaderMap::new())
 }
 
 /// Runs `work`, which may wait for the database, on a thread for blocking work.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
-        // The server's own panic hook has reported it; the connection ends as it would without a thread.
+        // The panic hook has reported it. The connection ends as it would without a thread.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }

@@ -3,6 +3,7 @@
 use super::{PageError, Visit};
 use serde::Serialize;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use takt_server::listing::Listing;
 
@@ -16,9 +17,9 @@ const MAX_LIMIT: usize = 2000;
 #[derive(Debug, Clone, Serialize)]
 pub struct Column {
     /// Name in CSV, in JSON and in `?sort=`.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// Heading on the page.
-    pub heading: &'static str,
+    pub heading: Cow<'static, str>,
     /// Unit of the numbers, in the heading; empty without one.
     pub unit: &'static str,
     /// Whether the cells are right-aligned numbers.
@@ -33,8 +34,8 @@ impl Column {
     /// A column of text.
     pub const fn text(key: &'static str, heading: &'static str) -> Self {
         Self {
-            key,
-            heading,
+            key: Cow::Borrowed(key),
+            heading: Cow::Borrowed(heading),
             unit: "",
             is_number: false,
             is_minor: false,
@@ -44,31 +45,38 @@ impl Column {
 
     /// A column of numbers.
     pub const fn number(key: &'static str, heading: &'static str) -> Self {
+        let mut column = Self::text(key, heading);
+        column.is_number = true;
+        column
+    }
+
+    /// A column with a name from run time.
+    pub fn named(name: String, is_number: bool) -> Self {
         Self {
-            is_number: true,
-            ..Self::text(key, heading)
+            key: name.clone().into(),
+            heading: name.into(),
+            is_number,
+            ..Self::text("", "")
         }
     }
 
     /// A column of pictures, which CSV and JSON leave out.
     pub const fn picture(key: &'static str, heading: &'static str) -> Self {
-        Self {
-            is_picture: true,
-            ..Self::text(key, heading)
-        }
+        let mut column = Self::text(key, heading);
+        column.is_picture = true;
+        column
     }
 
     /// Adds the unit.
-    pub const fn unit(self, unit: &'static str) -> Self {
-        Self { unit, ..self }
+    pub const fn unit(mut self, unit: &'static str) -> Self {
+        self.unit = unit;
+        self
     }
 
     /// Leaves the column out on narrow screens.
-    pub const fn minor(self) -> Self {
-        Self {
-            is_minor: true,
-            ..self
-        }
+    pub const fn minor(mut self) -> Self {
+        self.is_minor = true;
+        self
     }
 }
 
@@ -135,6 +143,15 @@ impl Cell {
         Self {
             time: Some(at),
             value: instant.to_string().into(),
+            ..Self::default()
+        }
+    }
+
+    /// A text and the exact value behind it.
+    pub fn exact(text: impl Into<String>, value: Value) -> Self {
+        Self {
+            text: text.into(),
+            value,
             ..Self::default()
         }
     }
@@ -218,7 +235,7 @@ impl Table {
                 .iter()
                 .position(|column| column.key == key)
                 .ok_or_else(|| {
-                    let known: Vec<&str> = columns.iter().map(|column| column.key).collect();
+                    let known: Vec<&str> = columns.iter().map(|column| &*column.key).collect();
                     PageError::wrong(format!(
                         "The table has no column '{key}'. Its columns: {}.",
                         known.join(", ")
@@ -237,8 +254,8 @@ impl Table {
             let is_sorted = column.key == key;
             // Numbers are sorted from the greatest first: that is where one looks.
             let next = match (is_sorted, is_descending) {
-                (true, true) => column.key.to_owned(),
-                (false, _) if !column.is_number => column.key.to_owned(),
+                (true, true) => column.key.to_string(),
+                (false, _) if !column.is_number => column.key.to_string(),
                 _ => format!("-{}", column.key),
             };
             Heading {
@@ -294,7 +311,7 @@ impl Table {
                 .filter(|(_, heading)| !heading.column.is_picture)
         };
         let names: Vec<String> = kept()
-            .map(|(_, heading)| heading.column.key.to_owned())
+            .map(|(_, heading)| heading.column.key.to_string())
             .collect();
         let cell = |value: &Value| match value {
             Value::Null => String::new(),
@@ -316,7 +333,7 @@ impl Table {
             let cells = self.columns.iter().zip(row);
             let kept = cells.filter(|(heading, _)| !heading.column.is_picture);
             let object =
-                kept.map(|(heading, cell)| (heading.column.key.to_owned(), cell.value.clone()));
+                kept.map(|(heading, cell)| (heading.column.key.to_string(), cell.value.clone()));
             Value::Object(object.collect())
         };
         self.rows.iter().map(row).collect()

@@ -6,6 +6,7 @@ use crate::pages::PAGES;
 use minijinja::{AutoEscape, Environment, Error, State, Value};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::LazyLock;
+use takt_access::OTHER_USER;
 use takt_server::reports::words;
 
 /// Characters of a path segment that need no escape.
@@ -42,6 +43,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templates.add_global("login_script", LOGIN.path.as_str());
     templates.add_global("script", SCRIPT.path.as_str());
     templates.add_filter("href", |name: &str, kind: &str| href(kind, name));
+    templates.add_filter("person", person);
     templates.add_filter("query", query);
     templates.add_filter("time", |state: &State<'_, '_>, at: Option<i64>| {
         moment(state, at, "%Y-%m-%d %H:%M")
@@ -64,6 +66,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     templates.add_filter("gib", |value: Option<f64>| {
         words::known(value, |bytes| words::amount(bytes / f64::from(1 << 30)))
     });
+    templates.add_filter("count", words::count);
     templates.add_filter("plural", |count: u64, one: &str| {
         format!(
             "{} {one}{}",
@@ -85,6 +88,11 @@ pub(super) fn render(name: &str, values: Value) -> Result<String, Error> {
 /// Address of an object's page: `href("nodes", "g01")` is `/nodes/g01`.
 pub fn href(kind: &str, name: &str) -> String {
     format!("/{kind}/{}", utf8_percent_encode(name, SEGMENT))
+}
+
+/// Address of a person's page; `None` without a name that the viewer may see.
+pub fn person(user: &str) -> Option<String> {
+    (!user.is_empty() && user != OTHER_USER).then(|| href("people", user))
 }
 
 /// Text as the value of a query.

@@ -53,8 +53,10 @@ impl Visit {
     /// Asks a question.
     ///
     /// # Errors
-    /// If the question has no answer.
+    /// If the viewer may not ask it, or it has no answer.
     pub fn ask<Q: Question>(&self, question: &Q) -> Result<Q::Answer, PageError> {
+        // The page has its own need, which may be a weaker one.
+        self.viewer.check(Q::NEED)?;
         let data = Q::Data::of(&self.site.store);
         Ok(question.answer(&self.viewer, data, &self.site.config)?)
     }

@@ -4,15 +4,23 @@ mod alerts;
 mod capacity;
 mod compare;
 mod energy;
+mod events;
 mod fairshare;
+mod gpu;
+mod health;
 mod job;
 mod jobs;
 mod login;
 mod me;
+mod node;
+mod nodes;
 mod overview;
 mod people;
 mod queue;
+mod reports;
 mod search;
+mod sql;
+mod status;
 mod waste;
 mod work;
 
@@ -21,7 +29,12 @@ use crate::frame::Page;
 /// All pages. Those with a place in the navigation stand there in this order.
 pub static PAGES: &[Page] = &[
     overview::PAGE,
+    nodes::PAGE,
+    node::PAGE,
+    gpu::PAGE,
     alerts::PAGE,
+    alerts::rules::PAGE,
+    alerts::history::PAGE,
     queue::PAGE,
     jobs::PAGE,
     job::PAGE,
@@ -33,6 +46,12 @@ pub static PAGES: &[Page] = &[
     fairshare::PAGE,
     capacity::PAGE,
     energy::PAGE,
+    reports::PAGE,
+    reports::SHEET,
+    events::PAGE,
+    health::PAGE,
+    sql::PAGE,
+    status::PAGE,
     search::PAGE,
     me::PAGE,
     login::PAGE,

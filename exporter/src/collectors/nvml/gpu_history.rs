@@ -18,7 +18,7 @@ pub(super) struct GpuHistory {
 }
 
 const FILE: &str = "gpus.tsv";
-const HEADER: &str = "uuid\tindex\tminor\tpci_bus_id\tmodel\tdriver";
+const HEADER: &str = "uuid\tindex\tminor\tpci_bus_id\tmodel\tdriver\tserial";
 
 impl GpuHistory {
     pub fn load(directory: Option<&Path>) -> Self {
@@ -108,10 +108,12 @@ fn render(known: &BTreeMap<String, Identity>) -> String {
         pci_bus_id,
         model,
         driver,
+        serial,
     } in known.values()
     {
         let minor = minor.map_or_else(String::new, |minor| minor.to_string());
-        let fields = [uuid, &index.to_string(), &minor, pci_bus_id, model, driver];
+        let index = index.to_string();
+        let fields = [uuid, &index, &minor, pci_bus_id, model, driver, serial];
         // Nobody's name has a tab in it; if it had, a blank would do.
         let fields = fields.map(|field| field.replace(['\t', '\n'], " "));
         text += &format!("{}\n", fields.join("\t"));
@@ -123,7 +125,9 @@ fn render(known: &BTreeMap<String, Identity>) -> String {
 fn parse(text: &str) -> BTreeMap<String, Identity> {
     let identity = |line: &str| {
         let fields: Vec<_> = line.split('\t').collect();
-        let [uuid, index, minor, pci_bus_id, model, driver] = fields[..] else {
+        // Files of older versions have no serial numbers.
+        let (known, serial) = fields.split_at_checked(6)?;
+        let [uuid, index, minor, pci_bus_id, model, driver] = *known else {
             return None;
         };
         let identity = Identity {
@@ -133,6 +137,7 @@ fn parse(text: &str) -> BTreeMap<String, Identity> {
             pci_bus_id: pci_bus_id.to_owned(),
             model: model.to_owned(),
             driver: driver.to_owned(),
+            serial: serial.first().copied().unwrap_or_default().to_owned(),
         };
         Some((uuid.to_owned(), identity))
     };
@@ -207,12 +212,23 @@ mod tests {
         assert_eq!(uuids(&history), ["GPU-a"]);
     }
 
+    #[test]
+    fn a_file_of_an_older_version_has_no_serial_numbers() {
+        let known =
+            parse("uuid\tindex\tminor\tpci_bus_id\tmodel\tdriver\nGPU-a\t0\t0\t0:1\tH100\t580\n");
+        let [gpu] = &known.into_values().collect::<Vec<_>>()[..] else {
+            panic!("one GPU");
+        };
+        assert_eq!((gpu.model.as_str(), gpu.serial.as_str()), ("H100", ""));
+    }
+
     proptest! {
         #[test]
         fn what_was_written_is_read_and_any_text_is(text in "([a-z0-9]|\t|\n|\\PC){0,80}", index in any::<u32>(), minor in proptest::option::of(any::<u32>())) {
             let _ = parse(&text);
             let mut one = gpu("GPU-a", index, "00000000:41:00.0").identity;
             one.minor = minor;
+            one.serial = index.to_string();
             one.model = text.replace(['\t', '\n'], " ").replace('\r', "");
             let known = BTreeMap::from([(one.uuid.clone(), one)]);
             prop_assert_eq!(parse(&render(&known)), known);

@@ -375,6 +375,10 @@ impl Identity {
                 .map_or_else(String::new, |pci| pci.bus_id),
             model: ask.value("GetName", device.name())?.unwrap_or_default(),
             driver: driver.to_owned(),
+            serial: ask
+                .value("GetSerial", device.serial())?
+                .filter(|serial| serial != "0")
+                .unwrap_or_default(),
         })
     }
 }

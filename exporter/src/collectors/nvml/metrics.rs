@@ -27,7 +27,7 @@ metrics! {
     gauge VBIOS "takt_gpu_vbios_info" "The firmware of the board (VBIOS); always 1." ["version"];
     gauge INFO "takt_gpu_info"
         "Identity of the GPU; always 1. index is NVML's, in the order of the PCI bus; minor is \
-         that of /dev/nvidia*." ["index", "minor", "pci_bus_id", "model", "driver"];
+         that of /dev/nvidia*; serial is the board's serial number, empty if it has none." ["index", "minor", "pci_bus_id", "model", "driver", "serial"];
     counter ERRORS "takt_gpu_call_errors_total"
         "Calls of NVML that failed, and not because the GPU or the driver does not \
         know what was asked." ["call", "error"];

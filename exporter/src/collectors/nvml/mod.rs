@@ -99,6 +99,8 @@ struct Identity {
     pci_bus_id: String,
     model: String,
     driver: String,
+    /// Serial number of the board; empty if NVML does not report one, as for most GeForce cards.
+    serial: String,
 }
 
 /// Values of a GPU that change.
@@ -326,6 +328,7 @@ impl Identity {
             pci_bus_id: String::new(),
             model: String::new(),
             driver: driver.to_owned(),
+            serial: String::new(),
         }
     }
 
@@ -341,6 +344,7 @@ impl Identity {
             pci_bus_id,
             model,
             driver,
+            serial,
         } = self;
         let up = f64::from(u8::from(silence.is_none()));
         out.push(
@@ -353,7 +357,7 @@ impl Identity {
         let pci_bus_id = takt_model::pci::bus_id(pci_bus_id).unwrap_or_default();
         out.push(
             &INFO,
-            &[uuid, &index, &minor, &pci_bus_id, model, driver],
+            &[uuid, &index, &minor, &pci_bus_id, model, driver, serial],
             1.0,
         );
     }

@@ -48,6 +48,7 @@ fn gpu(uuid: &str, reading: Result<Reading, UnavailableReason>) -> Gpu {
         pci_bus_id: format!("00000000:{}:00.0", &uuid[uuid.len() - 1..]),
         model: "NVIDIA GeForce RTX 5090".into(),
         driver: "580.95.05".into(),
+        serial: "1654620000001".into(),
     };
     Gpu { identity, reading }
 }
@@ -79,7 +80,7 @@ fn unsupported_values_are_left_out() {
         lines,
         [
             r#"takt_gpu_up{uuid="GPU-a",reason=""} 1"#,
-            r#"takt_gpu_info{uuid="GPU-a",index="0",minor="1",pci_bus_id="0000:0a:00.0",model="NVIDIA GeForce RTX 5090",driver="580.95.05"} 1"#,
+            r#"takt_gpu_info{uuid="GPU-a",index="0",minor="1",pci_bus_id="0000:0a:00.0",model="NVIDIA GeForce RTX 5090",driver="580.95.05",serial="1654620000001"} 1"#,
             r#"takt_gpu_utilization_ratio{uuid="GPU-a"} 0"#,
             r#"takt_gpu_fan_ratio{uuid="GPU-a",fan="1"} 0.31"#,
         ]

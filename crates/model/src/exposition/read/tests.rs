@@ -459,3 +459,52 @@ proptest! {
         prop_assert_eq!(ours, std);
     }
 }
+
+#[test]
+fn bounds_and_quantiles_of_typed_metrics_have_one_spelling() {
+    // As Prometheus 3.14 stores these pages: the type is that of the last line `TYPE`.
+    let text = "untyped{le=\"1\"} 1\n# TYPE h histogram\nh_bucket{le=\"1\"} 1\nh_bucket{le=\"+Inf\",quantile=\"1\"} 1\n\
+                other{le=\"1e6\"} 1\n# HELP h x\nthird{le=\"x\"} 1\n# TYPE s summary\ns{quantile=\"0.50\",le=\"1\"} 1\n\
+                # TYPE g gauge\ng{le=\"1\",quantile=\"1\"} 1\n";
+    assert_eq!(
+        normal(Format::Text, text),
+        [
+            r#"untyped{le="1"}"#,
+            r#"h_bucket{le="1.0"}"#,
+            r#"h_bucket{le="+Inf", quantile="1"}"#,
+            r#"other{le="1e+06"}"#,
+            r#"third{le="x"}"#,
+            r#"s{le="1", quantile="0.5"}"#,
+            r#"g{le="1", quantile="1"}"#,
+        ]
+    );
+    let text = "# TYPE h histogram\nh_bucket{le=\"1\"} 1\n# TYPE g gaugehistogram\ng_bucket{le=\"1\"} 1\n# EOF\n";
+    assert_eq!(
+        normal(Format::OpenMetrics, text),
+        [r#"h_bucket{le="1.0"}"#, r#"g_bucket{le="1"}"#]
+    );
+}
+
+fn normal(format: Format, text: &str) -> Vec<String> {
+    let mut page = Page::new(format, text.as_bytes());
+    let mut all = Vec::new();
+    while let Some(line) = page.next_line(b"").unwrap() {
+        if let Line::Sample(sample) = line {
+            all.push(sample.normal_labels().unwrap().to_string());
+        }
+    }
+    all
+}
+
+#[test]
+fn a_time_beyond_all_times_is_a_time() {
+    let text = b"a 1 99999999999999999999\nb 1 -1e300\n# EOF\n";
+    let mut page = Page::new(Format::OpenMetrics, text);
+    let mut times = Vec::new();
+    while let Some(line) = page.next_line(b"").unwrap() {
+        if let Line::Sample(sample) = line {
+            times.push(sample.at.unwrap().0);
+        }
+    }
+    assert_eq!(times, [i64::MAX, i64::MIN]);
+}

@@ -165,6 +165,11 @@ impl Access {
         live.roles = Arc::new(roles);
     }
 
+    /// Returns whether users may not see each other's usage.
+    pub fn hides_usage(&self) -> bool {
+        self.live().0 > Privacy::Open
+    }
+
     fn live(&self) -> (Privacy, Arc<RoleBook>) {
         let live = self.state.live.read();
         let live = live.unwrap_or_else(PoisonError::into_inner);

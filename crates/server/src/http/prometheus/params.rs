@@ -154,14 +154,19 @@ impl Params {
 
     /// The times `start` and `end`. Default: all time.
     pub fn period(&self) -> Result<(Timestamp, Timestamp), ApiError> {
-        let (start, end) = (self.time("start")?, self.time("end")?);
-        match (start.unwrap_or(i64::MIN), end.unwrap_or(i64::MAX)) {
-            (start, end) if end < start => Err(ApiError::parameter(
-                "end",
-                "end timestamp must not be before start time",
-            )),
-            (start, end) => Ok((Timestamp(start), Timestamp(end))),
+        let (start, end) = self.times()?;
+        if end < start {
+            let error = "end timestamp must not be before start time";
+            return Err(ApiError::parameter("end", error));
         }
+        Ok((start, end))
+    }
+
+    /// As [`period`](Self::period), in any order.
+    pub fn times(&self) -> Result<(Timestamp, Timestamp), ApiError> {
+        let start = self.time("start")?.unwrap_or(i64::MIN);
+        let end = self.time("end")?.unwrap_or(i64::MAX);
+        Ok((Timestamp(start), Timestamp(end)))
     }
 }
 

@@ -139,13 +139,6 @@ pub(super) async fn range(State(api): State<Api>, By(viewer): By, params: Params
     .await
 }
 
-/// `query_exemplars`: checks the query; the list is always empty.
-pub(super) async fn exemplars(params: Params) -> Reply {
-    params.period()?;
-    takt_promql::parse(params.text("query"))?;
-    Answer::of::<[(); 0]>(&[])
-}
-
 /// `format_query`: the query, formatted.
 pub(super) async fn format(params: Params) -> Reply {
     Answer::of(&takt_promql::parse(params.text("query"))?.prettify())
@@ -398,6 +391,14 @@ mod tests {
 
         fn metadata(&self) -> BTreeMap<String, MetricMetadata> {
             BTreeMap::new()
+        }
+
+        fn relabel_steps(
+            &self,
+            _job: &str,
+            _labels: &takt_model::Labels,
+        ) -> Option<Vec<takt_collector::scrape::RelabelStep>> {
+            None
         }
     }
 

@@ -12,7 +12,7 @@ use std::fmt::Write;
 use takt_store::Listed;
 
 /// Version of Prometheus whose PromQL and API this is. Grafana adapts its requests to it.
-const VERSION: &str = "3.8.0";
+const VERSION: &str = "3.14.0";
 
 /// `alertmanagers`: always empty.
 pub(super) async fn alertmanagers() -> Reply {
@@ -111,10 +111,48 @@ pub(super) async fn notifications() -> Reply {
     Answer::of::<[(); 0]>(&[])
 }
 
+/// `tsdb/blocks`: the blocks of all resolutions. A block has no chunks, and its level is 1 for scraped samples, 2 for
+/// five-minute rows and 3 for one-hour rows.
+pub(super) async fn blocks(State(api): State<Api>, By(viewer): By) -> Reply {
+    api.blocking(&viewer, |app| {
+        let stat = app.store.database().stat();
+        let stat = stat.map_err(|error| ApiError::internal(&error))?;
+        let blocks = stat.blocks.iter().map(|block| {
+            let level = match block.resolution.as_str() {
+                "raw" => 1,
+                "5m" => 2,
+                _ => 3,
+            };
+            json!({
+                "ulid": format!("{}/{}", block.resolution, block.name),
+                "minTime": block.from_ms,
+                // In Prometheus, the end is not a part of the block.
+                "maxTime": block.to_ms + 1,
+                "stats": {
+                    "numSamples": block.rows,
+                    "numSeries": block.series,
+                    "numBytes": block.bytes,
+                },
+                "compaction": {"level": level, "sources": [block.name]},
+                "version": 1,
+            })
+        });
+        Answer::of(&json!({ "blocks": blocks.collect::<Vec<_>>() }))
+    })
+    .await
+}
+
+/// Maximum of the parameter `limit` of `tsdb`, as in Prometheus.
+const MAX_TSDB_LIMIT: usize = 10_000;
+
 /// `tsdb`: numbers of series by metric and label.
 pub(super) async fn tsdb(State(api): State<Api>, By(viewer): By, params: Params) -> Reply {
     let limit = match params.get("limit").map(str::parse::<usize>) {
         None => 10,
+        Some(Ok(limit)) if limit > MAX_TSDB_LIMIT => {
+            let error = format!("limit must not exceed {MAX_TSDB_LIMIT}");
+            return Err(ApiError::bad_data(error));
+        }
         Some(Ok(limit)) if limit > 0 => limit,
         Some(_) => return Err(ApiError::bad_data("limit must be a positive number")),
     };

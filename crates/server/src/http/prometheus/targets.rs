@@ -8,7 +8,9 @@ use axum::extract::State;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
-use takt_collector::scrape::{MetricMetadata, ScrapeManager, TargetStatus};
+use takt_collector::scrape::{
+    MetricMetadata, RelabelConfig, RelabelStep, ScrapeManager, TargetStatus,
+};
 use takt_model::Matcher;
 use takt_model::{Labels, METRIC_NAME};
 use takt_store::Listed;
@@ -23,6 +25,9 @@ pub trait Scraping: Debug + Send + Sync {
 
     /// Metadata of metrics, by name.
     fn metadata(&self) -> BTreeMap<String, MetricMetadata>;
+
+    /// The relabelling of labels, rule by rule; `None` if the job does not exist.
+    fn relabel_steps(&self, job: &str, labels: &Labels) -> Option<Vec<RelabelStep>>;
 }
 
 impl Scraping for ScrapeManager {
@@ -36,6 +41,10 @@ impl Scraping for ScrapeManager {
 
     fn metadata(&self) -> BTreeMap<String, MetricMetadata> {
         self.metadata()
+    }
+
+    fn relabel_steps(&self, job: &str, labels: &Labels) -> Option<Vec<RelabelStep>> {
+        self.relabel_steps(job, labels)
     }
 }
 
@@ -157,6 +166,51 @@ pub(super) async fn targets(State(api): State<Api>, By(viewer): By, params: Para
         "droppedTargets": dropped.iter().map(|found| json!({ "discoveredLabels": map(found) })).collect::<Vec<_>>(),
         "droppedTargetCounts": {},
     }))
+}
+
+/// `targets/relabel_steps`: what each relabelling rule of a job makes of labels.
+pub(super) async fn relabel_steps(State(api): State<Api>, By(viewer): By, params: Params) -> Reply {
+    let given = |name: &str| {
+        let missing = || ApiError::bad_data(format!("no {name} parameter provided"));
+        params.get(name).ok_or_else(missing)
+    };
+    let pool = given("scrapePool")?;
+    let labels: BTreeMap<String, String> = serde_json::from_str(given("labels")?)
+        .map_err(|error| ApiError::bad_data(format!("error parsing labels: {error}")))?;
+    let labels: Labels = labels.iter().collect();
+    let steps = api
+        .app
+        .of(&viewer)
+        .scraping
+        .relabel_steps(pool, &labels)
+        .ok_or_else(|| {
+            let error = format!("error retrieving scrape config: scrape pool {pool:?} not found");
+            ApiError::bad_data(error)
+        })?;
+    let steps = steps.iter().map(
+        |step| json!({"rule": rule(&step.rule), "output": map(&step.output), "keep": step.keep}),
+    );
+    Answer::of(&json!({ "steps": steps.collect::<Vec<_>>() }))
+}
+
+/// A rule in Prometheus' JSON form.
+fn rule(rule: &RelabelConfig) -> Value {
+    let mut shown = json!({
+        "separator": rule.separator,
+        "regex": rule.regex,
+        "replacement": rule.replacement,
+        "action": rule.action,
+    });
+    if !rule.source_labels.is_empty() {
+        shown["source_labels"] = json!(rule.source_labels);
+    }
+    if !rule.target_label.is_empty() {
+        shown["target_label"] = json!(rule.target_label);
+    }
+    if rule.modulus > 0 {
+        shown["modulus"] = json!(rule.modulus);
+    }
+    shown
 }
 
 /// `scrape_pools`: the names of the jobs.

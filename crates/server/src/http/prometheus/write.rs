@@ -5,6 +5,7 @@
 use std::io::Write;
 use takt_model::Labels;
 use takt_promql::{Point, Value, exponential};
+use takt_store::SeriesExemplars;
 
 /// Writing to memory cannot fail.
 const NO_FAILURE: &str = "a vector takes every byte, and text is JSON";
@@ -40,6 +41,25 @@ pub(super) fn write_value(out: &mut Vec<u8>, value: &Value) {
     out.push(b'}');
 }
 
+/// The list of series with their exemplars. Each exemplar has a time.
+pub(super) fn write_exemplars(out: &mut Vec<u8>, found: &[SeriesExemplars]) {
+    write_list(out, found, |out, of_series| {
+        out.extend(br#"{"seriesLabels":"#);
+        write_labels(out, &of_series.labels);
+        out.extend(br#","exemplars":"#);
+        write_list(out, &of_series.exemplars, |out, exemplar| {
+            out.extend(br#"{"labels":"#);
+            write_labels(out, &exemplar.labels);
+            out.extend(br#","value":"#);
+            write_number(out, exemplar.value, short);
+            out.extend(br#","timestamp":"#);
+            write_instant(out, exemplar.at.map_or(0, |at| at.0));
+            out.push(b'}');
+        });
+        out.push(b'}');
+    });
+}
+
 fn write_list<T>(out: &mut Vec<u8>, all: &[T], each: impl Fn(&mut Vec<u8>, &T)) {
     out.push(b'[');
     for (at, one) in all.iter().enumerate() {
@@ -52,8 +72,12 @@ fn write_list<T>(out: &mut Vec<u8>, all: &[T], each: impl Fn(&mut Vec<u8>, &T)) 
 }
 
 fn write_metric(out: &mut Vec<u8>, labels: &Labels) {
-    use serde::Serializer;
     out.extend(br#"{"metric":"#);
+    write_labels(out, labels);
+}
+
+fn write_labels(out: &mut Vec<u8>, labels: &Labels) {
+    use serde::Serializer;
     serde_json::Serializer::new(out)
         .collect_map(labels.iter())
         .expect(NO_FAILURE);
@@ -62,14 +86,21 @@ fn write_metric(out: &mut Vec<u8>, labels: &Labels) {
 fn write_point(out: &mut Vec<u8>, point: &Point, number: fn(&mut Vec<u8>, f64)) {
     out.push(b'[');
     write_instant(out, point.at_ms);
-    out.extend(br#",""#);
-    match point.value {
+    out.push(b',');
+    write_number(out, point.value, number);
+    out.push(b']');
+}
+
+/// A number in quotes.
+fn write_number(out: &mut Vec<u8>, value: f64, number: fn(&mut Vec<u8>, f64)) {
+    out.push(b'"');
+    match value {
         value if value.is_nan() => out.extend(b"NaN"),
         f64::INFINITY => out.extend(b"+Inf"),
         f64::NEG_INFINITY => out.extend(b"-Inf"),
         value => number(out, value),
     }
-    out.extend(br#""]"#);
+    out.push(b'"');
 }
 
 fn plain(out: &mut Vec<u8>, value: f64) {

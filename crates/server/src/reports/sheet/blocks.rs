@@ -5,7 +5,7 @@ use crate::listing::{Column, Listing};
 use crate::reports::words::{UNKNOWN, amount, count, duration, known, money, month, percent};
 use takt_accounting::BudgetPeriod;
 use takt_accounting::efficiency::Split;
-use takt_accounting::sheet::{Figures, LostRow, Member, RunRow, Sheet};
+use takt_accounting::sheet::{Figures, LostRow, Member, Sheet};
 
 /// A part of a report.
 pub(super) enum Block {
@@ -46,7 +46,7 @@ pub(super) fn blocks(sheet: &Sheet, view: View) -> Vec<Block> {
             blocks.push(network(sheet));
         }
         View::Waste => {
-            blocks.push(Some(causes(sheet)).filter(|_| sheet.has_gpus));
+            blocks.extend(causes(sheet).into_iter().map(Some));
             blocks.push(wasters(sheet));
             blocks.extend(fixes(sheet).into_iter().map(Some));
             blocks.push(runs(sheet));
@@ -57,7 +57,7 @@ pub(super) fn blocks(sheet: &Sheet, view: View) -> Vec<Block> {
             blocks.push(Some(summary(sheet)));
             blocks.push(trend(sheet));
             blocks.push(capacity_table(sheet));
-            blocks.push(Some(causes(sheet)).filter(|_| sheet.figures.split_gpu_hours.held() > 0.0));
+            blocks.extend(causes(sheet).into_iter().map(Some));
             blocks.extend(fixes(sheet).into_iter().map(Some));
             blocks.push(budgets(sheet));
             blocks.push(members(sheet));
@@ -96,7 +96,7 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
             .rank
             .as_ref()
             .map(|rank| format!("place {} of {}", rank.place, rank.of));
-        facts.push(("of the cluster's", percent(share), rank.unwrap_or_default()));
+        facts.push(("of the cluster", percent(share), rank.unwrap_or_default()));
     }
     if let Some(utilization) = figures.gpu_utilization {
         let coverage = format!(
@@ -114,8 +114,10 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
         let note = split.known_waste().map_or_else(
             || "nothing was measured".to_owned(),
             |wasted| match currency {
-                Some(currency) => money(figures.split_money.wasted(), currency),
-                None => format!("{} of those judged", percent(wasted / split.held())),
+                Some(currency) if figures.split_money.held() > 0.0 => {
+                    money(figures.split_money.wasted(), currency)
+                }
+                _ => format!("{} of those judged", percent(wasted / split.held())),
             },
         );
         facts.push((
@@ -144,7 +146,7 @@ pub(super) fn facts(sheet: &Sheet) -> Vec<(&'static str, String, String)> {
     if let Some(waiting) = sheet.waiting {
         let others = format!(
             "9 of 10 under {}",
-            duration(waiting.p90_seconds as f64 + 0.5)
+            duration((waiting.p90_seconds as f64 + 0.5).max(1.0))
         );
         facts.push((
             "median wait",
@@ -205,6 +207,22 @@ const OF_GPUS: &[&str] = &[
     "cause",
 ];
 
+/// Columns that narrow tables omit, the first ones first.
+const OMITTED: &[&str] = &[
+    "p95",
+    "kwh",
+    "gpu_mem",
+    "mem",
+    "measured",
+    "state",
+    "cpu",
+    "cpu_hours",
+    "warning",
+    "credited",
+    "low_utilization",
+    "over_limit",
+];
+
 /// Returns a table; `None` without rows. Omits columns without known values.
 fn table<'a, T: 'a>(
     sheet: &Sheet,
@@ -224,7 +242,8 @@ fn table<'a, T: 'a>(
                     .any(|row| !["", UNKNOWN].contains(&row[*at].as_str())))
     };
     let shown: Vec<usize> = (0..columns.len()).filter(says_something).collect();
-    let mut listing = Listing::new(&shown.iter().map(|at| columns[*at].0).collect::<Vec<_>>());
+    let headings: Vec<Column> = shown.iter().map(|at| columns[*at].0).collect();
+    let mut listing = Listing::new(&headings).omitting(OMITTED);
     rows.iter()
         .for_each(|row| listing.push(shown.iter().map(|at| row[*at].clone()).collect()));
     (!rows.is_empty()).then_some(Block::Listing(title, listing))
@@ -360,13 +379,48 @@ pub(super) struct Cause {
     pub of: fn(&Split) -> f64,
 }
 
-fn causes(sheet: &Sheet) -> Block {
+/// Returns how many of the period's GPU-hours the categories cover, if these are not all:
+/// `274 of 1,390 GPU-hours were judged. The others …`. `None` without GPU-hours.
+pub(super) fn coverage(sheet: &Sheet) -> Option<String> {
+    let figures = &sheet.figures;
+    let all = figures.gpu_hours;
+    let judged = figures.split_gpu_hours.measured() + figures.split_gpu_hours.lost;
+    if !sheet.has_gpus || all <= 0.0 {
+        return None;
+    }
+    if judged <= 0.0 {
+        return Some(format!(
+            "None of the {} GPU-hours were judged: nothing was measured of finished jobs.",
+            amount(all)
+        ));
+    }
+    (judged < 0.995 * all).then(|| {
+        format!(
+            "{} of {} GPU-hours ({}) were judged. The others belong to jobs that still run, or of \
+             which too little was measured.",
+            amount(judged),
+            amount(all),
+            percent(judged / all)
+        )
+    })
+}
+
+/// Returns the GPU-hours by category, with their coverage. Empty without GPUs.
+fn causes(sheet: &Sheet) -> Vec<Block> {
+    let is_judged = sheet.figures.split_gpu_hours.known_waste().is_some();
+    let listing = is_judged.then(|| categories(sheet));
+    let coverage = coverage(sheet).map(Block::Line);
+    coverage.into_iter().chain(listing).collect()
+}
+
+fn categories(sheet: &Sheet) -> Block {
     let columns = [
         Column::Text("where_gpu_hours_went"),
         Column::Number("gpu_hours"),
         Column::Number("share"),
     ];
-    let currency = sheet.currency.as_deref();
+    let has_price = sheet.figures.split_money.held() > 0.0;
+    let currency = sheet.currency.as_deref().filter(|_| has_price);
     let columns: Vec<Column> = columns
         .into_iter()
         .chain(currency.map(|_| Column::Number("money")))
@@ -375,7 +429,7 @@ fn causes(sheet: &Sheet) -> Block {
     let split = &sheet.figures.split_gpu_hours;
     let cost = &sheet.figures.split_money;
     let held = split.held().max(f64::MIN_POSITIVE);
-    for cause in CAUSES {
+    for cause in CAUSES.iter().filter(|cause| (cause.of)(split) > 0.0) {
         let hours = (cause.of)(split);
         let row = [cause.name.to_owned(), amount(hours), percent(hours / held)];
         let price = currency.map(|currency| money((cause.of)(cost), currency));
@@ -585,6 +639,9 @@ fn network(sheet: &Sheet) -> Option<Block> {
         &sheet.network_bound,
         &[
             (Column::Text("job_id"), |run| run.job_id.clone()),
+            (Column::Text("name"), |run| {
+                run.name.clone().unwrap_or_default()
+            }),
             (Column::Text("user"), |run| run.user.clone()),
             (Column::Number("nodes"), |run| run.nodes.to_string()),
             (Column::Number("waited_for_the_link"), |run| {
@@ -625,6 +682,9 @@ fn lost(sheet: &Sheet) -> Option<Block> {
         shown_lost(sheet).0,
         &[
             (Column::Text("job_id"), |run| run.job_id.clone()),
+            (Column::Text("name"), |run| {
+                run.name.clone().unwrap_or_default()
+            }),
             (Column::Text("user"), |run| run.user.clone()),
             (Column::Text("fault"), |run| run.fault.clone()),
             (Column::Text("nodes"), |run| run.nodes.clone()),
@@ -645,6 +705,9 @@ fn breaches(sheet: &Sheet) -> Option<Block> {
         &[
             (Column::Text("rule"), |breach| breach.window.clone()),
             (Column::Text("job_id"), |breach| breach.job_id.clone()),
+            (Column::Text("name"), |breach| {
+                breach.name.clone().unwrap_or_default()
+            }),
             (Column::Text("user"), |breach| breach.user.clone()),
             (Column::Text("nodes"), |breach| breach.nodes.join(",")),
             (Column::Text("time"), |breach| {
@@ -652,142 +715,4 @@ fn breaches(sheet: &Sheet) -> Option<Block> {
             }),
         ],
     )
-}
-
-/// Returns the main table of a view, with exact values.
-pub(super) fn exact(sheet: &Sheet, view: View) -> Listing {
-    match view {
-        View::Efficiency => exact_runs(&sheet.runs),
-        _ => exact_members(sheet),
-    }
-}
-
-fn exact_runs(runs: &[RunRow]) -> Listing {
-    let texts = [
-        "job_id",
-        "name",
-        "user",
-        "account",
-        "state",
-        "end",
-        "gpu_model",
-        "cause",
-    ]
-    .map(Column::Text);
-    let numbers = [
-        "hours",
-        "gpus",
-        "coverage_ratio",
-        "gpu_utilization_mean",
-        "gpu_utilization_p95",
-        "idle_longest_hours",
-        "gpu_memory_peak_ratio",
-        "gpu_sm_mean",
-        "cpu_ratio",
-        "memory_ratio",
-        "kwh",
-        "used_gpu_hours",
-        "low_gpu_hours",
-        "streak_gpu_hours",
-        "idle_gpu_hours",
-        "lost_gpu_hours",
-        "unmeasured_gpu_hours",
-    ];
-    let mut listing = Listing::new(
-        &texts
-            .into_iter()
-            .chain(numbers.map(Column::Number))
-            .collect::<Vec<_>>(),
-    );
-    for run in runs {
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-        let mut row = vec![
-            run.job_id.clone(),
-            text(&run.name),
-            run.user.clone(),
-            run.account.clone(),
-            run.state.clone(),
-            run.end.clone(),
-            text(&run.gpu_model),
-            run.cause.clone(),
-            run.hours.to_string(),
-            run.gpus.map_or_else(String::new, |gpus| gpus.to_string()),
-            run.coverage.to_string(),
-            number(run.gpu_utilization),
-            number(run.gpu_utilization_p95),
-            number(run.idle_longest_hours),
-            number(run.gpu_memory_peak_ratio),
-            number(run.gpu_sm),
-            number(run.cpu_ratio),
-            number(run.memory_ratio),
-            number(run.kwh),
-        ];
-        row.extend(
-            CAUSES
-                .iter()
-                .map(|cause| (cause.of)(&run.split_gpu_hours).to_string()),
-        );
-        listing.push(row);
-    }
-    listing
-}
-
-fn exact_members(sheet: &Sheet) -> Listing {
-    let name = if sheet.subject.kind() == "user" {
-        "account"
-    } else {
-        "user"
-    };
-    let numbers = [
-        "gpu_hours",
-        "cpu_hours",
-        "mem_gib_hours",
-        "jobs_started",
-        "jobs_ended",
-        "jobs_failed",
-        "money",
-        "kwh",
-        "co2_kg",
-        "gpu_utilization_mean",
-        "limit_excess_gpu_hours",
-        "used_gpu_hours",
-        "low_gpu_hours",
-        "streak_gpu_hours",
-        "idle_gpu_hours",
-        "lost_gpu_hours",
-        "unmeasured_gpu_hours",
-        "wasted_money",
-    ];
-    let columns: Vec<Column> = [Column::Text(name)]
-        .into_iter()
-        .chain(numbers.map(Column::Number))
-        .collect();
-    let mut listing = Listing::new(&columns);
-    for Member { name, figures, .. } in &sheet.members {
-        let mut row = vec![
-            name.clone(),
-            figures.gpu_hours.to_string(),
-            figures.cpu_hours.to_string(),
-            figures.mem_gib_hours.to_string(),
-            figures.jobs_started.to_string(),
-            figures.jobs_ended.to_string(),
-            figures.jobs_failed.to_string(),
-            figures.money.to_string(),
-            figures.kwh.to_string(),
-            figures.co2_kg.to_string(),
-            figures
-                .gpu_utilization
-                .map_or_else(String::new, |ratio| ratio.to_string()),
-            figures.limit_excess_gpu_hours.to_string(),
-        ];
-        row.extend(
-            CAUSES
-                .iter()
-                .map(|cause| (cause.of)(&figures.split_gpu_hours).to_string()),
-        );
-        row.push(figures.split_money.wasted().to_string());
-        listing.push(row);
-    }
-    listing
 }

@@ -10,14 +10,19 @@ use std::sync::LazyLock;
 use takt_accounting::BudgetPeriod;
 use takt_accounting::sheet::{Member, RunRow, Sheet};
 
-static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
+pub(super) static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut templates = Environment::new();
     templates.set_auto_escape_callback(|_| AutoEscape::Html);
     templates.set_trim_blocks(true);
     templates.set_lstrip_blocks(true);
-    templates
-        .add_template("sheet.html", include_str!("sheet.html"))
-        .expect("the template is part of the program");
+    for (name, template) in [
+        ("sheet.html", include_str!("sheet.html")),
+        ("mail.html", include_str!("mail.html")),
+    ] {
+        templates
+            .add_template(name, template)
+            .expect("the template is part of the program");
+    }
     templates
 });
 
@@ -26,12 +31,9 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
 /// # Errors
 /// If the template needs a value that the view does not have.
 pub fn page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> {
-    let is_sheet = matches!(view, View::Cluster | View::Account | View::User);
-    let split = charts::split(&sheet.figures.split_gpu_hours);
+    let is_sheet = is_sheet(view);
     let (days_unit, days) = charts::days(sheet).filter(|_| is_sheet).unzip();
     let (months_unit, months) = charts::months(sheet).filter(|_| is_sheet).unzip();
-    let capacity = blocks::capacity(sheet).filter(|_| is_sheet);
-    let (lost, lost_more) = blocks::shown_lost(sheet);
     let rank = sheet.rank.as_ref().filter(|_| is_sheet);
     let rank_chart = rank.and_then(|rank| {
         charts::names(rank.rows.iter().map(|row| {
@@ -46,6 +48,28 @@ pub fn page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> {
             .map(|part| (part.name.clone(), part.gpu_hours, true)),
     );
     TEMPLATES.get_template("sheet.html")?.render(context! {
+        split => charts::split(&sheet.figures.split_gpu_hours),
+        days_unit,
+        days,
+        months_unit,
+        months,
+        rank_chart,
+        models => models.filter(|_| is_sheet && sheet.gpu_models.len() > 1),
+        ..shared(sheet, view)
+    })
+}
+
+fn is_sheet(view: View) -> bool {
+    matches!(view, View::Cluster | View::Account | View::User)
+}
+
+/// Returns the values that the page and the mail show alike.
+pub(super) fn shared(sheet: &Sheet, view: View) -> Value {
+    let is_sheet = is_sheet(view);
+    let capacity = blocks::capacity(sheet).filter(|_| is_sheet);
+    let (lost, lost_more) = blocks::shown_lost(sheet);
+    let rank = sheet.rank.as_ref().filter(|_| is_sheet);
+    context! {
         heading => blocks::heading(sheet, view),
         title => title(sheet, view),
         month => month(&sheet.period),
@@ -57,17 +81,11 @@ pub fn page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> {
         timezone => sheet.timezone,
         facts => blocks::facts(sheet).into_iter()
             .map(|(name, value, note)| context! { name, value, note }).collect::<Vec<_>>(),
-        split,
+        coverage => blocks::coverage(sheet),
         causes => causes(sheet),
         capacity_of => capacity.as_ref().map(|(resource, _)| *resource),
         capacity => capacity.map(|(_, rows)| rows),
-        days_unit,
-        days,
-        months_unit,
-        months,
         rank_unit => rank.map(|rank| rank.unit.clone()),
-        rank_chart,
-        models => models.filter(|_| is_sheet && sheet.gpu_models.len() > 1),
         fixes => sheet.fixes.iter().filter(|_| view != View::Efficiency)
             .map(|fix| context! { words => blocks::fix_words(sheet, fix), line => fix.line }).collect::<Vec<_>>(),
         budgets => if is_sheet { budgets(sheet) } else { Vec::new() },
@@ -83,6 +101,7 @@ pub fn page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> {
         runs => sheet.runs.iter().map(run).collect::<Vec<_>>(),
         network => sheet.network_bound.iter().map(|run| context! {
             job_id => run.job_id,
+            name => run.name,
             user => run.user,
             nodes => run.nodes,
             link => percent(run.link_bound),
@@ -92,6 +111,7 @@ pub fn page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> {
         lost_more => lost_more,
         lost => lost.iter().map(|run| context! {
             job_id => run.job_id,
+            name => run.name,
             user => run.user,
             fault => run.fault,
             nodes => run.nodes,
@@ -102,15 +122,16 @@ pub fn page(sheet: &Sheet, view: View) -> Result<String, minijinja::Error> {
         breaches => sheet.breaches.iter().map(|breach| context! {
             rule => breach.window,
             job_id => breach.job_id,
+            name => breach.name,
             user => breach.user,
             nodes => breach.nodes.join(", "),
             time => duration(breach.seconds as f64),
         }).collect::<Vec<_>>(),
         notes => sheet.notes,
-    })
+    }
 }
 
-fn title(sheet: &Sheet, view: View) -> String {
+pub(super) fn title(sheet: &Sheet, view: View) -> String {
     match (view, sheet.subject.name()) {
         (View::Efficiency, "") => format!("Efficiency of {}", sheet.cluster),
         (View::Efficiency, name) => format!("Efficiency of {name} on {}", sheet.cluster),
@@ -124,12 +145,12 @@ fn title(sheet: &Sheet, view: View) -> String {
 
 fn causes(sheet: &Sheet) -> Vec<Value> {
     let held = sheet.figures.split_gpu_hours.held().max(f64::MIN_POSITIVE);
+    let has_price = sheet.figures.split_money.held() > 0.0;
+    let currency = sheet.currency.as_ref().filter(|_| has_price);
     let row = |cause: &blocks::Cause| {
         let hours = (cause.of)(&sheet.figures.split_gpu_hours);
-        let price = sheet
-            .currency
-            .as_ref()
-            .map(|currency| money((cause.of)(&sheet.figures.split_money), currency));
+        let price =
+            currency.map(|currency| money((cause.of)(&sheet.figures.split_money), currency));
         (hours > 0.0).then(|| {
             context! {
                 name => cause.name,
@@ -137,6 +158,7 @@ fn causes(sheet: &Sheet) -> Vec<Value> {
                 meaning => cause.meaning,
                 hours => amount(hours),
                 share => percent(hours / held),
+                width => (hours / held * 1000.0).round() / 10.0,
                 money => price,
             }
         })

@@ -4,11 +4,13 @@
 
 mod blocks;
 mod charts;
+mod exact;
 mod html;
+mod mail;
 
 pub use html::page;
+pub use mail::mail_page;
 
-use crate::listing::Listing;
 use crate::reports::ReportFormat;
 use blocks::Block;
 use std::io::{self, Write};
@@ -49,11 +51,12 @@ impl View {
     }
 }
 
-/// Writes a report.
+/// Writes a report. `width` limits the width of tables, in characters.
 pub fn write_sheet(
     sheet: &Sheet,
     view: View,
     format: ReportFormat,
+    width: Option<usize>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     match format {
@@ -61,13 +64,11 @@ pub fn write_sheet(
             serde_json::to_writer_pretty(&mut *out, sheet)?;
             writeln!(out)
         }
-        ReportFormat::Csv => blocks::exact(sheet, view).write_csv(out),
+        ReportFormat::Csv => exact::exact(sheet, view).write_csv(out),
         ReportFormat::Html => {
             out.write_all(page(sheet, view).map_err(io::Error::other)?.as_bytes())
         }
-        ReportFormat::Table => {
-            write_blocks(sheet, view, out, |listing, out| listing.write_table(out))
-        }
+        ReportFormat::Table => write_blocks(sheet, view, width, out),
         ReportFormat::Md => {
             writeln!(
                 out,
@@ -94,20 +95,21 @@ pub fn write_sheet(
     }
 }
 
+/// Width of tables in the text of a mail, in characters.
+const MAIL_WIDTH: usize = 78;
+
 /// Returns the report as the text of a mail.
 pub fn text(sheet: &Sheet, view: View) -> io::Result<String> {
     let mut out = Vec::new();
-    write_blocks(sheet, view, &mut out, |listing, out| {
-        listing.write_table(out)
-    })?;
+    write_blocks(sheet, view, Some(MAIL_WIDTH), &mut out)?;
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
 
 fn write_blocks(
     sheet: &Sheet,
     view: View,
+    width: Option<usize>,
     out: &mut dyn Write,
-    write: fn(&Listing, &mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
     writeln!(
         out,
@@ -118,7 +120,7 @@ fn write_blocks(
         match block {
             Block::Listing(title, listing) => {
                 writeln!(out, "{title}")?;
-                write(&listing, out)?;
+                listing.write_table(width, out)?;
             }
             Block::Line(line) => writeln!(out, "{}", crate::listing::printable(&line))?,
             Block::Code(line) => writeln!(out, "    {}", crate::listing::printable(&line))?,

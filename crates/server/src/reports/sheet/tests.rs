@@ -97,6 +97,7 @@ fn sheet() -> Sheet {
         network_bound: Vec::new(),
         lost: vec![LostRow {
             job_id: "8".into(),
+            name: Some("train".into()),
             user: NAME.into(),
             nodes: "g1".into(),
             fault: "node failed".into(),
@@ -113,7 +114,7 @@ fn sheet() -> Sheet {
 
 fn written(view: View, format: ReportFormat) -> String {
     let mut out = Vec::new();
-    write_sheet(&sheet(), view, format, &mut out).unwrap();
+    write_sheet(&sheet(), view, format, None, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -165,7 +166,7 @@ fn terminal_output() {
         "did nothing 25.0 25 % 25.00 EUR",
         "1 of its 2 GPUs did nothing; would spare 25.0 GPU-hours (25.00 EUR)",
         "#SBATCH --gpus=1",
-        "node failed g1 3.00 6.00 yes",
+        "8 train =cmd|'<b>x</b>'\u{fffd}[31m node failed g1 3.00 6.00 yes",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
@@ -226,7 +227,7 @@ fn gpus_are_omitted_on_a_cluster_without_them() {
     for view in VIEWS {
         for format in [ReportFormat::Table, ReportFormat::Md, ReportFormat::Html] {
             let mut out = Vec::new();
-            write_sheet(&plain, view, format, &mut out).unwrap();
+            write_sheet(&plain, view, format, None, &mut out).unwrap();
             let text = String::from_utf8(out).unwrap();
             let body = text
                 .split_once("<h1>")
@@ -243,7 +244,7 @@ fn gpus_are_omitted_on_a_cluster_without_them() {
         }
     }
     let mut out = Vec::new();
-    write_sheet(&plain, View::Cluster, ReportFormat::Csv, &mut out).unwrap();
+    write_sheet(&plain, View::Cluster, ReportFormat::Csv, None, &mut out).unwrap();
     assert!(
         String::from_utf8(out)
             .unwrap()
@@ -274,7 +275,7 @@ fn a_page_lists_the_largest_losses_and_says_how_many_there_are_besides() {
     let many = Sheet { lost, ..sheet() };
     for format in [ReportFormat::Table, ReportFormat::Html, ReportFormat::Json] {
         let mut out = Vec::new();
-        write_sheet(&many, View::Cluster, format, &mut out).unwrap();
+        write_sheet(&many, View::Cluster, format, None, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         let all = format == ReportFormat::Json;
         assert!(
@@ -292,4 +293,202 @@ fn a_page_lists_the_largest_losses_and_says_how_many_there_are_besides() {
 fn json_is_the_sheet_itself() {
     let json = written(View::Cluster, ReportFormat::Json);
     assert_eq!(serde_json::from_str::<Sheet>(&json).unwrap(), sheet());
+}
+
+/// Properties that both Gmail and Outlook document as supported on table cells and texts, and
+/// `max-width`, without which Outlook uses the `width` attribute beside it.
+const MAIL_PROPERTIES: [&str; 20] = [
+    "background-color",
+    "border-bottom",
+    "border-top",
+    "color",
+    "font-family",
+    "font-size",
+    "font-weight",
+    "height",
+    "line-height",
+    "margin",
+    "max-width",
+    "padding",
+    "text-align",
+    "vertical-align",
+    "width",
+    "border-left",
+    "border-right",
+    "border",
+    "white-space",
+    "text-decoration",
+];
+
+/// Fails if a mail program of Gmail or Outlook would not show the page as it is meant.
+#[track_caller]
+fn assert_for_mail(html: &str) {
+    for refused in [
+        "<style",
+        "<svg",
+        "<script",
+        "<link",
+        "<img",
+        "<div",
+        "class=",
+        "var(",
+        "url(",
+        "@media",
+        "@import",
+        "javascript:",
+    ] {
+        assert!(!html.contains(refused), "{refused}\n{html}");
+    }
+    for style in html.split("style=\"").skip(1) {
+        let style = style.split('"').next().unwrap();
+        for declaration in style.split(';').filter(|one| !one.trim().is_empty()) {
+            let (property, value) = declaration.split_once(':').unwrap();
+            assert!(
+                MAIL_PROPERTIES.contains(&property.trim()),
+                "{property}: {value}"
+            );
+        }
+    }
+    assert!(html.len() <= 102_000, "Gmail cuts {} bytes", html.len());
+    assert!(!html.contains("NaN") && !html.contains("inf%"), "{html}");
+    for (open, close) in [("<table", "</table>"), ("<tr", "</tr>"), ("<td", "</td>")] {
+        let count = |part: &str| html.matches(part).count();
+        assert_eq!(count(open), count(close), "{open}");
+    }
+}
+
+#[test]
+fn a_mail_keeps_to_what_gmail_and_outlook_show() {
+    for view in VIEWS {
+        let html = mail_page(&sheet(), view).unwrap();
+        assert_for_mail(&html);
+        assert!(!html.contains("<b>x</b>"), "{html}");
+        assert!(html.contains("Where the GPU-hours went"), "{html}");
+    }
+}
+
+#[test]
+fn a_large_cluster_fits_into_a_mail() {
+    let long = "n".repeat(200);
+    let many = |count: usize, name: &str| -> Vec<Member> {
+        let member = |at| Member {
+            name: format!("{name}{at}{long}"),
+            ..sheet().members.remove(0)
+        };
+        (0..count).map(member).collect()
+    };
+    let runs = (0..500).map(|at| RunRow {
+        job_id: format!("{at}"),
+        ..sheet().runs.remove(0)
+    });
+    let lost = (0..500).map(|at| LostRow {
+        job_id: format!("{at}"),
+        nodes: format!("g[{}]", long),
+        ..sheet().lost.remove(0)
+    });
+    let day = |at: u8| Day {
+        date: format!("2026-10-{at:02}"),
+        gpu_hours: f64::from(at),
+        cpu_hours: 1.0,
+    };
+    let large = Sheet {
+        subject: Subject::Cluster,
+        members: many(300, "user"),
+        accounts: many(100, "account"),
+        runs: runs.collect(),
+        lost: lost.collect(),
+        days: (1..=31).map(day).collect(),
+        ..sheet()
+    };
+    let html = mail_page(&large, View::Cluster).unwrap();
+    assert_for_mail(&html);
+    assert!(
+        html.contains("user0n") && html.contains("more rows of these tables"),
+        "{html}"
+    );
+}
+
+#[test]
+fn hours_that_were_not_measured_are_unknown_and_not_zero() {
+    let split = Split {
+        unmeasured: 80.0,
+        ..Split::default()
+    };
+    let figures = Figures {
+        gpu_utilization: None,
+        runs_measured: 0,
+        split_gpu_hours: split,
+        split_money: split,
+        ..sheet().figures
+    };
+    let unmeasured = Sheet {
+        figures: figures.clone(),
+        members: vec![Member {
+            figures,
+            ..sheet().members.remove(0)
+        }],
+        ..sheet()
+    };
+    for view in [View::Waste, View::Cluster] {
+        let mut out = Vec::new();
+        write_sheet(&unmeasured, view, ReportFormat::Table, None, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            words.contains("None of the 120 GPU-hours were judged"),
+            "{text}"
+        );
+        for zero in [" 0 0 %", "-0 %", " 0.00 EUR"] {
+            assert!(!words.contains(zero), "{zero}\n{text}");
+        }
+    }
+    for page in [
+        page(&unmeasured, View::Cluster),
+        mail_page(&unmeasured, View::Cluster),
+    ] {
+        let html = page.unwrap();
+        assert!(
+            html.contains("None of the 120 GPU-hours were judged"),
+            "{html}"
+        );
+        assert!(
+            !html.contains(">0 %<") && !html.contains(">0.00 EUR"),
+            "{html}"
+        );
+    }
+    let mut out = Vec::new();
+    write_sheet(&unmeasured, View::Waste, ReportFormat::Csv, None, &mut out).unwrap();
+    let csv = String::from_utf8(out).unwrap();
+    let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    let cell = |name: &str| rows[1][rows[0].iter().position(|head| *head == name).unwrap()];
+    assert_eq!(
+        ["used_gpu_hours", "idle_gpu_hours", "wasted_money"].map(cell),
+        [""; 3]
+    );
+    assert_eq!(cell("unmeasured_gpu_hours"), "80");
+}
+
+#[test]
+fn the_coverage_of_the_categories_is_beside_them() {
+    let text = written(View::Cluster, ReportFormat::Table);
+    let coverage = "95.0 of 120 GPU-hours (79 %) were judged.";
+    let at = text.find(coverage).expect(&text);
+    let table = text.find("GPU-hours of finished runs by category").unwrap();
+    assert!(at < table && table - at < 200, "{text}");
+    assert!(written(View::Cluster, ReportFormat::Html).contains(coverage));
+}
+
+#[test]
+fn tables_of_reports_fit_eighty_columns() {
+    for view in VIEWS {
+        let mut out = Vec::new();
+        write_sheet(&sheet(), view, ReportFormat::Table, Some(80), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let in_tables = text
+            .lines()
+            .filter(|line| line.starts_with(' ') && !line.starts_with("    #"));
+        for line in in_tables {
+            assert!(line.chars().count() <= 80, "{view:?}: {line}");
+        }
+    }
 }

@@ -1,8 +1,12 @@
 //! The page `/alerts`: active and recently resolved alerts. Messages link to an alert as
 //! `/alerts#FINGERPRINT`.
 
+mod forms;
+pub mod history;
+pub mod rules;
+
 use crate::frame::{Content, Group, Page, PageError, Visit};
-use minijinja::Value;
+use minijinja::{Value, context};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,52 +14,75 @@ use takt_access::{Owner, Viewer};
 use takt_alerts::Engine;
 use takt_alerts::alert::Alert;
 use takt_alerts::fingerprint::Fingerprint;
-use takt_alerts::notify::{WORST_FIRST, instant};
+use takt_alerts::notify::WORST_FIRST;
 use takt_alerts::routing::Suppressed;
+use takt_alerts::routing::silence::{Silence, SilenceState};
 use takt_model::Timestamp;
 use takt_store::EndedAlert;
 
 pub const PAGE: Page = Page::new("/alerts", include_str!("alerts.html"), show)
     .menu(Group::Now, "Alerts")
-    .live();
+    .live()
+    .submit(forms::submit);
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
-    let cluster = visit.site.cluster.clone();
     let viewer = visit.viewer.clone();
-    let firing =
-        visit.alerts(move |engine, now| AlertsView::firing(engine, &viewer, &cluster, now))?;
+    let (alerts, more, silences) = visit.alerts(move |engine, now| {
+        let (alerts, more) = active(engine, &viewer, now);
+        let silences = engine.router().silences.list(now);
+        let silences = silences
+            .into_iter()
+            .filter(|one| one.state(now) != SilenceState::Expired);
+        (alerts, more, silences.cloned().collect::<Vec<_>>())
+    })?;
     let since = visit.now.as_millisecond() - ENDED_DAYS * 86_400_000;
     let ended = EndedAlert::since(visit.site.store.database(), since, ENDED_MOST)?;
-    let view = firing.with_ended(&visit.viewer, ended);
-    Ok(Content::new("Alerts", Value::from_serialize(view)))
+    let values = context! {
+        ended => ended_views(&visit.viewer, &alerts, ended),
+        ended_days => ENDED_DAYS,
+        silences => silences.iter().map(silence).collect::<Vec<_>>(),
+        alerts,
+        more,
+    };
+    Ok(Content::new("Alerts", values))
+}
+
+fn silence(silence: &Silence) -> Value {
+    let matchers: Vec<String> = silence.matchers.iter().map(ToString::to_string).collect();
+    context! {
+        id => silence.id,
+        matchers => matchers.join(" or "),
+        by => silence.created_by,
+        comment => silence.comment,
+        from => silence.starts_at.0 / 1000,
+        to => silence.ends_at.0 / 1000,
+    }
+}
+
+/// The active alerts: by severity, then newest first.
+///
+/// # Errors
+/// If the engine does not answer.
+pub fn firing(visit: &Visit) -> Result<Vec<AlertView>, PageError> {
+    let viewer = visit.viewer.clone();
+    let (alerts, _) = visit.alerts(move |engine, now| active(engine, &viewer, now))?;
+    Ok(alerts)
 }
 
 /// Maximum number of active alerts on the page; the page shows the number of the others.
 const MOST: usize = 500;
 
 /// Days for which the page shows resolved alerts: on Monday, Friday night is still visible.
-pub const ENDED_DAYS: i64 = 3;
+const ENDED_DAYS: i64 = 3;
 
 /// Maximum number of resolved alerts on the page.
-pub const ENDED_MOST: usize = 200;
-
-/// Labels that are part of the title.
-const TITLE: [&str; 2] = ["alertname", "severity"];
+const ENDED_MOST: usize = 200;
 
 /// Labels that name a job or its owner.
 const OF_JOB: [&str; 5] = ["user", "account", "jobid", "job_id", "command"];
 
-/// The content of the page.
-#[derive(Debug, Clone, Serialize)]
-pub struct AlertsView {
-    cluster: String,
-    now: String,
-    alerts: Vec<AlertView>,
-    /// Number of active alerts that are not on the page.
-    more: usize,
-    ended: Vec<EndedView>,
-    ended_days: i64,
-}
+/// Labels that are part of the title.
+const TITLE: [&str; 2] = ["alertname", "severity"];
 
 #[derive(Debug, Clone, Serialize)]
 struct EndedView {
@@ -63,19 +90,25 @@ struct EndedView {
     fingerprint: String,
     name: String,
     severity: String,
-    from: String,
-    to: String,
-    lasted: String,
+    from: i64,
+    to: i64,
+    lasted: f64,
     labels: Vec<(String, String)>,
 }
 
+/// An active alert.
 #[derive(Debug, Clone, Serialize)]
-struct AlertView {
-    fingerprint: String,
-    name: String,
-    severity: String,
-    summary: String,
-    since: String,
+pub struct AlertView {
+    /// Fingerprint of its labels; the anchor on the page.
+    pub fingerprint: String,
+    /// Name of the alert.
+    pub name: String,
+    /// Severity; may be empty.
+    pub severity: String,
+    /// What is wrong.
+    pub summary: String,
+    /// Begin, UTC seconds.
+    since: i64,
     /// Reason why no notification was sent; empty if one was.
     unsent: String,
     /// Annotations without the summary, and labels without those of the title.
@@ -86,56 +119,43 @@ struct AlertView {
 /// Severity of alerts that do not report a fault, such as Watchdog, which always fires.
 const NO_FAULT: &str = "none";
 
-impl AlertsView {
-    /// Returns the alerts that fire at `now`: by severity, then newest first.
-    pub fn firing(engine: &Engine, viewer: &Viewer, cluster: &str, now: Timestamp) -> Self {
-        let suppressed = engine.router().suppressed(now);
-        let firing =
-            engine.router().alerts().iter().filter(|(_, alert)| {
-                !alert.is_resolved(now) && alert.label("severity") != NO_FAULT
-            });
-        let mut firing: Vec<_> = firing.collect();
-        let rank = |alert: &Alert| {
-            WORST_FIRST
-                .iter()
-                .position(|severity| Some(*severity) == alert.labels.get("severity"))
-        };
-        firing.sort_by_key(|(_, alert)| (rank(alert).unwrap_or(3), Reverse(alert.starts_at)));
-        let more = firing.len().saturating_sub(MOST);
-        let view = |(fingerprint, alert): &(_, &Alert)| {
-            let owner = Owner::new(alert.label("user"), alert.label("account"));
-            let view = AlertView::of(fingerprint, alert, &suppressed(alert));
-            if hides(viewer, owner) {
-                view.without_job()
-            } else {
-                view
-            }
-        };
-        let alerts = firing.iter().take(MOST).map(view);
-        let alerts = alerts.collect();
-        Self {
-            cluster: cluster.to_owned(),
-            now: instant(now),
-            alerts,
-            more,
-            ended: Vec::new(),
-            ended_days: ENDED_DAYS,
-        }
-    }
-
-    /// Adds the resolved alerts.
-    pub fn with_ended(mut self, viewer: &Viewer, ended: Vec<EndedAlert>) -> Self {
-        let mut placed: BTreeSet<String> = self
-            .alerts
+/// Returns the alerts that fire at `now`, at most [`MOST`], and the number of the others.
+fn active(engine: &Engine, viewer: &Viewer, now: Timestamp) -> (Vec<AlertView>, usize) {
+    let suppressed = engine.router().suppressed(now);
+    let firing = engine.router().alerts().iter();
+    let mut firing: Vec<_> = firing
+        .filter(|(_, alert)| !alert.is_resolved(now) && alert.label("severity") != NO_FAULT)
+        .collect();
+    let rank = |alert: &Alert| {
+        WORST_FIRST
             .iter()
-            .map(|alert| alert.fingerprint.clone())
-            .collect();
-        self.ended = ended
-            .into_iter()
-            .map(|one| EndedView::of(viewer, one, |place| placed.insert(place.to_owned())))
-            .collect();
-        self
-    }
+            .position(|severity| Some(*severity) == alert.labels.get("severity"))
+    };
+    firing.sort_by_key(|(_, alert)| (rank(alert).unwrap_or(3), Reverse(alert.starts_at)));
+    let more = firing.len().saturating_sub(MOST);
+    let alerts = firing.iter().take(MOST);
+    let alerts = alerts.map(|(fingerprint, alert)| {
+        let view = AlertView::of(fingerprint, alert, &suppressed(alert));
+        let owner = Owner::new(alert.label("user"), alert.label("account"));
+        if hides(viewer, owner) {
+            view.without_job()
+        } else {
+            view
+        }
+    });
+    (alerts.collect(), more)
+}
+
+/// The resolved alerts. Only the newest alert with a fingerprint is its anchor.
+fn ended_views(viewer: &Viewer, alerts: &[AlertView], ended: Vec<EndedAlert>) -> Vec<EndedView> {
+    let mut placed: BTreeSet<String> = alerts
+        .iter()
+        .map(|alert| alert.fingerprint.clone())
+        .collect();
+    ended
+        .into_iter()
+        .map(|one| EndedView::of(viewer, one, |place| placed.insert(place.to_owned())))
+        .collect()
 }
 
 impl EndedView {
@@ -143,9 +163,7 @@ impl EndedView {
         let [name, severity, fingerprint, labels] = ended.texts;
         let [from, to] = ended.instants_ms.map(Timestamp);
         let labels: BTreeMap<String, String> = serde_json::from_str(&labels).unwrap_or_default();
-        let label = |name: &str| labels.get(name).map_or("", String::as_str);
-        let is_hidden = hides(viewer, Owner::new(label("user"), label("account")));
-        let lasted = jiff::SignedDuration::from_secs((to.0 - from.0 + 500) / 1000);
+        let is_hidden = is_hidden(viewer, &labels);
         Self {
             fingerprint: if is_free(&fingerprint) {
                 fingerprint
@@ -154,9 +172,9 @@ impl EndedView {
             },
             name,
             severity,
-            from: instant(from),
-            to: instant(to),
-            lasted: format!("{lasted:#}"),
+            from: from.0 / 1000,
+            to: to.0 / 1000,
+            lasted: (to.0 - from.0) as f64 / 1000.0,
             labels: labels
                 .into_iter()
                 .filter(|(name, _)| !TITLE.contains(&name.as_str()))
@@ -171,6 +189,12 @@ fn hides(viewer: &Viewer, owner: Owner<'_>) -> bool {
     !owner.user.is_empty() && !viewer.sees_job(owner)
 }
 
+/// Returns whether the viewer may not know the job or the user of an alert with these labels.
+fn is_hidden(viewer: &Viewer, labels: &BTreeMap<String, String>) -> bool {
+    let label = |name: &str| labels.get(name).map_or("", String::as_str);
+    hides(viewer, Owner::new(label("user"), label("account")))
+}
+
 impl AlertView {
     /// Removes the job, its owner, and the texts that may name them.
     fn without_job(mut self) -> Self {
@@ -179,6 +203,13 @@ impl AlertView {
         self.words.clear();
         self.summary.clear();
         self
+    }
+
+    /// Whether a label of the alert has this value.
+    pub fn names(&self, label: &str, value: &str) -> bool {
+        self.labels
+            .iter()
+            .any(|(name, known)| name == label && known == value)
     }
 
     fn of(fingerprint: &Fingerprint, alert: &Alert, why: &Suppressed) -> Self {
@@ -206,7 +237,7 @@ impl AlertView {
                 .get("summary")
                 .cloned()
                 .unwrap_or_default(),
-            since: instant(alert.starts_at),
+            since: alert.starts_at.0 / 1000,
             unsent: unsent.join(", "),
             words: words
                 .map(|(name, text)| (name.replace('_', " "), text.clone()))

@@ -135,7 +135,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
 /// The columns and rows of the page: without those that the state and the user's page show, and
 /// with a box for the comparison.
 fn on_page(rows: Vec<Vec<Cell>>, found: &[ListedRun]) -> (Vec<Column>, Vec<Vec<Cell>>) {
-    let is_kept = |column: &Column| !["account", "reason"].contains(&column.key);
+    let is_kept = |column: &Column| !["account", "reason"].contains(&&*column.key);
     let kept: Vec<bool> = columns().iter().map(is_kept).collect();
     let mut columns: Vec<Column> = columns().into_iter().filter(is_kept).collect();
     columns.push(Column::picture("compare", "Compare"));

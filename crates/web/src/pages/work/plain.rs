@@ -26,7 +26,7 @@ impl Plain {
         let is_kept: Vec<bool> = self
             .columns
             .iter()
-            .map(|one| keys.contains(&one.key))
+            .map(|one| keys.contains(&&*one.key))
             .collect();
         let cells = |row: Vec<Cell>| kept(row, &is_kept);
         Self {

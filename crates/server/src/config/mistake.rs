@@ -1,0 +1,175 @@
+//! Messages about mistakes in `takt.toml`, in the words of its reader instead of the parser's.
+
+use std::path::Path;
+
+/// Describes a mistake in the file: its line, the key, and for an unknown key the nearest valid one.
+pub(super) fn explain(error: &toml::de::Error, text: &str, path: &Path) -> anyhow::Error {
+    let start = error.span().map_or(0, |span| span.start.min(text.len()));
+    let line = text[..start].matches('\n').count() + 1;
+    let message = error.message().lines().collect::<Vec<_>>().join(" ");
+    let said = if message.starts_with("unknown field") {
+        unknown_key(&message)
+    } else if message.starts_with("duplicate key") {
+        duplicate_key(text, start)
+    } else {
+        let key = key_of_line(text, start).map_or_else(String::new, |key| format!("{key}: "));
+        plain(&message).map_or(message, |said| format!("{key}{said}"))
+    };
+    anyhow::anyhow!("{}, line {line}: {said}", path.display())
+}
+
+fn unknown_key(message: &str) -> String {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let key = quoted.next().unwrap_or_default();
+    let nearest =
+        quoted.max_by(|a, b| strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b)));
+    nearest.map_or_else(
+        || format!("unknown key {key}"),
+        |near| format!("unknown key {key}; did you mean {near}?"),
+    )
+}
+
+/// Names the key or table that exists already, and the line where it was first.
+fn duplicate_key(text: &str, start: usize) -> String {
+    let line = line_at(text, start);
+    let is_table = line.starts_with('[');
+    let name = if is_table {
+        line.split(']')
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches('[')
+    } else {
+        line.split('=').next().unwrap_or_default()
+    };
+    let name = name.trim();
+    let is_same = |other: &str| {
+        let other = other.trim();
+        let rest = other.strip_prefix(if is_table { "[" } else { "" });
+        rest.and_then(|rest| rest.trim_start().strip_prefix(name))
+            .is_some_and(|rest| {
+                rest.trim_start()
+                    .starts_with(if is_table { "]" } else { "=" })
+            })
+    };
+    let before = &text[..text[..start].rfind('\n').map_or(0, |at| at + 1)];
+    let first = before.lines().position(is_same);
+    let first = first.map_or_else(String::new, |at| format!(" in line {}", at + 1));
+    if is_table {
+        format!("the table [{name}] exists already{first}; put its keys there")
+    } else {
+        format!("the key {name} exists already{first}")
+    }
+}
+
+/// Returns the key of the line at `start`, if the line sets one.
+fn key_of_line(text: &str, start: usize) -> Option<&str> {
+    let (key, _) = line_at(text, start).split_once('=')?;
+    let key = key.trim();
+    let is_key = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    (!key.is_empty() && key.chars().all(is_key)).then_some(key)
+}
+
+fn line_at(text: &str, start: usize) -> &str {
+    let from = text[..start].rfind('\n').map_or(0, |at| at + 1);
+    text[from..].lines().next().unwrap_or_default()
+}
+
+/// Translates what serde says about a value; `None` for other messages.
+fn plain(message: &str) -> Option<String> {
+    if message.starts_with("invalid type: map, expected a sequence") {
+        return Some("expected a list of tables, each under [[…]] instead of […]".to_owned());
+    }
+    if message.starts_with("invalid type: map, expected a string") {
+        let said = "expected a text (a date needs quotes, too), found a table or a bare date";
+        return Some(said.to_owned());
+    }
+    if let Some(rest) = message.strip_prefix("unknown variant `") {
+        let (found, expected) = rest.split_once("`, expected ")?;
+        let expected = expected.trim_start_matches("one of ").replace('`', "");
+        return Some(format!("expected one of {expected}, found {found:?}"));
+    }
+    if let Some(rest) = message.strip_prefix("missing field ") {
+        return Some(format!("the key {} is missing", rest.replace('`', "")));
+    }
+    let is_value = message.starts_with("invalid value: ");
+    let rest = message.strip_prefix("invalid type: ");
+    let rest = rest.or_else(|| message.strip_prefix("invalid value: "))?;
+    let (found, expected) = rest.split_once(", expected ")?;
+    let expected = match expected {
+        "f64" | "f32" => "a number",
+        "u64" | "u32" | "u16" | "u8" | "usize" | "i64" | "i32" if is_value => {
+            "a whole number in the key's range"
+        }
+        "u64" | "u32" | "u16" | "u8" | "usize" | "i64" | "i32" => "a whole number",
+        "a boolean" | "bool" => "true or false",
+        "a string" => "a text in quotes",
+        "a sequence" => "a list in brackets",
+        "a map" => "a table",
+        other if other.starts_with("struct ") => "a table",
+        other => other,
+    };
+    let found = match found {
+        "sequence" => "a list".to_owned(),
+        "map" => "a table".to_owned(),
+        other => {
+            let kinds = ["string ", "integer ", "floating point ", "boolean "];
+            let value = kinds.iter().find_map(|kind| other.strip_prefix(kind));
+            value.unwrap_or(other).replace('`', "")
+        }
+    };
+    Some(format!("expected {expected}, found {found}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_described_without_names_of_types() {
+        for (said, expected) in [
+            (
+                "invalid type: string \"15s\", expected f64",
+                "expected a number, found \"15s\"",
+            ),
+            (
+                "invalid type: integer `5`, expected a boolean",
+                "expected true or false, found 5",
+            ),
+            (
+                "invalid type: floating point `1.5`, expected u64",
+                "expected a whole number, found 1.5",
+            ),
+            (
+                "invalid value: integer `-1`, expected u64",
+                "expected a whole number in the key's range, found -1",
+            ),
+            (
+                "invalid type: sequence, expected a string",
+                "expected a text in quotes, found a list",
+            ),
+            (
+                "invalid type: string \"x\", expected struct Card",
+                "expected a table, found \"x\"",
+            ),
+        ] {
+            assert_eq!(plain(said).as_deref(), Some(expected));
+        }
+        assert_eq!(plain("unclosed table"), None);
+    }
+
+    #[test]
+    fn a_duplicate_is_named_with_its_first_line() {
+        let said = |text: &str| {
+            let error = toml::from_str::<toml::Table>(text).unwrap_err();
+            explain(&error, text, Path::new("takt.toml")).to_string()
+        };
+        assert_eq!(
+            said("[alerts]\nemail_to = []\n\n[sql]\n[alerts]\nntfy_topic = 'x'\n"),
+            "takt.toml, line 5: the table [alerts] exists already in line 1; put its keys there"
+        );
+        assert_eq!(
+            said("cluster = 'a'\ntimezone = 'UTC'\ncluster = 'b'\n"),
+            "takt.toml, line 3: the key cluster exists already in line 1"
+        );
+    }
+}

@@ -1,0 +1,115 @@
+use super::super::token::{statements, tokens};
+use super::*;
+use proptest::prelude::*;
+
+#[test]
+fn statements_of_clients_are_translated_for_duckdb() {
+    for (theirs, ours) in [
+        ("SELECT 1", "SELECT 1"),
+        (
+            "SELECT * FROM pg_catalog.pg_class",
+            "SELECT * FROM pg_class",
+        ),
+        (
+            "SELECT * FROM \"takt\".\"public\".\"jobs\"",
+            "SELECT * FROM \"jobs\"",
+        ),
+        ("SELECT takt.x FROM t takt", "SELECT takt.x FROM t takt"),
+        (
+            "SELECT * FROM information_schema.tables",
+            "SELECT * FROM information.tables",
+        ),
+        (
+            "WHERE a OPERATOR(pg_catalog.~) '^(j)$' COLLATE pg_catalog.default AND b",
+            "WHERE a  ~  '^(j)$'  AND b",
+        ),
+        ("WHERE a = ANY (b.keys)", "WHERE a  IN same_list(b.keys)"),
+        ("WHERE a = ANY (SELECT 1)", "WHERE a = ANY (SELECT 1)"),
+        (
+            "WHERE a <> ALL ('{x,y}')",
+            "WHERE a  NOT IN same_list(['x', 'y'])",
+        ),
+        ("SELECT '{1,NULL}'::int4[]", "SELECT ['1', NULL]::int4[]"),
+        (
+            "WHERE c = 'pg_class'::regclass",
+            "WHERE c = to_regclass('pg_class')",
+        ),
+        (
+            "SELECT c.oid::pg_catalog.regclass",
+            "SELECT c.oid::regclass",
+        ),
+        (
+            "SELECT '1970-01-01T02:00:01+02:00'::timestamptz",
+            "SELECT make_timestamp(1000000)",
+        ),
+        ("WHERE r = '{0}'", "WHERE r = [0]"),
+        (
+            "SELECT count(*) AS n FROM generate_series(1, 3) AS i, f('a') s",
+            "SELECT count(*) AS n FROM generate_series(1, 3) AS i(i), unnest([f('a')]) AS s(s)",
+        ),
+        (
+            "SELECT * FROM generate_series(1, 3) AS s(r)",
+            "SELECT * FROM generate_series(1, 3) AS s(r)",
+        ),
+        (
+            "SELECT extract(epoch FROM ts), f(x) n FROM jobs j",
+            "SELECT extract(epoch FROM ts) AS extract, f(x) n FROM jobs j",
+        ),
+        (
+            "SELECT count(*), pg_catalog.max(a) , sum(a) + 1 FROM t",
+            "SELECT count(*) AS count, max(a) AS max , sum(a) + 1 FROM t",
+        ),
+        (
+            "SELECT DISTINCT lower(a), cast(b AS text), count(*) n, count(*) FILTER (WHERE c) FROM t",
+            "SELECT DISTINCT lower(a) AS lower, cast(b AS text), count(*) n, count(*) FILTER (WHERE c) FROM t",
+        ),
+        (
+            "SELECT greatest(1, count(*)) FROM (SELECT count(*) FROM t GROUP BY lower(a), b) s",
+            "SELECT greatest(1, count(*)) AS greatest FROM (SELECT count(*) AS count FROM t GROUP BY lower(a), b) s",
+        ),
+        (
+            r"WHERE a LIKE 'job\_usage' AND b NOT ILIKE $1 OR c LIKE 'x%'",
+            r"WHERE a LIKE 'job\_usage' ESCAPE '\' AND b NOT ILIKE $1 ESCAPE '\' OR c LIKE 'x%'",
+        ),
+        (
+            r"WHERE a LIKE 'a\_' ESCAPE '!' OR b LIKE '\' || c",
+            r"WHERE a LIKE 'a\_' ESCAPE '!' OR b LIKE '\' || c",
+        ),
+        (
+            "SELECT to_char(max(ts), 'YYYY-MM-DD\"T\"HH24:MI:SS.MS') AS day, to_char(ts, 'Q')",
+            "SELECT strftime(max(ts), '%Y-%m-%dT%H:%M:%S.%g') AS day, to_char(ts, 'Q') AS to_char",
+        ),
+        (
+            "SELECT 'public.x', '= ANY (y)'",
+            "SELECT 'public.x', '= ANY (y)'",
+        ),
+    ] {
+        assert_eq!(translate(&tokens(theirs)), ours, "{theirs}");
+    }
+}
+
+#[test]
+fn arrays_are_read_with_their_quotes() {
+    assert_eq!(array_items("{}"), Some(vec![]));
+    let items = array_items("{a, \"b,\\\"c\",NULL,\"NULL\"}").unwrap();
+    assert_eq!(
+        items,
+        [
+            Some("a".into()),
+            Some("b,\"c".into()),
+            None,
+            Some("NULL".into())
+        ]
+    );
+    assert_eq!(array_items("{{1},{2}}"), None);
+    assert_eq!(array_items("x"), None);
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_translated(text in "([ '\"$;a1/*(),.\\-\\\\eE\n:=<>\\[\\]{}]|from|any|all|operator|collate|public|as)*") {
+        for statement in statements(&text) {
+            translate(&statement);
+        }
+    }
+}

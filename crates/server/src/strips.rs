@@ -1,0 +1,52 @@
+//! Keeps the strips of GPUs up to date, and on disk.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use takt_model::error_chain;
+use takt_store::Store;
+use tokio_util::sync::CancellationToken;
+
+/// Pause between two fillings of the newest slot.
+const INTERVAL: Duration = Duration::from_secs(30);
+
+/// Pause while older slots remain to be filled.
+const CATCH_UP: Duration = Duration::from_millis(250);
+
+/// Time between two writings of the file.
+const SAVE_INTERVAL: Duration = Duration::from_secs(3600);
+
+/// Fills the strips until `stop` is cancelled, then writes them.
+pub(crate) async fn keep_filling(store: Arc<Store>, stop: CancellationToken) {
+    let mut saved = Instant::now();
+    loop {
+        let of = Arc::clone(&store);
+        let now = SystemTime::now().into();
+        let filled = tokio::task::spawn_blocking(move || of.fill_strips(now)).await;
+        let pause = match filled {
+            Ok(Ok(true)) => CATCH_UP,
+            Ok(Ok(false)) => INTERVAL,
+            Ok(Err(error)) => {
+                tracing::warn!(error = %error_chain(&error), "cannot fill the strips of GPUs");
+                INTERVAL
+            }
+            Err(_) => return,
+        };
+        if saved.elapsed() > SAVE_INTERVAL {
+            save(&store).await;
+            saved = Instant::now();
+        }
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+    save(&store).await;
+}
+
+async fn save(store: &Arc<Store>) {
+    let of = Arc::clone(store);
+    let saved = tokio::task::spawn_blocking(move || of.strips().save(&of.path())).await;
+    if let Ok(Err(error)) = saved {
+        tracing::warn!(%error, "cannot write the strips of GPUs");
+    }
+}

@@ -1,0 +1,87 @@
+//! Places for running statements: how many run at once, and how many wait.
+
+use super::super::{Cancel, SqlError};
+use super::{LOOK_INTERVAL, unavailable};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Maximum number of statements that run at once.
+const MAX_RUNNING: usize = 4;
+
+/// Maximum number of statements that wait for others. More are refused.
+const MAX_WAITING: usize = 64;
+
+/// Places for running statements.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    count: Mutex<Count>,
+    freed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Count {
+    running: usize,
+    waiting: usize,
+}
+
+/// A place of one statement; given back when this is dropped.
+pub(super) struct Place<'p>(&'p Places);
+
+impl Places {
+    /// Waits for a place, at most for a statement's time limit.
+    pub fn take(&self, timeout: Duration, cancel: &Cancel) -> Result<Place<'_>, SqlError> {
+        let deadline = Instant::now() + timeout;
+        let mut count = self.lock();
+        if count.running >= MAX_RUNNING && count.waiting >= MAX_WAITING {
+            return Err(unavailable("too many statements are waiting"));
+        }
+        count.waiting += 1;
+        while count.running >= MAX_RUNNING && Instant::now() < deadline && !cancel.asked() {
+            let waited = self.freed.wait_timeout(count, LOOK_INTERVAL);
+            count = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        count.waiting -= 1;
+        if count.running < MAX_RUNNING {
+            count.running += 1;
+            Ok(Place(self))
+        } else if cancel.asked() {
+            Err(SqlError::Cancelled)
+        } else {
+            Err(SqlError::Timeout(timeout))
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Count> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.lock().running -= 1;
+        self.0.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_wait_for_a_place_no_longer_than_their_limit() {
+        let places = Places::default();
+        let limit = Duration::from_millis(60);
+        let cancel = Cancel::default();
+        let mut taken: Vec<_> = (0..MAX_RUNNING)
+            .map(|_| places.take(limit, &cancel).unwrap())
+            .collect();
+        let late = places.take(limit, &cancel);
+        assert!(matches!(late.err(), Some(SqlError::Timeout(_))));
+        let cancelled = Cancel::default();
+        cancelled.cancel();
+        let given_up = places.take(limit, &cancelled);
+        assert!(matches!(given_up.err(), Some(SqlError::Cancelled)));
+        taken.pop();
+        places.take(limit, &cancel).unwrap();
+    }
+}

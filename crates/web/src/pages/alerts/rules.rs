@@ -1,0 +1,117 @@
+//! `/alerts/rules`: the rules over samples, with their state.
+
+use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit};
+use minijinja::context;
+use takt_alerts::Engine;
+use takt_alerts::group::GroupRun;
+use takt_alerts::rules::Rule;
+use takt_alerts::state::State;
+use takt_server::reports::words;
+
+pub const PAGE: Page = Page::new("/alerts/rules", include_str!("rules.html"), show)
+    .filters(&["name", "state"])
+    .rows();
+
+const COLUMNS: &[Column] = &[
+    Column::text("name", "rule"),
+    Column::text("state", "state"),
+    Column::number("firing", "firing"),
+    Column::number("pending", "pending"),
+    Column::number("for_seconds", "for"),
+    Column::text("expr", "condition (PromQL)"),
+    Column::text("group", "group").minor(),
+    Column::text("error", "last error"),
+];
+
+struct RuleLine {
+    name: String,
+    group: String,
+    expr: String,
+    hold_seconds: f64,
+    firing: u64,
+    pending: u64,
+    error: Option<String>,
+}
+
+fn lines(engine: &Engine) -> Vec<RuleLine> {
+    let of_group = |run: &GroupRun| {
+        let group = run.group().name.clone();
+        let line = |view: takt_alerts::group::RuleView<'_>| {
+            let Rule::Alerting(rule) = view.rule else {
+                return None;
+            };
+            let count = |state| {
+                view.instances
+                    .iter()
+                    .filter(|(_, one)| one.shown() == state)
+                    .count() as u64
+            };
+            Some(RuleLine {
+                name: rule.name.clone(),
+                group: group.clone(),
+                expr: rule.expr.split_whitespace().collect::<Vec<_>>().join(" "),
+                hold_seconds: rule.hold.as_secs_f64(),
+                firing: count(State::Firing),
+                pending: count(State::Pending),
+                error: view.last.error.clone(),
+            })
+        };
+        run.views().filter_map(line).collect::<Vec<_>>()
+    };
+    engine.groups().iter().flat_map(of_group).collect()
+}
+
+impl RuleLine {
+    fn state(&self) -> &'static str {
+        match (&self.error, self.firing, self.pending) {
+            (Some(_), ..) => "failed",
+            (None, 1.., _) => "firing",
+            (None, 0, 1..) => "pending",
+            (None, 0, 0) => "ok",
+        }
+    }
+}
+
+fn show(visit: &Visit) -> Result<Content, PageError> {
+    let rules = visit.alerts(|engine, _| lines(engine))?;
+    let wanted = |rule: &&RuleLine| {
+        let name = visit
+            .get("name")
+            .is_none_or(|name| rule.name.to_lowercase().contains(&name.to_lowercase()));
+        name && visit.get("state").is_none_or(|state| rule.state() == state)
+    };
+    let row = |rule: &RuleLine| {
+        let state = Cell::text(rule.state());
+        vec![
+            Cell::text(&rule.name).link(format!("/alerts/history?name={}", rule.name)),
+            if matches!(rule.state(), "ok" | "pending") {
+                state
+            } else {
+                state.class("bad")
+            },
+            Cell::count(rule.firing),
+            Cell::count(rule.pending),
+            Cell::number(Some(rule.hold_seconds), words::duration),
+            Cell::text(&rule.expr).class("wrap code"),
+            Cell::text(&rule.group),
+            Cell::text(rule.error.as_deref().unwrap_or_default()).class("wrap"),
+        ]
+    };
+    let rows: Vec<_> = rules.iter().filter(wanted).map(row).collect();
+    let caption = format!("{} of {} alerting rules", rows.len(), rules.len());
+    let table = Table::new(visit, "list", caption, COLUMNS.to_vec(), rows)?;
+    let value = |name: &str| visit.get(name).unwrap_or_default();
+    let states = ["firing", "pending", "ok", "failed"];
+    let values = context! {
+        fields => [
+            context! { name => "name", label => "name", value => value("name") },
+            context! {
+                name => "state",
+                label => "state",
+                value => value("state"),
+                choices => states,
+            },
+        ],
+    };
+    Ok(Content::new("Alert rules", values).table(table))
+}

@@ -1,0 +1,79 @@
+//! `/events`: what happened, in one line of time.
+
+use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit, href};
+use minijinja::context;
+use takt_server::answers::{ClusterEvent, EventsQuestion};
+
+pub const PAGE: Page = Page::new("/events", include_str!("events.html"), show)
+    .menu(Group::System, "Events")
+    .filters(&["node", "uuid", "kind"])
+    .rows();
+
+const COLUMNS: &[Column] = &[
+    Column::text("time", "time"),
+    Column::text("kind", "kind"),
+    Column::text("node", "node"),
+    Column::text("name", "what"),
+    Column::text("severity", "severity"),
+    Column::text("text", "details"),
+    Column::text("uuid", "GPU").minor(),
+];
+
+/// Kinds that the filter offers.
+const KINDS: [&str; 3] = ["alert", "resolved", "node"];
+
+fn show(visit: &Visit) -> Result<Content, PageError> {
+    let range = visit.range("24h")?;
+    let text = |name: &str| visit.get(name).map(str::to_owned);
+    let events = visit.ask(&EventsQuestion {
+        from: range.from,
+        to: range.to,
+        node: text("node"),
+        uuid: text("uuid"),
+        kind: text("kind"),
+        cluster: None,
+    })?;
+    let rows = events.iter().map(row).collect();
+    let table = Table::new(visit, "list", "Newest first", COLUMNS.to_vec(), rows)?;
+    let value = |name: &str| visit.get(name).unwrap_or_default();
+    let values = context! {
+        range,
+        fields => [
+            context! { name => "node", label => "node", value => value("node") },
+            context! { name => "kind", label => "kind", value => value("kind"), choices => KINDS },
+        ],
+    };
+    Ok(Content::new("Events", values).table(table))
+}
+
+fn row(event: &ClusterEvent) -> Vec<Cell> {
+    let name = match event.kind.as_str() {
+        "node" => Cell::text(event.name.to_lowercase()),
+        _ => Cell::text(&event.name).link(format!("/alerts/history?name={}", event.name)),
+    };
+    let node = match event.node.as_str() {
+        "" => Cell::unknown(),
+        node => Cell::text(node).link(href("nodes", node)),
+    };
+    let uuid = event
+        .uuid
+        .as_deref()
+        .map(|uuid| Cell::text(uuid).link(href("gpus", uuid)));
+    vec![
+        Cell::time(Some(event.at)),
+        Cell::text(match event.kind.as_str() {
+            "node" => "node state",
+            "alert" => "alert fires",
+            _ => "alert ended",
+        }),
+        node,
+        name,
+        Cell::text(&event.severity).class(if event.severity == "critical" {
+            "bad"
+        } else {
+            ""
+        }),
+        Cell::text(&event.text).class("wrap"),
+        uuid.unwrap_or_default(),
+    ]
+}

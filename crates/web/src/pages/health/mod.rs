@@ -1,0 +1,138 @@
+//! `/health`: does Takt itself work: targets, lag, disk.
+
+mod scheduler;
+
+use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit, href};
+use minijinja::{Value, context};
+use scheduler::scheduler;
+use takt_server::answers::StatQuestion;
+use takt_server::reports::words;
+use takt_store::Health;
+
+pub const PAGE: Page = Page::new("/health", include_str!("health.html"), show)
+    .menu(Group::System, "Health")
+    .rows()
+    .live();
+
+const COLUMNS: &[Column] = &[
+    Column::text("node", "node"),
+    Column::text("health", "health"),
+    Column::text("job", "job"),
+    Column::text("last_scrape", "last scrape"),
+    Column::number("duration_seconds", "duration").unit("ms"),
+    Column::number("samples", "samples"),
+    Column::text("error", "error"),
+    Column::text("url", "address").minor(),
+];
+
+fn show(visit: &Visit) -> Result<Content, PageError> {
+    let mut targets = visit.site.scrape.targets();
+    targets.sort_by(|a, b| {
+        let node = |target: &takt_collector::scrape::TargetStatus| {
+            target.labels.get("node").unwrap_or_default().to_owned()
+        };
+        b.error
+            .is_some()
+            .cmp(&a.error.is_some())
+            .then_with(|| crate::frame::natural(&node(a), &node(b)))
+    });
+    let failing = targets
+        .iter()
+        .filter(|target| target.error.is_some())
+        .count();
+    let rows = targets.iter().map(|target| {
+        let node = target.labels.get("node").unwrap_or_default();
+        let health = match target.error {
+            Some(_) => Cell::text("does not answer").class("bad"),
+            None if target.last_scrape.is_some() => Cell::text("answers"),
+            None => Cell::text("not scraped yet").class("dim"),
+        };
+        vec![
+            Cell::text(node).link(href("nodes", node)),
+            health,
+            Cell::text(&target.pool),
+            Cell::time(target.last_scrape.map(|at| at.0 / 1000)),
+            Cell::number(Some(target.duration_seconds), |seconds| {
+                words::amount(seconds * 1000.0)
+            }),
+            Cell::count(target.samples as u64),
+            Cell::text(target.error.as_deref().unwrap_or_default()).class("wrap"),
+            Cell::text(&target.url),
+        ]
+    });
+    let caption = format!(
+        "{} of {} exporters answer",
+        targets.len() - failing,
+        targets.len()
+    );
+    let table = Table::new(visit, "targets", caption, COLUMNS.to_vec(), rows.collect())?;
+    let mut checks = checks(visit);
+    checks.insert(
+        0,
+        match targets.len() {
+            0 => (false, "no exporter is configured".to_owned()),
+            all => (
+                failing == 0,
+                format!("{} of {all} exporters answer", all - failing),
+            ),
+        },
+    );
+    let checks: Vec<Value> = checks
+        .into_iter()
+        .map(|(is_good, text)| context! { is_good, text })
+        .collect();
+    let stat = visit.ask(&StatQuestion::default())?;
+    let bytes: u64 = stat.blocks.iter().map(|block| block.bytes).sum();
+    let values = context! {
+        checks,
+        facts => [
+            context! { name => "series", value => words::count(stat.series) },
+            context! {
+                name => "samples not sealed yet",
+                value => words::count(stat.hot_samples),
+                note => size(stat.hot_bytes),
+            },
+            context! { name => "sealed blocks", value => stat.blocks.len(), note => size(bytes) },
+        ],
+    };
+    Ok(Content::new("Health", values).table(table))
+}
+
+/// A number of bytes in MiB, from one GiB on in GiB.
+fn size(bytes: u64) -> String {
+    let mib = bytes as f64 / f64::from(1 << 20);
+    if mib < 1024.0 {
+        format!("{} MiB", words::amount(mib))
+    } else {
+        format!("{} GiB", words::amount(mib / 1024.0))
+    }
+}
+
+/// Lines about the store and the scheduler; `true` marks a good state.
+fn checks(visit: &Visit) -> Vec<(bool, String)> {
+    let store = &visit.site.store;
+    let now = visit.now.as_millisecond();
+    let mut checks = vec![match &*store.health().borrow() {
+        Health::Writing => {
+            // Before the first sample, the watermark is the smallest time.
+            let behind = now.checked_sub(store.watermark().0);
+            let text = behind.map_or_else(
+                || "no samples are stored yet".to_owned(),
+                |behind| format!("samples are durable up to {} s ago", behind.max(0) / 1000),
+            );
+            (true, text)
+        }
+        Health::Waiting(why) => (false, format!("samples are waiting to be written: {why}")),
+        Health::Invalidated(why) => (false, format!("reopening the database: {why}")),
+    }];
+    checks.extend(store.database().damaged().iter().map(|damaged| {
+        let file = damaged.moved_to.display();
+        (
+            false,
+            format!("a damaged file was set aside as {file}: {}", damaged.reason),
+        )
+    }));
+    let polls = visit.site.polls.as_ref();
+    checks.extend(polls.and_then(|polls| scheduler(&polls.borrow())));
+    checks
+}

@@ -1,0 +1,257 @@
+//! `/`: the cluster now, at a glance, from three nodes to three hundred.
+
+use super::alerts::firing;
+use crate::frame::{Content, Group, Page, PageError, Visit, href};
+use crate::pictures::{self, state_class, state_name};
+use minijinja::{Value, context};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use takt_server::answers::{
+    ClusterAnswer, ClusterQuestion, GpuNow, GpuState, IdleHolder, NodeNow, StripRow, StripsAnswer,
+    StripsQuestion,
+};
+use takt_server::reports::words;
+
+pub const PAGE: Page = Page::new("/", include_str!("overview.html"), show)
+    .menu(Group::Now, "Overview")
+    .live();
+
+/// Largest cluster whose GPUs are listed one by one.
+const LISTED_NODES: usize = 6;
+
+/// Largest cluster whose heat map has a row for each GPU.
+const GPU_ROWS_NODES: usize = 60;
+
+/// Nodes that share a name in the heat map of a larger cluster.
+const BLOCK: usize = 10;
+
+/// Jobs with idle GPUs, and alerts, that the page names.
+const NAMED: usize = 8;
+
+/// Lengths of the heat map, in hours.
+const LENGTHS: [(&str, u32); 3] = [("6h", 6), ("24h", 24), ("7d", 168)];
+
+fn show(visit: &Visit) -> Result<Content, PageError> {
+    let length = visit.get("range").unwrap_or("24h");
+    let hours = LENGTHS
+        .iter()
+        .find(|(name, _)| *name == length)
+        .ok_or_else(|| {
+            PageError::wrong(
+                "The overview shows the last 6h, 24h or 7d. Older times: the page of a node.",
+            )
+            .next("/", "The last 24 hours")
+            .next("/nodes", "All nodes")
+        })?;
+    let cluster = visit.ask(&ClusterQuestion::default())?;
+    let is_large = cluster.nodes.len() > GPU_ROWS_NODES;
+    let strips = visit.ask(&StripsQuestion {
+        hours: hours.1,
+        by_node: is_large,
+        ..StripsQuestion::default()
+    })?;
+    let alerts = firing(visit)?;
+    let lost: BTreeSet<&str> = cluster
+        .nodes
+        .iter()
+        .flat_map(|node| &node.gpus)
+        .filter(|gpu| gpu.state == GpuState::Lost)
+        .map(|gpu| gpu.uuid.as_str())
+        .collect();
+    // A lost GPU is named once, not again by its alert.
+    let critical = alerts.iter().filter(|alert| alert.severity == "critical");
+    let others: Vec<_> = critical
+        .clone()
+        .filter(|alert| !lost.iter().any(|uuid| alert.names("uuid", uuid)))
+        .collect();
+    let is_listed = cluster.nodes.len() <= LISTED_NODES;
+    let ranges: Vec<Value> = LENGTHS
+        .iter()
+        .map(|(name, _)| {
+            context! {
+                name,
+                address => visit.address(&[("range", name)]),
+                is_current => *name == length,
+            }
+        })
+        .collect();
+    let nodes = |are_shown: bool, show: &dyn Fn(&NodeNow) -> Value| -> Vec<Value> {
+        let shown = cluster.nodes.iter().filter(|_| are_shown);
+        shown.map(show).collect()
+    };
+    let values = context! {
+        counts => cluster.gpus,
+        nodes_up => cluster.nodes_up,
+        nodes_all => cluster.nodes.len(),
+        jobs_running => cluster.jobs_running,
+        jobs_pending => cluster.jobs_pending,
+        alerts_more => others.len().saturating_sub(NAMED),
+        alerts => others.into_iter().take(NAMED).collect::<Vec<_>>(),
+        critical => critical.count(),
+        warnings => alerts.iter().filter(|alert| alert.severity != "critical").count(),
+        lost => lost_gpus(&cluster),
+        troubles => troubles(&cluster),
+        idle => cluster.idle.iter().take(NAMED).map(idle).collect::<Vec<_>>(),
+        idle_more => cluster.idle.len().saturating_sub(NAMED),
+        listed => nodes(is_listed, &|node: &NodeNow| listed(node, &strips)),
+        tiles => nodes(!is_listed, &tile),
+        map => if is_listed { Vec::new() } else { map(&strips, is_large) },
+        ticks => ticks(&strips, visit),
+        ranges,
+        length,
+    };
+    Ok(Content::new("Overview", values))
+}
+
+/// A line about something that is broken.
+#[derive(Serialize)]
+struct Trouble {
+    href: String,
+    name: String,
+    text: String,
+}
+
+fn trouble(node: &NodeNow, text: String) -> Trouble {
+    Trouble {
+        href: href("nodes", &node.node),
+        name: node.node.clone(),
+        text,
+    }
+}
+
+/// Nodes with lost GPUs.
+fn lost_gpus(cluster: &ClusterAnswer) -> Vec<Trouble> {
+    let lost = cluster.nodes.iter().filter_map(|node| {
+        let lost = node.gpus.iter().filter(|gpu| gpu.state == GpuState::Lost);
+        let names: Vec<String> = lost
+            .map(|gpu| {
+                let reason = gpu.reason.as_deref().unwrap_or("lost");
+                let name = if gpu.index.is_empty() {
+                    &gpu.uuid
+                } else {
+                    &gpu.index
+                };
+                format!("GPU {name} {reason}")
+            })
+            .collect();
+        (!names.is_empty()).then(|| trouble(node, names.join(", ")))
+    });
+    lost.collect()
+}
+
+/// Nodes that do not answer, then nodes that Slurm does not use.
+fn troubles(cluster: &ClusterAnswer) -> Vec<Trouble> {
+    let silent = cluster.nodes.iter().filter(|node| !node.is_up);
+    let silent = silent.map(|node| trouble(node, "does not answer".to_owned()));
+    let unused = cluster.nodes.iter().filter_map(|node| {
+        let state = node
+            .state
+            .as_deref()
+            .filter(|_| pictures::is_unused(node))?;
+        let reason = node.reason.as_deref().filter(|reason| !reason.is_empty());
+        let text = reason.map_or_else(|| state.to_owned(), |reason| format!("{state}: {reason}"));
+        Some(trouble(node, text.to_lowercase()))
+    });
+    silent.chain(unused).collect()
+}
+
+fn idle(held: &IdleHolder) -> Value {
+    let user = &held.holder.user;
+    context! {
+        job => held.holder.job_id,
+        user,
+        gpus => held.gpus,
+        idle => held.idle_gpus,
+        since => words::duration(held.idle_seconds as f64),
+        is_new => held.idle_seconds == 0,
+        nodes => held.nodes.iter().take(3).collect::<Vec<_>>(),
+        more => held.nodes.len().saturating_sub(3),
+    }
+}
+
+fn tile(node: &NodeNow) -> Value {
+    context! {
+        node => node.node,
+        words => pictures::words(node),
+        picture => pictures::tile(node),
+        class => pictures::tile_class(node),
+    }
+}
+
+/// A node of a small cluster: each GPU with its figures and its strip.
+fn listed(node: &NodeNow, strips: &StripsAnswer) -> Value {
+    let of = |gpu: &GpuNow| {
+        let row = strips
+            .rows
+            .iter()
+            .find(|row| row.uuid == gpu.uuid && row.node == node.node);
+        let strip = row.map(|row| {
+            let label = format!(
+                "Utilization of GPU {} of {} over time",
+                gpu.index, node.node
+            );
+            pictures::strips([row], 12, 12, label).inline("strip")
+        });
+        let memory = gpu.memory_used_bytes.zip(gpu.memory_total_bytes);
+        let idle_for = gpu.idle_seconds.filter(|seconds| *seconds > 0);
+        let gib = |bytes: f64| bytes / f64::from(1 << 30);
+        context! {
+            uuid => gpu.uuid,
+            index => gpu.index,
+            model => gpu.model,
+            state => state_name(gpu.state),
+            class => state_class(gpu.state),
+            reason => gpu.reason,
+            utilization => words::known(gpu.utilization_ratio, words::percent),
+            width => gpu.utilization_ratio.map(|ratio| (ratio * 100.0).round()),
+            memory => memory.map_or_else(|| words::UNKNOWN.to_owned(), |(used, total)| {
+                format!("{:.0} / {:.0}", gib(used), gib(total))
+            }),
+            celsius => words::known(gpu.temperature_celsius, |value| format!("{value:.0}")),
+            watts => words::known(gpu.power_watts, |value| format!("{value:.0}")),
+            idle => idle_for.map(|seconds| words::duration(seconds as f64)),
+            holders => gpu.holders,
+            processes => gpu.processes.iter().take(2).collect::<Vec<_>>(),
+            strip,
+        }
+    };
+    let memory = node.memory_used_bytes.zip(node.memory_total_bytes);
+    context! {
+        node => node.node,
+        is_up => node.is_up,
+        state => node.state.as_ref().map(|state| state.to_lowercase()),
+        cpu => node.cpu_busy_ratio.map(words::percent),
+        memory => memory.map(|(used, total)| words::percent(used / total)),
+        words => pictures::words(node),
+        gpus => node.gpus.iter().map(of).collect::<Vec<_>>(),
+    }
+}
+
+/// A block of the heat map: a node with a row for each GPU, or several nodes with a row each.
+fn map(strips: &StripsAnswer, is_large: bool) -> Vec<Value> {
+    let blocks: Vec<&[StripRow]> = if is_large {
+        strips.rows.chunks(BLOCK).collect()
+    } else {
+        strips.rows.chunk_by(|a, b| a.node == b.node).collect()
+    };
+    let block = |rows: &[StripRow]| {
+        let (first, last) = (rows.first()?, rows.last()?);
+        let name = if is_large {
+            format!("{} – {}", first.node, last.node)
+        } else {
+            first.node.clone()
+        };
+        let label = format!("Utilization over time, {name}");
+        let picture = pictures::strips(rows, 3, 2, label);
+        Some(context! {
+            name => first.node,
+            picture => picture.inline(&format!("rows r{}", rows.len().min(16))),
+        })
+    };
+    blocks.into_iter().filter_map(block).collect()
+}
+
+/// Marks of the time axis.
+fn ticks(strips: &StripsAnswer, visit: &Visit) -> Vec<(f64, String)> {
+    crate::frame::ticks(strips.from, strips.to, visit.zone())
+}

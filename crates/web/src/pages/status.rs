@@ -1,0 +1,33 @@
+//! `/status`: a screen in the corridor. Numbers and nodes, no names of people or jobs.
+
+use crate::frame::{Content, Page, PageError, Visit};
+use crate::pictures;
+use minijinja::context;
+use takt_server::answers::ClusterQuestion;
+
+pub const PAGE: Page = Page::new("/status", include_str!("status.html"), show).live();
+
+fn show(visit: &Visit) -> Result<Content, PageError> {
+    let cluster = visit.ask(&ClusterQuestion::default())?;
+    let tiles: Vec<_> = cluster
+        .nodes
+        .iter()
+        .map(|node| {
+            context! {
+                node => node.node,
+                picture => pictures::tile(node),
+                words => pictures::words(node),
+                class => pictures::tile_class(node),
+            }
+        })
+        .collect();
+    let values = context! {
+        counts => cluster.gpus,
+        nodes_up => cluster.nodes_up,
+        nodes_all => cluster.nodes.len(),
+        jobs_running => cluster.jobs_running,
+        jobs_pending => cluster.jobs_pending,
+        tiles,
+    };
+    Ok(Content::new("Status", values))
+}

@@ -1,0 +1,79 @@
+//! `takt completions` and `takt man`.
+
+use crate::cli::{Cli, CompletionShell, Completions, Program};
+use crate::output::stdout;
+use anyhow::Context;
+use clap::{Args, Command, CommandFactory};
+use clap_complete::{Shell, generate};
+use clap_mangen::Man;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use takt_server::Failure;
+
+/// Prints the completion script of a shell.
+pub fn script(asked: &Completions) -> Result<(), Failure> {
+    let shell = match asked.shell {
+        CompletionShell::Bash => Shell::Bash,
+        CompletionShell::Zsh => Shell::Zsh,
+        CompletionShell::Fish => Shell::Fish,
+    };
+    let mut command = match asked.program {
+        Program::Takt => Cli::command(),
+        Program::TaktExporter => exporter(),
+    };
+    let name = command.get_name().to_owned();
+    let mut text = Vec::new();
+    generate(shell, &mut command, name, &mut text);
+    Ok(stdout().write_all(&text)?)
+}
+
+/// Writes a page for each command of takt, and one for takt-exporter.
+pub fn man_pages(directory: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(directory)
+        .with_context(|| format!("cannot create {}", directory.display()))?;
+    let mut takt = Cli::command();
+    takt.build();
+    write_pages(&takt, "takt", directory)?;
+    write_pages(&exporter(), "takt-exporter", directory)
+}
+
+/// The command line of takt-exporter, whose program is separate.
+fn exporter() -> Command {
+    let about = "Metrics and events of this node, for Prometheus and Takt";
+    let command = Command::new("takt-exporter")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(about);
+    takt_exporter::Options::augment_args(command)
+}
+
+fn write_pages(command: &Command, name: &str, directory: &Path) -> Result<(), Failure> {
+    let path = directory.join(format!("{name}.1"));
+    let named = command.clone().name(name.to_owned());
+    let mut text = Vec::new();
+    Man::new(named).render(&mut text)?;
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    let is_shown = |command: &&Command| !command.is_hide_set() && command.get_name() != "help";
+    command
+        .get_subcommands()
+        .filter(is_shown)
+        .try_for_each(|one| write_pages(one, &format!("{name}-{}", one.get_name()), directory))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page_and_the_exporter_has_its_flags() {
+        let directory = tempfile::tempdir().unwrap();
+        man_pages(directory.path()).unwrap();
+        let page = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
+        for command in Cli::command().get_subcommands() {
+            let text = page(&format!("takt-{}.1", command.get_name()));
+            assert!(text.contains(".SH SYNOPSIS"), "{text}");
+        }
+        assert!(page("takt-report-usage.1").contains("timezone"));
+        assert!(page("takt-exporter.1").contains("web.listen\\-address"));
+    }
+}

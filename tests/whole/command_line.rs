@@ -1,0 +1,421 @@
+//! The command line as people use it: in a terminal of 80 columns, through pipes, in the cluster's
+//! time zone, with and without a server.
+
+use crate::support::process::{Daemon, free_port, http_get};
+use crate::support::takt::{Run, Takt};
+use crate::support::{Needed, find_program, need, need_root, or_skip};
+use std::io::Read;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::process::Stdio;
+use std::time::Duration;
+
+const HEADER: &str = "JobID|JobName|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw";
+
+/// A finished job of October 1, 2026, at 10:00 in UTC.
+fn row(id: usize, user: &str) -> String {
+    format!(
+        "{id}|pretraining-of-a-large-language-model|{user}|physics-department|gpu-a100|2026-10-01T10:00:00|\
+         2026-10-01T10:01:00|2026-10-01T12:01:00|COMPLETED|cpu=8,gres/gpu=2,mem=64G,node=1|1|8|\
+         gpu-node-[001-004]|7200"
+    )
+}
+
+/// A cluster in Oslo with `jobs` jobs of alice and one of bob.
+fn with_jobs(jobs: usize) -> Takt {
+    let takt = Takt::fresh();
+    takt.file(
+        "takt.toml",
+        "cluster = \"lab\"\ntimezone = \"Europe/Oslo\"\n[jobs]\npoll = false\n",
+    );
+    let rows: Vec<String> = (1..=jobs).map(|id| row(id, "alice")).collect();
+    takt.file(
+        "jobs.txt",
+        format!("{HEADER}\n{}\n{}\n", rows.join("\n"), row(jobs + 1, "bob")),
+    );
+    let import = [
+        "--config",
+        "takt.toml",
+        "import",
+        "sacct",
+        "jobs.txt",
+        "--timezone",
+        "UTC",
+    ];
+    takt.run(import).ok();
+    takt
+}
+
+fn serve(takt: &Takt) -> (Daemon, String) {
+    let address = format!("127.0.0.1:{}", free_port());
+    let mut server = takt.start([
+        "serve",
+        "--config",
+        "takt.toml",
+        "--listen-address",
+        &address,
+    ]);
+    let health = format!("http://{address}/-/healthy");
+    server.wait_until("healthy", Duration::from_secs(60), || {
+        http_get(&health).ok().filter(|page| page.status == 200)
+    });
+    (server, address)
+}
+
+/// Returns the lines that a command shows in a terminal of 80 columns.
+fn in_terminal(takt: &Takt, arguments: &str) -> Vec<String> {
+    let program = env!("CARGO_BIN_EXE_takt");
+    let shown = format!("stty cols 80 rows 24; exec {program} {arguments}");
+    let environment = takt.command(["x"]);
+    let mut command = std::process::Command::new("script");
+    command
+        .args(["-qec", &shown, "/dev/null"])
+        .current_dir(takt.directory());
+    for (name, value) in environment.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{arguments}: {output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn tables_fit_a_terminal_of_eighty_columns_and_name_the_job() {
+    if or_skip(need(&[Needed {
+        program: "script",
+        package: "bsdutils",
+    }]))
+    .is_none()
+    {
+        return;
+    }
+    let takt = with_jobs(3);
+    for arguments in [
+        "jobs",
+        "report usage --month 2026-10",
+        "report usage --month 2026-10 --by user,account,partition,qos",
+        "report cluster --month 2026-10",
+        "capacity --month 2026-10",
+        "credit list",
+        "records imports",
+        "store stat",
+        "query 'vector(1)'",
+        "sql 'SELECT * FROM jobs'",
+        "sql 'SELECT job_id, job_name, account, node_list, state FROM jobs'",
+    ] {
+        let lines = in_terminal(&takt, arguments);
+        let is_table = |line: &&String| line.starts_with(' ') && !line.starts_with("    ");
+        let rows: Vec<&String> = lines.iter().filter(is_table).collect();
+        assert!(!rows.is_empty(), "{arguments}: {lines:?}");
+        for line in rows {
+            assert!(line.chars().count() <= 80, "{arguments}: {line}");
+        }
+    }
+    let text = in_terminal(&takt, "jobs").join("\n");
+    assert!(
+        text.contains("NAME") && text.contains("pretraining"),
+        "{text}"
+    );
+    assert!(text.contains("Not shown: account"), "{text}");
+    // A pipe has no width: scripts get every column.
+    let piped = takt.run(["jobs"]).ok();
+    assert!(
+        piped.contains("physics-department") && piped.contains("SUBMIT"),
+        "{piped}"
+    );
+}
+
+#[test]
+fn times_are_in_the_clusters_time_zone_with_and_without_a_server() {
+    let takt = with_jobs(1);
+    let config = ["--config", "takt.toml"];
+    let asked = |arguments: &[&str]| takt.run(config.iter().chain(arguments)).ok();
+    let answers = || {
+        [
+            asked(&["jobs", "--format", "csv"]),
+            asked(&["jobs"]),
+            asked(&["records", "imports", "--format", "csv"]),
+        ]
+    };
+    let from_files = answers();
+    assert!(
+        from_files[0].contains(",2026-10-01T12:01:00+02:00,"),
+        "{}",
+        from_files[0]
+    );
+    assert!(
+        from_files[1].contains(" 2026-10-01 12:01:00 "),
+        "{}",
+        from_files[1]
+    );
+    let (mut server, _) = serve(&takt);
+    // The command asks the server, so its own configuration does not matter.
+    assert_eq!(takt.run(["jobs", "--format", "csv"]).ok(), from_files[0]);
+    assert_eq!(answers(), from_files);
+    server.stop();
+
+    let month = |zone: &str| {
+        let arguments = ["report", "usage", "--month", "2026-10", "--format", "json"];
+        let text = asked(&[&arguments[..], &["--timezone", zone]].concat());
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()["from"].clone()
+    };
+    assert_eq!(month("Asia/Tokyo"), "2026-10-01T00:00:00+09:00");
+    assert_eq!(month("Europe/Oslo"), "2026-10-01T00:00:00+02:00");
+    let sheet = asked(&[
+        "report",
+        "cluster",
+        "--month",
+        "2026-10",
+        "--timezone",
+        "Asia/Tokyo",
+        "--format",
+        "json",
+    ]);
+    assert!(sheet.contains("2026-10-01T00:00:00+09:00"), "{sheet}");
+    let wrong = takt
+        .run(["report", "usage", "--timezone", "Mars/Base"])
+        .fails(2);
+    assert!(wrong.contains("Mars/Base"), "{wrong}");
+}
+
+#[test]
+fn me_is_the_user_who_runs_the_command() {
+    let takt = with_jobs(2);
+    let asked = |arguments: &[&str]| {
+        let mut command = takt.command(arguments);
+        Run::of(&command.env("SUDO_USER", "bob").output().unwrap()).ok()
+    };
+    let jobs = asked(&["jobs", "--me", "--format", "csv"]);
+    assert!(
+        jobs.lines().count() == 2 && jobs.contains("3,bob,"),
+        "{jobs}"
+    );
+    let month = ["--month", "2026-10", "--format", "csv"];
+    let usage = asked(&[&["report", "usage", "--me"][..], &month].concat());
+    assert!(
+        usage.lines().count() == 2 && usage.contains("\nbob,"),
+        "{usage}"
+    );
+    for listing in [
+        &["report", "user", "--me", "--month", "2026-10"][..],
+        &["report", "waste", "--me", "--month", "2026-10"],
+        &["credit", "list", "--me"],
+        &["gpus", "--me"],
+    ] {
+        let text = asked(listing);
+        assert!(!text.contains("alice"), "{listing:?}: {text}");
+    }
+    let both = takt.run(["jobs", "--me", "--user", "alice"]).fails(2);
+    assert!(both.contains("cannot be used with"), "{both}");
+    let plan = takt.run(["fairshare", "--explain"]).fails(2);
+    assert!(plan.contains("--user") && plan.contains("--me"), "{plan}");
+}
+
+#[test]
+fn a_reader_that_closes_the_pipe_is_no_failure() {
+    let takt = with_jobs(3000);
+    for format in ["table", "csv", "json"] {
+        let mut command = takt.command(["jobs", "--limit", "3000", "--format", format]);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut first = [0; 10];
+        child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            (output.status.code(), said.as_ref()),
+            (Some(0), ""),
+            "{format}"
+        );
+    }
+}
+
+/// The server refuses before it has read the file, and closes the connection.
+#[test]
+fn a_refused_upload_says_why() {
+    let takt = with_jobs(1);
+    let (mut server, address) = serve(&takt);
+    let rows: Vec<String> = (10..60_000).map(|id| row(id, "alice")).collect();
+    takt.file("large.txt", format!("{HEADER}\n{}\n", rows.join("\n")));
+    let url = format!("http://{address}");
+    let refused = takt.run([
+        "import",
+        "sacct",
+        "large.txt",
+        "--timezone",
+        "UTC",
+        "--server",
+        &url,
+    ]);
+    let said = refused.fails(1);
+    assert!(
+        said.contains("token") && said.contains("--token-file"),
+        "{said}"
+    );
+    assert!(!said.to_lowercase().contains("broken pipe"), "{said}");
+    server.stop();
+    assert_eq!(
+        takt.run(["jobs", "--format", "csv"]).ok().lines().count(),
+        3
+    );
+}
+
+#[test]
+fn takt_alone_shows_the_server_or_how_to_start_one() {
+    let nowhere = Takt::fresh();
+    let text = nowhere.run::<&str>([]).ok();
+    assert!(
+        text.contains("No server runs here") && text.contains("takt up"),
+        "{text}"
+    );
+    assert!(
+        !nowhere.data_directory().exists(),
+        "reading creates no store"
+    );
+
+    let takt = with_jobs(2);
+    let (mut server, address) = serve(&takt);
+    let text = takt.run::<&str>([]).ok();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 6, "{text}");
+    assert!(
+        lines[0].contains("monitors lab") && lines[0].contains(&address),
+        "{text}"
+    );
+    assert!(lines[3].contains("0 running, 0 pending"), "{text}");
+    assert!(
+        lines.iter().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
+    server.stop();
+}
+
+#[test]
+fn a_reload_with_a_mistake_fails_visibly() {
+    let takt = with_jobs(1);
+    let (mut server, _) = serve(&takt);
+    assert!(takt.run(["reload"]).ok().starts_with("reloaded"));
+    let good = std::fs::read_to_string(takt.directory().join("takt.toml")).unwrap();
+    takt.file(
+        "takt.toml",
+        format!("{good}[scrape]\ninterval_seconds = \"often\"\n"),
+    );
+    let said = takt.run(["reload"]).fails(1);
+    for part in [
+        "takt.toml, line 6",
+        "interval_seconds",
+        "expected a number",
+        "keeping the previous",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    takt.file("takt.toml", good);
+    takt.run(["reload"]).ok();
+    server.stop();
+    assert!(takt.run(["reload"]).fails(1).contains("no server runs"));
+}
+
+#[test]
+fn root_checks_secrets_as_the_services_user() {
+    if or_skip(need_root()).is_none() {
+        return;
+    }
+    let takt = with_jobs(1);
+    let webhook = takt.file(
+        "slack-webhook",
+        "https://hooks.slack.example/services/T/B/s\n",
+    );
+    takt.file(
+        "takt.toml",
+        "cluster = \"lab\"\n[alerts]\nslack_webhook_file = \"slack-webhook\"\n",
+    );
+    let mode = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    };
+    mode(takt.directory(), 0o755);
+    mode(&webhook, 0o600);
+    let check = || takt.run(["check-config", "--config", "takt.toml"]);
+    check().ok();
+    // The data of the installed server belongs to its user.
+    const NOBODY: u32 = 65534;
+    chown(takt.data_directory(), Some(NOBODY), None).unwrap();
+    let said = check().fails(2);
+    assert!(
+        said.contains("the user nobody cannot read") && said.contains("chmod 640"),
+        "{said}"
+    );
+    mode(&webhook, 0o604);
+    check().ok();
+    chown(takt.data_directory(), Some(0), None).unwrap();
+}
+
+#[test]
+fn completions_and_man_pages() {
+    let takt = Takt::fresh();
+    for (shell, part) in [
+        ("bash", "complete -F"),
+        ("zsh", "#compdef takt"),
+        ("fish", "complete -c takt"),
+    ] {
+        let script = takt.run(["completions", shell]).ok();
+        assert!(
+            script.contains(part) && script.contains("fairshare"),
+            "{shell}: {script}"
+        );
+        let exporter = takt
+            .run(["completions", shell, "--program", "takt-exporter"])
+            .ok();
+        assert!(
+            exporter.contains("web.listen-address"),
+            "{shell}: {exporter}"
+        );
+        let path = takt.file("script", script);
+        if let Some(program) = find_program(shell) {
+            let checked = std::process::Command::new(program)
+                .arg("-n")
+                .arg(path)
+                .status();
+            assert!(checked.unwrap().success(), "{shell}");
+        }
+    }
+    takt.run(["man", "pages"]).ok();
+    let page = takt.directory().join("pages/takt-report-usage.1");
+    assert!(
+        std::fs::read_to_string(&page)
+            .unwrap()
+            .contains("takt\\-report\\-usage")
+    );
+}
+
+#[test]
+fn a_report_as_pdf_needs_chromium() {
+    let takt = with_jobs(5);
+    let report = ["report", "usage", "--month", "2026-10", "--format", "pdf"];
+    let mut command = takt.command(report);
+    let without = Run::of(&command.env("PATH", "/nowhere").output().unwrap()).fails(1);
+    assert!(
+        without.contains("Chromium") && without.contains("--format html"),
+        "{without}"
+    );
+    if or_skip(need(&[Needed {
+        program: "chromium",
+        package: "chromium",
+    }]))
+    .is_none()
+    {
+        return;
+    }
+    let output = takt.command(report).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        output.stdout.starts_with(b"%PDF-"),
+        "{} bytes",
+        output.stdout.len()
+    );
+}
