@@ -22,7 +22,7 @@ BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := $(PROFILE) $(FEATURES) --locked
 
 # The folder `dashboards` exists, so the target must be phony.
-.PHONY: help up build install test test-fast test-deps peers check fuzz dashboards check-windows docs soak bench test-bundled clean library
+.PHONY: help up demo dist build install test test-fast test-deps peers check fuzz dashboards check-windows docs soak bench test-bundled clean library
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -30,6 +30,10 @@ help: ## this list
 up: library ## build, then monitor this machine into ./takt-data (TAKT_ARGS for more flags)
 	cargo build $(CARGO_FLAGS) -p takt
 	$(BIN)/takt up $(TAKT_ARGS)
+
+demo: library ## build, then show takt with a simulated cluster (TAKT_ARGS="--nodes 30")
+	cargo build $(CARGO_FLAGS) -p takt
+	$(BIN)/takt demo $(TAKT_ARGS)
 
 build: library ## build takt and takt-exporter
 	cargo build $(CARGO_FLAGS) -p takt -p takt-exporter
@@ -99,6 +103,9 @@ check-windows: ## check that the exporter compiles for Windows (rustup target ad
 docs: ## build the documentation as a site in target/book (needs mdbook: cargo install mdbook)
 	@command -v mdbook >/dev/null || { echo "make docs: mdbook is missing; cargo install --locked mdbook" >&2; exit 1; }
 	mdbook build
+
+dist: build ## build .deb packages, checksums and an SBOM into target/dist
+	BIN=$(BIN) scripts/dist.sh
 
 soak: build ## a week at an accelerated clock, then tests that kill and restart (SOAK_DAYS, SOAK_ROUNDS)
 	scripts/soak.sh

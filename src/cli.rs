@@ -84,6 +84,16 @@ pub enum Command {
     /// Monitor this machine: starts an exporter and a server, and polls the local Slurm if it has
     /// one
     Up(Up),
+    /// Show Takt with a simulated cluster: no GPU, no Slurm and no configuration needed
+    Demo(Demo),
+    /// Propose a configuration from what this machine and its cluster have
+    Init(Init),
+    /// Look for what is wrong, with the command that repairs it
+    Doctor(Doctor),
+    /// Copy records and samples into a new directory, also while the server runs
+    Backup(Backup),
+    /// Copy a backup into an empty data directory
+    Restore(Restore),
     /// Run the server
     Serve(Serve),
     /// Let the running server read its configuration again; exit code 1 if it is invalid
@@ -142,10 +152,23 @@ pub enum Command {
     Audit(Audit),
     /// Check the configuration and print the effective settings
     CheckConfig(CheckConfig),
+    /// Answer as one of Slurm's commands of the demo's cluster
+    #[command(hide = true)]
+    DemoSlurm(DemoSlurm),
     /// Print the completion script of a shell
     Completions(Completions),
     /// Write the man pages of takt and takt-exporter into a directory
     Man(Man),
+}
+
+impl Command {
+    /// Level of the log without `RUST_LOG`. The demo prints what it does itself.
+    pub fn log_level(&self) -> &'static str {
+        match self {
+            Self::Demo(_) | Self::DemoSlurm(_) => "error",
+            _ => "info",
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -385,6 +408,83 @@ pub struct Up {
     pub interval_seconds: Option<f64>,
     #[command(flatten)]
     pub exporter: takt_exporter::Options,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Demo {
+    /// Number of simulated nodes: 3, 30 or 300
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = demo_nodes)]
+    pub nodes: u32,
+    /// Address of the web pages and the API [default: 127.0.0.1:9856, or a free port]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen_address: Option<String>,
+    /// Keep the data in this new directory; without it they are deleted at the end
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+}
+
+fn demo_nodes(text: &str) -> Result<u32, String> {
+    let nodes = text.parse().ok();
+    nodes
+        .filter(|nodes| takt_demo::Size::of(*nodes).is_some())
+        .ok_or_else(|| "expected 3, 30 or 300".to_owned())
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Init {
+    /// File to write
+    #[arg(long, value_name = "FILE", default_value = "takt.toml")]
+    pub to: PathBuf,
+    /// Print the proposal instead of writing it
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Replace an existing file, which is kept as FILE.old
+    #[arg(long)]
+    pub force: bool,
+    /// Directory of Slurm's commands [default: PATH]
+    #[arg(long, value_name = "DIR")]
+    pub slurm_bin: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Doctor {
+    /// Only checks whose id begins with this: gpu, or gpu.answers
+    #[arg(long, value_name = "ID")]
+    pub only: Option<String>,
+    /// Skip checks whose id begins with this
+    #[arg(long, value_name = "ID")]
+    pub skip: Option<String>,
+    /// List the checks that are in order, too
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Backup {
+    /// Directory of the backup; it must not exist
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Restore {
+    /// Directory of the backup
+    #[arg(long, value_name = "DIR")]
+    pub from: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct DemoSlurm {
+    /// URL of the simulated cluster
+    pub url: String,
+    /// The command of Slurm
+    pub program: String,
+    /// Its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub args: Vec<String>,
 }
 
 #[derive(Debug, Clone, Args)]

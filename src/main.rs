@@ -19,7 +19,9 @@ use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
+        EnvFilter::new(cli.command.as_ref().map_or("info", cli::Command::log_level))
+    });
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -30,7 +32,7 @@ fn main() -> ExitCode {
         .install_default()
         .expect("no TLS provider is installed before main");
     match commands::run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(_) if output::is_closed() => ExitCode::SUCCESS,
         Err(failure) => {
             tracing::debug!(error = ?failure, "failed");

@@ -63,7 +63,7 @@ pub use collectors::{COLLECTORS, Entry, Options, Reads, Selection};
 #[cfg(not(target_os = "linux"))]
 pub use elsewhere::{Error, Options, run};
 #[cfg(target_os = "linux")]
-pub use events::Events;
+pub use events::{Events, recognise};
 #[cfg(target_os = "linux")]
 pub use exporter::{Error, Exporter, UnknownCollector, Wanted};
 pub use log::{LogFormat, LogOptions};

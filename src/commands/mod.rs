@@ -3,13 +3,17 @@
 mod alerts;
 mod assess;
 mod audit;
+mod backup;
 mod capacity;
 mod check_config;
 mod completions;
 mod credit;
+mod demo;
+mod doctor;
 mod fairshare;
 mod gpus;
 mod import;
+mod init;
 mod job;
 mod jobs;
 mod login;
@@ -41,6 +45,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use std::io::{BufWriter, Write};
+use std::process::ExitCode;
 use takt_server::answers::{AnswerData, Question};
 use takt_server::listing::Listing;
 use takt_server::serve::Parts;
@@ -54,14 +59,20 @@ const PARTS: Parts = Parts {
     query_process: sql_process::command,
 };
 
-/// Runs the command of the command line.
-pub fn run(cli: Cli) -> Result<(), Failure> {
+/// Runs the command of the command line. Returns its exit code.
+pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let place = &cli.place;
     let Some(command) = cli.command else {
-        return overview::run(place);
+        return overview::run(place).map(|()| ExitCode::SUCCESS);
     };
     match command {
         Command::Up(up) => up::run(place, &up),
+        Command::Demo(asked) => demo::run(place, &asked),
+        Command::Init(asked) => init::run(&asked),
+        Command::Doctor(asked) => return doctor::run(place, &asked),
+        Command::Backup(asked) => backup::backup(place, &asked),
+        Command::Restore(asked) => backup::restore(place, &asked),
+        Command::DemoSlurm(asked) => demo::slurm_program(&asked),
         Command::Serve(serve) => serve::run(place, &serve),
         Command::Reload => reload::run(place),
         Command::Exporter(options) => Ok(one_thread()?.block_on(takt_exporter::run(options))?),
@@ -91,6 +102,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Completions(asked) => completions::script(&asked),
         Command::Man(asked) => completions::man_pages(&asked.directory),
     }
+    .map(|()| ExitCode::SUCCESS)
 }
 
 /// The exporter's runtime. One thread serves requests; collectors that may block have their own

@@ -19,11 +19,11 @@ const NAMED: usize = 2;
 const HOW_TO_START: &str = "\
 Takt monitors GPU clusters. No server runs here. Three ways to start:
 
+  takt demo                      see Takt with a simulated cluster; needs no GPU and no Slurm
   takt up                        monitor this machine; needs no configuration
-  takt serve --config takt.toml  monitor a cluster; docs/install.md has the steps
-  takt --server http://head:9856 jobs
-                                 query the server of another machine
+  takt init                      propose a configuration for a cluster, for: takt serve
 
+To query the server of another machine: takt --server http://head:9856 jobs
 takt help lists all commands.
 ";
 

@@ -22,7 +22,10 @@ pub fn run(place: &Place, asked: &Serve) -> Result<(), Failure> {
         .build()?;
     let served = runtime.block_on(async {
         let shutdown = server::signals().context("cannot listen for signals")?;
-        server::run(source, &dir, shutdown, super::PARTS, |address, cluster| {
+        server::run(source, &dir, shutdown, super::PARTS, |ready| {
+            let server::Ready {
+                address, cluster, ..
+            } = *ready;
             tracing::info!(%address, cluster, data_dir = %dir.display(), "serving");
         })
         .await

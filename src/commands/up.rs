@@ -52,8 +52,8 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
             .state_directory
             .get_or_insert_with(|| dir.join(EXPORTER_STATE));
         let exporter = spawn_exporter(&options, listener, shutdown.clone())?;
-        let served = server::run(source, &dir, shutdown, super::PARTS, |address, cluster| {
-            welcome(address, exporter_address, cluster, &dir);
+        let served = server::run(source, &dir, shutdown, super::PARTS, |ready| {
+            welcome(ready.address, exporter_address, ready.cluster, &dir);
         })
         .await;
         drop(exporter);

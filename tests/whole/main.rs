@@ -14,6 +14,7 @@ mod clock_changes;
 mod command_line;
 mod current_prometheus;
 mod dashboards;
+mod demo;
 mod disk_faults;
 mod elsewhere;
 mod exporter_jobs;

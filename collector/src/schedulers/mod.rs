@@ -20,10 +20,46 @@ pub use slurmrestd::SlurmrestdConfig;
 pub use sreport::sreport;
 pub use status::{Pending, PollError, PollState, PollStatus};
 
+use std::collections::BTreeMap;
+use takt_slurm::Node;
+
 /// Returns the name of the cluster whose scheduler is configured or runs on this machine.
 ///
 /// # Errors
 /// [`PollError::NoSlurm`] without a scheduler; other variants if the scheduler does not answer.
 pub async fn detect(config: &JobsConfig) -> Result<String, PollError> {
     scheduler::configured(config)?.cluster().await
+}
+
+/// What a scheduler says about itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Nodes and their capacity.
+    pub nodes: Vec<Node>,
+    /// Slurm's configuration; empty if only slurmrestd answers.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// Asks the configured scheduler, or the one of this machine, for its nodes and settings.
+///
+/// # Errors
+/// As [`detect`].
+pub async fn survey(config: &JobsConfig) -> Result<Survey, PollError> {
+    let mut scheduler = scheduler::configured(config)?;
+    let cluster = scheduler.cluster().await?;
+    let nodes = scheduler.nodes().await?;
+    let settings = command::ask(config, "scontrol", ["show", "config"]).await;
+    let settings = settings.unwrap_or_default();
+    let settings = String::from_utf8_lossy(&settings)
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()))
+        .collect();
+    Ok(Survey {
+        cluster,
+        nodes,
+        settings,
+    })
 }

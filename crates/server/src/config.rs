@@ -124,9 +124,15 @@ impl Config {
         files.map(PathBuf::as_path)
     }
 
+    /// Returns the files with secrets that every user can read.
+    pub fn open_secrets(&self) -> Vec<PathBuf> {
+        let files = self.secret_files().filter(|file| is_world_readable(file));
+        files.map(Path::to_owned).collect()
+    }
+
     /// Logs a warning for each file with a secret that every user can read.
     pub fn warn_of_open_secrets(&self) {
-        for file in self.secret_files().filter(|file| is_world_readable(file)) {
+        for file in self.open_secrets() {
             let file = file.display();
             tracing::warn!("every user can read the secret in {file}: chmod 600 {file}");
         }
@@ -181,7 +187,11 @@ impl Config {
             &mut email.password_file,
             &mut email.ca_file,
         ];
-        let of_jobs = [&mut jobs.jobcomp_file, &mut jobs.slurmrestd.token_file];
+        let of_jobs = [
+            &mut jobs.slurm_bin,
+            &mut jobs.jobcomp_file,
+            &mut jobs.slurmrestd.token_file,
+        ];
         let of_alerts = [
             &mut alerts.slack_token_file,
             &mut alerts.slack_webhook_file,

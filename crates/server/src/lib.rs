@@ -20,6 +20,7 @@ mod query_config;
 mod remote_write;
 pub mod reports;
 pub mod serve;
+pub mod setup;
 pub mod sparkline;
 mod strips;
 pub mod tasks;

@@ -68,14 +68,25 @@ enum End {
 /// Reads the configuration, at the start and at every reload.
 pub type Source = Arc<dyn Fn() -> anyhow::Result<Config> + Send + Sync>;
 
-/// Serves `dir` until `shutdown` becomes true. Calls `ready` once with the address, when the server
-/// can answer the first request.
+/// A server that is about to answer its first request.
+#[derive(Debug)]
+pub struct Ready<'s> {
+    /// Address of the pages and the API.
+    pub address: SocketAddr,
+    /// Name of the cluster.
+    pub cluster: &'s str,
+    /// The store. Whoever keeps it delays the end of the server.
+    pub store: &'s Arc<Store>,
+}
+
+/// Serves `dir` until `shutdown` becomes true. Calls `ready` once, when the server can answer the
+/// first request.
 pub async fn run(
     source: Source,
     dir: &Path,
     mut shutdown: watch::Receiver<bool>,
     parts: Parts,
-    ready: impl FnOnce(SocketAddr, &str),
+    ready: impl FnOnce(&Ready<'_>),
 ) -> Result<(), Failure> {
     let mut config = source().usage()?;
     config.warn_of_open_secrets();
@@ -137,7 +148,11 @@ pub async fn run(
             local_address,
         };
         if let Some(ready) = ready.take() {
-            ready(local_address, &cluster);
+            ready(&Ready {
+                address: local_address,
+                cluster: &cluster,
+                store: &store,
+            });
         }
         match serving.until(store, &mut shutdown).await? {
             End::Shutdown => return Ok(()),

@@ -140,6 +140,7 @@ impl Group {
             series,
             values,
             own_time,
+            past: Vec::new(),
         });
         metrics.drop_samples(DropReason::QueueFull, dropped);
         metrics.queue_bytes.set(self.shared.queue.bytes() as i64);

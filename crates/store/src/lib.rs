@@ -37,6 +37,7 @@ mod salvage;
 mod segments;
 mod select;
 mod series;
+mod snapshot;
 pub mod sql;
 mod statistics;
 mod strips;
@@ -71,6 +72,7 @@ pub use records::{
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};
 pub use series::SeriesId;
+pub use snapshot::Snapshot;
 pub use statistics::{Stat, StatBlock};
 pub use strips::{GpuPlace, SLOT_SECONDS, SLOTS, Slot, Strips};
 pub use watermark::{ClockWentBack, Ticket};

@@ -6,21 +6,21 @@ use super::head::Head;
 use super::intake::SharedState;
 use super::listing::UnsealedSeries;
 use super::metrics::StoreMetrics;
-use super::queue::Queue;
+use super::queue::{Batch, Queue};
 use super::segments::{self, OpenSegment, SampleWriter};
 use super::strips::Strips;
 use super::unsealed::{CommitPosition, Coverage};
 use super::watermark::Watermark;
 use super::{
-    Clock, CompactionSummary, DataDir, Database, Group, Health, Holder, StoreConfig, StoreError,
+    Clock, ClockWentBack, CompactionSummary, DataDir, Database, Group, Health, Holder, Sample,
+    SeriesId, Snapshot, StoreConfig, StoreError,
 };
 use prometheus_client::registry::Registry;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use takt_model::Matcher;
-use takt_model::Timestamp;
+use takt_model::{Labels, Matcher, Timestamp};
 use tokio::sync::watch;
 
 /// The store. Dropping it writes the queued samples.
@@ -168,6 +168,41 @@ impl Store {
         Group::open(Arc::clone(&self.shared), self.clock.now())
     }
 
+    /// Returns the number of the series with these labels.
+    pub fn series_number(&self, labels: &Labels) -> SeriesId {
+        let mut table = self
+            .shared
+            .series
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let series = table.intern(labels);
+        self.shared.metrics.series.set(table.len() as i64);
+        series
+    }
+
+    /// Writes samples from before this store was opened, and waits until they are durable. Later
+    /// samples are ignored, because they arrive through groups. The caller writes each sample once:
+    /// the store does not look for duplicates. Blocks.
+    ///
+    /// # Errors
+    /// If the clock went back behind the watermark. Nothing is written then.
+    pub fn write_past(&self, mut samples: Vec<(SeriesId, Sample)>) -> Result<(), ClockWentBack> {
+        samples.retain(|(_, sample)| sample.at < self.shared.head.began());
+        let ticket = self.shared.watermark.hold(self.clock.now())?;
+        self.shared.queue.push(Batch {
+            ticket,
+            // The number of no group.
+            group: 0,
+            committed: Arc::default(),
+            series: Vec::new(),
+            values: Vec::new(),
+            own_time: Vec::new(),
+            past: samples,
+        });
+        self.flush();
+        Ok(())
+    }
+
     /// Every scrape up to this time is durable, or was counted as failed or dropped.
     pub fn watermark(&self) -> Timestamp {
         self.shared.watermark.get()
@@ -212,6 +247,16 @@ impl Store {
     pub fn keep(&self) -> Result<CompactionSummary, StoreError> {
         self.flush();
         self.signal.run_round()
+    }
+
+    /// Seals all samples and copies records, series and blocks into a folder of the data directory,
+    /// as a data directory. Replaces an earlier copy. Blocks.
+    ///
+    /// # Errors
+    /// If the samples cannot be sealed, a table cannot be read, or the copy cannot be written.
+    pub fn snapshot(&self) -> Result<Snapshot, StoreError> {
+        self.seal()?;
+        self.database.snapshot(self.clock.now().whole_seconds())
     }
 
     /// Deletes the samples of all matching series from disk. The series stay listed, and the head
@@ -285,8 +330,7 @@ mod tests {
     use crate::Column;
     use std::path::Path;
     use std::time::SystemTime;
-    use takt_model::Matcher;
-    use takt_model::{Labels, METRIC_NAME};
+    use takt_model::METRIC_NAME;
 
     fn config() -> StoreConfig {
         StoreConfig {
@@ -471,6 +515,52 @@ mod tests {
             "a has that instant, b has not"
         );
         assert_eq!(write(ahead.plus(Duration::from_millis(1)), &["a"]), 3);
+    }
+
+    #[test]
+    fn the_past_of_a_series_that_is_being_written_can_be_added() {
+        let root = tempfile::tempdir().unwrap();
+        let store = open(root.path(), &config());
+        let group = store.group();
+        column(&group, "up");
+        let opened = now();
+        let write = |seconds: u64| {
+            let ticket = group.ticket(opened.plus(Duration::from_secs(seconds)));
+            group.commit(ticket.unwrap(), &[1.0], &[]).unwrap();
+        };
+        write(1);
+        store.flush();
+        let labels: Labels = [(METRIC_NAME, "up")].into_iter().collect();
+        let series = store.series_number(&labels);
+        let past = |seconds: u64| {
+            let at = opened.minus(Duration::from_secs(seconds));
+            (series, Sample { at, value: 0.0 })
+        };
+        store.write_past(vec![past(60), past(30)]).unwrap();
+        store.write_past(vec![past(7200), past(3600)]).unwrap();
+        let later = opened.plus(Duration::from_secs(5));
+        let own = (
+            series,
+            Sample {
+                at: later,
+                value: 7.0,
+            },
+        );
+        store.write_past(vec![own]).unwrap();
+        write(2);
+        let values = |store: &Store| -> Vec<f64> {
+            samples(store, "up")
+                .iter()
+                .map(|(_, value)| *value)
+                .collect()
+        };
+        let expected = [0.0, 0.0, 0.0, 0.0, 1.0, 1.0];
+        assert_eq!(values(&store), expected);
+        store.seal().unwrap();
+        assert_eq!(values(&store), expected);
+        assert!(samples(&store, "up").is_sorted_by(|a, b| a.0 < b.0));
+        drop((group, store));
+        assert_eq!(values(&open(root.path(), &config())), expected);
     }
 
     #[test]

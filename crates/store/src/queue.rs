@@ -19,17 +19,19 @@ pub(crate) struct Batch {
     pub values: Vec<f64>,
     /// Samples with timestamps of their own.
     pub own_time: Vec<(SeriesId, Sample)>,
+    /// Samples from before the store was opened, which the database does not have.
+    pub past: Vec<(SeriesId, Sample)>,
 }
 
 impl Batch {
     pub fn samples(&self) -> usize {
-        self.series.len() + self.own_time.len()
+        self.series.len() + self.own_time.len() + self.past.len()
     }
 
     fn bytes(&self) -> usize {
         size_of::<Self>()
             + self.series.len() * (size_of::<u32>() + size_of::<f64>())
-            + self.own_time.len() * size_of::<(SeriesId, Sample)>()
+            + (self.own_time.len() + self.past.len()) * size_of::<(SeriesId, Sample)>()
     }
 }
 
@@ -176,6 +178,7 @@ mod tests {
             series: vec![0; 100],
             values: vec![0.0; 100],
             own_time: Vec::new(),
+            past: Vec::new(),
         };
         let queue = Queue::new(3 * batch(1).bytes());
         assert_eq!([1, 2, 3, 4].map(|at| queue.push(batch(at))), [0, 0, 0, 100]);

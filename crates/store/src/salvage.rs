@@ -150,7 +150,11 @@ fn tables(db: &Connection, catalog: &str) -> Result<Vec<Table>, StoreError> {
 }
 
 /// Copies each table, or where that fails each row group. Returns a description of the losses.
-fn copy(db: &Connection, schema: &Schema, new: &Schema) -> Result<Vec<String>, StoreError> {
+pub(super) fn copy(
+    db: &Connection,
+    schema: &Schema,
+    new: &Schema,
+) -> Result<Vec<String>, StoreError> {
     let mut lost = Vec::new();
     let known = tables(db, new.catalog)?;
     for Table { name, rows } in tables(db, schema.catalog)?

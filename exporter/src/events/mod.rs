@@ -45,6 +45,13 @@ use tokio::sync::watch;
 /// and the fault.
 const KERNEL_FIRST: Duration = Duration::from_millis(250);
 
+/// Returns the kind and the labels of the event that one line of the kernel log reports; `None` for
+/// other lines, and for events that take several lines.
+pub fn recognise(line: &str) -> Option<(EventKind, Labels)> {
+    let found = recognise::Recogniser::new().read(line)?;
+    Some((found.kind, found.labels))
+}
+
 /// The events of one node. Cloning gives another handle to the same.
 #[derive(Clone, Default)]
 pub struct Events(Arc<Inner>);

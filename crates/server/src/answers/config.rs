@@ -1,5 +1,6 @@
 //! The part of the configuration that answers depend on.
 
+use super::DoctorConfig;
 use crate::{Config, QueryConfig};
 use takt_accounting::efficiency::EfficiencyConfig;
 use takt_accounting::{BudgetConfig, PolicyWindow, RatesConfig};
@@ -17,6 +18,8 @@ pub struct AnswerConfig {
     pub query: QueryConfig,
     /// Limits of one SQL statement.
     pub sql: Limits,
+    /// Settings that the checks of `takt doctor` read.
+    pub doctor: DoctorConfig,
 }
 
 impl AnswerConfig {
@@ -27,6 +30,7 @@ impl AnswerConfig {
             shares: config.fairshare.clone(),
             query: config.query.clone(),
             sql: config.sql.limits(),
+            doctor: DoctorConfig::of(config),
         }
     }
 }

@@ -243,7 +243,8 @@ impl SampleWriter {
         let known = self.shared.unsealed.repeated();
         let mut repeated = 0;
         let mut rows = Vec::with_capacity(batches.len());
-        for batch in batches {
+        // Past samples have no row.
+        for batch in batches.iter().filter(|batch| batch.past.is_empty()) {
             let at = batch.ticket.at();
             let is_new = |series: &u32| !known.has(at, *series);
             let row = if batch.series.iter().all(is_new) {
@@ -285,6 +286,8 @@ impl SampleWriter {
                 loose.push((series, sample));
             }
         }
+        let past = batches.iter().flat_map(|batch| &batch.past);
+        loose.extend(past.map(|&(SeriesId(series), sample)| (series, sample)));
         (loose, newest)
     }
 

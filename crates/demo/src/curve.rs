@@ -1,0 +1,69 @@
+//! Counters as functions of time: piecewise linear, so that any instant can be read in any order.
+
+/// A quantity that grows at a rate that changes at known times.
+#[derive(Debug, Default)]
+pub struct Curve {
+    /// Begin of each piece: UTC seconds, value at this time, growth in a second.
+    pieces: Vec<(i64, f64, f64)>,
+}
+
+impl Curve {
+    /// Sums up rates that hold from `from` to `to`, beginning with 0 at `begin`. `base` is the rate
+    /// at all times.
+    pub fn new(begin: i64, base: f64, parts: impl IntoIterator<Item = (i64, i64, f64)>) -> Self {
+        let mut changes: Vec<(i64, f64)> = Vec::new();
+        for (from, to, rate) in parts {
+            let from = from.max(begin);
+            if from < to && rate != 0.0 {
+                changes.push((from, rate));
+                changes.push((to, -rate));
+            }
+        }
+        changes.sort_by_key(|(at, _)| *at);
+        let mut pieces = vec![(begin, 0.0, base)];
+        for (at, change) in changes {
+            let (from, value, rate) = pieces[pieces.len() - 1];
+            let piece = (at, value + rate * (at - from) as f64, rate + change);
+            if at == from {
+                pieces.pop();
+            }
+            pieces.push(piece);
+        }
+        Self { pieces }
+    }
+
+    /// Returns the value at a time in seconds; 0 before the begin.
+    pub fn at(&self, seconds: f64) -> f64 {
+        let next = self
+            .pieces
+            .partition_point(|(from, ..)| *from as f64 <= seconds);
+        next.checked_sub(1).map_or(0.0, |index| {
+            let (from, value, rate) = self.pieces[index];
+            value + rate * (seconds - from as f64)
+        })
+    }
+
+    /// Returns the growth in a second at a time.
+    pub fn rate(&self, seconds: f64) -> f64 {
+        let next = self
+            .pieces
+            .partition_point(|(from, ..)| *from as f64 <= seconds);
+        next.checked_sub(1)
+            .map_or(0.0, |index| self.pieces[index].2.max(0.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlapping_rates_add_up_and_nothing_is_lost_at_the_edges() {
+        let curve = Curve::new(100, 1.0, [(110, 120, 2.0), (115, 130, 3.0), (90, 105, 4.0)]);
+        assert_eq!(curve.at(99.0), 0.0);
+        assert_eq!(curve.at(105.0), 5.0 * 5.0);
+        assert_eq!(curve.at(130.0), 30.0 + 4.0 * 5.0 + 2.0 * 10.0 + 3.0 * 15.0);
+        assert_eq!(curve.at(140.0) - curve.at(130.0), 10.0);
+        assert_eq!((curve.rate(117.0), curve.rate(200.0)), (6.0, 1.0));
+    }
+}

@@ -1,0 +1,217 @@
+//! Readings of the simulated nodes. A reading depends on the node and the time only, so live pages
+//! and the history agree.
+
+mod gpus;
+mod jobs;
+mod system;
+
+use crate::cluster::Cluster;
+use crate::curve::Curve;
+use crate::faults::{FaultKind, Script};
+use crate::schedule::{Job, PAST_DAYS, Schedule};
+use crate::workload::Moment;
+use takt_model::Metric;
+
+/// Receiver of readings.
+pub trait Sink {
+    /// Takes a reading. `values` are the values of the metric's labels.
+    fn push(&mut self, metric: &'static Metric, values: &[&str], value: f64);
+}
+
+/// Selection of readings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// All readings.
+    Everything,
+    /// Readings from which the efficiency of jobs is computed.
+    Jobs,
+}
+
+/// An instant, in seconds since 1970.
+#[derive(Debug, Clone, Copy)]
+pub struct Instant {
+    /// Whole seconds.
+    pub second: i64,
+    /// With the fraction.
+    pub exact: f64,
+}
+
+/// Jobs and counters of a node.
+#[derive(Debug)]
+struct NodeCurves {
+    /// For each hour since the begin: the jobs that run in it, with the place in `Job::placed`.
+    by_hour: Vec<Vec<(usize, usize)>>,
+    user_cpu: Curve,
+    nfs_read: Curve,
+    received: Curve,
+    energy: Vec<Curve>,
+}
+
+/// The simulated cluster with all that happens in it.
+#[derive(Debug)]
+pub struct Demo {
+    /// Nodes, users and accounts.
+    pub cluster: Cluster,
+    /// Jobs.
+    pub schedule: Schedule,
+    /// Faults.
+    pub script: Script,
+    /// Time at which the nodes were booted, UTC seconds.
+    booted: i64,
+    nodes: Vec<NodeCurves>,
+}
+
+impl Demo {
+    /// Simulates a cluster around `now` (UTC seconds), the start of the script of faults.
+    pub fn new(cluster: Cluster, now: i64) -> Self {
+        let script = Script::new(&cluster, now);
+        let (node, from, to) = script.first_node_loss();
+        let failure = crate::schedule::Outage {
+            node,
+            from,
+            to,
+            state: "DOWN",
+            reason: "Not responding",
+        };
+        let schedule = Schedule::new(&cluster, now, failure);
+        let booted = now - (PAST_DAYS + 2) * 86_400;
+        let mut on_node = vec![Vec::new(); cluster.nodes.len()];
+        for (index, job) in schedule.jobs.iter().enumerate() {
+            for (place, placement) in job.placed.iter().enumerate() {
+                on_node[placement.node].push((index, place));
+            }
+        }
+        let nodes = on_node
+            .iter()
+            .enumerate()
+            .map(|(node, jobs)| NodeCurves::new(&cluster, &schedule, node, jobs, booted))
+            .collect();
+        Self {
+            cluster,
+            schedule,
+            script,
+            booted,
+            nodes,
+        }
+    }
+
+    /// Returns whether the exporter of a node answers at `at`.
+    pub fn answers(&self, node: usize, at: i64) -> bool {
+        let is_out = |outage: &crate::schedule::Outage| {
+            outage.node == node && outage.state == "DOWN" && outage.from <= at && at < outage.to
+        };
+        self.script.on_node(FaultKind::NodeLost, node, at).is_none()
+            && !self.schedule.outages.iter().any(is_out)
+    }
+
+    /// Gives all readings of a node at a time to `sink`.
+    pub fn read(&self, node: usize, at: Instant, scope: Scope, sink: &mut impl Sink) {
+        let running: Vec<(&Job, usize)> = self.running_on(node, at.second).collect();
+        if scope == Scope::Everything {
+            system::read(self, node, at, &running, sink);
+        }
+        gpus::read(self, node, at, &running, scope, sink);
+        jobs::read(self, node, at, &running, scope, sink);
+    }
+
+    /// Returns the jobs that run on a node, with their place in `Job::placed`.
+    pub fn running_on(&self, node: usize, at: i64) -> impl Iterator<Item = (&Job, usize)> {
+        let hour = usize::try_from((at - self.booted).div_euclid(3600)).ok();
+        let jobs = hour.and_then(|hour| self.nodes[node].by_hour.get(hour));
+        jobs.into_iter()
+            .flatten()
+            .map(|&(index, place)| (&self.schedule.jobs[index], place))
+            .filter(move |(job, _)| job.is_running(at))
+    }
+}
+
+impl Job {
+    /// Returns the state of the job at a time, for one of its GPUs.
+    fn moment(&self, rank: usize, at: i64) -> Moment {
+        Moment {
+            elapsed: at - self.start.unwrap_or(at),
+            hangs_after: self.hangs_after,
+            rank,
+            seed: self.seed,
+        }
+    }
+
+    /// Returns the position of a GPU among all GPUs of the job.
+    fn rank(&self, place: usize, gpu: usize) -> usize {
+        place * self.request.gpus + gpu
+    }
+
+    /// Returns the time at which the job stops working, UTC seconds.
+    fn works_until(&self) -> i64 {
+        match self.kind {
+            crate::workload::Kind::Hung => self
+                .end
+                .min(self.start.unwrap_or(self.end) + self.hangs_after),
+            _ => self.end,
+        }
+    }
+}
+
+impl NodeCurves {
+    fn new(
+        cluster: &Cluster,
+        schedule: &Schedule,
+        node: usize,
+        jobs: &[(usize, usize)],
+        booted: i64,
+    ) -> Self {
+        let of = |index: usize| &schedule.jobs[index];
+        let hour = |at: i64| usize::try_from((at - booted).div_euclid(3600)).unwrap_or(0);
+        let mut by_hour = Vec::new();
+        for &(index, place) in jobs {
+            let Some(start) = of(index).start else {
+                continue;
+            };
+            let last = hour(of(index).end);
+            if by_hour.len() <= last {
+                by_hour.resize_with(last + 1, Vec::new);
+            }
+            by_hour[hour(start)..=last]
+                .iter_mut()
+                .for_each(|jobs: &mut Vec<_>| jobs.push((index, place)));
+        }
+        let times = |job: &Job, rate: f64| (job.start.unwrap_or(job.end), job.works_until(), rate);
+        let sum = |base: f64, rate: &dyn Fn(&Job) -> f64| {
+            let parts = jobs
+                .iter()
+                .map(|&(index, _)| times(of(index), rate(of(index))));
+            Curve::new(booted, base, parts)
+        };
+        let link = cluster.nodes[node].link_bits / 8.0;
+        let model = cluster.nodes[node].model;
+        let energy = (0..cluster.nodes[node].gpus.len()).map(|gpu| {
+            let Some(model) = model else {
+                return Curve::default();
+            };
+            let parts = jobs.iter().filter_map(|&(index, place)| {
+                let job = of(index);
+                let position = job.placed[place]
+                    .gpus
+                    .iter()
+                    .position(|held| *held == gpu)?;
+                let busy = job.kind.mean_utilization(job.rank(place, position));
+                Some(times(job, gpus::watts(model, busy) - model.idle_watts))
+            });
+            Curve::new(booted, model.idle_watts, parts)
+        });
+        Self {
+            user_cpu: sum(0.4, &|job| f64::from(job.request.cpus) * job.kind.cpu()),
+            nfs_read: sum(2e4, &|job| job.kind.read_bytes_per_second()),
+            received: sum(6e4, &|job| {
+                let peers = if job.request.nodes > 1 {
+                    0.12 * link
+                } else {
+                    0.0
+                };
+                job.kind.read_bytes_per_second() * 1.04 + peers
+            }),
+            energy: energy.collect(),
+            by_hour,
+        }
+    }
+}

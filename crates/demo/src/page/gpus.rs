@@ -1,0 +1,167 @@
+//! GPUs of a node.
+
+use super::{Demo, Instant, Scope, Sink};
+use crate::cluster::GpuModel;
+use crate::faults::FaultKind;
+use crate::metrics as m;
+use crate::noise::wobble;
+use crate::schedule::Job;
+
+/// Version of the driver.
+const DRIVER: &str = "570.124.06";
+
+/// XIDs with a counter from the start.
+const XIDS: [&str; 4] = ["31", "48", "63", "79"];
+
+/// Returns the power draw at a utilization.
+pub(super) fn watts(model: &GpuModel, utilization: f64) -> f64 {
+    let span = 0.86 * model.limit_watts - model.idle_watts;
+    model.idle_watts + span * utilization
+}
+
+pub(super) fn read(
+    demo: &Demo,
+    number: usize,
+    at: Instant,
+    running: &[(&Job, usize)],
+    scope: Scope,
+    sink: &mut impl Sink,
+) {
+    let node = &demo.cluster.nodes[number];
+    let Some(model) = node.model else {
+        return;
+    };
+    for (index, gpu) in node.gpus.iter().enumerate() {
+        let uuid = gpu.uuid.as_str();
+        let holder = running.iter().find_map(|&(job, place)| {
+            let held = &job.placed[place].gpus;
+            let position = held.iter().position(|held| *held == index)?;
+            Some((job, job.rank(place, position)))
+        });
+        let is_everything = scope == Scope::Everything;
+        if holder.is_none() && !is_everything {
+            continue;
+        }
+        let fault = |kind| demo.script.on_gpu(kind, number, index, at.second);
+        let lost = fault(FaultKind::GpuLost);
+        if let Some((job, _)) = holder {
+            let user = demo.cluster.users[job.user].name;
+            sink.push(&m::GPU_JOB, &[uuid, &job.raw_id, user], 1.0);
+        }
+        let reason = if lost.is_some() { "lost" } else { "" };
+        let up = if lost.is_some() { 0.0 } else { 1.0 };
+        sink.push(&m::GPU_UP, &[uuid, reason], up);
+        let info = [
+            uuid,
+            &gpu.index,
+            &gpu.index,
+            &gpu.bus_id,
+            model.name,
+            DRIVER,
+        ];
+        sink.push(&m::GPU_INFO, &info, 1.0);
+        if is_everything {
+            xids(demo, number, index, at, uuid, sink);
+        }
+        if lost.is_some() {
+            continue;
+        }
+        let moment = holder.map(|(job, rank)| (job, job.moment(rank, at.second)));
+        let busy = moment.map_or(0.0, |(job, moment)| job.kind.utilization(moment));
+        let used = moment.map_or(0.0, |(job, moment)| job.kind.gpu_memory(moment));
+        let used = used * model.memory_bytes;
+        sink.push(&m::GPU_UTILIZATION, &[uuid], (busy * 100.0).round() / 100.0);
+        sink.push(&m::GPU_MEMORY_USED, &[uuid], used.round());
+        sink.push(&m::GPU_MEMORY_TOTAL, &[uuid], model.memory_bytes);
+        let energy = demo.nodes[number].energy[index].at(at.exact);
+        sink.push(&m::GPU_ENERGY, &[uuid], (energy * 1e3).round() / 1e3);
+        if !is_everything {
+            continue;
+        }
+        let noise = wobble(number as u64 * 64 + 16 + index as u64, at.second);
+        let power = watts(model, busy) + 3.0 * noise;
+        let temperature = 33.0 + 42.0 * busy + 3.0 * noise;
+        let memory_busy = (busy * 0.6 * 100.0).round() / 100.0;
+        sink.push(&m::GPU_MEMORY_UTILIZATION, &[uuid], memory_busy);
+        sink.push(&m::GPU_POWER, &[uuid], (power * 10.0).round() / 10.0);
+        sink.push(&m::GPU_POWER_LIMIT, &[uuid], model.limit_watts);
+        sink.push(&m::GPU_TEMPERATURE, &[uuid, "gpu"], temperature.round());
+        let clock = if used > 0.0 {
+            1.755e9 + 15e6 * noise.round()
+        } else {
+            2.1e8
+        };
+        sink.push(&m::GPU_CLOCK, &[uuid, "sm"], clock);
+        let capped = if busy > 0.96 { 1.0 } else { 0.0 };
+        sink.push(&m::GPU_THROTTLE, &[uuid, "sw_power_cap"], capped);
+        sink.push(&m::GPU_THROTTLE, &[uuid, "sw_thermal"], 0.0);
+        let processes = if used > 0.0 { 1.0 } else { 0.0 };
+        sink.push(&m::GPU_PROCESSES, &[uuid], processes);
+        if let Some((job, _)) = holder.filter(|_| used > 0.0) {
+            sink.push(&m::GPU_JOB_MEMORY, &[uuid, &job.raw_id], used.round());
+        }
+        if model.has_ecc {
+            let is_marked = fault(FaultKind::EccError).is_some();
+            let errors = demo.script.times(FaultKind::EccError, number, at.second);
+            let errors = if index == 0 { errors as f64 } else { 0.0 };
+            sink.push(&m::GPU_ECC_ENABLED, &[uuid], 1.0);
+            sink.push(&m::GPU_ECC, &[uuid, "uncorrected", "volatile"], errors);
+            sink.push(
+                &m::GPU_ECC,
+                &[uuid, "corrected", "volatile"],
+                (index % 3) as f64,
+            );
+            let pending = if is_marked { 1.0 } else { 0.0 };
+            sink.push(&m::GPU_REMAP_PENDING, &[uuid], pending);
+            sink.push(&m::GPU_REMAP_FAILED, &[uuid], 0.0);
+        }
+    }
+    if scope == Scope::Everything {
+        without_job(demo, number, at, running, sink);
+    }
+}
+
+/// Somebody runs a program on the last GPU of the last node, outside Slurm, for an hour each day.
+fn without_job(
+    demo: &Demo,
+    number: usize,
+    at: Instant,
+    running: &[(&Job, usize)],
+    sink: &mut impl Sink,
+) {
+    let node = &demo.cluster.nodes[number];
+    let Some(last_with_gpus) = demo
+        .cluster
+        .nodes
+        .iter()
+        .rposition(|node| !node.gpus.is_empty())
+    else {
+        return;
+    };
+    let since = (at.second - demo.script.began + 1800).rem_euclid(86_400);
+    let last = node.gpus.len() - 1;
+    let is_held = running
+        .iter()
+        .any(|(job, place)| job.placed[*place].gpus.contains(&last));
+    if number != last_with_gpus || since >= 7200 || is_held {
+        return;
+    }
+    let uuid = node.gpus[last].uuid.as_str();
+    let user = demo.cluster.users.last().map_or("noor", |user| user.name);
+    sink.push(&m::GPU_WITHOUT_JOB, &[uuid, user], 1.0);
+    sink.push(&m::GPU_PROCESS_MEMORY, &[uuid, user, "python3"], 6.1e9);
+}
+
+fn xids(demo: &Demo, number: usize, index: usize, at: Instant, uuid: &str, sink: &mut impl Sink) {
+    for xid in XIDS {
+        let kind = match xid {
+            "79" => Some(FaultKind::GpuLost),
+            "48" | "63" => Some(FaultKind::EccError),
+            _ => None,
+        };
+        let count = kind
+            .filter(|kind| demo.script.of(*kind).gpu == index)
+            .map_or(0, |kind| demo.script.times(kind, number, at.second));
+        sink.push(&m::GPU_XIDS, &[uuid, xid], count as f64);
+    }
+}

@@ -1,0 +1,42 @@
+//! Jobs on a node: their cgroups.
+
+use super::{Demo, Instant, Scope, Sink};
+use crate::metrics as m;
+use crate::noise::wobble;
+use crate::schedule::Job;
+
+const GIB: f64 = 1_073_741_824.0;
+
+pub(super) fn read(
+    demo: &Demo,
+    _node: usize,
+    at: Instant,
+    running: &[(&Job, usize)],
+    scope: Scope,
+    sink: &mut impl Sink,
+) {
+    for (job, _) in running {
+        let id = [job.raw_id.as_str()];
+        let user = demo.cluster.users[job.user].name;
+        sink.push(&m::JOB, &[&job.raw_id, user, "slurm", ""], 1.0);
+        let cpus = f64::from(job.request.cpus);
+        let start = job.start.unwrap_or(at.second) as f64;
+        let worked = (at.exact.min(job.works_until() as f64) - start).max(0.0);
+        let cpu = worked * cpus * job.kind.cpu();
+        sink.push(&m::JOB_CPU, &id, (cpu * 100.0).round() / 100.0);
+        let limit = f64::from(job.request.memory_gib) * GIB;
+        let noise = wobble(job.seed, at.second);
+        // Memory fills within ten minutes.
+        let filled = (worked / 600.0).min(1.0);
+        let used = limit * job.kind.memory() * filled * (0.97 + 0.03 * noise);
+        let peak = limit * job.kind.memory() * filled;
+        sink.push(&m::JOB_MEMORY, &id, used.round());
+        sink.push(&m::JOB_MEMORY_PEAK, &id, peak.round());
+        if scope == Scope::Everything {
+            sink.push(&m::JOB_CPUS, &id, cpus);
+            sink.push(&m::JOB_MEMORY_LIMIT, &id, limit);
+            sink.push(&m::JOB_PROCESSES, &id, cpus + 1.0);
+            sink.push(&m::JOB_OOM, &id, 0.0);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! `sacct --parsable2`: records of jobs.
+
+use super::{node_list, parsed_time, state, tres};
+use crate::page::Demo;
+use crate::schedule::{Job, Outcome};
+use std::fmt::Write;
+
+pub(super) fn records(demo: &Demo, now: i64, args: &[&str]) -> Result<String, String> {
+    let option = |names: &[&str]| {
+        let at = args.iter().position(|arg| names.contains(arg))?;
+        args.get(at + 1).copied()
+    };
+    let columns = option(&["--format", "-o"]).ok_or("sacct: --format is missing")?;
+    let columns: Vec<&str> = columns.split(',').map(str::trim).collect();
+    let ids: Option<Vec<&str>> = option(&["-j"]).map(|ids| ids.split(',').collect());
+    let from = option(&["-S"]).and_then(parsed_time);
+    let to = option(&["-E"]).and_then(parsed_time);
+    let is_asked = |job: &&Job| {
+        let is_named = ids
+            .as_ref()
+            .is_none_or(|ids| ids.contains(&job.id.as_str()) || ids.contains(&job.raw_id.as_str()));
+        // sacct lists jobs that were eligible in the period and had not ended before it.
+        let has_begun = to.is_none_or(|to| job.submit < to);
+        let is_recent = from.is_none_or(|from| !job.is_over(now) || from <= job.end);
+        job.submit <= now && is_named && (ids.is_some() || (has_begun && is_recent))
+    };
+    let mut out = columns.join("|");
+    out.push('\n');
+    for job in demo.schedule.jobs.iter().filter(is_asked) {
+        for (index, column) in columns.iter().enumerate() {
+            if index > 0 {
+                out.push('|');
+            }
+            write_column(&mut out, demo, job, now, column);
+        }
+        out.push('\n');
+    }
+    Ok(out)
+}
+
+fn write_column(out: &mut String, demo: &Demo, job: &Job, now: i64, column: &str) {
+    let has_started = job.start.is_some_and(|start| start <= now);
+    let user = &demo.cluster.users[job.user];
+    let time = |at: Option<i64>| at.map_or_else(|| "Unknown".to_owned(), |at| at.to_string());
+    let started = || time(job.start.filter(|_| has_started));
+    let text = match column {
+        "JobID" => job.id.clone(),
+        "JobIDRaw" => job.raw_id.clone(),
+        "Submit" => job.submit.to_string(),
+        "Eligible" if !job.held.is_empty() => "Unknown".to_owned(),
+        "Eligible" => job.submit.to_string(),
+        "Start" => started(),
+        "End" => time(job.is_over(now).then_some(job.end)),
+        "State" => state(demo, job, now),
+        "User" => user.name.to_owned(),
+        "Account" => demo.cluster.accounts[user.account].name.to_owned(),
+        "Partition" => job.partition.to_owned(),
+        "QOS" => job.qos.to_owned(),
+        "AllocTRES" if has_started => tres(demo, job),
+        "ReqTRES" => tres(demo, job),
+        "NNodes" => job.request.nodes.to_string(),
+        "NCPUS" => (job.request.nodes as u32 * job.request.cpus).to_string(),
+        "NodeList" if has_started => node_list(demo, job),
+        "NodeList" => "None assigned".to_owned(),
+        "ElapsedRaw" => {
+            let until = if job.is_over(now) { job.end } else { now };
+            let elapsed = job.start.map_or(0, |start| (until - start).max(0));
+            elapsed.to_string()
+        }
+        "Suspended" => "00:00:00".to_owned(),
+        "TimelimitRaw" => job.limit_minutes.to_string(),
+        "ExitCode" => match job.outcome {
+            _ if !job.is_over(now) => "0:0".to_owned(),
+            Outcome::Failed => "1:0".to_owned(),
+            Outcome::OutOfMemory => "0:125".to_owned(),
+            Outcome::NodeFail => "1:0".to_owned(),
+            Outcome::Cancelled | Outcome::Timeout => "0:15".to_owned(),
+            Outcome::Completed => "0:0".to_owned(),
+        },
+        "JobName" => job.name.to_owned(),
+        _ => String::new(),
+    };
+    let _ = write!(out, "{text}");
+}

@@ -1,0 +1,301 @@
+//! `takt doctor`: what is wrong, what it costs, and the command that repairs it.
+//!
+//! Facts are collected once. Each check is a pure function of the facts, so a test can give it the
+//! facts of a broken cluster.
+
+mod facts;
+mod of_nodes;
+mod of_server;
+#[cfg(test)]
+mod tests;
+
+use super::{AnswerConfig, AnswerError, Question};
+use crate::Config;
+use facts::Facts;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use takt_access::{Need, Viewer};
+use takt_store::Store;
+
+/// Asks for all findings.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DoctorQuestion {
+    /// Only checks whose id begins with this text.
+    pub only: Option<String>,
+    /// Without the checks whose id begins with this text.
+    pub skip: Option<String>,
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Something does not work.
+    Failure,
+    /// Something works worse than it could, or will fail.
+    Warning,
+}
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Id of the check: `gpu.answers`.
+    pub id: String,
+    /// Severity.
+    pub severity: Severity,
+    /// Node, or empty for the server.
+    pub node: String,
+    /// What was read, in one sentence.
+    pub evidence: String,
+    /// What the defect costs, in one sentence.
+    pub cost: String,
+    /// Commands or configuration lines to paste.
+    pub fix: Vec<String>,
+}
+
+/// Answer of the doctor.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Diagnosis {
+    /// Findings, failures first, then by check and node.
+    pub findings: Vec<Finding>,
+    /// Ids of the checks without a finding.
+    pub in_order: Vec<String>,
+}
+
+/// The part of the configuration that checks depend on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DoctorConfig {
+    /// Name of the cluster, if configured.
+    pub cluster: Option<String>,
+    /// Data directory, if configured.
+    pub data_dir: Option<PathBuf>,
+    /// Whether alerts are sent to at least one channel.
+    pub has_channel: bool,
+    /// Whether `alerts.external_url` is set.
+    pub has_external_url: bool,
+    /// Whether `alerts.heartbeat_url` is set.
+    pub has_heartbeat: bool,
+    /// Files with secrets that every user can read.
+    pub open_secrets: Vec<PathBuf>,
+}
+
+impl DoctorConfig {
+    /// Returns the part of `config` that checks depend on. Reads the modes of the files with
+    /// secrets.
+    pub fn of(config: &Config) -> Self {
+        let alerts = &config.alerts;
+        let has_channel = !alerts.email_to.is_empty()
+            || alerts.slack_token_file.is_some()
+            || alerts.slack_webhook_file.is_some()
+            || alerts.webhook_url.is_some()
+            || alerts.ntfy_topic.is_some()
+            || alerts.alertmanager_file.is_some();
+        Self {
+            cluster: config.cluster.clone(),
+            data_dir: config.data_dir.clone(),
+            has_channel,
+            has_external_url: alerts.external_url.is_some(),
+            has_heartbeat: alerts.heartbeat_url.is_some(),
+            open_secrets: config.open_secrets(),
+        }
+    }
+}
+
+/// A check.
+#[derive(Debug, Clone, Copy)]
+pub struct Check {
+    /// Stable id: `TOPIC.SUBJECT`.
+    pub id: &'static str,
+    /// What the check finds, for the documentation.
+    pub about: &'static str,
+    /// Returns the findings.
+    run: fn(&Facts) -> Vec<Finding>,
+}
+
+const fn check(id: &'static str, about: &'static str, run: fn(&Facts) -> Vec<Finding>) -> Check {
+    Check { id, about, run }
+}
+
+/// All checks.
+pub const CHECKS: &[Check] = &[
+    check(
+        "exporter.answers",
+        "an exporter does not answer",
+        of_nodes::exporter_answers,
+    ),
+    check(
+        "exporter.version",
+        "an exporter is of another version than the server",
+        of_nodes::exporter_version,
+    ),
+    check(
+        "gpu.answers",
+        "a GPU does not answer",
+        of_nodes::gpu_answers,
+    ),
+    check(
+        "gpu.process",
+        "a process uses a GPU outside any job",
+        of_nodes::gpu_process,
+    ),
+    check(
+        "gpu.remap",
+        "a GPU could not replace a row of its memory",
+        of_nodes::gpu_remap,
+    ),
+    check(
+        "kernel.log",
+        "the exporter may not read the kernel log",
+        of_nodes::kernel_log,
+    ),
+    check(
+        "jobs.seen",
+        "Slurm runs jobs on a node where the exporter sees none",
+        of_nodes::jobs_seen,
+    ),
+    check(
+        "jobs.environment",
+        "the exporter may not read the environment of jobs",
+        of_nodes::jobs_environment,
+    ),
+    check(
+        "node.name",
+        "the name of a target is not a node name of Slurm",
+        of_nodes::node_name,
+    ),
+    check(
+        "node.clock",
+        "the clock of a node is wrong or not synchronised",
+        of_nodes::node_clock,
+    ),
+    check(
+        "nfs.hung",
+        "an NFS mount does not answer",
+        of_nodes::nfs_hung,
+    ),
+    check(
+        "link.speed",
+        "a network link is slower than both sides can",
+        of_nodes::link_speed,
+    ),
+    check(
+        "pcie.width",
+        "a GPU has fewer PCIe lanes than card and slot have",
+        of_nodes::pcie_width,
+    ),
+    check(
+        "hardware.health",
+        "a disk reports that it fails",
+        of_nodes::hardware_health,
+    ),
+    check(
+        "config.secrets",
+        "every user can read a file with a secret",
+        of_server::config_secrets,
+    ),
+    check(
+        "data.disk",
+        "the disk with the data is nearly full",
+        of_server::data_disk,
+    ),
+    check(
+        "targets.complete",
+        "a node of Slurm has no exporter",
+        of_server::targets_complete,
+    ),
+    check(
+        "slurm.answers",
+        "slurmctld or slurmdbd does not answer",
+        of_server::slurm_answers,
+    ),
+    check(
+        "slurm.tres",
+        "Slurm does not record the GPUs of jobs",
+        of_server::slurm_tres,
+    ),
+    check(
+        "jobs.joined",
+        "the GPUs of running jobs are unknown",
+        of_server::jobs_joined,
+    ),
+    check(
+        "tell.channels",
+        "alerts are sent to nobody",
+        of_server::tell_channels,
+    ),
+    check(
+        "tell.links",
+        "links in messages lead nowhere, or nothing watches Takt",
+        of_server::tell_links,
+    ),
+];
+
+impl Question for DoctorQuestion {
+    const PATH: &'static str = "/api/takt/v1/doctor";
+    const NEED: Need = Need::AllUsers;
+    type Answer = Diagnosis;
+    type Data = Store;
+
+    fn answer(
+        &self,
+        _viewer: &Viewer,
+        store: &Store,
+        config: &AnswerConfig,
+    ) -> Result<Diagnosis, AnswerError> {
+        let is_asked = |check: &&Check| {
+            let begins = |text: &Option<String>| {
+                text.as_ref()
+                    .map(|text| check.id.starts_with(text.as_str()))
+            };
+            begins(&self.only).unwrap_or(true) && !begins(&self.skip).unwrap_or(false)
+        };
+        let checks: Vec<&Check> = CHECKS.iter().filter(is_asked).collect();
+        if checks.is_empty() {
+            let ids: Vec<&str> = CHECKS.iter().map(|check| check.id).collect();
+            return Err(AnswerError::Usage(format!(
+                "no such check; the checks are {}",
+                ids.join(", ")
+            )));
+        }
+        let facts = Facts::gather(store, &config.doctor)?;
+        Ok(diagnose(&facts, &checks))
+    }
+}
+
+fn diagnose(facts: &Facts, checks: &[&Check]) -> Diagnosis {
+    let mut diagnosis = Diagnosis::default();
+    for check in checks {
+        let found = (check.run)(facts);
+        if found.is_empty() {
+            diagnosis.in_order.push(check.id.to_owned());
+        }
+        let named = found.into_iter().map(|finding| Finding {
+            id: check.id.to_owned(),
+            ..finding
+        });
+        diagnosis.findings.extend(named);
+    }
+    diagnosis
+        .findings
+        .sort_by(|a, b| (a.severity, &a.node).cmp(&(b.severity, &b.node)));
+    diagnosis
+}
+
+/// Makes a finding about a node, or about the server if `node` is empty. [`diagnose`] adds the id.
+fn finding(
+    severity: Severity,
+    node: &str,
+    evidence: String,
+    cost: &str,
+    fix: impl IntoIterator<Item = String>,
+) -> Finding {
+    Finding {
+        id: String::new(),
+        severity,
+        node: node.to_owned(),
+        evidence,
+        cost: cost.to_owned(),
+        fix: fix.into_iter().collect(),
+    }
+}

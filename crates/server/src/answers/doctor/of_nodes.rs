@@ -1,0 +1,363 @@
+//! Checks of nodes.
+
+use super::facts::{Facts, Reading};
+use super::{Finding, Severity, finding};
+use std::collections::BTreeSet;
+use takt_model::pci;
+
+/// Largest difference of a node's clock from the server's, in seconds. It includes the duration of
+/// a scrape.
+const CLOCK_SECONDS: f64 = 2.0;
+
+/// Silence of an NFS server that is not a finding yet, in seconds.
+const NFS_SECONDS: f64 = 2.0;
+
+const UNIT: &str = "takt-exporter";
+
+/// Job label of the server's own series.
+const OWN_JOB: &str = "takt-server";
+
+pub(super) fn exporter_answers(facts: &Facts) -> Vec<Finding> {
+    let silent = |reading: &&Reading| reading.value == 0.0 && reading.label("job") != OWN_JOB;
+    let report = |reading: &Reading| {
+        let node = reading.node();
+        finding(
+            Severity::Failure,
+            node,
+            format!("{} does not answer", reading.label("instance")),
+            "The node is not monitored; its jobs have no efficiency.",
+            [
+                format!("ssh {node} sudo systemctl enable --now {UNIT}"),
+                format!("ssh {node} sudo journalctl -u {UNIT} -n 20"),
+            ],
+        )
+    };
+    facts
+        .values("up")
+        .iter()
+        .filter(silent)
+        .map(report)
+        .collect()
+}
+
+pub(super) fn exporter_version(facts: &Facts) -> Vec<Finding> {
+    let differs = |reading: &&Reading| reading.label("version") != facts.version;
+    let report = |reading: &Reading| {
+        let node = reading.node();
+        finding(
+            Severity::Warning,
+            node,
+            format!(
+                "takt-exporter {} on a server {}",
+                reading.label("version"),
+                facts.version
+            ),
+            "New metrics and repairs of the exporter are missing on this node.",
+            [format!(
+                "scp /usr/bin/takt-exporter {node}:/tmp/ && ssh {node} 'sudo install \
+                 /tmp/takt-exporter /usr/bin/ && sudo systemctl restart {UNIT}'"
+            )],
+        )
+    };
+    let all = facts.values("takt_exporter_build_info").iter();
+    all.filter(differs).map(report).collect()
+}
+
+pub(super) fn gpu_answers(facts: &Facts) -> Vec<Finding> {
+    let lost = |reading: &&Reading| reading.value == 0.0 && reading.label("reason") != "let_go";
+    let report = |reading: &Reading| {
+        let node = reading.node();
+        let uuid = reading.label("uuid");
+        let info = facts
+            .values("takt_gpu_info")
+            .iter()
+            .find(|info| info.label("uuid") == uuid && info.node() == node);
+        let bus = info.map_or("", |info| info.label("pci_bus_id"));
+        let bus = pci::bus_id(bus).unwrap_or_else(|| bus.to_owned());
+        let reason = reading.label("reason");
+        let fix = match reason {
+            "driver_mismatch" => "sudo reboot".to_owned(),
+            "driver_not_loaded" => format!("ssh {node} sudo modprobe nvidia"),
+            _ => format!("scontrol update node={node} state=drain reason=\"GPU {bus} {reason}\""),
+        };
+        finding(
+            Severity::Failure,
+            node,
+            format!("GPU {uuid} {bus} does not answer: {reason}"),
+            "Jobs that get this GPU fail. A lost GPU stays lost until the node is power-cycled.",
+            [fix],
+        )
+    };
+    let all = facts.values("takt_gpu_up").iter();
+    all.filter(lost).map(report).collect()
+}
+
+pub(super) fn gpu_process(facts: &Facts) -> Vec<Finding> {
+    // Without a scheduler, all processes run outside jobs.
+    if facts.slurm_nodes.is_empty() {
+        return Vec::new();
+    }
+    let report = |reading: &Reading| {
+        let node = reading.node();
+        let user = reading.label("user");
+        finding(
+            Severity::Warning,
+            node,
+            format!(
+                "{} processes of {user} use GPU {} outside any job",
+                reading.value,
+                reading.label("uuid")
+            ),
+            "The GPU is shared with a job that was promised all of it, and no one pays for it.",
+            [
+                format!("ssh {node} ps -u {user} -o pid,etime,cmd"),
+                "ConstrainDevices=yes".to_owned() + "        # in cgroup.conf",
+            ],
+        )
+    };
+    let all = facts.values("takt_gpu_process_without_job").iter();
+    all.filter(|reading| reading.value > 0.0)
+        .map(report)
+        .collect()
+}
+
+pub(super) fn gpu_remap(facts: &Facts) -> Vec<Finding> {
+    let report = |reading: &Reading| {
+        let node = reading.node();
+        finding(
+            Severity::Failure,
+            node,
+            format!(
+                "GPU {} could not replace a row of its memory",
+                reading.label("uuid")
+            ),
+            "The GPU has no spare memory left and will fail again: return it.",
+            [format!(
+                "scontrol update node={node} state=drain reason=\"GPU row remapping failed\""
+            )],
+        )
+    };
+    let all = facts.values("takt_gpu_row_remap_failed").iter();
+    all.filter(|reading| reading.value == 1.0)
+        .map(report)
+        .collect()
+}
+
+pub(super) fn kernel_log(facts: &Facts) -> Vec<Finding> {
+    let report = |reading: &Reading| {
+        let node = reading.node();
+        finding(
+            Severity::Warning,
+            node,
+            "the exporter cannot read /dev/kmsg".to_owned(),
+            "XIDs, OOM kills and NFS outages are noticed late or not at all.",
+            [
+                format!("ssh {node} sudo systemctl edit {UNIT}"),
+                "AmbientCapabilities=CAP_SYSLOG        # below [Service]".to_owned(),
+            ],
+        )
+    };
+    let all = facts.values("takt_kernel_log_followed").iter();
+    all.filter(|reading| reading.value == 0.0)
+        .map(report)
+        .collect()
+}
+
+pub(super) fn jobs_seen(facts: &Facts) -> Vec<Finding> {
+    let seen: BTreeSet<&str> = facts
+        .values("takt_job_info")
+        .iter()
+        .map(Reading::node)
+        .collect();
+    let busy: BTreeSet<&str> = facts
+        .running
+        .iter()
+        .flat_map(|job| &job.nodes)
+        .map(String::as_str)
+        .collect();
+    let blind = facts.nodes_up().into_iter();
+    let blind = blind.filter(|node| busy.contains(node) && !seen.contains(node));
+    let report = |node: &str| {
+        finding(
+            Severity::Warning,
+            node,
+            "Slurm runs jobs here, and the exporter sees none".to_owned(),
+            "Jobs on this node have no CPU, memory and GPU usage.",
+            ["ProctrackType=proctrack/cgroup        # in slurm.conf".to_owned()],
+        )
+    };
+    blind.map(report).collect()
+}
+
+pub(super) fn jobs_environment(facts: &Facts) -> Vec<Finding> {
+    let report = |reading: &Reading| {
+        finding(
+            Severity::Warning,
+            reading.node(),
+            format!(
+                "the exporter cannot read the environment of {} jobs",
+                reading.value
+            ),
+            "GPUs that these jobs hold without using them are not seen.",
+            ["AmbientCapabilities=CAP_SYS_PTRACE        # in the exporter's unit".to_owned()],
+        )
+    };
+    let all = facts.values("takt_jobs_unreadable").iter();
+    all.filter(|reading| reading.value > 0.0)
+        .map(report)
+        .collect()
+}
+
+pub(super) fn node_name(facts: &Facts) -> Vec<Finding> {
+    if facts.slurm_nodes.is_empty() {
+        return Vec::new();
+    }
+    // Only nodes with GPUs: a login node need not be a node of Slurm.
+    let all: BTreeSet<&str> = facts
+        .values("takt_gpu_up")
+        .iter()
+        .map(Reading::node)
+        .collect();
+    let unknown = all
+        .into_iter()
+        .filter(|node| !facts.slurm_nodes.contains_key(*node));
+    let report = |node: &str| {
+        finding(
+            Severity::Warning,
+            node,
+            format!("Slurm has no node {node}"),
+            "Jobs and measurements of this node do not meet.",
+            [format!(
+                "node = \"NODENAME\"        # in takt.toml, for the target {node}"
+            )],
+        )
+    };
+    unknown.map(report).collect()
+}
+
+pub(super) fn node_clock(facts: &Facts) -> Vec<Finding> {
+    let off = facts
+        .values("node_time_seconds")
+        .iter()
+        .filter_map(|reading| {
+            let ahead = reading.value - reading.at.0 as f64 / 1e3;
+            (ahead.abs() > CLOCK_SECONDS).then(|| {
+                (
+                    reading.node(),
+                    format!("the clock differs by {ahead:.1} s from the server's"),
+                )
+            })
+        });
+    let unsynchronised = facts
+        .values("node_timex_sync_status")
+        .iter()
+        .filter(|reading| reading.value == 0.0)
+        .map(|reading| (reading.node(), "the clock is not synchronised".to_owned()));
+    let report = |(node, evidence): (&str, String)| {
+        finding(
+            Severity::Warning,
+            node,
+            evidence,
+            "Events and job times of this node are wrong; TLS and Munge fail beyond minutes.",
+            [format!("ssh {node} sudo timedatectl set-ntp true")],
+        )
+    };
+    off.chain(unsynchronised).map(report).collect()
+}
+
+pub(super) fn nfs_hung(facts: &Facts) -> Vec<Finding> {
+    let report = |reading: &Reading| {
+        let node = reading.node();
+        let mount = reading.label("mountpoint");
+        let server = reading.label("server");
+        finding(
+            Severity::Failure,
+            node,
+            format!(
+                "{mount} from {server} has not answered for {:.0} s",
+                reading.value
+            ),
+            "Jobs that read or write there stand still.",
+            [
+                format!("ssh {server} systemctl status nfs-server"),
+                format!("ssh {node} sudo umount -l {mount}"),
+            ],
+        )
+    };
+    let all = facts.values("takt_nfs_mount_hung_seconds").iter();
+    all.filter(|reading| reading.value > NFS_SECONDS)
+        .map(report)
+        .collect()
+}
+
+pub(super) fn link_speed(facts: &Facts) -> Vec<Finding> {
+    let of = |metric: &str, link: &Reading| {
+        let all = facts.values(metric).iter();
+        all.filter(|other| {
+            other.node() == link.node() && other.label("device") == link.label("device")
+        })
+        .map(|other| other.value)
+        .next()
+    };
+    let slow = |link: &Reading| {
+        let capability = of("takt_link_capability_bits_per_second", link)?;
+        // Without a word from the partner, the adapter alone says nothing: the switch may be slow.
+        let partner = of("takt_link_partner_bits_per_second", link)?;
+        let possible = capability.min(partner);
+        let device = link.label("device");
+        let gbit = |bits: f64| bits / 1e9;
+        (link.value < possible).then(|| {
+            finding(
+                Severity::Warning,
+                link.node(),
+                format!(
+                    "{device} runs at {} of {} Gbit/s",
+                    gbit(link.value),
+                    gbit(possible)
+                ),
+                "Data sets load slower by the same factor. Mostly it is the cable.",
+                [format!("ssh {} sudo ethtool {device}", link.node())],
+            )
+        })
+    };
+    let links = facts.values("takt_link_negotiated_bits_per_second").iter();
+    links.filter_map(slow).collect()
+}
+
+pub(super) fn pcie_width(facts: &Facts) -> Vec<Finding> {
+    let report = |reading: &Reading| {
+        let node = reading.node();
+        finding(
+            Severity::Warning,
+            node,
+            format!("the PCIe link of GPU {} is degraded", reading.label("uuid")),
+            "Data reach this GPU slower than the others; jobs on several GPUs wait for it.",
+            [format!(
+                "ssh {node} nvidia-smi -q -d PCIE        # then reseat the card"
+            )],
+        )
+    };
+    let all = facts.values("takt_gpu_pcie_degraded").iter();
+    all.filter(|reading| reading.value == 1.0)
+        .map(report)
+        .collect()
+}
+
+pub(super) fn hardware_health(facts: &Facts) -> Vec<Finding> {
+    let failing = facts.values("takt_disk_healthy").iter();
+    let failing = failing.filter(|reading| reading.value == 0.0);
+    let warned = facts.values("takt_nvme_critical_warning").iter();
+    let warned = warned.filter(|reading| reading.value > 0.0);
+    let report = |reading: &Reading| {
+        let node = reading.node();
+        let device = reading.label("device");
+        finding(
+            Severity::Failure,
+            node,
+            format!("{device} reports that it is failing"),
+            "The data on it can be lost at any time.",
+            [format!("ssh {node} sudo smartctl -x /dev/{device}")],
+        )
+    };
+    failing.chain(warned).map(report).collect()
+}

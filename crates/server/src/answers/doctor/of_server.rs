@@ -1,0 +1,224 @@
+//! Checks of the server, its configuration and Slurm.
+
+use super::facts::Facts;
+use super::{Finding, Severity, finding};
+use std::collections::BTreeSet;
+
+/// Free share of the disk below which it is nearly full.
+const FREE_RATIO: f64 = 0.1;
+
+/// Share of the running GPU jobs whose GPUs must be known.
+const JOINED_RATIO: f64 = 0.9;
+
+pub(super) fn config_secrets(facts: &Facts) -> Vec<Finding> {
+    let report = |path: &std::path::PathBuf| {
+        let path = path.display();
+        finding(
+            Severity::Warning,
+            "",
+            format!("every user of this machine can read {path}"),
+            "Whoever reads it can change alerts and records, or write into your channel.",
+            [format!("sudo chmod 640 {path} && sudo chgrp takt {path}")],
+        )
+    };
+    facts.config.open_secrets.iter().map(report).collect()
+}
+
+pub(super) fn data_disk(facts: &Facts) -> Vec<Finding> {
+    let last = |metric: &str| facts.values(metric).last().map(|reading| reading.value);
+    let free = last("takt_store_disk_free_bytes");
+    let size = last("takt_store_disk_size_bytes");
+    let Some((free, size)) = free
+        .zip(size)
+        .filter(|(free, size)| free / size < FREE_RATIO)
+    else {
+        return Vec::new();
+    };
+    let gib = |bytes: f64| bytes / 1_073_741_824.0;
+    vec![finding(
+        Severity::Warning,
+        "",
+        format!(
+            "{:.1} of {:.0} GiB are free on the disk with the data",
+            gib(free),
+            gib(size)
+        ),
+        "Below `store.min_free_bytes` Takt stops storing samples.",
+        [
+            "takt store stat".to_owned(),
+            "retention_days = 7        # below [store] in takt.toml".to_owned(),
+        ],
+    )]
+}
+
+pub(super) fn targets_complete(facts: &Facts) -> Vec<Finding> {
+    let scraped: BTreeSet<&str> = facts
+        .values("up")
+        .iter()
+        .map(super::facts::Reading::node)
+        .collect();
+    let missing: Vec<&str> = facts
+        .slurm_nodes
+        .keys()
+        .map(String::as_str)
+        .filter(|node| !scraped.contains(node))
+        .collect();
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    let list = missing.join(" ");
+    vec![finding(
+        Severity::Warning,
+        "",
+        format!(
+            "{} of {} nodes of Slurm are not scraped: {list}",
+            missing.len(),
+            facts.slurm_nodes.len()
+        ),
+        "Faults and jobs on these nodes stay unseen.",
+        [
+            format!(
+                "for n in {list}; do scp /usr/bin/takt-exporter \
+                 /usr/lib/systemd/system/takt-exporter.service $n:/tmp/ && ssh $n 'sudo install \
+                 /tmp/takt-exporter /usr/bin/ && sudo install -m 644 \
+                 /tmp/takt-exporter.service /etc/systemd/system/ && sudo systemctl enable --now \
+                 takt-exporter'; done"
+            ),
+            "slurm_sd_configs = [{ port = 9855 }]        # below [[scrape.configs]] in takt.toml"
+                .to_owned(),
+        ],
+    )]
+}
+
+pub(super) fn slurm_answers(facts: &Facts) -> Vec<Finding> {
+    let silent = facts
+        .values("takt_slurm_up")
+        .iter()
+        .filter(|reading| reading.value == 0.0);
+    let report = |reading: &super::facts::Reading| {
+        let daemon = reading.label("daemon");
+        finding(
+            Severity::Failure,
+            "",
+            format!("{daemon} did not answer the last request"),
+            "New jobs, the queue and node states are missing until it answers.",
+            [
+                format!("systemctl status {daemon}"),
+                "sdiag | head".to_owned(),
+            ],
+        )
+    };
+    silent.map(report).collect()
+}
+
+pub(super) fn slurm_tres(facts: &Facts) -> Vec<Finding> {
+    let has_gpus = facts.slurm_nodes.values().any(|gpus| *gpus > 0);
+    let unknown = facts
+        .running
+        .iter()
+        .filter(|job| job.gpus.is_none())
+        .count();
+    if !has_gpus || unknown == 0 {
+        return Vec::new();
+    }
+    vec![finding(
+        Severity::Warning,
+        "",
+        format!("Slurm does not say how many GPUs {unknown} running jobs have"),
+        "Jobs of the past have an unknown number of GPUs; reports exclude and list them.",
+        [
+            "AccountingStorageTRES=gres/gpu        # in slurm.conf, then: scontrol reconfigure"
+                .to_owned(),
+        ],
+    )]
+}
+
+pub(super) fn jobs_joined(facts: &Facts) -> Vec<Finding> {
+    let known: BTreeSet<&str> = facts
+        .values("takt_gpu_job_info")
+        .iter()
+        .map(|reading| reading.label("jobid"))
+        .collect();
+    let with_gpus = facts
+        .running
+        .iter()
+        .filter(|job| job.gpus.is_some_and(|gpus| gpus > 0));
+    let all: Vec<_> = with_gpus.collect();
+    let unknown: Vec<_> = all
+        .iter()
+        .filter(|job| !known.contains(job.number.as_str()))
+        .collect();
+    let joined = all.len() - unknown.len();
+    if all.is_empty() || joined as f64 / all.len() as f64 >= JOINED_RATIO {
+        return Vec::new();
+    }
+    let nodes: BTreeSet<&str> = unknown
+        .iter()
+        .flat_map(|job| &job.nodes)
+        .map(String::as_str)
+        .collect();
+    let nodes: Vec<&str> = nodes.into_iter().collect();
+    vec![finding(
+        Severity::Warning,
+        "",
+        format!(
+            "the GPUs of {joined} of {} running jobs are known; the others run on {}",
+            all.len(),
+            nodes.join(" ")
+        ),
+        "Without its GPUs a job has no efficiency.",
+        [
+            "takt doctor --only jobs".to_owned(),
+            "takt doctor --only exporter".to_owned(),
+        ],
+    )]
+}
+
+pub(super) fn tell_channels(facts: &Facts) -> Vec<Finding> {
+    if facts.config.has_channel {
+        return Vec::new();
+    }
+    vec![finding(
+        Severity::Warning,
+        "",
+        "no channel is configured".to_owned(),
+        "Faults are on the page and nowhere else.",
+        [
+            "slack_webhook_file = \"/etc/takt/slack-webhook\"        # below [alerts] in takt.toml"
+                .to_owned(),
+            "takt alerts test-send".to_owned(),
+        ],
+    )]
+}
+
+pub(super) fn tell_links(facts: &Facts) -> Vec<Finding> {
+    if !facts.config.has_channel {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    if !facts.config.has_external_url {
+        found.push(finding(
+            Severity::Warning,
+            "",
+            "alerts.external_url is not set".to_owned(),
+            "Links in messages lead to an address of this machine that others cannot open.",
+            [
+                "external_url = \"https://takt.lab.example\"        # below [alerts] in takt.toml"
+                    .to_owned(),
+            ],
+        ));
+    }
+    if !facts.config.has_heartbeat {
+        found.push(finding(
+            Severity::Warning,
+            "",
+            "alerts.heartbeat_url is not set".to_owned(),
+            "Nobody notices when this server itself is gone.",
+            [
+                "heartbeat_url = \"https://hc-ping.com/UUID\"        # below [alerts] in takt.toml"
+                    .to_owned(),
+            ],
+        ));
+    }
+    found
+}

@@ -1,0 +1,273 @@
+//! Each check, with the facts of a cluster in order and of a broken one.
+
+use super::facts::{Facts, Reading, RunningJob};
+use super::{CHECKS, Check, Diagnosis, DoctorConfig, Severity, diagnose};
+use std::collections::BTreeSet;
+use takt_model::{Labels, METRIC_NAME, Timestamp};
+
+/// Time of all readings, in seconds since 1970.
+const NOW: f64 = 1_795_000_000.0;
+
+fn reading(facts: &mut Facts, metric: &str, labels: &[(&str, &str)], value: f64) {
+    let mut all: Labels = labels.iter().copied().collect();
+    all.set(METRIC_NAME, metric);
+    let readings = facts.readings.entry(metric.to_owned()).or_default();
+    readings.retain(|known| known.labels != all);
+    readings.push(Reading {
+        labels: all,
+        at: Timestamp((NOW * 1e3) as i64),
+        value,
+    });
+}
+
+/// Two nodes with a GPU each, a job on the first, and nothing wrong.
+fn in_order() -> Facts {
+    let mut facts = Facts {
+        version: "1.2.3".to_owned(),
+        config: DoctorConfig {
+            has_channel: true,
+            has_external_url: true,
+            has_heartbeat: true,
+            ..DoctorConfig::default()
+        },
+        ..Facts::default()
+    };
+    for node in ["g01", "g02"] {
+        let of_node = [("node", node)];
+        let gpu = [("node", node), ("uuid", node)];
+        let link = [("node", node), ("device", "eth0")];
+        facts.slurm_nodes.insert(node.to_owned(), 1);
+        let instance = format!("{node}:9855");
+        let target = [
+            ("instance", instance.as_str()),
+            ("job", "node"),
+            ("node", node),
+        ];
+        reading(&mut facts, "up", &target, 1.0);
+        let build = [("node", node), ("version", "1.2.3")];
+        reading(&mut facts, "takt_exporter_build_info", &build, 1.0);
+        reading(
+            &mut facts,
+            "takt_gpu_up",
+            &[gpu[0], gpu[1], ("reason", "")],
+            1.0,
+        );
+        let info = [gpu[0], gpu[1], ("pci_bus_id", "0000:07:00.0")];
+        reading(&mut facts, "takt_gpu_info", &info, 1.0);
+        reading(&mut facts, "takt_gpu_row_remap_failed", &gpu, 0.0);
+        reading(&mut facts, "takt_gpu_pcie_degraded", &gpu, 0.0);
+        reading(&mut facts, "takt_kernel_log_followed", &of_node, 1.0);
+        reading(&mut facts, "takt_jobs_unreadable", &of_node, 0.0);
+        reading(&mut facts, "node_time_seconds", &of_node, NOW + 0.1);
+        reading(&mut facts, "node_timex_sync_status", &of_node, 1.0);
+        let mount = [("node", node), ("mountpoint", "/data"), ("server", "nas")];
+        reading(&mut facts, "takt_nfs_mount_hung_seconds", &mount, 0.0);
+        for metric in ["negotiated", "capability", "partner"] {
+            let metric = format!("takt_link_{metric}_bits_per_second");
+            reading(&mut facts, &metric, &link, 1e10);
+        }
+        let disk = [("node", node), ("device", "sda")];
+        reading(&mut facts, "takt_disk_healthy", &disk, 1.0);
+    }
+    reading(&mut facts, "takt_slurm_up", &[("daemon", "slurmctld")], 1.0);
+    reading(&mut facts, "takt_store_disk_free_bytes", &[], 5e11);
+    reading(&mut facts, "takt_store_disk_size_bytes", &[], 1e12);
+    facts.running = vec![RunningJob {
+        number: "7".to_owned(),
+        nodes: vec!["g01".to_owned()],
+        gpus: Some(1),
+    }];
+    let job = [
+        ("node", "g01"),
+        ("jobid", "7"),
+        ("uuid", "g01"),
+        ("user", "ann"),
+    ];
+    reading(&mut facts, "takt_gpu_job_info", &job, 1.0);
+    reading(&mut facts, "takt_job_info", &[job[0], job[1]], 1.0);
+    facts
+}
+
+fn examine(facts: &Facts) -> Diagnosis {
+    diagnose(facts, &CHECKS.iter().collect::<Vec<&Check>>())
+}
+
+/// Ids of the findings after a change of the facts.
+fn broken(change: impl FnOnce(&mut Facts)) -> Vec<String> {
+    let mut facts = in_order();
+    change(&mut facts);
+    let found = examine(&facts).findings;
+    for finding in &found {
+        let texts = [&finding.evidence, &finding.cost];
+        assert!(texts.iter().all(|text| !text.is_empty()), "{finding:?}");
+        assert!(!finding.fix.is_empty(), "{finding:?}");
+    }
+    found.into_iter().map(|finding| finding.id).collect()
+}
+
+#[test]
+fn a_cluster_in_order_has_no_finding() {
+    let diagnosis = examine(&in_order());
+    assert_eq!(diagnosis.findings, []);
+    assert_eq!(diagnosis.in_order.len(), CHECKS.len());
+    let empty = examine(&Facts::default());
+    let ids: Vec<&str> = empty
+        .findings
+        .iter()
+        .map(|finding| finding.id.as_str())
+        .collect();
+    assert_eq!(ids, ["tell.channels"], "a new server has no channel yet");
+}
+
+#[test]
+fn each_defect_is_found_by_its_check_alone() {
+    let g01 = ("node", "g01");
+    let gpu = [g01, ("uuid", "g01")];
+    type Change = Box<dyn FnOnce(&mut Facts)>;
+    let set = |metric: &'static str, labels: Vec<(&'static str, &'static str)>, value: f64| {
+        Box::new(move |facts: &mut Facts| reading(facts, metric, &labels, value)) as Change
+    };
+    let target = vec![("instance", "g02:9855"), ("job", "node"), ("node", "g02")];
+    let cases: Vec<(&str, Change)> = vec![
+        ("exporter.answers", set("up", target, 0.0)),
+        (
+            "exporter.version",
+            set(
+                "takt_exporter_build_info",
+                vec![g01, ("version", "1.0.0")],
+                1.0,
+            ),
+        ),
+        (
+            "gpu.answers",
+            set("takt_gpu_up", vec![gpu[0], gpu[1], ("reason", "lost")], 0.0),
+        ),
+        (
+            "gpu.process",
+            set(
+                "takt_gpu_process_without_job",
+                vec![gpu[0], gpu[1], ("user", "eve")],
+                1.0,
+            ),
+        ),
+        (
+            "gpu.remap",
+            set("takt_gpu_row_remap_failed", gpu.to_vec(), 1.0),
+        ),
+        (
+            "kernel.log",
+            set("takt_kernel_log_followed", vec![g01], 0.0),
+        ),
+        (
+            "jobs.seen",
+            Box::new(|facts| drop(facts.readings.remove("takt_job_info"))),
+        ),
+        (
+            "jobs.environment",
+            set("takt_jobs_unreadable", vec![g01], 2.0),
+        ),
+        (
+            "node.name",
+            set(
+                "takt_gpu_up",
+                vec![("node", "g1.lab"), ("uuid", "x"), ("reason", "")],
+                1.0,
+            ),
+        ),
+        (
+            "node.clock",
+            set("node_time_seconds", vec![g01], NOW - 60.0),
+        ),
+        ("node.clock", set("node_timex_sync_status", vec![g01], 0.0)),
+        (
+            "nfs.hung",
+            set(
+                "takt_nfs_mount_hung_seconds",
+                vec![g01, ("mountpoint", "/data"), ("server", "nas")],
+                40.0,
+            ),
+        ),
+        (
+            "link.speed",
+            set(
+                "takt_link_negotiated_bits_per_second",
+                vec![g01, ("device", "eth0")],
+                1e9,
+            ),
+        ),
+        (
+            "pcie.width",
+            set("takt_gpu_pcie_degraded", gpu.to_vec(), 1.0),
+        ),
+        (
+            "hardware.health",
+            set("takt_disk_healthy", vec![g01, ("device", "sda")], 0.0),
+        ),
+        (
+            "config.secrets",
+            Box::new(|facts| facts.config.open_secrets.push("/etc/takt/token".into())),
+        ),
+        ("data.disk", set("takt_store_disk_free_bytes", vec![], 1e10)),
+        (
+            "targets.complete",
+            Box::new(|facts| facts.slurm_nodes.extend([("g03".to_owned(), 0)])),
+        ),
+        (
+            "slurm.answers",
+            set("takt_slurm_up", vec![("daemon", "slurmctld")], 0.0),
+        ),
+        ("slurm.tres", Box::new(|facts| facts.running[0].gpus = None)),
+        (
+            "jobs.joined",
+            Box::new(|facts| drop(facts.readings.remove("takt_gpu_job_info"))),
+        ),
+        (
+            "tell.channels",
+            Box::new(|facts| facts.config.has_channel = false),
+        ),
+        (
+            "tell.links",
+            Box::new(|facts| facts.config.has_external_url = false),
+        ),
+    ];
+    let tested: BTreeSet<&str> = cases.iter().map(|(id, _)| *id).collect();
+    let all: BTreeSet<&str> = CHECKS.iter().map(|check| check.id).collect();
+    assert_eq!(tested, all, "each check has a case");
+    for (id, change) in cases {
+        assert_eq!(broken(change), [id]);
+    }
+}
+
+#[test]
+fn the_worst_comes_first_and_names_the_node_and_the_card() {
+    let mut facts = in_order();
+    facts.config.has_heartbeat = false;
+    let gpu = [("node", "g02"), ("uuid", "g02"), ("reason", "lost")];
+    reading(&mut facts, "takt_gpu_up", &gpu, 0.0);
+    let found = examine(&facts).findings;
+    assert_eq!(found[0].severity, Severity::Failure);
+    assert_eq!(found[0].node, "g02");
+    assert!(found[0].evidence.contains("0000:07:00.0"), "{found:?}");
+    assert!(found[0].fix[0].starts_with("scontrol update node=g02 state=drain"));
+}
+
+/// A switch with slower ports is no defect.
+#[test]
+fn a_link_at_the_speed_of_its_partner_is_in_order() {
+    let link = [("node", "g01"), ("device", "eth0")];
+    let found = broken(|facts| {
+        reading(facts, "takt_link_partner_bits_per_second", &link, 1e9);
+        reading(facts, "takt_link_negotiated_bits_per_second", &link, 1e9);
+    });
+    assert!(found.is_empty(), "{found:?}");
+}
+
+#[test]
+fn the_documentation_lists_each_check() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/doctor.md")).unwrap();
+    for Check { id, about, .. } in CHECKS {
+        let row = format!("| `{id}` | {about} |");
+        assert!(page.contains(&row), "docs/doctor.md has no row {row}");
+    }
+}

@@ -1,0 +1,37 @@
+//! A consistent copy of records and samples, for `takt backup`.
+
+use super::{AnswerConfig, AnswerError, Question, RequestForm};
+use serde::{Deserialize, Serialize};
+use takt_access::{Need, Role, Viewer};
+use takt_store::{Snapshot, Store};
+
+/// Makes a copy inside the data directory. The command moves it to its place.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotQuestion {
+    /// Whether the copy is deleted instead.
+    #[serde(default)]
+    pub drop: bool,
+}
+
+impl Question for SnapshotQuestion {
+    const PATH: &'static str = "/api/takt/v1/store/snapshot";
+    const REQUEST: RequestForm = RequestForm::PostJson;
+    const NEED: Need = Need::Change(Role::Admin);
+    /// The copy; `None` after it was deleted.
+    type Answer = Option<Snapshot>;
+    type Data = Store;
+
+    fn answer(
+        &self,
+        _viewer: &Viewer,
+        store: &Store,
+        _config: &AnswerConfig,
+    ) -> Result<Option<Snapshot>, AnswerError> {
+        if self.drop {
+            store.database().drop_snapshot()?;
+            Ok(None)
+        } else {
+            Ok(Some(store.snapshot()?))
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! The first configuration of a server: a file proposed from what was found on this machine.
+//!
+//! Pure: what was found is an argument. `takt init` looks for it, writes the file and prints the
+//! next steps.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// Port of Takt's exporter.
+pub const EXPORTER_PORT: u16 = 9855;
+
+/// Ports of exporters that Takt can scrape, with their names.
+pub const EXPORTER_PORTS: [(u16, &str); 4] = [
+    (EXPORTER_PORT, "takt-exporter"),
+    (9100, "node_exporter"),
+    (9400, "dcgm-exporter"),
+    (9835, "nvidia_gpu_exporter"),
+];
+
+/// Number of nodes that a command names one by one; with more it asks Slurm for them.
+const MOST_NAMES: usize = 12;
+
+/// A tool that runs commands on many nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemoteTool {
+    /// Ansible.
+    Ansible,
+    /// ClusterShell.
+    Clush,
+    /// pdsh with pdcp.
+    Pdsh,
+}
+
+/// What was found on this machine and its cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Name of this machine.
+    pub host: String,
+    /// Slurm's ClusterName; `None` without Slurm.
+    pub cluster: Option<String>,
+    /// Nodes of Slurm, and their number of GPUs.
+    pub nodes: BTreeMap<String, u64>,
+    /// slurm.conf as slurmctld sees it: `AccountingStorageTRES`, `PrivateData`, …
+    pub slurm: BTreeMap<String, String>,
+    /// Number of NVIDIA GPUs of this machine.
+    pub gpus_here: usize,
+    /// Time zone of this machine, if it has a name.
+    pub timezone: Option<String>,
+    /// An existing configuration of Prometheus.
+    pub prometheus: Option<PathBuf>,
+    /// An existing configuration of Alertmanager.
+    pub alertmanager: Option<PathBuf>,
+    /// Nodes by the port at which something answers.
+    pub answering: BTreeMap<u16, Vec<String>>,
+    /// A tool for many nodes, if one is installed.
+    pub tool: Option<RemoteTool>,
+}
+
+impl Found {
+    /// Returns one line for each thing that was found.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        match &self.cluster {
+            Some(cluster) => {
+                let gpus: u64 = self.nodes.values().sum();
+                let nodes = self.nodes.len();
+                lines.push(format!(
+                    "Slurm cluster {cluster}: {nodes} nodes, {gpus} GPUs"
+                ));
+            }
+            None => lines.push("no Slurm on this machine".to_owned()),
+        }
+        if self.gpus_here > 0 {
+            lines.push(format!("{} NVIDIA GPUs in this machine", self.gpus_here));
+        }
+        for (port, name) in EXPORTER_PORTS {
+            let nodes = self.answering.get(&port).map_or(0, Vec::len);
+            if nodes > 0 {
+                lines.push(format!("{name} answers on {nodes} nodes (port {port})"));
+            }
+        }
+        let files = [&self.prometheus, &self.alertmanager];
+        for file in files.into_iter().flatten() {
+            lines.push(file.display().to_string());
+        }
+        lines
+    }
+
+    /// Returns what keeps Takt from seeing everything in this Slurm, each with its repair.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.cluster.is_none() {
+            return warnings;
+        }
+        let setting = |key: &str| self.slurm.get(key).map_or("", String::as_str);
+        let has_gpus = self.nodes.values().any(|gpus| *gpus > 0);
+        if has_gpus && !setting("AccountingStorageTRES").contains("gres/gpu") {
+            warnings.push(
+                "Slurm does not record the GPUs of jobs. Add to slurm.conf: \
+                 AccountingStorageTRES=gres/gpu, then: scontrol reconfigure"
+                    .to_owned(),
+            );
+        }
+        if setting("PrivateData").contains("jobs") {
+            warnings.push(
+                "Slurm hides the jobs of others (PrivateData). Let the user takt see them: \
+                 sacctmgr add user takt account=root adminlevel=operator"
+                    .to_owned(),
+            );
+        }
+        let has_database = setting("AccountingStorageType").contains("slurmdbd");
+        if !has_database && setting("JobCompType") != "jobcomp/filetxt" {
+            warnings.push(
+                "Slurm keeps no job records. Add to slurm.conf: JobCompType=jobcomp/filetxt and \
+                 JobCompLoc=/var/log/slurm/job_completions"
+                    .to_owned(),
+            );
+        }
+        warnings
+    }
+
+    /// Returns the nodes of Slurm where no exporter of Takt answers.
+    fn without_exporter(&self) -> Vec<&str> {
+        let answering = self.answering.get(&EXPORTER_PORT);
+        let has = |node: &str| answering.is_some_and(|nodes| nodes.iter().any(|one| one == node));
+        let nodes = self.nodes.keys().map(String::as_str);
+        nodes.filter(|node| !has(node)).collect()
+    }
+}
+
+/// Returns a configuration with a comment for each setting.
+pub fn proposal(found: &Found) -> String {
+    let mut out = String::from(
+        "# Configuration of the Takt server, proposed by `takt init`. Every key is optional.\n\
+         # Check it with: takt check-config --config FILE\n\n",
+    );
+    match &found.cluster {
+        Some(cluster) => {
+            let _ = writeln!(out, "# ClusterName in slurm.conf\ncluster = \"{cluster}\"");
+        }
+        None => out.push_str("# The label `cluster` of every series and job\n#cluster = \"lab\"\n"),
+    }
+    match &found.timezone {
+        Some(zone) => {
+            let _ = writeln!(
+                out,
+                "\n# Time zone of this machine: of days and months in reports\n\
+                 timezone = \"{zone}\""
+            );
+        }
+        None => out.push_str("\n#timezone = \"Europe/Oslo\"\n"),
+    }
+    out.push_str("\n# A local disk. NFS is refused.\ndata_dir = \"/var/lib/takt\"\n");
+    scraping(found, &mut out);
+    out.push_str(
+        "\n# Messages. Until a channel is set, alerts are on the page only.\n\
+         #[alerts]\n#slack_webhook_file = \"/etc/takt/slack-webhook\"\n\
+         #email_to = [\"ops@lab.example\"]\n",
+    );
+    if let Some(file) = &found.alertmanager {
+        let file = file.display();
+        let _ = writeln!(
+            out,
+            "# This machine has an Alertmanager. To use its routes and receivers instead:\n\
+             #alertmanager_file = \"{file}\""
+        );
+    }
+    out.push_str(
+        "\n#[email]\n#server = \"mail.lab.example\"\n#from = \"Takt <takt@lab.example>\"\n\
+         \n# Monthly reports by mail to users and account owners\n\
+         #[reports]\n#send = true\n#domain = \"lab.example\"\n",
+    );
+    out
+}
+
+fn scraping(found: &Found, out: &mut String) {
+    if found.cluster.is_some() {
+        out.push_str(
+            "\n# All nodes of Slurm (scontrol show nodes), updated as Slurm changes\n\
+             [[scrape.configs]]\njob_name = \"node\"\n",
+        );
+        let _ = writeln!(out, "slurm_sd_configs = [{{ port = {EXPORTER_PORT} }}]");
+    } else {
+        let host = &found.host;
+        let _ = writeln!(
+            out,
+            "\n# This machine; add one block for each node\n[[scrape.targets]]\n\
+             address = \"127.0.0.1:{EXPORTER_PORT}\"\nnode = \"{host}\""
+        );
+    }
+    for (port, name) in &EXPORTER_PORTS[1..] {
+        let Some(nodes) = found.answering.get(port).filter(|nodes| !nodes.is_empty()) else {
+            continue;
+        };
+        let targets: Vec<String> = nodes
+            .iter()
+            .map(|node| format!("\"{node}:{port}\""))
+            .collect();
+        let targets = targets.join(", ");
+        let _ = writeln!(
+            out,
+            "\n# {name} answers on {} nodes. takt-exporter has its metrics, so that you need only \
+             one of them.\n#[[scrape.configs]]\n#job_name = \"{name}\"\n\
+             #static_configs = [{{ targets = [{targets}] }}]",
+            nodes.len()
+        );
+    }
+    if let Some(file) = &found.prometheus {
+        let file = file.display();
+        let _ = writeln!(
+            out,
+            "\n# This machine has a Prometheus. To scrape its targets, too:\n#[scrape]\n\
+             #prometheus_config = \"{file}\""
+        );
+    }
+}
+
+/// Returns the commands that install the exporter where it does not answer yet. Empty if it
+/// answers everywhere.
+pub fn installation(found: &Found) -> Vec<String> {
+    let program = "/usr/local/bin/takt-exporter";
+    let unit = "/etc/systemd/system/takt-exporter.service";
+    let start = "systemctl daemon-reload && systemctl enable --now takt-exporter";
+    if found.cluster.is_none() {
+        return vec!["sudo systemctl enable --now takt-exporter".to_owned()];
+    }
+    let missing = found.without_exporter();
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    let list = missing.join(",");
+    match found.tool {
+        Some(RemoteTool::Ansible) => vec![
+            format!("ansible '{list}' -b -m copy -a 'src={program} dest={program} mode=0755'"),
+            format!("ansible '{list}' -b -m copy -a 'src={unit} dest={unit} mode=0644'"),
+            format!("ansible '{list}' -b -m shell -a '{start}'"),
+        ],
+        Some(RemoteTool::Clush) => vec![
+            format!("sudo clush -w {list} -c {program} {unit}"),
+            format!("sudo clush -w {list} '{start}'"),
+        ],
+        Some(RemoteTool::Pdsh) => vec![
+            format!("sudo pdcp -w {list} {program} {program}"),
+            format!("sudo pdcp -w {list} {unit} {unit}"),
+            format!("sudo pdsh -w {list} '{start}'"),
+        ],
+        None => {
+            let nodes = if missing.len() > MOST_NAMES && missing.len() == found.nodes.len() {
+                "$(sinfo -hN -o %n | sort -u)".to_owned()
+            } else {
+                missing.join(" ")
+            };
+            vec![format!(
+                "for n in {nodes}; do scp {program} root@$n:{program} && \
+                 scp {unit} root@$n:{unit} && \
+                 ssh root@$n '{start}'; done"
+            )]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use std::path::Path;
+
+    fn cluster() -> Found {
+        Found {
+            host: "head".to_owned(),
+            cluster: Some("lab".to_owned()),
+            nodes: [("g01".to_owned(), 8), ("g02".to_owned(), 8)].into(),
+            slurm: [
+                ("AccountingStorageTRES", "cpu,mem,gres/gpu"),
+                ("AccountingStorageType", "accounting_storage/slurmdbd"),
+                ("PrivateData", "none"),
+            ]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+            timezone: Some("Europe/Oslo".to_owned()),
+            ..Found::default()
+        }
+    }
+
+    fn parsed(found: &Found) -> Config {
+        let text = proposal(found);
+        let path = Path::new("/etc/takt/takt.toml");
+        // With its disabled lines switched on, the file must be valid as well.
+        let switched_on: String = text
+            .lines()
+            .map(|line| match line.strip_prefix('#') {
+                Some(key) if !key.starts_with(' ') => format!("{key}\n"),
+                _ => format!("{line}\n"),
+            })
+            .collect();
+        if found.alertmanager.is_none() {
+            Config::parse(&switched_on, path).unwrap_or_else(|error| panic!("{error:#}\n{text}"));
+        }
+        Config::parse(&text, path).unwrap_or_else(|error| panic!("{error:#}\n{text}"))
+    }
+
+    #[test]
+    fn a_cluster_s_nodes_come_from_slurm() {
+        let mut found = cluster();
+        let config = parsed(&found);
+        assert_eq!(config.cluster.as_deref(), Some("lab"));
+        assert_eq!(config.scrape.configs.len(), 1);
+        assert_eq!(found.warnings(), [""; 0]);
+        found.prometheus = Some("/etc/prometheus/prometheus.yml".into());
+        found.answering = [(9100, vec!["g01".to_owned()])].into();
+        parsed(&found);
+        assert!(proposal(&found).contains("\"g01:9100\""));
+        assert!(
+            found
+                .lines()
+                .contains(&"node_exporter answers on 1 nodes (port 9100)".to_owned())
+        );
+        found.alertmanager = Some("/etc/prometheus/alertmanager.yml".into());
+        parsed(&found);
+    }
+
+    #[test]
+    fn a_workstation_scrapes_itself() {
+        let found = Found {
+            host: "desk".to_owned(),
+            gpus_here: 2,
+            ..Found::default()
+        };
+        let config = parsed(&found);
+        assert_eq!(config.scrape.targets[0].node, "desk");
+        assert_eq!(found.warnings(), [""; 0]);
+        assert_eq!(
+            found.lines(),
+            ["no Slurm on this machine", "2 NVIDIA GPUs in this machine"]
+        );
+        assert_eq!(
+            installation(&found),
+            ["sudo systemctl enable --now takt-exporter"]
+        );
+    }
+
+    #[test]
+    fn the_exporter_is_installed_where_it_is_missing_with_the_tool_of_this_cluster() {
+        let mut found = cluster();
+        found.answering = [(EXPORTER_PORT, vec!["g01".to_owned()])].into();
+        let commands = installation(&found);
+        assert!(
+            commands[0].starts_with("for n in g02; do scp "),
+            "{commands:?}"
+        );
+        for (tool, begin) in [
+            (RemoteTool::Ansible, "ansible 'g02' -b -m copy"),
+            (RemoteTool::Clush, "sudo clush -w g02 -c"),
+            (RemoteTool::Pdsh, "sudo pdcp -w g02"),
+        ] {
+            found.tool = Some(tool);
+            let commands = installation(&found);
+            assert!(commands[0].starts_with(begin), "{commands:?}");
+            assert!(
+                commands
+                    .last()
+                    .unwrap()
+                    .contains("enable --now takt-exporter")
+            );
+        }
+        let both = vec!["g01".to_owned(), "g02".to_owned()];
+        found.answering = [(EXPORTER_PORT, both)].into();
+        assert_eq!(installation(&found), [""; 0]);
+    }
+
+    #[test]
+    fn a_slurm_that_hides_something_is_named_with_its_repair() {
+        let mut found = cluster();
+        found
+            .slurm
+            .insert("AccountingStorageTRES".to_owned(), "cpu,mem".to_owned());
+        found
+            .slurm
+            .insert("PrivateData".to_owned(), "jobs,usage".to_owned());
+        found.slurm.remove("AccountingStorageType");
+        let warnings = found.warnings();
+        assert_eq!(warnings.len(), 3);
+        for (warning, word) in warnings
+            .iter()
+            .zip(["gres/gpu", "operator", "jobcomp/filetxt"])
+        {
+            assert!(warning.contains(word), "{warning}");
+        }
+    }
+}

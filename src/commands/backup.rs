@@ -1,0 +1,134 @@
+//! `takt backup` and `takt restore`.
+
+use super::source;
+use crate::cli::{Backup, Place, Restore};
+use crate::output::stdout;
+use crate::place;
+use crate::source::Whereabouts;
+use anyhow::{Context, bail};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use takt_server::answers::SnapshotQuestion;
+use takt_server::{Failure, OrUsage};
+use takt_store::{DataDir, Snapshot, Store};
+
+/// File that makes a directory a backup. It is written last.
+const FACTS: &str = "backup.json";
+
+/// Copies records and samples into a new directory.
+pub fn backup(place: &Place, asked: &Backup) -> Result<(), Failure> {
+    if place.server.is_some() {
+        let error = "takt backup reads the data directory itself; run it on the server's machine";
+        return Err(anyhow::anyhow!(error)).usage();
+    }
+    let to = std::path::absolute(&asked.to)?;
+    if to.exists() {
+        let error = format!("--to: {} exists; a backup is a new directory", to.display());
+        return Err(anyhow::anyhow!(error)).usage();
+    }
+    let unfinished = PathBuf::from(format!("{}.unfinished", to.display()));
+    remove(&unfinished)?;
+    let source = source::<Store>(place)?;
+    let taken = source.ask(&SnapshotQuestion { drop: false })?;
+    let taken = taken.context("the server made no copy; is it of another version?")?;
+    let copied = copy_folder(&taken.path, &unfinished);
+    let dropped = source.ask(&SnapshotQuestion { drop: true });
+    copied.with_context(|| format!("cannot copy {}", taken.path.display()))?;
+    dropped?;
+    let verified = Snapshot::of(&unfinished, taken.taken_at)?;
+    if !verified.is_same_as(&taken) {
+        let error = format!("the copy differs from the original: {verified:?}, not {taken:?}");
+        return Err(anyhow::anyhow!(error).into());
+    }
+    let facts = Snapshot {
+        path: to.clone(),
+        ..verified
+    };
+    fs::write(unfinished.join(FACTS), serde_json::to_vec_pretty(&facts)?)?;
+    fs::rename(&unfinished, &to).with_context(|| format!("cannot create {}", to.display()))?;
+    report("Backed up and verified", &facts, &to);
+    Ok(())
+}
+
+/// Copies a backup into an empty data directory.
+pub fn restore(place: &Place, asked: &Restore) -> Result<(), Failure> {
+    let facts = facts(&asked.from).usage()?;
+    let to = match place::find(place)? {
+        (_, Whereabouts::Directory { path, .. }) => std::path::absolute(path)?,
+        (_, Whereabouts::Server { .. }) => {
+            let error = "takt restore writes a data directory; name it with --data-dir";
+            return Err(anyhow::anyhow!(error)).usage();
+        }
+    };
+    if DataDir::holder(&to).is_some() || DataDir::has_store(&to) {
+        let error = format!(
+            "{0} has data; stop the server and move them away first: mv {0} {0}.old",
+            to.display()
+        );
+        return Err(anyhow::anyhow!(error)).usage();
+    }
+    let copied = copy_folder(&asked.from, &to);
+    copied.with_context(|| format!("cannot copy {}", asked.from.display()))?;
+    fs::remove_file(to.join(FACTS))?;
+    let verified = Snapshot::of(&to, facts.taken_at)?;
+    if !verified.is_same_as(&facts) {
+        let error = format!("the data differ from the backup: {verified:?}, not {facts:?}");
+        return Err(anyhow::anyhow!(error).into());
+    }
+    report("Restored and verified", &facts, &to);
+    Ok(())
+}
+
+/// Reads the description of a backup.
+fn facts(from: &Path) -> anyhow::Result<Snapshot> {
+    let path = from.join(FACTS);
+    let Ok(text) = fs::read(&path) else {
+        bail!("{} is no backup: it has no {FACTS}", from.display());
+    };
+    serde_json::from_slice(&text).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn report(done: &str, facts: &Snapshot, to: &Path) {
+    let at = jiff::Timestamp::from_second(facts.taken_at).unwrap_or_default();
+    let _ = writeln!(
+        stdout(),
+        "{done}: {} job runs, {} series, {} blocks, as of {at}\n{}",
+        facts.runs,
+        facts.series,
+        facts.blocks,
+        to.display()
+    );
+}
+
+/// Copies a folder with all its files. The files are on disk when it returns.
+fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder
+        .create(to)
+        .with_context(|| format!("cannot create {}", to.display()))?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), &target)
+                .with_context(|| format!("cannot write {}", target.display()))?;
+            fs::File::open(&target)?.sync_all()?;
+        }
+    }
+    Ok(fs::File::open(to)?.sync_all()?)
+}
+
+/// Removes what an interrupted backup left.
+fn remove(folder: &Path) -> anyhow::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", folder.display()))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,84 @@
+//! `takt doctor`.
+
+use super::{ask, print};
+use crate::cli::{Doctor, ListingFormat, Place};
+use crate::output::stdout;
+use std::io::Write;
+use std::process::ExitCode;
+use takt_server::Failure;
+use takt_server::answers::{Diagnosis, DoctorQuestion, Finding, Severity};
+use takt_server::listing::{Column, Listing};
+
+/// Prints the findings. Exit code 2 with a failure, 1 with a warning, else 0.
+pub fn run(place: &Place, asked: &Doctor) -> Result<ExitCode, Failure> {
+    let question = DoctorQuestion {
+        only: asked.only.clone(),
+        skip: asked.skip.clone(),
+    };
+    let diagnosis = ask(place, &question)?;
+    match asked.format {
+        ListingFormat::Table => write_text(&diagnosis, asked.verbose)?,
+        format => print(format, &listing(&diagnosis), &diagnosis)?,
+    }
+    Ok(match diagnosis.findings.first() {
+        None => ExitCode::SUCCESS,
+        Some(Finding {
+            severity: Severity::Warning,
+            ..
+        }) => ExitCode::from(1),
+        Some(_) => ExitCode::from(2),
+    })
+}
+
+fn write_text(diagnosis: &Diagnosis, verbose: bool) -> std::io::Result<()> {
+    let mut out = stdout();
+    for finding in &diagnosis.findings {
+        let mark = match finding.severity {
+            Severity::Failure => "✗",
+            Severity::Warning => "!",
+        };
+        let node = if finding.node.is_empty() {
+            String::new()
+        } else {
+            format!("{}: ", finding.node)
+        };
+        writeln!(out, " {mark} {:<18} {node}{}", finding.id, finding.evidence)?;
+        writeln!(out, "   {:<18} {}", "", finding.cost)?;
+        for line in &finding.fix {
+            writeln!(out, "   {:<18}   {line}", "")?;
+        }
+    }
+    let count = diagnosis.in_order.len();
+    if diagnosis.findings.is_empty() {
+        writeln!(out, "All {count} checks are in order.")?;
+    } else if verbose {
+        writeln!(
+            out,
+            " {count} more are in order: {}",
+            diagnosis.in_order.join(", ")
+        )?;
+    } else {
+        writeln!(out, " {count} more are in order (takt doctor -v)")?;
+    }
+    Ok(())
+}
+
+fn listing(diagnosis: &Diagnosis) -> Listing {
+    let columns = ["id", "severity", "node", "evidence", "cost", "fix"].map(Column::Text);
+    let mut listing = Listing::new(&columns);
+    for finding in &diagnosis.findings {
+        let severity = match finding.severity {
+            Severity::Failure => "failure",
+            Severity::Warning => "warning",
+        };
+        listing.push(vec![
+            finding.id.clone(),
+            severity.to_owned(),
+            finding.node.clone(),
+            finding.evidence.clone(),
+            finding.cost.clone(),
+            finding.fix.join("; "),
+        ]);
+    }
+    listing
+}

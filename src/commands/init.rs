@@ -1,0 +1,153 @@
+//! `takt init`: proposes a configuration for this machine and its cluster.
+
+use super::one_thread;
+use crate::cli::Init;
+use crate::output::stdout;
+use anyhow::Context;
+use futures_util::stream::{self, StreamExt};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use takt_collector::schedulers::{self, JobsConfig};
+use takt_server::setup::{EXPORTER_PORTS, Found, RemoteTool, installation, proposal};
+use takt_server::{Config, Failure, OrUsage};
+
+/// Time for a node to accept a connection.
+const CONNECT: Duration = Duration::from_millis(500);
+
+/// Number of connections that are tried at the same time.
+const AT_ONCE: usize = 64;
+
+/// Longest wait for one of Slurm's commands, in seconds.
+const SLURM_SECONDS: u64 = 10;
+
+/// Runs the command.
+pub fn run(asked: &Init) -> Result<(), Failure> {
+    let found = one_thread()?.block_on(look(asked.slurm_bin.clone()));
+    let text = proposal(&found);
+    Config::parse(&text, &asked.to).context("the proposal is not valid")?;
+    if asked.dry_run {
+        return Ok(stdout().write_all(text.as_bytes())?);
+    }
+    write(&asked.to, &text, asked.force).usage()?;
+    Ok(report(&found, &asked.to)?)
+}
+
+/// Writes the file. Keeps a replaced one beside it.
+fn write(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
+    if path.exists() {
+        anyhow::ensure!(
+            force,
+            "{} exists; --force replaces it and keeps it as {0}.old, --dry-run prints the proposal",
+            path.display()
+        );
+        let old = PathBuf::from(format!("{}.old", path.display()));
+        std::fs::rename(path, &old).with_context(|| format!("cannot write {}", old.display()))?;
+    }
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o640).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn report(found: &Found, path: &Path) -> std::io::Result<()> {
+    let mut out = stdout();
+    writeln!(out, "Found:")?;
+    for line in found.lines() {
+        writeln!(out, "  {line}")?;
+    }
+    for warning in found.warnings() {
+        writeln!(out, "  ! {warning}")?;
+    }
+    let path = path.display();
+    writeln!(out, "\nWrote {path}\n")?;
+    let commands = installation(found);
+    if !commands.is_empty() {
+        writeln!(out, "Install the exporter on the nodes:")?;
+        for command in commands {
+            writeln!(out, "  {command}")?;
+        }
+        writeln!(out)?;
+    }
+    writeln!(
+        out,
+        "Then:\n  takt check-config --config {path}\n  takt serve --config {path}\n  \
+         takt doctor --config {path}"
+    )
+}
+
+/// Looks for everything that the proposal depends on.
+async fn look(slurm_bin: Option<PathBuf>) -> Found {
+    let config = JobsConfig {
+        slurm_bin,
+        timeout_seconds: SLURM_SECONDS,
+        ..JobsConfig::default()
+    };
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy();
+    let mut found = Found {
+        host: host.split('.').next().unwrap_or("localhost").to_owned(),
+        gpus_here: std::fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, Iterator::count),
+        timezone: jiff::tz::TimeZone::system().iana_name().map(str::to_owned),
+        prometheus: first_file(&["/etc/prometheus/prometheus.yml"]),
+        alertmanager: first_file(&[
+            "/etc/alertmanager/alertmanager.yml",
+            "/etc/prometheus/alertmanager.yml",
+        ]),
+        tool: tool(),
+        ..Found::default()
+    };
+    match schedulers::survey(&config).await {
+        Ok(survey) => {
+            found.cluster = Some(survey.cluster);
+            let nodes = survey.nodes.into_iter();
+            found.nodes = nodes.map(|node| (node.node, node.has.gpus)).collect();
+            found.slurm = survey.settings;
+        }
+        Err(error) => tracing::debug!(%error, "no Slurm"),
+    }
+    found.answering = answering(found.nodes.keys()).await;
+    found
+}
+
+fn first_file(paths: &[&str]) -> Option<PathBuf> {
+    paths.iter().map(PathBuf::from).find(|path| path.is_file())
+}
+
+/// Returns the first tool for many nodes that is installed.
+fn tool() -> Option<RemoteTool> {
+    let path = std::env::var_os("PATH")?;
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let has = |program: &str| folders.iter().any(|folder| folder.join(program).is_file());
+    // Ansible needs an inventory to know the nodes.
+    if has("ansible") && Path::new("/etc/ansible/hosts").is_file() {
+        Some(RemoteTool::Ansible)
+    } else if has("clush") {
+        Some(RemoteTool::Clush)
+    } else if has("pdsh") && has("pdcp") {
+        Some(RemoteTool::Pdsh)
+    } else {
+        None
+    }
+}
+
+/// Returns the nodes that accept a connection, by port.
+async fn answering(nodes: impl Iterator<Item = &String>) -> BTreeMap<u16, Vec<String>> {
+    let pairs: Vec<(String, u16)> = nodes
+        .flat_map(|node| EXPORTER_PORTS.map(|(port, _)| (node.clone(), port)))
+        .collect();
+    let tried = stream::iter(pairs).map(|(node, port)| async move {
+        let connect = tokio::net::TcpStream::connect((node.as_str(), port));
+        let connected = tokio::time::timeout(CONNECT, connect).await;
+        matches!(connected, Ok(Ok(_))).then_some((node, port))
+    });
+    let found: Vec<Option<(String, u16)>> = tried.buffer_unordered(AT_ONCE).collect().await;
+    let mut answering: BTreeMap<u16, Vec<String>> = BTreeMap::new();
+    for (node, port) in found.into_iter().flatten() {
+        answering.entry(port).or_default().push(node);
+    }
+    answering.values_mut().for_each(|nodes| nodes.sort());
+    answering
+}

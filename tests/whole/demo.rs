@@ -1,0 +1,281 @@
+//! `takt demo`: the whole program with the simulated cluster.
+
+use crate::support::process::{Daemon, http_get, wait_for};
+use crate::support::takt::{Run, Takt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Time for what takes seconds in a release build on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// A demo in the directory `demo` of a fresh working directory.
+struct RunningDemo {
+    takt: Takt,
+    daemon: Daemon,
+    /// Address of the pages.
+    pages: String,
+    /// Address of the simulated cluster.
+    cluster: String,
+}
+
+impl RunningDemo {
+    fn start(nodes: &str) -> Self {
+        let takt = Takt::fresh();
+        let asked = [
+            "demo",
+            "--nodes",
+            nodes,
+            "--keep",
+            "demo",
+            "--listen-address",
+            "127.0.0.1:0",
+        ];
+        let mut daemon = takt.start(asked);
+        let log = daemon.wait_until("ready", PATIENCE, || {
+            let log = std::fs::read_to_string(takt.directory().join("takt.log")).ok()?;
+            log.contains("export TAKT_CONFIG=").then_some(log)
+        });
+        let address = |name: &str| {
+            let line = log.lines().find(|line| line.trim_start().starts_with(name));
+            let url = line.unwrap().split_whitespace().last().unwrap();
+            url.to_owned()
+        };
+        let pages = address("Web pages").trim_end_matches('/').to_owned();
+        let cluster = address("Slack").trim_end_matches("/slack").to_owned();
+        Self {
+            takt,
+            daemon,
+            pages,
+            cluster,
+        }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Run {
+        let config = self.takt.directory().join("demo/takt.toml");
+        let mut command = self.takt.command(arguments);
+        command
+            .env_remove("TAKT_DATA_DIR")
+            .env("TAKT_CONFIG", config);
+        Run::of(&command.output().unwrap())
+    }
+
+    fn ask(&self, arguments: &[&str]) -> String {
+        self.run(arguments).ok()
+    }
+
+    fn wait_for_the_history(&mut self) {
+        let directory = self.takt.directory().to_owned();
+        self.daemon.wait_until("complete", PATIENCE, || {
+            let log = std::fs::read_to_string(directory.join("takt.log")).ok()?;
+            log.contains("history are complete").then_some(())
+        });
+    }
+}
+
+fn mails(folder: &Path) -> String {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return String::new();
+    };
+    entries
+        .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok())
+        .collect()
+}
+
+#[test]
+fn the_demo_shows_faults_jobs_and_waste_and_leaves_nothing_running() {
+    let began = Instant::now();
+    let mut demo = RunningDemo::start("3");
+    let page = http_get(&demo.pages).unwrap();
+    assert_eq!(page.status, 200);
+    eprintln!("first page after {:?}", began.elapsed());
+    demo.wait_for_the_history();
+    eprintln!("complete after {:?}", began.elapsed());
+
+    // Slurm's records came through sacct, the queue through squeue.
+    let jobs = wait_for("jobs", PATIENCE, || {
+        let jobs = demo.ask(&["jobs", "--format", "json"]);
+        jobs.contains("\"COMPLETED\"").then_some(jobs)
+    });
+    for word in [
+        "\"alice\"",
+        "\"RUNNING\"",
+        "\"PENDING\"",
+        "\"TIMEOUT\"",
+        "\"rtx5090\"",
+    ] {
+        assert!(jobs.contains(word), "{word} is missing in {jobs}");
+    }
+
+    // The scripted faults reach Slack and the mail folder through rules and the outbox.
+    let slack = wait_for("messages in Slack", PATIENCE, || {
+        let page = http_get(&format!("{}/slack", demo.cluster)).ok()?.body;
+        let is_whole = page.contains("has fallen off the bus") && page.contains("nas01");
+        is_whole.then_some(page)
+    });
+    assert!(slack.contains("<article>"), "{slack}");
+    let folder = demo.takt.directory().join("demo/mail");
+    let mail = wait_for("mails", PATIENCE, || {
+        let mails = mails(&folder);
+        mails.contains("GpuFellOffBus").then_some(mails)
+    });
+    assert!(mail.contains("To: ops@demo.example"), "{mail}");
+
+    // The history gives every job of the last weeks an efficiency.
+    let waste = wait_for("an efficiency", PATIENCE, || {
+        let text = demo.ask(&[
+            "report",
+            "waste",
+            "--from",
+            "2000-01-01",
+            "--to",
+            "2100-01-01",
+            "--format",
+            "json",
+        ]);
+        let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+        (!report.is_null()).then_some(text)
+    });
+    assert!(waste.len() > 500, "{waste}");
+    let count = demo.ask(&[
+        "sql",
+        "SELECT count(*) AS n FROM samples",
+        "--format",
+        "csv",
+    ]);
+    let count: u64 = count.lines().last().unwrap().parse().unwrap();
+    assert!(count > 500_000, "{count} samples");
+    let hours = "SELECT count(DISTINCT date_trunc('hour', ts)) FROM samples WHERE metric = 'up'";
+    let hours = demo.ask(&["sql", hours, "--format", "csv"]);
+    let hours: u64 = hours.lines().last().unwrap().parse().unwrap();
+    assert!(hours > 34 * 24, "{hours} hours");
+
+    the_doctor_finds_the_faults(&demo);
+    the_first_configuration_is_that_of_the_cluster(&demo);
+    a_backup_of_the_running_server_is_a_store(&demo);
+
+    assert!(demo.daemon.stop().success(), "{}", demo.daemon.log());
+    assert!(http_get(&demo.pages).is_err());
+}
+
+fn the_doctor_finds_the_faults(demo: &RunningDemo) {
+    let diagnosis = wait_for("findings", PATIENCE, || {
+        let run = demo.run(&["doctor", "--format", "json"]);
+        assert_eq!(run.code, Some(2), "{}{}", run.stdout, run.stderr);
+        let diagnosis: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+        let ids: Vec<String> = diagnosis["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|finding| {
+                format!(
+                    "{} {}",
+                    finding["id"].as_str().unwrap(),
+                    finding["node"].as_str().unwrap()
+                )
+            })
+            .collect();
+        let wanted = ["gpu.answers desk01", "nfs.hung desk02", "link.speed desk02"];
+        wanted
+            .iter()
+            .all(|id| ids.iter().any(|found| found == id))
+            .then_some(diagnosis)
+    });
+    let order = diagnosis["in_order"].to_string();
+    for id in [
+        "jobs.joined",
+        "targets.complete",
+        "slurm.answers",
+        "tell.channels",
+    ] {
+        assert!(order.contains(id), "{diagnosis:#}");
+    }
+    let text = demo.run(&["doctor", "--only", "gpu.answers"]).stdout;
+    assert!(
+        text.contains("scontrol update node=desk01 state=drain"),
+        "{text}"
+    );
+    let order = demo.run(&["doctor", "--only", "slurm.answers"]);
+    assert_eq!(
+        (order.code, order.stdout.as_str()),
+        (Some(0), "All 1 checks are in order.\n")
+    );
+    let unknown = demo.run(&["doctor", "--only", "nonsense"]);
+    assert_eq!(unknown.code, Some(2), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("gpu.answers"), "{}", unknown.stderr);
+}
+
+fn the_first_configuration_is_that_of_the_cluster(demo: &RunningDemo) {
+    let slurm = demo.takt.directory().join("demo/slurm");
+    let asked = ["init", "--slurm-bin", slurm.to_str().unwrap()];
+    let printed = demo.takt.run(asked).ok();
+    assert!(
+        printed.contains("Slurm cluster demo: 3 nodes, 6 GPUs"),
+        "{printed}"
+    );
+    assert!(
+        printed.contains("for n in desk01 desk02 desk03; do scp"),
+        "{printed}"
+    );
+    let config = std::fs::read_to_string(demo.takt.directory().join("takt.toml")).unwrap();
+    assert!(config.contains("cluster = \"demo\""), "{config}");
+    let checked = ["check-config", "--config", "takt.toml"];
+    demo.takt.run(checked).ok();
+    let refused = demo.takt.run(asked).fails(2);
+    assert!(refused.contains("takt.toml exists"), "{refused}");
+    let proposal = demo
+        .takt
+        .run(["init", "--dry-run", "--slurm-bin", "/nonexistent"])
+        .ok();
+    assert!(proposal.contains("[[scrape.targets]]"), "{proposal}");
+}
+
+fn a_backup_of_the_running_server_is_a_store(demo: &RunningDemo) {
+    let count = |text: String| -> u64 { text.lines().last().unwrap().parse().unwrap() };
+    let runs = ["sql", "SELECT count(*) FROM jobs", "--format", "csv"];
+    let before = count(demo.ask(&runs));
+    let said = demo.ask(&["backup", "--to", "backup"]);
+    assert!(said.contains("Backed up and verified"), "{said}");
+    let again = demo.run(&["backup", "--to", "backup"]);
+    assert_eq!(again.code, Some(2), "{}", again.stderr);
+    assert!(!demo.takt.directory().join("demo/data/snapshot").exists());
+
+    let restored = Takt::fresh();
+    let from = demo.takt.directory().join("backup");
+    let from = from.to_str().unwrap();
+    restored.run(["restore", "--from", from]).ok();
+    let after = count(restored.run(runs).ok());
+    assert!(before > 300 && after >= before, "{before} {after}");
+    let samples = ["sql", "SELECT count(*) FROM samples", "--format", "csv"];
+    assert!(count(restored.run(samples).ok()) > 500_000);
+    let error = restored.run(["restore", "--from", from]).fails(2);
+    assert!(error.contains("has data"), "{error}");
+    let error = Takt::fresh().run(["restore", "--from", "/"]).fails(2);
+    assert!(error.contains("is no backup"), "{error}");
+}
+
+#[test]
+fn a_folder_of_the_demo_s_own_is_deleted_at_the_end() {
+    let takt = Takt::fresh();
+    let temporary = takt.directory().join("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    let mut command = takt.command(["demo", "--listen-address", "127.0.0.1:0"]);
+    command.env("TMPDIR", &temporary);
+    let log = takt.directory().join("demo.log");
+    let mut daemon = Daemon::start("takt", command, &log);
+    daemon.wait_until("ready", PATIENCE, || {
+        let log = std::fs::read_to_string(&log).ok()?;
+        log.contains("Web pages").then_some(())
+    });
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 1);
+    assert!(daemon.stop().success(), "{}", daemon.log());
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
+}
+
+#[test]
+fn a_wrong_number_of_nodes_and_an_existing_folder_are_refused() {
+    let takt = Takt::fresh();
+    let error = takt.run(["demo", "--nodes", "31"]).fails(2);
+    assert!(error.contains("expected 3, 30 or 300"), "{error}");
+    let error = takt.run(["demo", "--keep", "."]).fails(2);
+    assert!(error.contains("--keep: cannot create ."), "{error}");
+}
