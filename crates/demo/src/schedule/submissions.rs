@@ -392,9 +392,8 @@ fn held(cluster: &Cluster, now: i64) -> Vec<Job> {
 
 /// Numbers the jobs in order of submission. Tasks of an array follow each other.
 fn number(mut submitted: Vec<Job>, random: &mut fastrand::Rng) -> Vec<Job> {
-    let mut next = FIRST_NUMBER;
     let mut array = 0;
-    for job in &mut submitted {
+    for (next, job) in (FIRST_NUMBER..).zip(&mut submitted) {
         job.number = next;
         job.raw_id = next.to_string();
         job.id = match job.array {
@@ -408,7 +407,6 @@ fn number(mut submitted: Vec<Job>, random: &mut fastrand::Rng) -> Vec<Job> {
             }
         };
         job.seed = random.u64(..);
-        next += 1;
     }
     submitted
 }
