@@ -396,23 +396,21 @@ fn held(cluster: &Cluster, now: i64) -> Vec<Job> {
 
 /// Numbers the jobs in order of submission. Tasks of an array follow each other.
 fn number(mut submitted: Vec<Job>, random: &mut fastrand::Rng) -> Vec<Job> {
-    let mut next = FIRST_NUMBER;
     let mut array = 0;
-    for job in &mut submitted {
-        job.number = next;
-        job.raw_id = next.to_string();
+    for (number, job) in (FIRST_NUMBER..).zip(&mut submitted) {
+        job.number = number;
+        job.raw_id = number.to_string();
         job.id = match job.array {
             None => job.raw_id.clone(),
             Some((_, task)) => {
                 if task == 0 {
-                    array = next;
+                    array = number;
                 }
                 job.array = Some((array, task));
                 format!("{array}_{task}")
             }
         };
         job.seed = random.u64(..);
-        next += 1;
     }
     submitted
 }
