@@ -83,7 +83,8 @@ metrics! {
         "Whether the NFS server responded at the kernel's last message about it. Servers that \
          never failed have no series.";
     gauge GPU_UP "takt_gpu_up" &["uuid", "reason"], "Whether the GPU answers.";
-    gauge GPU_INFO "takt_gpu_info" &["uuid", "index", "minor", "pci_bus_id", "model", "driver"],
+    gauge GPU_INFO "takt_gpu_info"
+        &["uuid", "index", "minor", "pci_bus_id", "model", "driver", "serial"],
         "Identity of the GPU; always 1.";
     gauge GPU_UTILIZATION "takt_gpu_utilization_ratio" &["uuid"],
         "Share of the last sampling period in which a kernel ran, however little of the GPU it \

@@ -14,7 +14,7 @@ pub const PAST_DAYS: i64 = 35;
 const FUTURE_HOURS: i64 = 30;
 
 /// Number of pending jobs that the scheduler looks at after each change.
-const DEPTH: usize = 80;
+const DEPTH: usize = 500;
 
 /// Waiting times in which a job keeps later ones from passing it, in seconds.
 const PATIENCE_SECONDS: std::ops::Range<i64> = 6 * 3600..24 * 3600;
@@ -350,30 +350,28 @@ impl<'c> Simulation<'c> {
     }
 
     fn start_what_fits(&mut self, now: i64) {
-        let mut index = 0;
-        let mut seen = 0;
         let mut kept_free = vec![false; self.cluster.nodes.len()];
-        while index < self.pending.len() && seen < DEPTH {
+        // Where one job does not fit, another one of the same shape does not fit either.
+        let mut too_large = Vec::new();
+        let mut index = 0;
+        while index < self.pending.len().min(DEPTH) {
             let job = &self.pending[index];
-            seen += 1;
+            let shape = (job.partition, job.request);
             let is_ready = job.submit <= now && job.held.is_empty();
-            let placed = if is_ready {
-                self.place(job, now, &kept_free)
-            } else {
-                None
-            };
-            match placed {
-                Some(placed) => {
-                    let job = self.pending.remove(index);
-                    self.start(job, placed, now);
-                }
-                None => {
-                    if is_ready && PATIENCE_SECONDS.contains(&(now - job.submit)) {
-                        self.keep_free_for(job, &mut kept_free);
-                    }
-                    index += 1;
-                }
+            if !is_ready || (job.pinned.is_none() && too_large.contains(&shape)) {
+                index += 1;
+                continue;
             }
+            if let Some(placed) = self.place(job, now, &kept_free) {
+                let job = self.pending.remove(index);
+                self.start(job, placed, now);
+                continue;
+            }
+            too_large.push(shape);
+            if PATIENCE_SECONDS.contains(&(now - job.submit)) {
+                self.keep_free_for(job, &mut kept_free);
+            }
+            index += 1;
         }
     }
 

@@ -77,7 +77,10 @@ impl Found {
         for (port, name) in EXPORTER_PORTS {
             let nodes = self.answering.get(&port).map_or(0, Vec::len);
             if nodes > 0 {
-                lines.push(format!("{name} answers on {nodes} nodes (port {port})"));
+                lines.push(format!(
+                    "{name} answers on {} (port {port})",
+                    counted(nodes)
+                ));
             }
         }
         let files = [&self.prometheus, &self.alertmanager];
@@ -174,12 +177,26 @@ pub fn proposal(found: &Found) -> String {
     out
 }
 
+fn counted(nodes: usize) -> String {
+    match nodes {
+        1 => "1 node".to_owned(),
+        nodes => format!("{nodes} nodes"),
+    }
+}
+
 fn scraping(found: &Found, out: &mut String) {
     if found.cluster.is_some() {
         out.push_str(
             "\n# All nodes of Slurm (scontrol show nodes), updated as Slurm changes\n\
-             [[scrape.configs]]\njob_name = \"node\"\n",
+             [[scrape.configs]]\n",
         );
+        // Prometheus often has a job of the name `node`.
+        let job = if found.prometheus.is_some() {
+            "takt"
+        } else {
+            "node"
+        };
+        let _ = writeln!(out, "job_name = \"{job}\"");
         let _ = writeln!(out, "slurm_sd_configs = [{{ port = {EXPORTER_PORT} }}]");
     } else {
         let host = &found.host;
@@ -200,10 +217,10 @@ fn scraping(found: &Found, out: &mut String) {
         let targets = targets.join(", ");
         let _ = writeln!(
             out,
-            "\n# {name} answers on {} nodes. takt-exporter has its metrics, so that you need only \
-             one of them.\n#[[scrape.configs]]\n#job_name = \"{name}\"\n\
+            "\n# {name} answers on {}. takt-exporter has its metrics, so that you need only one of \
+             them.\n#[[scrape.configs]]\n#job_name = \"{name}\"\n\
              #static_configs = [{{ targets = [{targets}] }}]",
-            nodes.len()
+            counted(nodes.len())
         );
     }
     if let Some(file) = &found.prometheus {
@@ -307,14 +324,18 @@ mod tests {
         assert_eq!(config.cluster.as_deref(), Some("lab"));
         assert_eq!(config.scrape.configs.len(), 1);
         assert_eq!(found.warnings(), [""; 0]);
-        found.prometheus = Some("/etc/prometheus/prometheus.yml".into());
+        let folder = tempfile::tempdir().unwrap();
+        let prometheus = folder.path().join("prometheus.yml");
+        let jobs = "scrape_configs: [{job_name: node, static_configs: [{targets: ['a:1']}]}]";
+        std::fs::write(&prometheus, jobs).unwrap();
+        found.prometheus = Some(prometheus);
         found.answering = [(9100, vec!["g01".to_owned()])].into();
         parsed(&found);
         assert!(proposal(&found).contains("\"g01:9100\""));
         assert!(
             found
                 .lines()
-                .contains(&"node_exporter answers on 1 nodes (port 9100)".to_owned())
+                .contains(&"node_exporter answers on 1 node (port 9100)".to_owned())
         );
         found.alertmanager = Some("/etc/prometheus/alertmanager.yml".into());
         parsed(&found);

@@ -58,6 +58,7 @@ pub(super) fn read(
             &gpu.bus_id,
             model.name,
             DRIVER,
+            &gpu.serial,
         ];
         sink.push(&m::GPU_INFO, &info, 1.0);
         if is_everything {

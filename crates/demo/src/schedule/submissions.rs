@@ -115,7 +115,7 @@ fn gpu_job(cluster: &Cluster, submit: i64, user: usize, random: &mut fastrand::R
     let partition = match cluster.size {
         Size::Three => "desk",
         Size::Thirty | Size::ThreeHundred => {
-            if random.u32(..4) == 0 {
+            if random.u32(..16) == 0 {
                 "large"
             } else {
                 "gpu"
@@ -132,7 +132,9 @@ fn gpu_job(cluster: &Cluster, submit: i64, user: usize, random: &mut fastrand::R
         .unwrap_or(1);
     let sizes: &[usize] = match cluster.size {
         Size::Three => &[1, 1, 1, 2],
-        Size::Thirty => &[1, 1, 1, 1, 2, 2, 4, 4, 8],
+        Size::Thirty => &[
+            1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 4, 4, 4, 4, 4, 8,
+        ],
         Size::ThreeHundred => &[1, 2, 4, 8, 8, 8],
     };
     let needs_many = matches!(kind, Kind::OneOfMany | Kind::Straggler);
@@ -142,11 +144,13 @@ fn gpu_job(cluster: &Cluster, submit: i64, user: usize, random: &mut fastrand::R
         *random.choice(sizes).unwrap_or(&1)
     };
     let gpus = gpus.min(most);
-    let nodes = if gpus == most && gpus >= 4 && random.bool() {
-        random.usize(1..=2)
-    } else {
-        1
+    // Few jobs need several nodes, and all their GPUs.
+    let spans_nodes = match cluster.size {
+        Size::Three => false,
+        Size::Thirty => gpus == 4 && random.u32(..6) == 0,
+        Size::ThreeHundred => gpus == most && random.bool(),
     };
+    let nodes = if spans_nodes { 2 } else { 1 };
     let longest = match cluster.size {
         Size::Three | Size::Thirty => 24.0_f64,
         Size::ThreeHundred => 60.0,
@@ -393,14 +397,14 @@ fn held(cluster: &Cluster, now: i64) -> Vec<Job> {
 /// Numbers the jobs in order of submission. Tasks of an array follow each other.
 fn number(mut submitted: Vec<Job>, random: &mut fastrand::Rng) -> Vec<Job> {
     let mut array = 0;
-    for (next, job) in (FIRST_NUMBER..).zip(&mut submitted) {
-        job.number = next;
-        job.raw_id = next.to_string();
+    for (number, job) in (FIRST_NUMBER..).zip(&mut submitted) {
+        job.number = number;
+        job.raw_id = number.to_string();
         job.id = match job.array {
             None => job.raw_id.clone(),
             Some((_, task)) => {
                 if task == 0 {
-                    array = next;
+                    array = number;
                 }
                 job.array = Some((array, task));
                 format!("{array}_{task}")
