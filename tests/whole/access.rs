@@ -521,7 +521,7 @@ fn a_tunnel_is_its_user() {
     .args(["-o", "ExitOnForwardFailure=yes"])
     .args([
         "-L",
-        &format!("{near}:localhost:{}", lab.port),
+        &format!("{near}:127.0.0.1:{}", lab.port),
         "alice@127.0.0.1",
     ]);
     let mut ssh = Daemon::start("ssh", ssh, &folder.join("ssh.log"));

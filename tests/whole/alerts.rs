@@ -428,12 +428,14 @@ fn alerts_over_samples_are_in_the_api_and_the_command() {
             .then_some(())
     });
     // The linked page now shows that the alert has ended.
-    let page = http_get(&format!("http://{}/alerts", lab.address))
-        .unwrap()
-        .body;
+    // A rendered page is kept for some seconds.
+    let page = wait_for("the resolved alert on the page", SOON, || {
+        let page = http_get(&format!("http://{}/alerts", lab.address)).ok()?;
+        page.body.contains("Resolved within").then_some(page.body)
+    });
     let (_, ended) = page.split_once("Resolved within").unwrap();
     assert!(
-        page.contains("No active alerts") && ended.contains(&format!("id=\"{anchor}\"")),
+        page.contains("Nothing is wrong.") && ended.contains(&format!("id=\"{anchor}\"")),
         "{page}"
     );
     assert_eq!(lab.slack.on("/hook").len(), 1);

@@ -415,13 +415,13 @@ fn targets_that_answer_html_or_two_gigabytes_or_nothing() {
     );
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
     let shown = |part: &str| {
-        http_get(&format!("http://{page}/"))
+        http_get(&format!("http://{page}/health"))
             .ok()
             .map(|page| page.body)
             .filter(|body| body.contains(part))
     };
     let limit = Duration::from_secs(30);
-    server.wait_until("telling of the HTML", limit, || shown("text&#x2f;html"));
+    server.wait_until("telling of the HTML", limit, || shown("text/html"));
     server.wait_until("telling of the size", limit, || shown("bytes"));
     server.wait_until("telling of nobody", limit, || {
         shown("0 of 3 exporters answer")
