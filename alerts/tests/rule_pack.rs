@@ -158,10 +158,11 @@ fn every_rule_has_a_scenario_that_must_not_fire_it() {
 }
 
 /// Alerts that the server raises without a rule.
-const OF_THE_SERVER: [&str; 4] = [
+const OF_THE_SERVER: [&str; 5] = [
     "TaktRuleFailing",
     "TaktDeliveryFailing",
     "TaktCannotStoreAlerts",
+    "TaktCannotStoreSamples",
     "TaktSilencesTooMuch",
 ];
 

@@ -534,11 +534,10 @@ fn live_jobs_equal_sacct() {
 
     let config = std::fs::read_to_string(takt.directory().join("takt.toml")).unwrap();
     let address = config.split('"').nth(3).unwrap();
-    let page = http_get(&format!("http://{address}/")).unwrap().body;
-    assert!(
-        page.contains("alice") && page.contains("Slurm&#x27;s records are up to date"),
-        "{page}"
-    );
+    for (path, expected) in [("/people", "alice"), ("/health", "records are up to date")] {
+        let page = http_get(&format!("http://{address}{path}")).unwrap().body;
+        assert!(page.contains(expected), "{page}");
+    }
     server.stop();
 }
 
