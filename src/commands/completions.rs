@@ -69,7 +69,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         man_pages(directory.path()).unwrap();
         let page = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
-        let visible = |command: &&clap::Command| !command.is_hide_set();
+        let visible = |command: &&Command| !command.is_hide_set();
         for command in Cli::command().get_subcommands().filter(visible) {
             let text = page(&format!("takt-{}.1", command.get_name()));
             assert!(text.contains(".SH SYNOPSIS"), "{text}");
