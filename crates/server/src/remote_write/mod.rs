@@ -17,6 +17,7 @@ mod window;
 pub use config::RemoteWriteConfig;
 pub use metrics::RemoteWriteMetrics;
 
+use crate::tasks::blocking;
 use anyhow::Context;
 use futures_util::future::join_all;
 use sender::{Batch, BatchSender};
@@ -118,7 +119,10 @@ impl Destination {
             None => length.next(acknowledged, self.store.watermark()),
         };
         let Some(window) = next else {
-            *progress = Some(known);
+            *progress = Some(RemoteWriteProgress {
+                acknowledged,
+                ..known
+            });
             return Ok(false);
         };
         let sending = RemoteWriteProgress {
@@ -169,18 +173,17 @@ impl Destination {
     /// Skips the samples that are older than the time to catch up.
     fn without_old(&self, acknowledged: Timestamp) -> Timestamp {
         let oldest = Timestamp::from(SystemTime::now()).minus(self.catch_up);
-        if acknowledged >= oldest {
-            return acknowledged;
+        let begin = window::begin_of(acknowledged, oldest, self.store.watermark());
+        if begin > acknowledged {
+            let skipped = begin.as_seconds() - acknowledged.as_seconds();
+            self.sender.metrics.skipped(&self.sender.name, skipped);
+            tracing::warn!(
+                destination = self.sender.name,
+                seconds = skipped,
+                "samples are older than catch_up_hours; they are not sent"
+            );
         }
-        let skipped = Duration::from_millis(oldest.0.abs_diff(acknowledged.0)).as_secs_f64();
-        let metrics = &self.sender.metrics;
-        metrics.skipped(&self.sender.name, skipped);
-        tracing::warn!(
-            destination = self.sender.name,
-            seconds = skipped,
-            "samples are older than catch_up_hours; they are not sent"
-        );
-        oldest
+        begin
     }
 
     fn note_lag(&self, acknowledged: Timestamp) {
@@ -239,14 +242,5 @@ impl Destination {
             }
         }
         labels
-    }
-}
-
-/// Runs a task that may block.
-async fn blocking<T: Send + 'static>(task: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(task).await {
-        Ok(done) => done,
-        // The task panicked; the supervisor reports it.
-        Err(error) => std::panic::resume_unwind(Box::new(error.to_string())),
     }
 }

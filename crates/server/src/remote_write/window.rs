@@ -21,6 +21,12 @@ pub struct Window {
     pub to: Timestamp,
 }
 
+/// Returns the time from which to send: `acknowledged`, but not before `oldest`. Never after
+/// `settled`, because no samples are skipped where none exist.
+pub fn begin_of(acknowledged: Timestamp, oldest: Timestamp, settled: Timestamp) -> Timestamp {
+    acknowledged.max(oldest.min(settled))
+}
+
 /// Length of the next window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowLength(Duration);
@@ -67,6 +73,16 @@ mod tests {
         let short = length.next(at(100), at(105)).unwrap();
         assert_eq!((short.after, short.to), (at(100), at(105)));
         assert_eq!(length.next(at(100), at(9000)).unwrap().to, at(130));
+    }
+
+    /// After three days without samples, the time without them was skipped again and again.
+    #[test]
+    fn only_samples_that_exist_are_skipped() {
+        assert_eq!(begin_of(at(500), at(100), at(900)), at(500));
+        assert_eq!(begin_of(at(50), at(100), at(900)), at(100));
+        assert_eq!(begin_of(at(50), at(100), at(70)), at(70));
+        assert_eq!(begin_of(at(70), at(100), at(70)), at(70));
+        assert_eq!(begin_of(at(80), at(100), at(70)), at(80));
     }
 
     proptest! {
