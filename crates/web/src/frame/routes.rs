@@ -17,6 +17,7 @@ use std::sync::Arc;
 use takt_access::{Need, RouteNeeds, Viewer};
 use takt_server::http::{By, GuardedRouter};
 use takt_server::serve::PageState;
+use takt_server::tasks::blocking;
 
 /// Policy of a whole document: style of its own, and nothing else.
 const DOCUMENT_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; \
@@ -315,13 +316,4 @@ async fn no_page(frame: Frame, viewer: Viewer, uri: Uri) -> Response {
     let visit = Visit::of(&frame.site, &request);
     let page = error_page(&frame.site, &visit, &PageError::no_page(uri.path()));
     page.response(&HeaderMap::new())
-}
-
-/// Runs `work`, which may wait for the database, on a thread for blocking work.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        // The panic hook has reported it. The connection ends as it would without a thread.
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
 }
