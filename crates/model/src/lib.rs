@@ -2,6 +2,7 @@
 //!
 //! Plain values only. Nothing here reads a file, opens a socket or reads the clock.
 
+mod client;
 mod config_error;
 mod error_chain;
 mod event;
@@ -23,6 +24,7 @@ pub mod pci;
 #[cfg(feature = "yaml")]
 pub mod yaml;
 
+pub use client::client_of;
 pub use config_error::ConfigError;
 pub use error_chain::error_chain;
 pub use event::{Event, EventKind};

@@ -6,10 +6,10 @@
 //! request gives way to the new one.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use takt_model::{Metric, Samples};
+use takt_model::{Metric, Samples, client_of};
 use tokio::sync::Notify;
 
 /// Open connections in total, where the limit of open files allows as many.
@@ -64,21 +64,6 @@ impl CloseReason {
             Self::SendTimeout => "send_timeout",
             Self::Limit => "limit",
         }
-    }
-}
-
-/// The address that limits count: an IPv4 address, or the /64 network of an IPv6 address, because a
-/// host has a whole network of those.
-pub(crate) fn client_of(address: IpAddr) -> IpAddr {
-    let IpAddr::V6(address) = address.to_canonical() else {
-        return address.to_canonical();
-    };
-    let network = u128::from(address) & !u128::from(u64::MAX);
-    // ::1 stays what it is.
-    if network == 0 {
-        IpAddr::V6(address)
-    } else {
-        IpAddr::V6(Ipv6Addr::from(network))
     }
 }
 
@@ -422,14 +407,6 @@ mod tests {
 
     fn is_closed(open: &OpenConnection) -> bool {
         !open.connections.lock().open.contains_key(&open.number)
-    }
-
-    #[test]
-    fn a_client_is_an_address_or_a_network() {
-        let client = |text: &str| client_of(text.parse().unwrap()).to_string();
-        assert_eq!(client("::ffff:10.0.0.1"), "10.0.0.1");
-        assert_eq!(client("2001:db8:0:1:2:3:4:5"), "2001:db8:0:1::");
-        assert_eq!(client("::1"), "::1");
     }
 
     #[test]

@@ -12,9 +12,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use takt_model::client_of;
 use tokio::sync::Notify;
 
 /// Open connections in total, where the limit of open files allows as many.
@@ -380,21 +381,6 @@ fn largest(counts: HashMap<IpAddr, usize>) -> Option<IpAddr> {
     most.map(|(client, _)| client)
 }
 
-/// The address that limits count: an IPv4 address, or the /64 network of an IPv6 address, because a host has a whole network of
-/// those.
-pub(crate) fn client_of(address: IpAddr) -> IpAddr {
-    let IpAddr::V6(address) = address.to_canonical() else {
-        return address.to_canonical();
-    };
-    let network = u128::from(address) & !u128::from(u64::MAX);
-    // ::1 stays as it is.
-    if network == 0 {
-        IpAddr::V6(address)
-    } else {
-        IpAddr::V6(Ipv6Addr::from(network))
-    }
-}
-
 /// A connection's place among the open ones; given back when this is dropped.
 #[derive(Debug)]
 pub(crate) struct OpenConnection {
@@ -445,14 +431,6 @@ mod tests {
 
     fn is_closed(open: &OpenConnection) -> bool {
         !open.connections.lock().open.contains_key(&open.number)
-    }
-
-    #[test]
-    fn a_client_is_an_address_or_a_network() {
-        let client = |text: &str| client_of(text.parse().unwrap()).to_string();
-        assert_eq!(client("::ffff:10.0.0.1"), "10.0.0.1");
-        assert_eq!(client("2001:db8:0:1:2:3:4:5"), "2001:db8:0:1::");
-        assert_eq!(client("::1"), "::1");
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod token;
 pub use auth::{Passwords, PasswordsError};
 pub use config::{SqlConfig, SqlConfigError};
 
-use crate::http::{Access, Peer, client_of};
+use crate::http::{Access, Peer};
 use auth::ClientAuth;
 use entrance::Entrance;
 use pgwire::api::ConnectionManager;
@@ -30,6 +30,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use takt_model::client_of;
 use takt_store::Database;
 use takt_store::sql::Limits;
 use tokio::net::{TcpListener, TcpStream};
