@@ -58,7 +58,7 @@ pub struct Database {
     pub(super) layout: RwLock<Arc<Layout>>,
     damaged: Vec<Damaged>,
     /// Held while job records are written.
-    pub(super) writing: Mutex<()>,
+    writing: Mutex<()>,
     pub(super) metric_views: Mutex<MetricViews>,
     block_cache: BlockCache,
     /// Number of changes of tokens and sessions since the database was opened.
@@ -175,6 +175,11 @@ impl Database {
         if let Some(process) = self.query_process() {
             process.close();
         }
+    }
+
+    /// Waits until no one else writes job records. Hold the result while writing.
+    pub(crate) fn writing(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Opens a connection. Unqualified names refer to the views.

@@ -29,6 +29,16 @@ pub(crate) struct SharedState {
     pub retention: Duration,
 }
 
+impl SharedState {
+    /// Returns the number of the series with these labels. A new series gets one.
+    pub fn series_number(&self, labels: &Labels) -> SeriesId {
+        let mut table = self.series.write().unwrap_or_else(PoisonError::into_inner);
+        let series = table.intern(labels);
+        self.metrics.series.set(table.len() as i64);
+        series
+    }
+}
+
 /// Series that are written together, such as the series of one target. Each write adds a row with
 /// one timestamp.
 #[derive(Debug)]
@@ -65,16 +75,7 @@ impl Group {
     /// Returns the column of the series with these labels. `None` if another group writes the
     /// series.
     pub fn column(&self, labels: &Labels) -> Option<Column> {
-        let series = {
-            let mut table = self
-                .shared
-                .series
-                .write()
-                .unwrap_or_else(PoisonError::into_inner);
-            let series = table.intern(labels);
-            self.shared.metrics.series.set(table.len() as i64);
-            series
-        };
+        let series = self.shared.series_number(labels);
         let column = self.shared.head.column(self.id, &self.rows, series);
         if column.is_none() {
             self.shared.metrics.drop_samples(DropReason::OtherTarget, 1);

@@ -170,14 +170,7 @@ impl Store {
 
     /// Returns the number of the series with these labels.
     pub fn series_number(&self, labels: &Labels) -> SeriesId {
-        let mut table = self
-            .shared
-            .series
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        let series = table.intern(labels);
-        self.shared.metrics.series.set(table.len() as i64);
-        series
+        self.shared.series_number(labels)
     }
 
     /// Writes samples from before this store was opened, and waits until they are durable. Later

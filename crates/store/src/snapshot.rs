@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 
 /// Folder of the copy in the data directory.
 const FOLDER: &str = "snapshot";
@@ -108,7 +107,7 @@ impl Database {
         }
         {
             // An import writes in several transactions.
-            let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+            let _writing = self.writing();
             for (pair, db) in &copies {
                 begin(db, pair.schema)?;
             }

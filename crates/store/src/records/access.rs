@@ -3,7 +3,6 @@
 use super::{Records, StoreError, micros};
 use duckdb::params;
 use serde::{Deserialize, Serialize};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 /// Days for which the audit log is kept.
@@ -126,8 +125,7 @@ impl Records<'_> {
     /// # Errors
     /// If DuckDB fails.
     pub fn add_token(&self, mut token: TokenRecord) -> Result<TokenRecord, StoreError> {
-        let writing = self.database.writing.lock();
-        let _writing = writing.unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.database.writing();
         let db = self.database.connect()?;
         let added = db.query_row(
             "INSERT INTO records.access.tokens
@@ -355,8 +353,7 @@ impl Records<'_> {
         sql: &str,
         values: impl duckdb::Params,
     ) -> Result<usize, StoreError> {
-        let writing = self.database.writing.lock();
-        let _writing = writing.unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.database.writing();
         let db = self.database.connect()?;
         db.execute(sql, values).map_err(StoreError::sql(what))
     }

@@ -3,7 +3,6 @@
 use super::{Records, StoreError, micros};
 use duckdb::params;
 use serde::{Deserialize, Serialize};
-use std::sync::PoisonError;
 use takt_accounting::Credit;
 
 /// A report that was sent.
@@ -70,11 +69,7 @@ impl Records<'_> {
         check: impl FnOnce(&[Credit]) -> Result<(), E>,
     ) -> Result<Credit, E> {
         // Two concurrent entries could get the same number or credit a run twice.
-        let _writing = self
-            .database
-            .writing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.database.writing();
         check(&self.credits(&credit.cluster)?)?;
         let db = self.database.connect()?;
         let entered = db.query_row(

@@ -7,7 +7,6 @@ use super::{JobRun, RUN_COLUMNS, Records, StoreError, job_run, micros};
 use duckdb::types::Value;
 use duckdb::{Row, appender_params_from_iter};
 use serde_json::{Map, Number, Value as Json};
-use std::sync::PoisonError;
 use takt_accounting::efficiency::{AssessedRun, Efficiency};
 
 /// Selects finished runs to assess.
@@ -80,11 +79,7 @@ impl Records<'_> {
         if found.is_empty() {
             return Ok(());
         }
-        let _writing = self
-            .database
-            .writing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.database.writing();
         let db = self.database.connect()?;
         let names = columns().collect::<Vec<_>>().join(", ");
         // The table has no index, so rows are staged and compared as sets, like in an import.

@@ -3,7 +3,6 @@
 use super::{Records, micros};
 use crate::StoreError;
 use duckdb::params;
-use std::sync::PoisonError;
 
 /// A GPU that a run holds now, by its GRES index.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -167,11 +166,7 @@ impl Records<'_> {
         if held.is_empty() {
             return Ok(());
         }
-        let _writing = self
-            .database
-            .writing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.database.writing();
         let db = self.database.connect()?;
         (|| {
             db.execute_batch(

@@ -14,8 +14,8 @@ use duckdb::arrow::array::{
 use duckdb::{Connection, params};
 use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::sync::{Arc, PoisonError};
 use std::thread;
 use takt_slurm::{Entry, JobRun, Reject};
 
@@ -139,11 +139,7 @@ impl Records<'_> {
     ) -> Result<ImportSummary, ImportError<E>> {
         // Two concurrent imports could both add the same new run. Only this lock keeps identities
         // unique.
-        let _writing = self
-            .database
-            .writing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.database.writing();
         let db = self.database.connect()?;
         let mut summary = ImportSummary::default();
         let db = stage(db, origin, entries, &mut summary)?;

@@ -4,7 +4,6 @@ use super::{Records, micros};
 use crate::StoreError;
 use duckdb::params;
 use std::collections::{HashMap, HashSet};
-use std::sync::PoisonError;
 use takt_accounting::capacity::{CapacitySpan, Effect, NodeCapacity, history_of};
 use takt_slurm::Amounts;
 use takt_slurm::{Node, NodeEvent};
@@ -25,11 +24,7 @@ impl Records<'_> {
         if as_history {
             self.note_node_events(cluster, &self.changes(cluster, nodes, now)?, "slurmctld")?;
         }
-        let _writing = self
-            .database
-            .writing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.database.writing();
         let db = self.database.connect()?;
         (|| {
             db.execute_batch("BEGIN")?;
@@ -68,11 +63,7 @@ impl Records<'_> {
         if events.is_empty() {
             return Ok(());
         }
-        let _writing = self
-            .database
-            .writing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.database.writing();
         let db = self.database.connect()?;
         (|| {
             db.execute_batch("BEGIN")?;

@@ -2,7 +2,6 @@
 
 use super::{Records, StoreError};
 use duckdb::params;
-use std::sync::PoisonError;
 use takt_model::Timestamp;
 
 /// How far a destination of remote write is.
@@ -48,11 +47,7 @@ impl Records<'_> {
         destination: &str,
         progress: RemoteWriteProgress,
     ) -> Result<(), StoreError> {
-        let _writing = self
-            .database
-            .writing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.database.writing();
         let db = self.database.connect()?;
         db.execute(
             "INSERT OR REPLACE INTO records.remote_write

@@ -3,7 +3,6 @@
 use super::{OpenRun, Records, micros};
 use crate::StoreError;
 use duckdb::{Connection, params};
-use std::sync::PoisonError;
 use takt_slurm::{Owner, Reservation};
 
 /// A waiting run.
@@ -206,11 +205,7 @@ impl Records<'_> {
         what: &'static str,
         change: impl FnOnce(&Connection) -> duckdb::Result<()>,
     ) -> Result<(), StoreError> {
-        let _writing = self
-            .database
-            .writing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.database.writing();
         let db = self.database.connect()?;
         let changed = (|| {
             db.execute_batch("BEGIN")?;

@@ -5,7 +5,6 @@ use crate::StoreError;
 use duckdb::params;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::sync::PoisonError;
 use takt_accounting::Accounts;
 use takt_accounting::fairshare::{ShareRow, finite_or_infinite, infinite};
 use takt_slurm::{ShareSettings, Shares};
@@ -80,11 +79,7 @@ impl Records<'_> {
         settings: &ShareSettings,
         now: i64,
     ) -> Result<(), StoreError> {
-        let _writing = self
-            .database
-            .writing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.database.writing();
         let known = self
             .latest_settings(cluster)?
             .into_iter()
@@ -224,11 +219,7 @@ impl Records<'_> {
         at: i64,
         rows: &[ShareRow],
     ) -> Result<(), StoreError> {
-        let _writing = self
-            .database
-            .writing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _writing = self.database.writing();
         let db = self.database.connect()?;
         (|| {
             db.execute_batch("BEGIN")?;
