@@ -375,6 +375,11 @@ fn runs_from_the_completion_file_and_slurmctld() {
 
     // Importing the same file by hand changes nothing.
     let path = lab.jobcomp().display().to_string();
+    let every_run = || {
+        let every = "SELECT * EXCLUDE (source, recorded_at) FROM jobs ORDER BY ALL";
+        takt.run(["sql", "--format", "csv", every]).ok()
+    };
+    let before = every_run();
     let imported = takt
         .run([
             "--config",
@@ -390,7 +395,8 @@ fn runs_from_the_completion_file_and_slurmctld() {
         .ok();
     assert!(
         imported.contains("runs new,0\nruns corrected,0\nruns known already,"),
-        "{imported}"
+        "{imported}\nbefore\n{before}\nafter\n{}",
+        every_run()
     );
     let wrong = takt
         .run([

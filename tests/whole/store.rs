@@ -232,11 +232,19 @@ fn a_disk_that_is_full_while_samples_are_sealed_loses_none() {
     let takt = Takt::fresh();
     let mount = Mount::tmpfs(&takt.data_directory(), "size=64m");
     let (_exporter, mut server, _) = serve_with(&takt, "min_free_bytes = 0\n");
-    // Samples of the last seconds can still be joined by those of a target that answers later.
-    let watermark = "SELECT epoch_ms(max(ts)) - 2000 AS n FROM samples";
-    let until = json(&takt, &["sql", "--format", "json", watermark])[0]["n"]
+    let newest = "SELECT epoch_ms(max(ts)) AS n FROM samples";
+    let until = json(&takt, &["sql", "--format", "json", newest])[0]["n"]
         .as_i64()
         .unwrap();
+    // A scrape adds samples with the time of its start. Later scrapes have a later time.
+    let waiting = format!(
+        "SELECT count(*) AS n FROM (SELECT max(ts) AS last FROM samples WHERE metric = 'up' GROUP \
+         BY labels) WHERE epoch_ms(last) <= {until}"
+    );
+    server.wait_until("scraping once more", SOON, || {
+        let waiting = json(&takt, &["sql", "--format", "json", &waiting]);
+        (waiting[0]["n"].as_i64() == Some(0)).then_some(())
+    });
     let before = || {
         let sql = format!("SELECT count(*) AS n FROM samples WHERE epoch_ms(ts) <= {until}");
         let run = takt.run(["sql", "--format", "json", &sql]);
