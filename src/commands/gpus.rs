@@ -57,7 +57,8 @@ pub fn run(place: &Place, asked: &Gpus) -> Result<(), Failure> {
 /// Returns the GPUs with the jobs and processes that the exporter reports. A job that Slurm has
 /// placed on a node, and that the exporter reports on no GPU there, is shown on the GPUs with its
 /// GRES indexes, which count device files (`minor`). So is each job of a node whose exporter does
-/// not answer. An array's task has its own id.
+/// not answer. An array's task has its own id. The last readings of an exporter that stopped while
+/// the server was down have no end, so the node has to answer.
 const QUESTION: &str = "
 WITH seen AS (
     SELECT labels ->> '$.cluster' AS cluster, labels ->> '$.node' AS node, labels ->> '$.uuid' AS uuid,
@@ -99,14 +100,17 @@ WITH seen AS (
         ON m.metric = 'takt_gpu_process_memory_used_bytes' AND m.uuid = i.uuid AND m.\"user\" = i.\"user\"
     WHERE i.metric = 'takt_gpu_process_without_job'
     GROUP BY ALL
+), answering AS (
+    SELECT cluster, node, bool_or(up) AS up FROM nodes GROUP BY ALL
 ), running AS (
     SELECT cluster, job_id, any_value(job_name) AS name
     FROM jobs WHERE start_time IS NOT NULL AND end_time IS NULL GROUP BY ALL
 )
 SELECT g.node, g.index, g.uuid, g.model, h.\"user\", h.job_id, h.commands,
-    coalesce(h.memory, g.memory_used_bytes), g.utilization_ratio, g.up, h.allocated_only,
-    r.name
+    coalesce(h.memory, g.memory_used_bytes), g.utilization_ratio,
+    CASE WHEN a.up IS NOT FALSE THEN g.up END, h.allocated_only, r.name
 FROM gpus AS g LEFT JOIN given AS h USING (cluster, node, uuid)
+LEFT JOIN answering AS a ON a.cluster = g.cluster AND a.node = g.node
 LEFT JOIN running AS r ON r.cluster = g.cluster AND r.job_id = h.job_id
 ORDER BY g.node, try_cast(g.index AS INTEGER), g.uuid, h.\"user\", h.job_id";
 
@@ -122,9 +126,9 @@ fn on_gpu(row: &[Value]) -> OnGpu {
     let flag = |at: usize| row.get(at).and_then(Value::as_bool);
     let up = flag(9);
     let user = text(4);
-    let memory = number(7);
     // The last readings of a GPU that does not answer, and readings out of range, are ignored.
-    let utilization = number(8).filter(|ratio| up != Some(false) && (0.0..=1.0).contains(ratio));
+    let memory = number(7).filter(|_| up.is_some());
+    let utilization = number(8).filter(|ratio| up == Some(true) && (0.0..=1.0).contains(ratio));
     let is_idle = user.is_some()
         && memory.is_some_and(|bytes| bytes > HELD_BYTES)
         && utilization.is_some_and(|ratio| ratio < IDLE_BELOW);
@@ -212,8 +216,11 @@ mod tests {
         let columns: Vec<_> = series
             .iter()
             .map(|(labels, ..)| {
-                let node = [("cluster", "lab"), ("node", "g01")];
-                let labels: Labels = labels.iter().copied().chain(node).collect();
+                let mut labels: Labels = labels.iter().copied().collect();
+                labels.set("cluster", "lab");
+                if labels.get("node").is_none() {
+                    labels.set("node", "g01");
+                }
                 group.column(&labels).unwrap()
             })
             .collect();
@@ -232,6 +239,10 @@ mod tests {
     fn info<'l>(uuid: &'l str, index: &'l str) -> [(&'l str, &'l str); 4] {
         let name = (METRIC_NAME, "takt_gpu_info");
         [name, ("uuid", uuid), ("index", index), ("minor", index)]
+    }
+
+    fn on_g02<'l>(metric: &'l str, label: &'l str) -> [(&'l str, &'l str); 3] {
+        [(METRIC_NAME, metric), (label, "dim"), ("node", "g02")]
     }
 
     fn of<'l>(metric: &'l str, uuid: &'l str) -> [(&'l str, &'l str); 2] {
@@ -274,6 +285,11 @@ mod tests {
                 (&of(UP, "dark"), 1.0, STALE),
                 (&info("lone", "4"), 1.0, STALE),
                 (&of(UP, "lone"), 1.0, STALE),
+                // This one stopped while the server was down.
+                (&on_g02("up", "instance"), 1.0, 0.0),
+                (&on_g02("takt_gpu_info", "uuid"), 1.0, 1.0),
+                (&on_g02(UP, "uuid"), 1.0, 1.0),
+                (&on_g02(BUSY, "uuid"), 0.5, 0.5),
             ],
         );
         let records = Records::of(store.database());
@@ -341,10 +357,24 @@ mod tests {
                     "exporter does not answer"
                 ),
                 ("lone", none(), none(), "exporter does not answer"),
+                ("dim", none(), none(), "exporter does not answer"),
             ]
         );
         assert_eq!(found[2].job_name.as_deref(), Some("train"));
         let busy: Vec<_> = found.iter().map(|on| on.utilization_ratio).collect();
-        assert_eq!(busy, [None, None, Some(0.0), None, None]);
+        assert_eq!(busy, [None, None, Some(0.0), None, None, None]);
+        // `takt` without a command counts them alike.
+        let question = SqlQuestion {
+            statement: crate::commands::overview::COUNTS.to_owned(),
+        };
+        let viewer = Viewer::server();
+        let counts = question.answer(&viewer, store.database(), &AnswerConfig::default());
+        assert_eq!(
+            counts.unwrap().rows[0],
+            serde_json::json!([1, 0, 6, 2, 0.0, 1, 0])
+                .as_array()
+                .unwrap()
+                .as_slice()
+        );
     }
 }

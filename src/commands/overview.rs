@@ -29,14 +29,17 @@ takt help lists all commands.
 
 /// Counts of nodes, GPUs and jobs. A node without a value is no longer a target, and is not counted.
 /// A GPU without one is on a node whose exporter does not answer.
-const COUNTS: &str = "
+pub(super) const COUNTS: &str = "
 SELECT
     (SELECT count(*) FROM nodes WHERE up IS NOT NULL),
     (SELECT count(*) FROM nodes WHERE up),
     g.count, g.up, g.busy, j.running, j.pending
 FROM (
-    SELECT count(*) AS count, count(*) FILTER (up) AS up, avg(utilization_ratio) AS busy
-    FROM gpus WHERE last_seen > (SELECT max(last_seen) FROM gpus) - INTERVAL 3 MINUTES
+    SELECT count(*) AS count, count(*) FILTER (c.up AND n.up IS NOT FALSE) AS up,
+        avg(utilization_ratio) FILTER (c.up AND n.up IS NOT FALSE AND utilization_ratio BETWEEN 0 AND 1) AS busy
+    FROM gpus AS c
+    LEFT JOIN (SELECT cluster, node, bool_or(up) AS up FROM nodes GROUP BY ALL) AS n USING (cluster, node)
+    WHERE c.last_seen > (SELECT max(last_seen) FROM gpus) - INTERVAL 3 MINUTES OR n.up IS FALSE
 ) AS g, (
     SELECT count(*) FILTER (state = 'RUNNING') AS running, count(*) FILTER (state = 'PENDING') AS pending
     FROM jobs WHERE end_time IS NULL

@@ -456,7 +456,12 @@ fn filters() {
         ""
     );
     // The number that processes see belongs to one task, not to the whole array.
-    for (number, expected) in [("123", "123"), ("130", "123_4"), ("123_4", "")] {
+    for (number, expected) in [
+        ("9123", "123"),
+        ("130", "123_4"),
+        ("123", ""),
+        ("123_4", ""),
+    ] {
         let filter = JobFilter {
             job_number: text(number),
             ..any()
