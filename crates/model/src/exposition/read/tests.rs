@@ -1,5 +1,6 @@
 //! Tests of the page parser.
 
+use super::number::parse_value;
 use super::*;
 use crate::exposition::write_page;
 use crate::{Kind, Samples};
