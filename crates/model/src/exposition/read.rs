@@ -16,7 +16,7 @@ mod series;
 pub use exemplar::Exemplar;
 
 use super::Format;
-use crate::{Labels, METRIC_NAME, Timestamp, normal_spelling};
+use crate::{Labels, Timestamp, normal_spelling};
 use line::{ParsedLine, openmetrics_line, text_line};
 use memchr::memchr;
 use number::decimal;

@@ -3,7 +3,7 @@
 use super::number::parse_value;
 use super::*;
 use crate::exposition::write_page;
-use crate::{Kind, Samples};
+use crate::{Kind, METRIC_NAME, Samples};
 use proptest::prelude::*;
 
 type Read = Vec<(String, f64, Option<i64>)>;
