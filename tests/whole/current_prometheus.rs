@@ -304,7 +304,7 @@ fn wrong_methods_and_raw_quotes_are_answered_as_by_the_current_prometheus() {
             "{request}"
         );
     }
-    // What changes something still needs a token.
+    // Requests that change something still need a token.
     assert_eq!(raw(&addresses[0], "POST /api/v2/silences").0, "401");
 
     let request = "GET /api/v1/query?time=1&query=vector(1)>0+or+up{job=\"text\"}";
