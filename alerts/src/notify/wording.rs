@@ -78,14 +78,14 @@ impl Wording {
 
     /// Like [`say`](Self::say), for a changed message of a row created at `at`.
     pub fn say_about(&self, name: &str, message: &Message, at: Timestamp) -> Option<String> {
-        let run = |template| self.shared.run(template, message, at);
-        self.said(name, run)
+        self.said(name, |template| self.shared.run(template, message, at))
     }
 
     /// Like [`say`](Self::say), for a template of HTML: values are escaped.
     pub fn say_html(&self, name: &str, row: &Row) -> Option<String> {
-        let run = |template| self.shared.run_html(template, &row.message, row.created_at);
-        self.said(name, run)
+        self.said(name, |template| {
+            self.shared.run_html(template, &row.message, row.created_at)
+        })
     }
 
     fn said(
