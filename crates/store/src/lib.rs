@@ -7,8 +7,10 @@
 
 mod alerts;
 mod allocator;
+mod attach;
 mod block;
 mod block_cache;
+mod checkpoint;
 mod clock;
 mod compactor;
 mod config;
@@ -47,13 +49,14 @@ mod watermark;
 pub use alerts::{
     AlertChanges, AlertRecords, EndedAlert, NotificationRecord, SilenceRecord, TransitionRecord,
 };
+pub use attach::Damaged;
 pub use block::{Reading, Resolution};
 pub use clock::Clock;
 pub use compactor::CompactionSummary;
 pub use config::StoreConfig;
 pub(crate) use database::microseconds_now;
 pub use database::quoted;
-pub use database::{Damaged, Database, Settings};
+pub use database::{Database, Settings};
 pub use directory::{DataDir, Holder};
 pub use error::StoreError;
 pub use exemplars::SeriesExemplars;
