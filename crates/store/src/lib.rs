@@ -45,7 +45,8 @@ mod unsealed;
 mod watermark;
 
 pub use alerts::{
-    AlertChanges, AlertRecords, EndedAlert, NotificationRecord, SilenceRecord, TransitionRecord,
+    AlertChanges, AlertRecords, EndedAlert, EventRecord, NotificationRecord, SilenceRecord,
+    TransitionRecord,
 };
 pub use block::{Reading, Resolution};
 pub use clock::Clock;
@@ -66,8 +67,8 @@ pub use records::{
     FairsharePoint, GivenGpu, GpuHold, GpuInterval, HeldGpu, HoldingRun, ImportError, ImportRecord,
     ImportSummary, JobCursor, JobFilter, JobOrder, JobSort, KnownCluster, KnownReason, LIVE_QUEUE,
     ListedJob, LostJob, Names, OpenRun, Origin, QueueCounts, RecordHits, Records,
-    RemoteWriteProgress, RunningJob, SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord,
-    Shifted, SortValue, TokenRecord, VisibleRuns, WaitingRun,
+    RemoteWriteProgress, RunCurves, RunStrip, RunningJob, SchedulerNow, SentReport, SessionRecord,
+    ShareSettingsRecord, Shifted, SortValue, TokenRecord, VisibleRuns, WaitingRun,
 };
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};
