@@ -1,5 +1,4 @@
-//! What happened, in one line of time: states of nodes, alerts that began and ended, and events of
-//! exporters.
+//! Timeline of the cluster: states of nodes, alerts that began and ended, and events of exporters.
 
 use super::period::the_cluster;
 use super::{AnswerConfig, AnswerError, Question};
