@@ -111,6 +111,7 @@ check(await overview.evaluate(() => document.querySelector("#main").isConnected)
 // Charts: values at the pointer, and dragging chooses a time that the address keeps.
 const with_charts = [...pages].find((path) => /^\/nodes\/(?!nope)/.test(path));
 await overview.goto(with_charts);
+await overview.locator(".chartbox").first().scrollIntoViewIfNeeded();
 const chart = await overview.locator(".chartbox").first().boundingBox();
 check(chart !== null, `${with_charts}: a chart`);
 if (chart) {
