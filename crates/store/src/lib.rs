@@ -47,7 +47,8 @@ mod unsealed;
 mod watermark;
 
 pub use alerts::{
-    AlertChanges, AlertRecords, EndedAlert, NotificationRecord, SilenceRecord, TransitionRecord,
+    AlertChanges, AlertRecords, EndedAlert, EventRecord, NotificationRecord, SilenceRecord,
+    TransitionRecord,
 };
 pub use attach::Damaged;
 pub use block::{Reading, Resolution};
@@ -69,8 +70,8 @@ pub use records::{
     FairsharePoint, GivenGpu, GpuHold, GpuInterval, HeldGpu, HoldingRun, ImportError, ImportRecord,
     ImportSummary, JobCursor, JobFilter, JobOrder, JobSort, KnownCluster, KnownReason, LIVE_QUEUE,
     ListedJob, LostJob, Names, OpenRun, Origin, QueueCounts, RecordHits, Records,
-    RemoteWriteProgress, RunningJob, SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord,
-    Shifted, SortValue, TokenRecord, VisibleRuns, WaitingRun,
+    RemoteWriteProgress, RunCurves, RunStrip, RunningJob, SchedulerNow, SentReport, SessionRecord,
+    ShareSettingsRecord, Shifted, SortValue, TokenRecord, VisibleRuns, WaitingRun,
 };
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};

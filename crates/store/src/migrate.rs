@@ -39,6 +39,8 @@ pub(crate) const RECORDS: Schema = Schema {
         include_str!("migrations/records/0009_imports.sql"),
         include_str!("migrations/records/0010_remote_write.sql"),
         include_str!("migrations/records/0011_access.sql"),
+        include_str!("migrations/records/0012_run_curves.sql"),
+        include_str!("migrations/records/0013_events.sql"),
     ],
 };
 

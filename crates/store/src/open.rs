@@ -193,6 +193,7 @@ impl Store {
             past: samples,
         });
         self.flush();
+        self.strips.past_was_written(self.clock.now());
         Ok(())
     }
 

@@ -25,6 +25,8 @@ CREATE VIEW series AS SELECT id, metric, labels FROM hot.series;
 
 CREATE VIEW alert_transitions AS SELECT * FROM records.alert_transitions;
 
+CREATE VIEW events AS SELECT * FROM records.events;
+
 CREATE VIEW notifications AS
 SELECT id, channel, instead_of, group_key, reason, status, alerts, state, created_at, updated_at, attempts, error, body
 FROM records.notifications;
