@@ -31,6 +31,7 @@ pub(crate) const RECORDS: Schema = Schema {
         include_str!("migrations/records/0009_imports.sql"),
         include_str!("migrations/records/0010_remote_write.sql"),
         include_str!("migrations/records/0011_access.sql"),
+        include_str!("migrations/records/0012_sign_in.sql"),
     ],
 };
 

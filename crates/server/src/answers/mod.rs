@@ -29,6 +29,7 @@ mod jobs;
 mod listed_run;
 mod near;
 mod note_sent_report;
+mod password;
 mod period;
 mod queue;
 mod seal_samples;
@@ -78,6 +79,7 @@ pub use job::{
 pub use jobs::{JobsQuestion, STATES};
 pub use listed_run::{ListedRun, RunUse, WhyWaiting};
 pub use note_sent_report::NoteSentReport;
+pub use password::{PasswordAnswer, PasswordOrder};
 pub use period::LOCAL_CLUSTER;
 pub use queue::{QueueAnswer, QueueQuestion, QueuedRun, ReasonCount, RunningRun};
 pub use seal_samples::SealQuestion;
@@ -281,5 +283,6 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<WhoamiQuestion>();
     visitor.question::<TokensQuestion>();
     visitor.question::<TokenOrder>();
+    visitor.question::<PasswordOrder>();
     visitor.question::<AuditQuestion>();
 }
