@@ -19,7 +19,7 @@ PACKAGES=(
 	# full and read-only disks
 	e2fsprogs mount
 	# proxies before the server, a directory, and a tunnel
-	nginx-light caddy slapd ldap-utils openssh-server openssh-client
+	nginx-light caddy slapd openssh-server openssh-client
 	# other programs for comparison, and a browser
 	prometheus prometheus-alertmanager prometheus-node-exporter python3-aiosmtpd openssl chromium fonts-dejavu-core curl jq victoria-metrics
 )

@@ -23,6 +23,14 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     takt_server::http::access::check_files(&config.auth)
         .context("auth")
         .usage()?;
+    for file in config.open_secrets() {
+        let mut err = std::io::stderr();
+        let file = file.display();
+        writeln!(
+            err,
+            "every user can read the secret in {file}: chmod 600 {file}"
+        )?;
+    }
     if let Some(user) = service_user(place, &config) {
         config.check_secrets_of(&user).usage()?;
     }

@@ -3,6 +3,7 @@
 
 use crate::access::{ALICE, BEARER_ADMIN, BOB, Lab, ROOT, SAME, SOON, WWW_DATA, needs, set_mode};
 use crate::support::process::{Daemon, free_port};
+use crate::support::takt::Takt;
 use crate::support::{Needed, need, or_skip};
 use serde_json::Value;
 use std::net::TcpStream;
@@ -294,4 +295,43 @@ fn start_caddy(file: &Path, home: &Path, port: u16) -> Daemon {
         TcpStream::connect(("127.0.0.1", port)).ok()
     });
     daemon
+}
+
+/// What the server would refuse at its start, `takt check-config` refuses, too.
+#[test]
+fn check_config_looks_at_secrets_and_users() {
+    let takt = Takt::fresh();
+    let said = |auth: &str| {
+        takt.file("takt.toml", format!("[jobs]\npoll = false\n{auth}\n"));
+        takt.run(["check-config", "--config", "takt.toml"])
+    };
+    let proxy = "[auth.proxy]\ntrusted = [\"127.0.0.1\"]\n";
+    let with_secret = format!("{proxy}secret_file = \"secret\"");
+    let missing = said(&with_secret).fails(2);
+    assert!(
+        missing.contains("auth: proxy: cannot read the token"),
+        "{missing}"
+    );
+    set_mode(&takt.file("secret", "short\n"), 0o644);
+    let short = said(&with_secret).fails(2);
+    assert!(short.contains("shorter than 16 characters"), "{short}");
+    set_mode(&takt.file("secret", "0123456789abcdef\n"), 0o644);
+    let open = said(&with_secret);
+    assert_eq!(open.code, Some(0), "{}", open.stderr);
+    assert!(
+        open.stderr.contains("every user can read the secret in"),
+        "{}",
+        open.stderr
+    );
+    assert!(!open.stdout.contains("0123456789abcdef"));
+    let unknown = said(&format!("{proxy}unix_user = \"no-such-user\"")).fails(2);
+    assert!(
+        unknown.contains("no user has the name no-such-user"),
+        "{unknown}"
+    );
+    let ldap = "[auth.ldap]\nurl = \"ldaps://localhost\"\nbase = \"dc=uni\"\n";
+    let missing = said(&format!("{ldap}ca_file = \"ca.pem\"")).fails(2);
+    assert!(missing.contains("auth: ldap: ca_file"), "{missing}");
+    let nearest = said(&format!("{ldap}start_tsl = true")).fails(2);
+    assert!(nearest.contains("did you mean start_tls?"), "{nearest}");
 }
