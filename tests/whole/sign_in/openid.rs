@@ -77,7 +77,7 @@ impl Idp {
     }
 }
 
-const AUTH: &str = "external_url = \"http://localhost:PORT\"\nprivacy = \"private\"\n[auth.oidc]\n\
+const AUTH: &str = "external_url = \"http://localhost:PORT\"\nprivacy = \"private\"\npasswords = true\n[auth.oidc]\n\
     issuer = \"http://127.0.0.1:IDP\"\nname = \"the university\"\nclient_id = \"takt\"\n\
     client_secret_file = \"SECRET\"\ngroups.admin = [\"hpc-admins\"]\ngroups.user = [\"hpc\"]";
 
@@ -308,4 +308,29 @@ fn an_answer_counts_once_for_the_browser_that_asked() {
             .0,
         400
     );
+}
+
+/// Chromium, with its cookies, its `Sec-Fetch-Site` and its content security policy: with a
+/// password, and with the provider.
+#[test]
+fn a_real_browser_signs_in_and_out() {
+    let Some(scripts) = or_skip(crate::pages::browser()) else {
+        return;
+    };
+    let Some((lab, idp, _secret)) = start() else {
+        return;
+    };
+    idp.signs_in("alice", &["hpc"]);
+    let order = "{\"user\":\"alice\",\"password\":\"correct horse\"}";
+    let json = "Content-Type: application/json";
+    let arguments = ["--data", order, "--header", json, "--header", BEARER_ADMIN];
+    lab.json(ROOT, "/api/takt/v1/passwords", &arguments);
+    let run = Command::new("node")
+        .arg(scripts.join("sign_in.mjs"))
+        .arg(format!("http://localhost:{}", lab.port))
+        .args(["alice", "correct horse"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{said}\n{}", lab.server.log());
 }
