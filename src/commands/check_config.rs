@@ -28,7 +28,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
         let file = file.display();
         writeln!(
             err,
-            "every user can read the secret in {file}: chmod 600 {file}"
+            "every user can read the secret in {file}: chmod o-rwx {file}"
         )?;
     }
     if let Some(user) = service_user(place, &config) {

@@ -23,12 +23,13 @@ pub fn run(place: &Place, asked: &Passwd) -> Result<(), Failure> {
     let answer = ask(place, &order)?;
     let user = answer.user;
     let mut out = stdout();
-    Ok(match (asked.remove, answer.had_password) {
-        (true, true) => writeln!(out, "removed the password of {user}")?,
-        (true, false) => writeln!(out, "{user} had no password")?,
-        (false, true) => writeln!(out, "changed the password of {user}")?,
-        (false, false) => writeln!(out, "set the password of {user}")?,
-    })
+    let done = match (asked.remove, answer.had_password) {
+        (true, true) => format!("removed the password of {user}"),
+        (true, false) => format!("{user} had no password"),
+        (false, true) => format!("changed the password of {user}"),
+        (false, false) => format!("set the password of {user}"),
+    };
+    Ok(writeln!(out, "{done}")?)
 }
 
 /// Reads a password: twice from a terminal, which does not show it, else the first line of the

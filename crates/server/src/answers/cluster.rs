@@ -224,7 +224,7 @@ impl ClusterAnswer {
 
 type GpuKey = (String, String);
 
-/// What was read so far.
+/// The cluster while it is assembled from samples and records.
 struct Look<'a> {
     viewer: &'a Viewer,
     store: &'a Store,

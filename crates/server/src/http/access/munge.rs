@@ -151,7 +151,7 @@ struct Decoded {
 /// exit status says that it is valid.
 async fn decode(credential: &str) -> anyhow::Result<Decoded> {
     let mut child = Command::new("unmunge")
-        .args(["--numeric", "--keys=STATUS,UID,UID_RESTRICTION"])
+        .arg("--keys=STATUS,UID,UID_RESTRICTION")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -178,7 +178,9 @@ async fn decode(credential: &str) -> anyhow::Result<Decoded> {
     let number = |key: &str| {
         let mut lines = metadata.lines().filter_map(|line| line.split_once(':'));
         let found = lines.find(|(name, _)| *name == key);
-        found.and_then(|(_, number)| number.trim().parse().ok())
+        // `alice (2001)`
+        let (_, number) = found?.1.rsplit_once('(')?;
+        number.trim_end().trim_end_matches(')').parse().ok()
     };
     Ok(Decoded {
         uid: number("UID").context("unmunge names no uid")?,

@@ -125,7 +125,8 @@ impl Provider {
         .chain(&description.userinfo_endpoint)
         {
             let is_plain = endpoint.starts_with("http://");
-            if !endpoint.starts_with("https://") && !(is_plain_allowed && is_plain) {
+            let is_safe = endpoint.starts_with("https://") || (is_plain && is_plain_allowed);
+            if !is_safe {
                 bail!("{url} names an address without TLS: {endpoint}");
             }
         }
