@@ -30,6 +30,7 @@ mod remote_write;
 mod reports;
 mod scrape_prometheus;
 mod serve;
+mod sign_in;
 mod slurm_lab;
 mod sources;
 mod sql_clients;

@@ -79,7 +79,7 @@ impl Viewer {
         Self::new(Role::Admin, Way::Files, Privacy::Open)
     }
 
-    /// Returns an unknown viewer.
+    /// Returns an unknown viewer without rights.
     pub fn anonymous(privacy: Privacy) -> Self {
         Self::new(Role::Anonymous, Way::Unknown, privacy)
     }
@@ -106,6 +106,13 @@ impl Viewer {
     #[must_use]
     pub fn with_role_at_most(mut self, role: Role) -> Self {
         self.role = self.role.min(role);
+        self
+    }
+
+    /// Raises the role to at least this one.
+    #[must_use]
+    pub fn with_role_at_least(mut self, role: Role) -> Self {
+        self.role = self.role.max(role);
         self
     }
 
@@ -194,7 +201,7 @@ impl Viewer {
     }
 
     fn is_known_below(&self, level: Privacy) -> bool {
-        self.role > Role::Anonymous && self.privacy < level
+        self.role >= Role::User && self.privacy < level
     }
 
     /// Returns the user, or [`OTHER_USER`] if the viewer may not see whose usage it is.
@@ -213,7 +220,7 @@ impl Viewer {
     pub fn check(&self, need: Need) -> Result<(), Refusal> {
         let is_met = match need {
             Need::Nothing => true,
-            Need::SignedIn => self.role > Role::Anonymous,
+            Need::SignedIn => self.role >= Role::User,
             Need::Samples => self.sees_samples(),
             Need::AllUsers => self.sees_all(),
             Need::Role(role) => self.role >= role,
@@ -225,7 +232,7 @@ impl Viewer {
         };
         if is_met {
             Ok(())
-        } else if self.role == Role::Anonymous {
+        } else if self.way == Way::Unknown {
             Err(Refusal::SignIn)
         } else {
             Err(Refusal::Role(need.role()))
@@ -347,6 +354,24 @@ mod tests {
             Viewer::anonymous(Privacy::Open).check(change),
             Err(Refusal::SignIn)
         );
+    }
+
+    #[test]
+    fn the_status_screen_shows_nothing_of_people() {
+        let screen = Viewer::new(Role::Status, Way::Unknown, Privacy::Open);
+        assert_eq!(screen.check(Need::Role(Role::Status)), Ok(()));
+        for need in [
+            Need::SignedIn,
+            Need::Samples,
+            Need::AllUsers,
+            Need::Change(Role::User),
+        ] {
+            assert_eq!(screen.check(need), Err(Refusal::SignIn), "{need:?}");
+        }
+        assert!(!screen.sees_job(OTHER) && !screen.sees_usage(OTHER));
+        let token = Viewer::new(Role::Status, Way::Token, Privacy::Open);
+        let refused = Err(Refusal::Role(Role::User));
+        assert_eq!(token.check(Need::SignedIn), refused);
     }
 
     #[test]

@@ -122,7 +122,8 @@ impl Config {
             .iter()
             .flat_map(RemoteWriteConfig::secret_files);
         let files = files.into_iter().flatten().chain(of_remote_write);
-        files.map(PathBuf::as_path)
+        let files = files.map(PathBuf::as_path);
+        files.chain(self.auth.secret_files())
     }
 
     /// Returns the files with secrets that every user can read.
@@ -173,6 +174,7 @@ impl Config {
         let Self {
             data_dir,
             server,
+            auth,
             sql,
             email,
             alerts,
@@ -206,6 +208,7 @@ impl Config {
             .chain(sql.files())
             .chain(of_jobs)
             .chain(of_alerts)
+            .chain(auth.files())
             .chain(remote_write.iter_mut().flat_map(RemoteWriteConfig::files))
             .flatten();
         for relative in files.chain(&mut alerts.rule_dirs) {

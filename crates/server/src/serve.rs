@@ -102,7 +102,9 @@ pub async fn run(
             .context("server")
             .usage()?
             .as_deref(),
-    );
+    )
+    .context("auth")
+    .usage()?;
     let mut ready = Some(ready);
     loop {
         let address = &config.server.listen_address;

@@ -57,6 +57,14 @@ CREATE VIEW remote_write AS SELECT * FROM records.remote_write;
 
 CREATE VIEW imports AS SELECT * FROM records.imports;
 
+-- The audit log. Statements of admins find the rows, because their sessions search the schema admin first; statements
+-- cannot name that schema (gate.rs). Statements of others find a table without rows.
+CREATE SCHEMA admin;
+
+CREATE VIEW admin.audit AS SELECT * FROM records.access.audit;
+
+CREATE VIEW audit AS SELECT * FROM records.access.audit WHERE false;
+
 -- A run that has not ended counts until the last report of its scheduler.
 CREATE VIEW jobs AS
 SELECT j.* EXCLUDE (import_id),

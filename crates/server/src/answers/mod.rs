@@ -30,6 +30,7 @@ mod jobs;
 mod listed_run;
 mod near;
 mod note_sent_report;
+mod password;
 mod period;
 mod queue;
 mod run_strips;
@@ -82,6 +83,7 @@ pub(crate) use job::{kept_axis, kept_curves};
 pub use jobs::{JobsQuestion, STATES};
 pub use listed_run::{ListedRun, RunUse, WhyWaiting, requested};
 pub use note_sent_report::NoteSentReport;
+pub use password::{PasswordAnswer, PasswordOrder};
 pub use period::LOCAL_CLUSTER;
 pub use queue::{QueueAnswer, QueueQuestion, QueuedRun, ReasonCount, RunningRun};
 pub use run_strips::{RunStripAnswer, RunStripsQuestion};
@@ -288,5 +290,6 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<WhoamiQuestion>();
     visitor.question::<TokensQuestion>();
     visitor.question::<TokenOrder>();
+    visitor.question::<PasswordOrder>();
     visitor.question::<AuditQuestion>();
 }
