@@ -19,7 +19,7 @@ pub use access::{AuditFilter, AuditRecord, SessionRecord, TokenRecord};
 pub use credits::SentReport;
 pub use efficiency::Due;
 pub use held_gpus::{GivenGpu, GpuInterval, HeldGpu};
-pub use import::{ImportError, ImportSummary, Origin, Shifted};
+pub use import::{ImportError, ImportSummary, LIVE_QUEUE, Origin, Shifted};
 pub use imports::{DeleteRuns, ImportRecord};
 pub use listed::{JobCursor, JobOrder, JobSort, ListedJob, SortValue};
 pub use present::{AlertTransition, GpuHold, QueueCounts, RunningJob};
