@@ -132,7 +132,8 @@ pub fn labels_of(block: &[u8]) -> Result<Labels, LabelError> {
     let mut pairs: Vec<(Arc<str>, Arc<str>)> = Vec::new();
     let mut last: Option<&str> = None;
     for label in Fields(block) {
-        let (mut name, mut value) = (&[][..], &[][..]);
+        let mut name: &[u8] = &[];
+        let mut value: &[u8] = &[];
         for field in Fields(label?.1.bytes()?) {
             match field? {
                 (1, Field::Bytes(text)) => name = text,
@@ -142,7 +143,8 @@ pub fn labels_of(block: &[u8]) -> Result<Labels, LabelError> {
             }
         }
         let text = |bytes| std::str::from_utf8(bytes).map_err(|_| LabelError::NotUtf8);
-        let (name, value) = (text(name)?, text(value)?);
+        let name = text(name)?;
+        let value = text(value)?;
         if name.is_empty() {
             return Err(LabelError::NoName);
         }

@@ -129,7 +129,7 @@ impl Store {
             let mut rows = group.rows.write().unwrap_or_else(PoisonError::into_inner);
             for &(column, sample) in samples {
                 let Some(series) = rows.series(column) else {
-                    // The column was dropped although its series is pushed: a mistake of the caller.
+                    // The caller uses a column that was dropped.
                     placements.push(Placement::Conflicting);
                     continue;
                 };

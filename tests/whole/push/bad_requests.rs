@@ -214,7 +214,8 @@ fn bad_samples_are_rejected_by_name_and_the_others_stored() {
 
     // Labels: unsorted, twice, without a name, not UTF-8. Written by hand, as the writer sorts.
     let label = |name: &[u8], value: &[u8]| {
-        let (n, v) = (name.len() as u8, value.len() as u8);
+        let n = name.len() as u8;
+        let v = value.len() as u8;
         [&[0x0a, n + v + 4, 0x0a, n], name, &[0x12, v], value].concat()
     };
     let sample = [0x12, 0x02, 0x10, 0x01];

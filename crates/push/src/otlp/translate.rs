@@ -317,7 +317,8 @@ impl PointAdder<'_> {
 
 /// Checks that the buckets are whole. A histogram without buckets has a count and a sum only.
 fn check_buckets(point: &HistogramPoint) -> Result<(), PointError> {
-    let (counts, bounds) = (&point.bucket_counts, &point.explicit_bounds);
+    let counts = &point.bucket_counts;
+    let bounds = &point.explicit_bounds;
     let total = counts
         .iter()
         .try_fold(0_u64, |sum, &one| sum.checked_add(one));
