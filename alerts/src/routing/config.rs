@@ -386,8 +386,8 @@ pub(super) fn label_name(node: &Node) -> Result<String, Mistake> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::routes::GroupBy;
     use super::*;
+    use crate::routing::routes::GroupBy;
     use crate::testing::parse_series;
 
     const GOOD: &str = r#"

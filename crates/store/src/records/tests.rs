@@ -411,7 +411,10 @@ fn filters() {
     store.import(&[
         named("12", 100, Some(200), "ann", "COMPLETED", Some("g1")),
         named("123", 200, Some(300), "bob", "FAILED", Some("g[1-3]")),
-        named("123_4", 300, None, "ann", "RUNNING", Some("g[10-12]")),
+        JobRun {
+            raw_job_id: Some("130".into()),
+            ..named("123_4", 300, None, "ann", "RUNNING", Some("g[10-12]"))
+        },
         named("123+1", 400, None, "ann", "PENDING", None),
     ]);
     let ids = |filter: JobFilter| -> String {
@@ -452,6 +455,14 @@ fn filters() {
         }),
         ""
     );
+    // The number that processes see belongs to one task, not to the whole array.
+    for (number, expected) in [("123", "123"), ("130", "123_4"), ("123_4", "")] {
+        let filter = JobFilter {
+            job_number: text(number),
+            ..any()
+        };
+        assert_eq!(ids(filter), expected, "{number}");
+    }
     assert_eq!(
         ids(JobFilter {
             user: text("ann"),
