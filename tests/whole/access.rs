@@ -732,6 +732,8 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("/api/v1/metadata", "viewer", "viewer"),
     ("/api/v1/notifications", "user", "user"),
     ("/api/v1/openapi.yaml", "user", "user"),
+    // A sender's token alone; "admin" is the highest role, and not enough.
+    ("/api/v1/otlp/v1/metrics", "admin", "admin"),
     ("/api/v1/parse_query", "user", "user"),
     ("/api/v1/query", "viewer", "viewer"),
     ("/api/v1/query_exemplars", "viewer", "viewer"),
@@ -750,6 +752,7 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("/api/v1/targets", "viewer", "viewer"),
     ("/api/v1/targets/metadata", "viewer", "viewer"),
     ("/api/v1/targets/relabel_steps", "viewer", "viewer"),
+    ("/api/v1/write", "admin", "admin"),
     ("/api/v2/alerts", "viewer", "support"),
     ("/api/v2/alerts/close", "support", "support"),
     ("/api/v2/alerts/groups", "viewer", "viewer"),

@@ -26,6 +26,7 @@ mod letters;
 mod pages;
 mod prometheus_lab;
 mod promql_api;
+mod push;
 mod remote_write;
 mod reports;
 mod scrape_prometheus;

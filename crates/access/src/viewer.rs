@@ -71,6 +71,8 @@ pub struct Viewer {
     accounts: Arc<BTreeSet<String>>,
     way: Way,
     privacy: Privacy,
+    /// Name of the sender in `[[push.senders]]`.
+    sender: Option<Arc<str>>,
 }
 
 impl Viewer {
@@ -92,7 +94,21 @@ impl Viewer {
             accounts: Arc::default(),
             way,
             privacy,
+            sender: None,
         }
+    }
+
+    /// Returns a program that pushes samples. It sees nothing.
+    pub fn sender(name: impl Into<Arc<str>>, privacy: Privacy) -> Self {
+        Self {
+            sender: Some(name.into()),
+            ..Self::new(Role::Anonymous, Way::Token, privacy)
+        }
+    }
+
+    /// Returns the name of the sender, if the viewer may push samples.
+    pub fn sender_name(&self) -> Option<&str> {
+        self.sender.as_deref()
     }
 
     /// Sets the user, by the Unix name.
@@ -223,6 +239,8 @@ impl Viewer {
             Need::SignedIn => self.role >= Role::User,
             Need::Samples => self.sees_samples(),
             Need::AllUsers => self.sees_all(),
+            Need::Push if self.sender.is_none() => return Err(Refusal::Sender),
+            Need::Push => true,
             Need::Role(role) => self.role >= role,
             Need::Change(Role::User) => {
                 self.role == Role::Admin || (self.user.is_some() && self.role >= Role::User)
@@ -324,6 +342,23 @@ mod tests {
         let viewer = alice(Privacy::Private).with_accounts(BTreeSet::from(["a".to_owned()]));
         assert!(!viewer.sees_details(Owner::new("bob", "")));
         assert!(!Viewer::anonymous(Privacy::Open).is_user(""));
+    }
+
+    #[test]
+    fn senders_push_and_see_nothing() {
+        let sender = Viewer::sender("rack-a", Privacy::Open);
+        assert_eq!(sender.check(Need::Push), Ok(()));
+        for need in [
+            Need::SignedIn,
+            Need::Samples,
+            Need::AllUsers,
+            Need::Role(Role::User),
+            Need::Change(Role::User),
+        ] {
+            assert_eq!(sender.check(need), Err(Refusal::SignIn), "{need:?}");
+        }
+        let admin = Viewer::new(Role::Admin, Way::Token, Privacy::Open);
+        assert_eq!(admin.check(Need::Push), Err(Refusal::Sender));
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod migrate;
 mod open;
 mod packed;
 mod promql_source;
+mod push;
 mod queue;
 mod records;
 mod reserve;
@@ -65,6 +66,7 @@ pub use head::{Column, STALE, is_stale};
 pub use intake::{CommitOutcome, Group};
 pub use listing::Listed;
 pub use open::Store;
+pub use push::{Placed, Placement, PushError};
 pub use records::{
     AlertTransition, AuditFilter, AuditRecord, CONFIGURED, ChargedRun, DeleteRuns, Due,
     FairsharePoint, GivenGpu, GpuHold, GpuInterval, HeldGpu, HoldingRun, ImportError, ImportRecord,

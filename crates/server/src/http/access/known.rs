@@ -121,6 +121,8 @@ pub(super) struct AccessState {
     external_url: RwLock<String>,
     /// Whether `[auth]` is empty: then services of this machine may read at the level `open`.
     is_default: bool,
+    /// Tokens of the programs that push samples, with their names.
+    senders: RwLock<Vec<(String, Arc<str>)>>,
     /// Uid of this process.
     own_uid: u32,
     uid_min: u32,
@@ -167,6 +169,7 @@ impl Access {
             keyring: Keyring::default(),
             external_url: RwLock::new(config.external_url.clone().unwrap_or_default()),
             is_default: *config == AuthConfig::default(),
+            senders: RwLock::default(),
             own_uid,
             uid_min: kernel::uid_min(),
             live: RwLock::new(LiveAccess {
@@ -204,6 +207,22 @@ impl Access {
         let url = self.state.external_url.read();
         let url = url.unwrap_or_else(PoisonError::into_inner);
         url.trim_end_matches('/').to_owned()
+    }
+
+    /// Admits the programs that push samples, by their tokens and names.
+    pub fn admit_senders(&self, tokens: Vec<(String, Arc<str>)>) {
+        let mut senders = self.state.senders.write();
+        let senders = senders.as_mut().unwrap_or_else(|error| error.get_mut());
+        **senders = tokens;
+    }
+
+    /// Returns the name of the sender with this token.
+    fn sender_of(&self, token: &str) -> Option<Arc<str>> {
+        let senders = self.state.senders.read();
+        let senders = senders.unwrap_or_else(PoisonError::into_inner);
+        let mut senders = senders.iter();
+        let found = senders.find(|(known, _)| equal(token.as_bytes(), known.as_bytes()));
+        found.map(|(_, name)| Arc::clone(name))
     }
 
     /// Uses other roles, and another level of privacy, from now on.
@@ -364,6 +383,10 @@ impl Access {
     ) -> Option<Viewer> {
         if let Some(role) = self.token_role(headers) {
             return Some(Viewer::new(role, Way::Token, privacy));
+        }
+        let sender = given_token(headers).and_then(|token| self.sender_of(&token));
+        if let Some(sender) = sender {
+            return Some(Viewer::sender(sender, privacy));
         }
         if let Some(token) = given_token(headers)
             && let Some(token) = self.valid_token(token).await

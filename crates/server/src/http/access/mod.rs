@@ -330,7 +330,7 @@ impl Guard {
 
 /// The answer to a refused request.
 fn refused(refusal: Refusal, viewer: &Viewer) -> Response {
-    let is_unknown = matches!(refusal, Refusal::SignIn | Refusal::Token)
+    let is_unknown = matches!(refusal, Refusal::SignIn | Refusal::Token | Refusal::Sender)
         || (viewer.way() == Way::Token && viewer.user().is_none());
     let error = match (refusal, viewer.user()) {
         (Refusal::Role(_), Some(user)) => {
