@@ -242,7 +242,7 @@ fn every_sample_of_prometheus_2_is_stored_though_both_sides_are_killed() {
     sender.wait_until("scraping", SOON, || enough(&theirs, before + 5.0));
     server.kill_and_restart(Duration::from_secs(4));
     let reached = "timestamp(up{job=\"node\"}) * 1000";
-    let mut catch_up = |server: &mut Receiver, sender: &mut Daemon| {
+    let catch_up = |server: &mut Receiver, sender: &mut Daemon| {
         let newest = number(&theirs, reached).unwrap() as i64;
         let is_there = || number(&server.url, reached).filter(|&at| at as i64 >= newest);
         sender.wait_until("up to date", SOON, is_there);

