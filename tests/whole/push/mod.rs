@@ -7,7 +7,7 @@ mod opentelemetry;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -197,13 +197,20 @@ fn number(url: &str, query: &str) -> Option<f64> {
     found.first().map(|sample| sample.value)
 }
 
-/// Compares the samples of every series in a range of time.
-fn compare(theirs: &BTreeMap<String, Samples>, ours: &BTreeMap<String, Samples>) {
-    for (labels, samples) in theirs {
-        let stored = ours.get(labels).unwrap_or_else(|| panic!("no {labels}"));
-        assert_eq!(stored, samples, "{labels}");
+/// Compares the samples of every series in `(from, to]`. The last requests may still be on their way.
+fn compare(theirs: &str, ours: &str, selector: &str, (from, to): (i64, i64)) {
+    let expected = raw_samples(theirs, selector, from, to);
+    assert!(expected.len() > 200, "{} series", expected.len());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut stored = raw_samples(ours, selector, from, to);
+    while stored != expected && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(500));
+        stored = raw_samples(ours, selector, from, to);
     }
-    assert_eq!(ours.len(), theirs.len());
+    for (labels, samples) in &expected {
+        assert_eq!(stored.get(labels), Some(samples), "{labels}");
+    }
+    assert_eq!(stored.len(), expected.len());
 }
 
 fn debian_prometheus() -> Result<(), Skip> {
@@ -246,23 +253,11 @@ fn every_sample_of_prometheus_2_is_stored_though_both_sides_are_killed() {
         let newest = number(&theirs, reached).unwrap() as i64;
         let is_there = || number(&server.url, reached).filter(|&at| at as i64 >= newest);
         sender.wait_until("up to date", SOON, is_there);
-        // All its requests are answered, not only the one with `up`.
-        let pending = "prometheus_remote_storage_samples_pending";
-        sender.wait_until("done", SOON, || {
-            let page = http_get(&format!("{theirs}/metrics")).ok()?.body;
-            let line = page.lines().find(|line| line.starts_with(pending))?;
-            line.ends_with(" 0").then_some(())
-        });
         newest
     };
     let newest = catch_up(&mut server, &mut sender) - 2000;
     let selector = "{job=\"node\"}";
-    let expected = raw_samples(&theirs, selector, began - 1, newest);
-    assert!(expected.len() > 200, "{} series", expected.len());
-    compare(
-        &expected,
-        &raw_samples(&server.url, selector, began - 1, newest),
-    );
+    compare(&theirs, &server.url, selector, (began - 1, newest));
 
     // A Prometheus that is killed forgets what it has not sent. What it sends afterwards is stored.
     sender.kill();
@@ -273,10 +268,7 @@ fn every_sample_of_prometheus_2_is_stored_though_both_sides_are_killed() {
     sender.wait_until("scraping still", SOON, || enough(&theirs, before + 12.0));
     let newest = catch_up(&mut server, &mut sender) - 2000;
     let from = (restarted * 1000.0) as i64;
-    compare(
-        &raw_samples(&theirs, selector, from, newest),
-        &raw_samples(&server.url, selector, from, newest),
-    );
+    compare(&theirs, &server.url, selector, (from, newest));
     // No sample is there that Prometheus does not have, also around the kill.
     let all = raw_samples(&theirs, selector, began - 1, newest);
     for (labels, samples) in raw_samples(&server.url, selector, began - 1, newest) {
@@ -292,10 +284,7 @@ fn every_sample_of_prometheus_2_is_stored_though_both_sides_are_killed() {
     );
     // Sealed into blocks, they are the same.
     server.takt.run(["store", "seal"]).ok();
-    compare(
-        &raw_samples(&theirs, selector, from, newest),
-        &raw_samples(&server.url, selector, from, newest),
-    );
+    compare(&theirs, &server.url, selector, (from, newest));
 }
 
 /// An agent of Prometheus 3 sends the same samples by 2.0 to Takt and by 1.0 to another Prometheus.
@@ -350,12 +339,7 @@ fn an_agent_of_prometheus_3_sends_version_2() {
     agent.wait_until("up to date", SOON, reached);
     let to = newest - 2000;
     let selector = "{job=\"node\"}";
-    let expected = raw_samples(&reference, selector, to - 600_000, to);
-    assert!(expected.len() > 200, "{} series", expected.len());
-    compare(
-        &expected,
-        &raw_samples(&server.url, selector, to - 600_000, to),
-    );
+    compare(&reference, &server.url, selector, (to - 600_000, to));
     let answered =
         "takt_push_requests_total{sender=\"two\",protocol=\"remote_write_2\",code=\"204\"}";
     assert!(server.metric(answered) > 5.0);
@@ -407,21 +391,7 @@ fn takt_pushes_to_takt() {
         .next()
         .unwrap();
     let selector = "{node=\"n1\"}";
-    let expected = raw_samples(&theirs, selector, from - 1, newest);
-    assert!(expected.len() > 200, "{} series", expected.len());
-    // The last window may still be on its way.
-    let ours = || {
-        let ours = raw_samples(&server.url, selector, from - 1, newest);
-        (ours == expected).then_some(ours)
-    };
-    let deadline = std::time::Instant::now() + Duration::from_secs(30);
-    while ours().is_none() && std::time::Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(200));
-    }
-    compare(
-        &expected,
-        &raw_samples(&server.url, selector, from - 1, newest),
-    );
+    compare(&theirs, &server.url, selector, (from - 1, newest));
     // The sender's cluster stays.
     assert!(
         number(
