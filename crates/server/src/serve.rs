@@ -77,6 +77,8 @@ pub struct Ready<'s> {
     pub cluster: &'s str,
     /// The store. Whoever keeps it delays the end of the server.
     pub store: &'s Arc<Store>,
+    /// Sign-in of users.
+    pub access: &'s Access,
 }
 
 /// Serves `dir` until `shutdown` becomes true. Calls `ready` once, when the server can answer the
@@ -147,11 +149,13 @@ pub async fn run(
             listener,
             local_address,
         };
+        access.attach(&store, local_address);
         if let Some(ready) = ready.take() {
             ready(&Ready {
                 address: local_address,
                 cluster: &cluster,
                 store: &store,
+                access: &access,
             });
         }
         match serving.until(store, &mut shutdown).await? {
@@ -493,7 +497,6 @@ impl Serving<'_> {
         )?;
         let scrape = Arc::new(scrape);
         configure_shares(&store, self.cluster, &self.config.fairshare)?;
-        self.access.attach(&store, self.local_address);
         let connections = Arc::new(Connections::new(&mut self.registry));
         let mut tasks = Supervisor::new(&mut self.registry);
         let follower = SlurmFollower::new(

@@ -68,15 +68,27 @@ async fn link(State(access): State<Access>, By(viewer): By) -> Result<Json<SignI
         kind: ErrorKind::Failed,
         error,
     };
-    let code = access.keyring().new_code(user, now());
-    let code = code.map_err(|error| failed(error.to_string()))?;
-    let code = code.ok_or_else(|| refuse("too many links are open; wait two minutes"))?;
-    let base = access.external_url();
-    Ok(Json(SignInLink {
-        user: user.to_owned(),
-        url: format!("{base}/login#{code}"),
-        seconds: takt_access::session::CODE_SECONDS,
-    }))
+    let link = access.sign_in_link(user);
+    let link = link.map_err(|error| failed(error.to_string()))?;
+    let link = link.ok_or_else(|| refuse("too many links are open; wait two minutes"))?;
+    Ok(Json(link))
+}
+
+impl Access {
+    /// Makes a link that signs a browser in as `user`. Returns `None` if the user has too many open
+    /// links.
+    ///
+    /// # Errors
+    /// If the system has no random numbers.
+    pub fn sign_in_link(&self, user: &str) -> anyhow::Result<Option<SignInLink>> {
+        let code = self.keyring().new_code(user, now())?;
+        let base = self.external_url();
+        Ok(code.map(|code| SignInLink {
+            user: user.to_owned(),
+            url: format!("{base}/login#{code}"),
+            seconds: takt_access::session::CODE_SECONDS,
+        }))
+    }
 }
 
 /// Whom a code signs in. Does not use the code up.
