@@ -154,6 +154,15 @@ impl AlertsConfig {
             }
             _ => {}
         }
+        if let Some(url) = &self.slack_webhook_file
+            && url.to_string_lossy().contains("://")
+        {
+            return wrong(
+                "slack_webhook_file",
+                "the path of a file that contains the URL",
+                "the URL itself",
+            );
+        }
         if self.ntfy_token_file.is_some() && self.ntfy_topic.is_none() {
             return wrong("ntfy_topic", "the topic that the token is for", "nothing");
         }

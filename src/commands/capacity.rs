@@ -49,8 +49,15 @@ fn listing(report: &CapacityReport) -> Listing {
         "planned_down_hours",
         "reported_hours",
     ]);
-    let hours = |seconds: u64| format!("{:.1}", seconds as f64 / 3600.0);
     for row in &report.rows {
+        // Without a known capacity the other figures mean nothing: every allocation would be
+        // overcommitted.
+        let hours = |seconds: u64| {
+            if row.reported == 0 {
+                return String::new();
+            }
+            format!("{:.1}", seconds as f64 / 3600.0)
+        };
         listing.push(vec![
             row.resource.clone(),
             hours(row.allocated),
@@ -65,4 +72,39 @@ fn listing(report: &CapacityReport) -> Listing {
         ]);
     }
     listing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_accounting::capacity::CapacityRow;
+
+    /// An imported month without capacity showed 0 allocated and 189.2 overcommitted hours.
+    #[test]
+    fn hours_without_a_known_capacity_are_empty() {
+        let csv = |reported: u64| {
+            let row = CapacityRow {
+                resource: "gres/gpu".to_owned(),
+                reported,
+                overcommitted: 3600,
+                ..CapacityRow::default()
+            };
+            let report = CapacityReport {
+                cluster: "lab".to_owned(),
+                from: String::new(),
+                to: String::new(),
+                timezone: "UTC".to_owned(),
+                rows: vec![row],
+            };
+            let mut out = Vec::new();
+            listing(&report).write_csv(&mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let row = |reported| csv(reported).lines().nth(1).map(str::to_owned);
+        assert_eq!(
+            row(7200).as_deref(),
+            Some("gres/gpu,0.0,0.0,0.0,0.0,0.0,2.0,0.0,1.0,")
+        );
+        assert_eq!(row(0).as_deref(), Some("gres/gpu,,,,,,,,,"));
+    }
 }

@@ -26,7 +26,7 @@ struct OnGpu {
     utilization_ratio: Option<f64>,
     /// Whether memory is in use and no kernel runs.
     is_idle: bool,
-    /// Whether the GPU answers; `None` if the exporter does not report it.
+    /// Whether the GPU answers; `None` if its exporter does not answer.
     up: Option<bool>,
     /// Whether the job is known from Slurm's allocation alone.
     is_allocated_only: bool,
@@ -56,7 +56,8 @@ pub fn run(place: &Place, asked: &Gpus) -> Result<(), Failure> {
 
 /// Returns the GPUs with the jobs and processes that the exporter reports. A job that Slurm has
 /// placed on a node, and that the exporter reports on no GPU there, is shown on the GPUs with its
-/// GRES indexes, which count device files (`minor`). An array's task has its own id.
+/// GRES indexes, which count device files (`minor`). So is each job of a node whose exporter does
+/// not answer. An array's task has its own id.
 const QUESTION: &str = "
 WITH seen AS (
     SELECT labels ->> '$.cluster' AS cluster, labels ->> '$.node' AS node, labels ->> '$.uuid' AS uuid,
@@ -66,6 +67,10 @@ WITH seen AS (
     WHERE metric IN ('takt_gpu_info', 'takt_gpu_job_info', 'takt_gpu_job_memory_used_bytes',
             'takt_gpu_process_without_job', 'takt_gpu_process_memory_used_bytes')
         AND value IS NOT NULL AND ts > (SELECT max(ts) FROM latest) - INTERVAL 3 MINUTES
+), cards AS (
+    SELECT DISTINCT labels ->> '$.cluster' AS cluster, labels ->> '$.node' AS node, labels ->> '$.uuid' AS uuid,
+        coalesce(labels ->> '$.minor', labels ->> '$.index') AS minor
+    FROM latest WHERE metric = 'takt_gpu_info'
 ), reported AS (
     SELECT i.cluster, i.node, i.uuid, i.\"user\", coalesce(j.job_id, i.job_id) AS job_id, m.value AS memory
     FROM seen AS i
@@ -74,11 +79,10 @@ WITH seen AS (
         ON j.cluster = i.cluster AND j.raw_job_id = i.job_id AND j.start_time IS NOT NULL AND j.end_time IS NULL
     WHERE i.metric = 'takt_gpu_job_info'
 ), allocated AS (
-    SELECT i.cluster, i.node, i.uuid, j.\"user\", j.job_id
+    SELECT c.cluster, c.node, c.uuid, j.\"user\", j.job_id
     FROM job_gpus AS g
     JOIN jobs AS j ON j.cluster = g.cluster AND j.job_id = g.job_id AND j.submit_time = g.submit_time
-    JOIN seen AS i ON i.metric = 'takt_gpu_info' AND i.cluster = g.cluster AND i.node = g.node
-        AND try_cast(i.minor AS BIGINT) = g.gpu_index
+    JOIN cards AS c ON c.cluster = g.cluster AND c.node = g.node AND try_cast(c.minor AS BIGINT) = g.gpu_index
     WHERE g.source = 'slurmctld' AND j.start_time IS NOT NULL AND j.end_time IS NULL
         AND g.last_seen > (SELECT max(last_seen) FROM job_gpus) - INTERVAL 3 MINUTES
         AND NOT EXISTS (
@@ -142,14 +146,12 @@ fn on_gpu(row: &[Value]) -> OnGpu {
 }
 
 fn note(on: &OnGpu) -> &'static str {
-    if on.up == Some(false) {
-        "does not answer"
-    } else if on.is_idle {
-        "holds memory, does nothing"
-    } else if on.is_allocated_only {
-        "allocated by Slurm"
-    } else {
-        ""
+    match on.up {
+        None => "exporter does not answer",
+        Some(false) => "does not answer",
+        Some(true) if on.is_idle => "holds memory, does nothing",
+        Some(true) if on.is_allocated_only => "allocated by Slurm",
+        Some(true) => "",
     }
 }
 
@@ -267,6 +269,11 @@ mod tests {
                 (&info("held", "2"), 1.0, 1.0),
                 (&of(UP, "held"), 1.0, 1.0),
                 (&of(BUSY, "held"), 0.0, 0.0),
+                // The exporter of these two no longer answers.
+                (&info("dark", "3"), 1.0, STALE),
+                (&of(UP, "dark"), 1.0, STALE),
+                (&info("lone", "4"), 1.0, STALE),
+                (&of(UP, "lone"), 1.0, STALE),
             ],
         );
         let records = Records::of(store.database());
@@ -291,13 +298,13 @@ mod tests {
         };
         let entries = [Ok::<_, Infallible>(Entry::Run(run))];
         records.import(&origin, entries).unwrap();
-        let held = HeldGpu {
+        let held = [2, 3].map(|index| HeldGpu {
             job_id: "7".into(),
             submit: now - 100,
             node: "g01".into(),
-            index: 2,
-        };
-        records.note_held_gpus("lab", &[held], now).unwrap();
+            index,
+        });
+        records.note_held_gpus("lab", &held, now).unwrap();
 
         let question = SqlQuestion {
             statement: QUESTION.to_owned(),
@@ -327,10 +334,17 @@ mod tests {
                     "7".to_owned(),
                     "allocated by Slurm"
                 ),
+                (
+                    "dark",
+                    "ann".to_owned(),
+                    "7".to_owned(),
+                    "exporter does not answer"
+                ),
+                ("lone", none(), none(), "exporter does not answer"),
             ]
         );
         assert_eq!(found[2].job_name.as_deref(), Some("train"));
         let busy: Vec<_> = found.iter().map(|on| on.utilization_ratio).collect();
-        assert_eq!(busy, [None, None, Some(0.0)]);
+        assert_eq!(busy, [None, None, Some(0.0), None, None]);
     }
 }

@@ -98,8 +98,8 @@ fn listing(summary: &ImportSummary) -> Listing {
         ("runs new", summary.runs_inserted),
         ("runs corrected", summary.runs_updated),
         ("runs known already", summary.unchanged),
-        ("steps passed over", summary.steps_skipped),
-        ("rows set aside", summary.rejected),
+        ("job steps ignored", summary.steps_skipped),
+        ("rows rejected", summary.rejected),
     ] {
         listing.push(vec![what.to_owned(), rows.to_string()]);
     }

@@ -19,6 +19,9 @@ pub fn list(place: &Place, asked: &Jobs) -> Result<(), Failure> {
     };
     let source: Source<Database> = source(place)?;
     let runs = source.ask(&question)?;
+    if runs.is_empty() {
+        tracing::warn!("no job matches");
+    }
     print(asked.format, &listing(&runs, &source.zone()), &runs)
 }
 

@@ -27,14 +27,15 @@ To query the server of another machine: takt --server http://head:9856 jobs
 takt help lists all commands.
 ";
 
-/// Counts of nodes, GPUs and jobs. A target that is gone has no value, and is not counted.
+/// Counts of nodes, GPUs and jobs. A node without a value is no longer a target, and is not counted.
+/// A GPU without one is on a node whose exporter does not answer.
 const COUNTS: &str = "
 SELECT
     (SELECT count(*) FROM nodes WHERE up IS NOT NULL),
     (SELECT count(*) FROM nodes WHERE up),
     g.count, g.up, g.busy, j.running, j.pending
 FROM (
-    SELECT count(*) AS count, count(*) FILTER (up IS NOT FALSE) AS up, avg(utilization_ratio) AS busy
+    SELECT count(*) AS count, count(*) FILTER (up) AS up, avg(utilization_ratio) AS busy
     FROM gpus WHERE last_seen > (SELECT max(last_seen) FROM gpus) - INTERVAL 3 MINUTES
 ) AS g, (
     SELECT count(*) FILTER (state = 'RUNNING') AS running, count(*) FILTER (state = 'PENDING') AS pending

@@ -24,9 +24,11 @@ pub fn run(place: &Place, asked: &Serve) -> Result<(), Failure> {
         let shutdown = server::signals().context("cannot listen for signals")?;
         server::run(source, &dir, shutdown, super::PARTS, |ready| {
             let server::Ready {
-                address, cluster, ..
+                listen_address,
+                cluster,
+                ..
             } = *ready;
-            tracing::info!(%address, cluster, data_dir = %dir.display(), "serving");
+            tracing::info!(address = %listen_address, cluster, data_dir = %dir.display(), "serving");
         })
         .await
     });

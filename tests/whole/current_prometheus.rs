@@ -2,14 +2,15 @@
 
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::support::or_skip;
 use crate::support::process::{Daemon, free_port, http_get, http_get_with, wait_for};
 use crate::support::prometheus::Prometheus;
 use crate::support::takt::Takt;
+use crate::support::target::{Page, scrape_target};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -45,35 +46,15 @@ late 1 99999999999999999999
 # EOF
 ";
 
-/// Starts a target with a page in each format.
-fn target() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            std::thread::spawn(move || answer(stream));
-        }
-    });
-    address
-}
-
-fn answer(mut stream: TcpStream) {
-    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-    while let Some(Ok(request)) = lines.next() {
-        while lines
-            .next()
-            .is_some_and(|line| line.is_ok_and(|line| !line.is_empty()))
-        {}
-        let (kind, page) = if request.contains("/openmetrics") {
-            ("application/openmetrics-text; version=1.0.0", OPENMETRICS)
-        } else {
-            ("text/plain; version=0.0.4", TEXT)
-        };
-        let length = page.len();
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}");
-        if write!(stream, "{head}\r\n\r\n{page}").is_err() {
-            return;
-        }
+/// A page in each format.
+fn page(path: &str) -> Page {
+    if path.starts_with("/openmetrics") {
+        (
+            "application/openmetrics-text; version=1.0.0",
+            OPENMETRICS.into(),
+        )
+    } else {
+        ("text/plain; version=0.0.4", TEXT.into())
     }
 }
 
@@ -104,7 +85,7 @@ struct Both {
 
 impl Both {
     fn start() -> Option<Self> {
-        let address = target();
+        let address = scrape_target(page);
         let text = configuration(address);
         let prometheus = or_skip(Prometheus::current(&text))?;
         let takt = Takt::fresh();
@@ -323,7 +304,7 @@ fn wrong_methods_and_raw_quotes_are_answered_as_by_the_current_prometheus() {
             "{request}"
         );
     }
-    // What changes something still needs a token.
+    // Requests that change something still need a token.
     assert_eq!(raw(&addresses[0], "POST /api/v2/silences").0, "401");
 
     let request = "GET /api/v1/query?time=1&query=vector(1)>0+or+up{job=\"text\"}";

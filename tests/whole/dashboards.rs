@@ -262,22 +262,9 @@ fn every_statement_has_data(lab: &Lab) {
 #[test]
 fn every_usage_panel_has_data() {
     let takt = Takt::fresh();
-    takt.file(
-        "jobs.txt",
-        "JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw\n\
+    takt.import_sacct("JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw\n\
          1|alice|a|gpu|2026-10-01T10:00:00|2026-10-01T10:01:00|2026-10-01T12:01:00|COMPLETED|cpu=8,gres/gpu=2,node=1|1|8|n1|7200\n\
-         2|bob|b|gpu|2026-10-02T10:00:00|2026-10-02T10:01:00|Unknown|RUNNING|cpu=4,node=1|1|4|n1|0\n",
-    );
-    takt.run([
-        "import",
-        "sacct",
-        "jobs.txt",
-        "--timezone",
-        "UTC",
-        "--cluster",
-        "lab",
-    ])
-    .ok();
+         2|bob|b|gpu|2026-10-02T10:00:00|2026-10-02T10:01:00|Unknown|RUNNING|cpu=4,node=1|1|4|n1|0\n");
     let hours = statements()
         .into_iter()
         .find(|query| query.place == "user: By user")
@@ -300,21 +287,8 @@ fn every_usage_panel_has_data() {
 fn days_begin_at_midnight_of_the_nodes() {
     let takt = Takt::fresh();
     // From 21:00 to 23:00 UTC: an hour on each side of a midnight that is two hours east of UTC.
-    takt.file(
-        "jobs.txt",
-        "JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw\n\
-         1|alice|a|gpu|2026-10-01T21:00:00|2026-10-01T21:00:00|2026-10-01T23:00:00|COMPLETED|cpu=8,gres/gpu=2,node=1|1|8|n1|7200\n",
-    );
-    takt.run([
-        "import",
-        "sacct",
-        "jobs.txt",
-        "--timezone",
-        "UTC",
-        "--cluster",
-        "lab",
-    ])
-    .ok();
+    takt.import_sacct("JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw\n\
+         1|alice|a|gpu|2026-10-01T21:00:00|2026-10-01T21:00:00|2026-10-01T23:00:00|COMPLETED|cpu=8,gres/gpu=2,node=1|1|8|n1|7200\n");
     let daily = statements()
         .into_iter()
         .find(|query| query.place == "user: GPU-hours a day by user")

@@ -155,9 +155,9 @@ fn files_are_for_their_owner_and_open_ones_are_named() {
     }
     let token = takt.directory().join("token");
     let log = server.log();
-    assert!(log.contains("chmod 600 token"), "{log}");
+    assert!(log.contains("chmod o-rwx token"), "{log}");
     assert!(
-        !log.contains("chmod 600 read-token"),
+        !log.contains("chmod o-rwx read-token"),
         "users share it: {log}"
     );
     assert!(!server.log().contains("chmod 700"));
@@ -173,7 +173,7 @@ fn files_are_for_their_owner_and_open_ones_are_named() {
         let log = std::fs::read_to_string(takt.directory().join("takt.log")).ok()?;
         log.contains(&warning).then_some(())
     });
-    assert!(!server.log().contains("chmod 600"));
+    assert!(!server.log().contains("chmod o-rwx"));
     assert_eq!(mode(&data), 0o755);
 }
 

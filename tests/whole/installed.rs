@@ -161,7 +161,7 @@ fn the_units_work_with_their_privileges() {
         log.contains("configuration reloaded").then_some(())
     });
 
-    // A mistake makes the reload fail, and the server goes on.
+    // A mistake makes the reload fail, and the server continues.
     let mistake = "printf '\n[cluster]\nx = 1\n' >>/etc/takt/takt.toml";
     machine
         .run([

@@ -32,17 +32,7 @@ fn row(
 }
 
 fn import(takt: &Takt, rows: &[String]) {
-    takt.file("jobs.txt", format!("{HEADER}\n{}\n", rows.join("\n")));
-    takt.run([
-        "import",
-        "sacct",
-        "jobs.txt",
-        "--timezone",
-        "UTC",
-        "--cluster",
-        "lab",
-    ])
-    .ok();
+    takt.import_sacct(format!("{HEADER}\n{}\n", rows.join("\n")));
 }
 
 /// Starts a server, which sends all due reports at its start.
@@ -211,20 +201,7 @@ fn users_with_wasted_gpu_hours_get_one_mail_a_week() {
         let id = if user == "alice" { 1 } else { 2 };
         format!("{}|{limit}", row(id, user, "physics", day, 100, 3600))
     });
-    takt.file(
-        "jobs.txt",
-        format!("{HEADER}|TimelimitRaw\n{}\n", rows.join("\n")),
-    );
-    takt.run([
-        "import",
-        "sacct",
-        "jobs.txt",
-        "--timezone",
-        "UTC",
-        "--cluster",
-        "lab",
-    ])
-    .ok();
+    takt.import_sacct(format!("{HEADER}|TimelimitRaw\n{}\n", rows.join("\n")));
     // The server may look for due reports before it has computed efficiencies, and then again only
     // in an hour.
     takt.run(["assess"]).ok();

@@ -67,17 +67,7 @@ fn cluster(nodes: usize, jobs: usize) -> Cluster {
     std::fs::create_dir_all(takt.data_directory()).unwrap();
     python(&["strips", takt.data_directory().to_str().unwrap(), &count]);
     if jobs > 0 {
-        takt.file("jobs.txt", python(&["jobs", &count, &jobs.to_string()]));
-        takt.run([
-            "import",
-            "sacct",
-            "jobs.txt",
-            "--timezone",
-            "UTC",
-            "--cluster",
-            "lab",
-        ])
-        .ok();
+        takt.import_sacct(python(&["jobs", &count, &jobs.to_string()]));
     }
     let address = format!("http://127.0.0.1:{server_port}");
     let server = start(&takt, &address, nodes);

@@ -3,47 +3,25 @@
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::support::or_skip;
 use crate::support::process::{free_port, http_get, http_get_with, wait_for};
 use crate::support::prometheus::Prometheus;
 use crate::support::takt::Takt;
+use crate::support::target::{Page, scrape_target};
 
 const SOON: Duration = Duration::from_secs(60);
 
 /// Labels that Takt adds to every series.
 const OURS: [&str; 2] = ["cluster", "node"];
 
-/// Starts a target whose page has a label with the requested path and labels that the rules below
-/// relabel.
-fn target() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            std::thread::spawn(move || answer(stream));
-        }
-    });
-    address
-}
-
-fn answer(mut stream: TcpStream) {
-    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-    while let Some(Ok(request)) = lines.next() {
-        let path = request
-            .split(' ')
-            .nth(1)
-            .unwrap_or_default()
-            .replace('"', "");
-        while lines
-            .next()
-            .is_some_and(|line| line.is_ok_and(|line| !line.is_empty()))
-        {}
-        let page = format!(
-            "asked{{path=\"{path}\"}} 1\n\
+/// A page with a label of the requested path and labels that the rules below relabel.
+fn page(path: &str) -> Page {
+    let path = path.replace('"', "");
+    let page = format!(
+        "asked{{path=\"{path}\"}} 1\n\
              load{{cpu=\"0\",Mode=\"User \
              Time\",job=\"mine\",instance=\"\",exported_job=\"older\"}} 0.5\n\
              load{{cpu=\"1\",Mode=\"User \
@@ -51,12 +29,8 @@ fn answer(mut stream: TcpStream) {
              go_gc{{quantile=\"0.5\"}} 1\n\
              eq{{a=\"x\",b=\"x\"}} 1\neq{{a=\"x\",b=\"y\"}} 1\n\
              long{{le=\"+Inf\",text=\"two\\nlines, a \\\\ and a \\\"\"}} 1\n"
-        );
-        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n";
-        if write!(stream, "{head}Content-Length: {}\r\n\r\n{page}", page.len()).is_err() {
-            return;
-        }
-    }
+    );
+    ("text/plain; version=0.0.4", page)
 }
 
 /// A configuration with every relabel action, defaults, the labels that control a scrape, and names
@@ -168,7 +142,7 @@ fn targets(url: &str) -> BTreeSet<(String, LabelSet, String, String)> {
 
 #[test]
 fn the_same_configuration_gives_the_same_targets_and_series() {
-    let config = configuration(target());
+    let config = configuration(scrape_target(page));
     let Some(theirs) = or_skip(Prometheus::configured(&config)) else {
         return;
     };
@@ -208,7 +182,7 @@ fn the_same_configuration_gives_the_same_targets_and_series() {
 
 #[test]
 fn a_reload_takes_a_token_or_a_signal() {
-    let address = target();
+    let address = scrape_target(page);
     let takt = Takt::fresh();
     let listen = format!("127.0.0.1:{}", free_port());
     let token = "a token of sixteen or more";

@@ -1,4 +1,4 @@
-//! Statements that take more memory or time than they may: the server ends them and goes on.
+//! Statements that take more memory or time than they may: the server ends them and continues.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

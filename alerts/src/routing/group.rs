@@ -1,6 +1,6 @@
 //! Groups of alerts, and when each is flushed.
 
-use super::config::{GroupBy, Route, RouteTree};
+use super::routes::{GroupBy, Route, RouteTree};
 use crate::alert::Alert;
 use crate::fingerprint::Fingerprint;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -11,6 +11,7 @@ pub mod matcher;
 mod matcher_syntax;
 pub mod plan;
 mod router;
+pub mod routes;
 pub mod silence;
 
 pub use router::{Changes, LogKey, Logged, Router, Settings, Suppressed};

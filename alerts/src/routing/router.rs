@@ -1,12 +1,13 @@
 //! Routing in one value: alerts go in, messages come out, the clock is an argument.
 
-use super::config::{Config, Integration, Receiver, Route};
+use super::config::{Config, Integration, Receiver};
 use super::dedup::{LogEntry, NotifiedAlert, Reason};
 use super::group::{AlertArrival, GroupId, Groups};
 use super::inhibit::{Inhibitor, LINGER, SourceAlert};
 use super::maintenance::Maintenance;
 use super::matcher::Matchers;
 use super::plan::{GroupMember, plan};
+use super::routes::Route;
 use super::silence::Silences;
 use crate::alert::{Alert, AlertBook};
 use crate::fingerprint::Fingerprint;

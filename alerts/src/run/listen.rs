@@ -59,7 +59,7 @@ pub async fn listen(requests: RequestFactory, exporter: Exporter, handle: Handle
         let Ok(after) = handle.read(move |engine, _| engine.read_until(&name)).await else {
             return;
         };
-        // What happened since the first attempt is asked for, however long connecting takes.
+        // Requests all events since the first attempt, even if connecting takes long.
         let start = after.map_or(Start::Since(since), Start::AfterId);
         match connection(&requests, &exporter, start, &handle, &stream).await {
             Ok(()) => (pause, failures) = (RETRY_FIRST, 0),
@@ -109,7 +109,7 @@ enum ListenError {
 }
 
 impl ListenError {
-    /// The error of an answer that is no event stream.
+    /// Returns the error for a response that is not an event stream.
     fn of_answer(status: StatusCode, headers: &HeaderMap) -> Self {
         // A refused password may be accepted after the exporter's configuration changed.
         let is_temporary =

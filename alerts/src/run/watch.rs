@@ -22,7 +22,8 @@ const CHECK_EVERY: Duration = Duration::from_secs(30);
 /// An alert about alerting ends this long after its condition last held.
 const HOLD: Duration = Duration::from_secs(120);
 
-/// Time that samples may wait for the disk before that is an alert. A single failed write is none.
+/// Time that samples may wait for the disk before an alert fires. A single failed write does not
+/// fire one.
 const STORAGE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Firing alerts from which on silences of more than half of them are reported.

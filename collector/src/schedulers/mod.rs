@@ -31,7 +31,7 @@ pub async fn detect(config: &JobsConfig) -> Result<String, PollError> {
     scheduler::configured(config)?.cluster().await
 }
 
-/// What a scheduler says about itself.
+/// Cluster name, nodes and configuration, as the scheduler reports them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Survey {
     /// Name of the cluster.

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 pub enum Cell {
     /// Not measured; drawn as a gap.
     Unknown,
-    /// Held by nobody.
+    /// Not allocated to a job and not used by a process.
     Free,
     /// Held and below the idle threshold.
     Idle,

@@ -13,8 +13,8 @@ pub struct EmailConfig {
     /// The mail server, `HOST` or `HOST:PORT`. Empty: no mail is sent.
     pub server: String,
     /// `starttls` (encryption required), `tls` (encrypted from the first byte) or `none` (for a
-    /// relay on this machine). Default: `tls` on port 465, else `starttls`. The default port is 587
-    /// for `starttls`, 465 for `tls` and 25 for `none`.
+    /// relay without encryption). Default: `tls` on port 465, else `starttls`. The default port is
+    /// 587 for `starttls`, 465 for `tls` and 25 for `none`.
     pub tls: Option<TlsMode>,
     /// The sender, `takt@lab.example` or `Takt <takt@lab.example>`.
     pub from: String,

@@ -47,6 +47,15 @@ pub enum MailError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The server offers no encryption.
+    #[error(
+        "{server} does not offer STARTTLS. If mail to it may be unencrypted, set tls = \"none\" in \
+         [email]"
+    )]
+    Unencrypted {
+        /// Host and port of the server.
+        server: String,
+    },
     /// An SMTP command failed.
     #[error("{server}, {step}")]
     Smtp {
@@ -104,9 +113,9 @@ impl MailError {
             | Self::File { .. }
             | Self::Address { .. }
             | Self::Compose { .. }
+            | Self::Unencrypted { .. }
             | Self::Untrusted { .. } => true,
-            // lettre's "client" errors: the server lacks STARTTLS, a known login method or
-            // SMTPUTF8.
+            // lettre's "client" errors: the server lacks a known login method or SMTPUTF8.
             Self::Smtp { source, .. } => source.is_permanent() || source.is_client(),
             Self::Unexpected { .. } | Self::Timeout { .. } => false,
         }

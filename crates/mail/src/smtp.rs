@@ -232,6 +232,10 @@ impl Mailer {
                 .await
                 .map_err(|error| self.failure("connecting", error))?;
         if let Tls::Required(parameters) = &self.tls {
+            if !connection.can_starttls() {
+                let server = self.server();
+                return Err(MailError::Unencrypted { server });
+            }
             connection
                 .starttls(parameters.clone(), &self.hello)
                 .await

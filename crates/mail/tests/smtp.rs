@@ -288,7 +288,7 @@ fn encrypted_and_logged_in() {
             "535",
         );
         refused(&config, "ann@lab.example", true, "530");
-        // Somebody in between: another name, or an authority that we do not know.
+        // An attacker in between: another name, or an unknown authority.
         let other_name = EmailConfig {
             server: format!("127.0.0.1:{}", server.port),
             ..config.clone()
@@ -321,6 +321,13 @@ fn what_is_to_be_encrypted_is_never_sent_in_clear() {
         "s3cret",
     );
     refused(&config, "ann@lab.example", true, "STARTTLS");
+    // The message names the setting for a relay without encryption.
+    refused(
+        &config,
+        "ann@lab.example",
+        true,
+        "tls = \"none\" in [email]",
+    );
     assert!(server.taken().is_empty());
 }
 

@@ -19,7 +19,7 @@ pub struct Annotations {
     pub infos: BTreeMap<String, RemarkDetail>,
 }
 
-/// The parts of a remark that do not tell it from others.
+/// The parts of a remark that do not distinguish it from others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemarkDetail {
     /// The argument that the remark is about.

@@ -60,7 +60,7 @@ fn compute(op: Operator, lhs: f64, rhs: f64) -> f64 {
         Operator::Mod => lhs % rhs,
         Operator::Pow => lhs.powf(rhs),
         Operator::Atan2 => lhs.atan2(rhs),
-        // Comparisons and set operators compute nothing; they are told apart before.
+        // Comparisons and set operators compute nothing; the caller handles them.
         _ => f64::NAN,
     }
 }

@@ -1,4 +1,4 @@
-//! What the language consists of, and which parts are evaluated.
+//! Functions, operators and keywords of the language, and which of them are evaluated.
 
 use crate::eval::Options;
 use crate::functions::{Body, FUNCTIONS};

@@ -41,7 +41,7 @@ impl Evaluator<'_> {
     }
 
     /// The value at each step, interpolated between the samples around it (`smoothSeries`). After the newest sample its
-    /// value goes on for the look-back.
+    /// value continues for the look-back.
     fn smoothed_values(&mut self, selector: &Selector, grid: &Grid) -> Result<Vec<Column>, Error> {
         let lookback_ms = self.options.lookback_ms;
         let shift = selector.shift;

@@ -19,7 +19,7 @@ pub trait Source: Sync {
 /// The samples that a query selects.
 #[derive(Debug, Clone, Copy)]
 pub struct Selection<'a> {
-    /// Conditions, all of which a series must fit.
+    /// Conditions. A selected series fits all of them.
     pub matchers: &'a [Matcher],
     /// First instant, milliseconds since 1970, included.
     pub from_ms: i64,

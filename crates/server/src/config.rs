@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use takt_access::Privacy;
 use takt_accounting::efficiency::EfficiencyConfig;
 use takt_accounting::{BudgetConfig, PolicyWindow, RatesConfig};
 use takt_alerts::config::AlertsConfig;
@@ -134,7 +135,7 @@ impl Config {
     pub fn warn_of_open_secrets(&self) {
         for file in self.open_secrets() {
             let file = file.display();
-            tracing::warn!("every user can read the secret in {file}: chmod 600 {file}");
+            tracing::warn!("every user can read the secret in {file}: chmod o-rwx {file}");
         }
     }
 
@@ -149,8 +150,9 @@ impl Config {
         for file in self.secret_files().chain(shared) {
             if let Some(closed) = user.closed_path(file) {
                 bail!(
-                    "the user {name} cannot read {file}: {closed} is not open to it. sudo chown \
-                     root:{group} {closed} && sudo chmod {mode} {closed}",
+                    "the user {name} cannot read {file}: change the \
+                     permissions of {closed}: sudo chown root:{group} {closed} && sudo chmod {mode} \
+                     {closed}",
                     name = user.name(),
                     group = user.name(),
                     file = file.display(),
@@ -290,7 +292,11 @@ impl Config {
             policy_windows: self.policy_windows.clone(),
             cluster: self.cluster.clone(),
             timezone: self.timezone.clone(),
-            pseudonyms: self.reports.hides_names(self.auth.hides_usage()),
+            pseudonyms: if self.reports.pseudonyms {
+                Some(true)
+            } else {
+                self.auth.privacy.level().map(|level| level > Privacy::Open)
+            },
         }
     }
 
@@ -403,9 +409,16 @@ mod tests {
             let config = Config::parse(text, Path::new("takt.toml")).unwrap();
             config.accounting().pseudonyms
         };
-        assert!(!hidden("") && !hidden("auth.privacy = 'open'"));
-        assert!(hidden("auth.privacy = 'usage'") && hidden("auth.privacy = 'private'"));
-        assert!(hidden("auth.privacy = 'open'\nreports.pseudonyms = true"));
+        assert_eq!(hidden(""), None, "Slurm's PrivateData decides");
+        assert_eq!(hidden("auth.privacy = 'open'"), Some(false));
+        for text in [
+            "auth.privacy = 'usage'",
+            "auth.privacy = 'private'",
+            "auth.privacy = 'open'\nreports.pseudonyms = true",
+            "reports.pseudonyms = true",
+        ] {
+            assert_eq!(hidden(text), Some(true), "{text}");
+        }
     }
 
     #[test]

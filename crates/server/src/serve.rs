@@ -71,11 +71,13 @@ pub type Source = Arc<dyn Fn() -> anyhow::Result<Config> + Send + Sync>;
 /// A server that is about to answer its first request.
 #[derive(Debug)]
 pub struct Ready<'s> {
-    /// Address of the pages and the API.
+    /// Address of the pages and the API on this machine.
     pub address: SocketAddr,
+    /// Address that the server listens on, for instance `0.0.0.0:9856`.
+    pub listen_address: SocketAddr,
     /// Name of the cluster.
     pub cluster: &'s str,
-    /// The store. Whoever keeps it delays the end of the server.
+    /// The store. The server ends only after all other references to it are dropped.
     pub store: &'s Arc<Store>,
     /// Sign-in of users.
     pub access: &'s Access,
@@ -113,7 +115,7 @@ pub async fn run(
         };
         let (listener, while_opening) = listen_twice(address)
             .await
-            .with_context(|| format!("cannot listen on {address}"))?;
+            .with_context(|| format!("cannot listen on {address} (listen_address in [server])"))?;
         let opening = OpeningPage::start(while_opening);
         let store_config = config.store.clone();
         let (store, registry) = tokio::task::spawn_blocking(move || {
@@ -153,6 +155,7 @@ pub async fn run(
         if let Some(ready) = ready.take() {
             ready(&Ready {
                 address: local_address,
+                listen_address: bound,
                 cluster: &cluster,
                 store: &store,
                 access: &access,
@@ -339,7 +342,9 @@ impl Serving<'_> {
             }
             Err(error) => {
                 return Err(anyhow::Error::new(error)
-                    .context(format!("cannot listen on {address} for SQL"))
+                    .context(format!(
+                        "cannot listen on {address} for SQL (listen_address in [sql])"
+                    ))
                     .into());
             }
         };

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Port of Takt's exporter.
 pub const EXPORTER_PORT: u16 = 9855;
@@ -32,7 +32,7 @@ pub enum RemoteTool {
     Pdsh,
 }
 
-/// What was found on this machine and its cluster.
+/// Services and files found on this machine and its cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
     /// Name of this machine.
@@ -233,11 +233,54 @@ fn scraping(found: &Found, out: &mut String) {
     }
 }
 
+/// The exporter's files on this machine, as `make install` or the packages install them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExporterFiles {
+    program: &'static str,
+    unit: &'static str,
+}
+
+impl ExporterFiles {
+    const ALL: [Self; 2] = [
+        Self {
+            program: "/usr/local/bin/takt-exporter",
+            unit: "/usr/local/lib/systemd/system/takt-exporter.service",
+        },
+        Self {
+            program: "/usr/bin/takt-exporter",
+            unit: "/usr/lib/systemd/system/takt-exporter.service",
+        },
+    ];
+
+    /// Returns the installed files below `root`, or those of `make install` if none are installed.
+    pub fn find(root: &Path) -> Self {
+        let is_installed = |files: &&Self| {
+            let file = |path: &str| root.join(path.trim_start_matches('/')).exists();
+            file(files.program) && file(files.unit)
+        };
+        let found = Self::ALL.iter().find(is_installed);
+        *found.unwrap_or(&Self::ALL[0])
+    }
+
+    /// Returns a shell loop that installs or upgrades the exporter on the nodes.
+    pub fn loop_over(self, nodes: &str) -> String {
+        let Self { program, unit } = self;
+        // A program that runs cannot be overwritten, but replaced.
+        format!(
+            "for n in {nodes}; do scp {program} root@$n:{program}.new && \
+             scp {unit} root@$n:/etc/systemd/system/ && \
+             ssh root@$n 'mv {program}.new {program} && systemctl daemon-reload && \
+             systemctl enable takt-exporter && systemctl restart takt-exporter'; done"
+        )
+    }
+}
+
 /// Returns the commands that install the exporter where it does not answer yet. Empty if it
 /// answers everywhere.
 pub fn installation(found: &Found) -> Vec<String> {
-    let program = "/usr/local/bin/takt-exporter";
-    let unit = "/etc/systemd/system/takt-exporter.service";
+    let files = ExporterFiles::find(Path::new("/"));
+    let ExporterFiles { program, unit } = files;
+    let new = "/etc/systemd/system/takt-exporter.service";
     let start = "systemctl daemon-reload && systemctl enable --now takt-exporter";
     if found.cluster.is_none() {
         return vec!["sudo systemctl enable --now takt-exporter".to_owned()];
@@ -250,16 +293,17 @@ pub fn installation(found: &Found) -> Vec<String> {
     match found.tool {
         Some(RemoteTool::Ansible) => vec![
             format!("ansible '{list}' -b -m copy -a 'src={program} dest={program} mode=0755'"),
-            format!("ansible '{list}' -b -m copy -a 'src={unit} dest={unit} mode=0644'"),
+            format!("ansible '{list}' -b -m copy -a 'src={unit} dest={new} mode=0644'"),
             format!("ansible '{list}' -b -m shell -a '{start}'"),
         ],
         Some(RemoteTool::Clush) => vec![
-            format!("sudo clush -w {list} -c {program} {unit}"),
+            format!("sudo clush -w {list} -c {program}"),
+            format!("sudo clush -w {list} -c {unit} --dest {new}"),
             format!("sudo clush -w {list} '{start}'"),
         ],
         Some(RemoteTool::Pdsh) => vec![
             format!("sudo pdcp -w {list} {program} {program}"),
-            format!("sudo pdcp -w {list} {unit} {unit}"),
+            format!("sudo pdcp -w {list} {unit} {new}"),
             format!("sudo pdsh -w {list} '{start}'"),
         ],
         None => {
@@ -268,11 +312,7 @@ pub fn installation(found: &Found) -> Vec<String> {
             } else {
                 missing.join(" ")
             };
-            vec![format!(
-                "for n in {nodes}; do scp {program} root@$n:{program} && \
-                 scp {unit} root@$n:{unit} && \
-                 ssh root@$n '{start}'; done"
-            )]
+            vec![files.loop_over(&nodes)]
         }
     }
 }
@@ -359,6 +399,30 @@ mod tests {
             installation(&found),
             ["sudo systemctl enable --now takt-exporter"]
         );
+    }
+
+    /// The commands named a unit where `make install` puts none.
+    #[test]
+    fn commands_copy_files_that_exist() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str| {
+            let path = root.path().join(path.trim_start_matches('/'));
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        };
+        let [made, packaged] = ExporterFiles::ALL;
+        assert_eq!(ExporterFiles::find(root.path()), made);
+        put(packaged.program);
+        put(packaged.unit);
+        assert_eq!(ExporterFiles::find(root.path()), packaged);
+        put(made.program);
+        assert_eq!(ExporterFiles::find(root.path()), packaged);
+        put(made.unit);
+        assert_eq!(ExporterFiles::find(root.path()), made);
+        let text = made.loop_over("g01 g02");
+        for path in [made.program, made.unit] {
+            assert!(text.contains(&format!("scp {path} root@$n:")), "{text}");
+        }
     }
 
     #[test]

@@ -17,7 +17,10 @@ pub fn bars(values: impl IntoIterator<Item = Option<f64>>, least: f64, most: f64
         .collect()
 }
 
-/// Formats a number with four significant digits.
+/// Prefixes of SI, the largest first.
+const PREFIXES: [(f64, &str); 4] = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")];
+
+/// Formats a number with four significant digits, and from a million on with a prefix of SI.
 pub fn number(x: f64) -> String {
     match x.abs() {
         0.0 => "0".to_owned(),
@@ -30,6 +33,10 @@ pub fn number(x: f64) -> String {
                 text
             }
         }
+        a if (1e6..1e18).contains(&a) => {
+            let prefix = PREFIXES.iter().find(|(least, _)| a >= *least);
+            prefix.map_or_else(String::new, |(least, prefix)| number(x / least) + prefix)
+        }
         _ => format!("{x:.3e}"),
     }
 }
@@ -41,8 +48,10 @@ mod tests {
     #[test]
     fn numbers_have_four_digits() {
         assert_eq!(
-            [0.0, 1.5, 1234.5678, 0.00012, 2.5e9].map(number),
-            ["0", "1.5", "1235", "1.200e-4", "2.500e9"]
+            [0.0, 1.5, 1234.5678, 0.00012, 2.5e9, -2.0889e10, 1e18].map(number),
+            [
+                "0", "1.5", "1235", "1.200e-4", "2.5G", "-20.89G", "1.000e18"
+            ]
         );
     }
 }

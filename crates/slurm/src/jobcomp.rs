@@ -259,17 +259,24 @@ fn run(line: &str, options: &Options) -> Result<JobRun, String> {
         .map_err(|error| error.to_string())?
         .unwrap_or_default();
     let count = |key: &str| get(key).parse::<u64>().ok();
+    let cpus = count("ProcCnt").or(tres.cpus);
+    // After a resize, `Tres` has the amounts of before.
+    let is_stale = tres.cpus.is_some_and(|before| cpus != Some(before));
+    let tres = if is_stale {
+        TresCounts::default()
+    } else {
+        tres
+    };
     // Without GPUs in `Tres` their number is unknown, not 0.
     let gpus = tres.gpus.filter(|_| get("Tres").contains("gres/gpu"));
     Ok(JobRun {
         nodes: tres.nodes.or_else(|| count("NodeCnt")),
-        // After a resize, `Tres` has the previous number of CPUs.
-        cpus: count("ProcCnt").or(tres.cpus),
+        cpus,
         gpus,
         gpu_model: tres.gpu_model,
         mem_bytes: tres.mem_bytes,
         billing: tres.billing,
-        alloc_tres: text("Tres"),
+        alloc_tres: text("Tres").filter(|_| !is_stale),
         elapsed: u64::try_from(end - start).ok(),
         ..run
     })

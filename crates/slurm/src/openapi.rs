@@ -246,7 +246,10 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
             .into_iter()
             .map(move |at| (gres.node.clone(), at))
     });
-    let reason = text(&job["state_reason"]).filter(|reason| waiting && reason != "None");
+    // The description is more exact than the reason, as in squeue: a job that waits for drained nodes
+    // has the reason `Resources`.
+    let reason = text(&job["state_description"]).or_else(|| text(&job["state_reason"]));
+    let reason = reason.filter(|reason| waiting && reason != "None");
     let expected_start = number(&job["start_time"]).filter(|start| waiting && *start > 0);
     LiveJob {
         entry,

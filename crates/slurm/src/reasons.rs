@@ -94,6 +94,9 @@ const WORDS: &[(&str, &str)] = &[
     ("None", "Slurm has not considered it yet"),
 ];
 
+/// Begin of Slurm's description of a job that waits for nodes which are not up.
+const NODES_ARE_DOWN: &str = "Nodes required for job are DOWN";
+
 /// Scope of a limit, by a part of Slurm's name for it (`QOSMaxGRESPerUser`,
 /// `AssocGrpCPUMinutesLimit`).
 const LIMITS: &[(&str, &str)] = &[
@@ -119,6 +122,10 @@ const LIMITED: &[(&str, &str)] = &[
 
 /// Returns the reason why a run waits, as a sentence without its full stop.
 pub fn in_words(reason: &str, run: &JobRun) -> String {
+    // slurmctld writes underscores for blanks in some answers.
+    if reason.replace('_', " ").starts_with(NODES_ARE_DOWN) {
+        return "too few of its nodes are up; sinfo -R says why".to_owned();
+    }
     // Some reasons have details: `ReqNodeNotAvail, UnavailableNodes:node1`.
     let (word, detail) = reason.split_once([',', ' ', '(']).unwrap_or((reason, ""));
     let known = WORDS
@@ -222,6 +229,11 @@ mod tests {
                 "AssocGrpCPUMinutesLimit",
                 "the limits of its account on CPUs over time for its account together are reached \
                  (AssocGrpCPUMinutesLimit)",
+            ),
+            (
+                "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority \
+                 partitions",
+                "too few of its nodes are up; sinfo -R says why",
             ),
             ("SomethingNew", "Slurm says SomethingNew"),
             ("", "Slurm says "),

@@ -64,10 +64,10 @@ pub use open::Store;
 pub use records::{
     AlertTransition, AuditFilter, AuditRecord, CONFIGURED, ChargedRun, DeleteRuns, Due,
     FairsharePoint, GivenGpu, GpuHold, GpuInterval, HeldGpu, HoldingRun, ImportError, ImportRecord,
-    ImportSummary, JobCursor, JobFilter, JobOrder, JobSort, KnownCluster, KnownReason, ListedJob,
-    LostJob, Names, OpenRun, Origin, QueueCounts, RecordHits, Records, RemoteWriteProgress,
-    RunningJob, SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord, Shifted, SortValue,
-    TokenRecord, VisibleRuns, WaitingRun,
+    ImportSummary, JobCursor, JobFilter, JobOrder, JobSort, KnownCluster, KnownReason, LIVE_QUEUE,
+    ListedJob, LostJob, Names, OpenRun, Origin, QueueCounts, RecordHits, Records,
+    RemoteWriteProgress, RunningJob, SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord,
+    Shifted, SortValue, TokenRecord, VisibleRuns, WaitingRun,
 };
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};

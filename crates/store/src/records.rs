@@ -19,7 +19,7 @@ pub use access::{AuditFilter, AuditRecord, SessionRecord, TokenRecord};
 pub use credits::SentReport;
 pub use efficiency::Due;
 pub use held_gpus::{GivenGpu, GpuInterval, HeldGpu};
-pub use import::{ImportError, ImportSummary, Origin, Shifted};
+pub use import::{ImportError, ImportSummary, LIVE_QUEUE, Origin, Shifted};
 pub use imports::{DeleteRuns, ImportRecord};
 pub use listed::{JobCursor, JobOrder, JobSort, ListedJob, SortValue};
 pub use present::{AlertTransition, GpuHold, QueueCounts, RunningJob};
@@ -69,6 +69,8 @@ pub struct JobFilter {
     /// Job id, including its array tasks and components: `123` also selects `123_4` and `123+1`.
     /// Slurm's own number of a task selects it, too.
     pub job_id: Option<String>,
+    /// Number that the job's processes see (`SLURM_JOB_ID`): of exactly one task of an array.
+    pub job_number: Option<String>,
     /// User name.
     pub user: Option<String>,
     /// Account name.
@@ -426,6 +428,7 @@ impl JobFilter {
             "list_contains([job_id, regexp_extract(job_id, '^[^_+]*'), raw_job_id], ?)",
             text(&self.job_id),
         );
+        restrict("coalesce(raw_job_id, job_id) = ?", text(&self.job_number));
         restrict("\"user\" = ?", text(&self.user));
         restrict("account = ?", text(&self.account));
         restrict("\"partition\" = ?", text(&self.partition));

@@ -8,6 +8,7 @@ pub mod process;
 pub mod prometheus;
 pub mod slurm;
 pub mod takt;
+pub mod target;
 
 use std::fmt;
 use std::io::Write;

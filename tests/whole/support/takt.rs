@@ -57,6 +57,14 @@ impl Takt {
         path
     }
 
+    /// Imports the output of `sacct --parsable2` as jobs of the cluster `lab` in UTC.
+    pub fn import_sacct(&self, text: impl AsRef<[u8]>) {
+        self.file("jobs.txt", text);
+        let cluster = ["--timezone", "UTC", "--cluster", "lab"];
+        self.run([&["import", "sacct", "jobs.txt"], &cluster[..]].concat())
+            .ok();
+    }
+
     /// Returns the command with these arguments, for a test that runs it by itself.
     pub fn command<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));

@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 use std::collections::{HashMap, HashSet};
 use takt_slurm::sacct::Cluster;
 use takt_slurm::{Entry, jobcomp};
-use takt_store::ImportSummary;
+use takt_store::{ImportSummary, LIVE_QUEUE};
 
 impl Poller {
     /// Reads the new lines of the job completion file and the live queue. The file has no GPUs. It
@@ -41,7 +41,7 @@ impl Poller {
                 self.note_live(cluster, &live).await?;
                 let answer = SchedulerAnswer::Live(live);
                 let (summary, listed_open) = self
-                    .import(cluster, "slurmctld", answer, remember.clone(), None)
+                    .import(cluster, LIVE_QUEUE, answer, remember.clone(), None)
                     .await?;
                 total += summary;
                 listed.extend(listed_open);

@@ -5,7 +5,7 @@ use crate::schedulers::scheduler::SchedulerAnswer;
 use crate::schedulers::status::PollError;
 use std::io;
 use takt_slurm::{Entry, Reject};
-use takt_store::{ImportError, ImportSummary, OpenRun, Origin, Records, Shifted};
+use takt_store::{ImportError, ImportSummary, LIVE_QUEUE, OpenRun, Origin, Records, Shifted};
 
 impl Poller {
     /// Imports an answer, running jobs included.
@@ -18,7 +18,7 @@ impl Poller {
         told_until: Option<i64>,
     ) -> Result<(ImportSummary, Vec<OpenRun>), PollError> {
         let cluster = cluster.to_owned();
-        let gpus_are_counted = self.gpus_are_counted || source == "slurmctld";
+        let gpus_are_counted = self.gpus_are_counted || source == LIVE_QUEUE;
         self.blocking(move |records| {
             let name = format!("{source} of {cluster}");
             let mut open = Vec::new();

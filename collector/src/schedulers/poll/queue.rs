@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use takt_model::error_chain;
 use takt_slurm::Entry;
 use takt_slurm::openapi::LiveJob;
-use takt_store::{HeldGpu, OpenRun, WaitingRun};
+use takt_store::{HeldGpu, LIVE_QUEUE, OpenRun, WaitingRun};
 
 impl Poller {
     /// Reads from slurmctld what slurmdbd does not have: the GPUs of running jobs and the reasons
@@ -31,14 +31,8 @@ impl Poller {
                 let lacks_reservations = scheduler.records_lack_reservations();
                 live.retain(|job| self.is_only_here(job, &known, lacks_reservations));
                 if !live.is_empty() {
-                    self.import(
-                        cluster,
-                        "slurmctld",
-                        SchedulerAnswer::Live(live),
-                        None,
-                        None,
-                    )
-                    .await?;
+                    self.import(cluster, LIVE_QUEUE, SchedulerAnswer::Live(live), None, None)
+                        .await?;
                 }
                 Ok(listed)
             }

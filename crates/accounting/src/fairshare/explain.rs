@@ -437,7 +437,11 @@ impl Above {
         )?;
         let hers = &self.hers;
         let theirs = &self.theirs;
-        write!(f, "Their ways part in {}: ", self.part_at)?;
+        write!(
+            f,
+            "Their branches of the tree separate below {}: ",
+            self.part_at
+        )?;
         match (self.decided_by, hers.level_fs, theirs.level_fs) {
             (DecidedBy::ParentShares, ..) => {
                 writeln!(
@@ -510,7 +514,7 @@ impl Above {
         let recent = span(as_of - recent_from);
         write!(
             f,
-            "If {user} runs nothing and all others go on as in the last {recent}, {user} "
+            "If {user} runs nothing and all others continue as in the last {recent}, {user} "
         )?;
         match self.passed_if_others_continue {
             Prospect::At(at) => write!(f, "passes {other} in about {}", span(at - as_of))?,
@@ -521,7 +525,7 @@ impl Above {
         }
         writeln!(
             f,
-            "; if nobody ran anything, the order would stay, because everybody's usage fades alike."
+            "; if no user ran jobs, the order would stay the same, because all usage decays alike."
         )
     }
 }

@@ -137,7 +137,7 @@ fn expand(item: &str, slots: &mut Vec<Slot>) -> Option<()> {
     Some(())
 }
 
-/// A number at the start, and what follows it. `x` always means times: there are no hexadecimal numbers here.
+/// A number at the start, and what follows it. `x` always means times: hexadecimal numbers do not occur.
 fn number(text: &str) -> Option<(f64, &str)> {
     let unsigned = text.trim_start_matches(['+', '-']);
     let sign = text.len() - unsigned.len();

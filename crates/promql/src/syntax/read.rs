@@ -433,7 +433,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The kinds of operands, told apart by their first two tokens.
+/// The kinds of operands, distinguished by their first two tokens.
 enum SimpleKind {
     Leaf,
     Paren,

@@ -3,7 +3,7 @@
 /// The text of a quoted literal. In double and single quotes a backslash escapes; `\xHH` and `\377` are bytes, so several of
 /// them make up one character. Bytes that are no UTF-8 become U+FFFD, as in Prometheus' JSON.
 ///
-/// The lexer has checked the escapes; an escape that is none stays as it is written.
+/// The lexer has checked the escapes; an invalid escape stays unchanged.
 pub(crate) fn unquote(literal: &str) -> String {
     let inner = &literal[1..literal.len() - 1];
     if literal.starts_with('`') {

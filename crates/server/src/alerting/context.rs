@@ -20,16 +20,18 @@ const STEP: Duration = Duration::from_secs(120);
 /// Maximum number of jobs in the annotation.
 const JOBS_MAX: usize = 5;
 
-/// Returns the annotations of an alert that began at `since`.
+/// Returns the annotations of an alert that began at `since`. `run_of` returns the newest run of a
+/// job, by the number that the exporter reports.
 pub fn context(
     source: &dyn takt_promql::Source,
+    run_of: &dyn Fn(&str) -> Option<JobRun>,
     expr: Option<&str>,
     labels: &Labels,
     since: Timestamp,
     at: Timestamp,
 ) -> Vec<(String, String)> {
     let gpu = gpu(source, labels, at).map(|text| ("gpu".to_owned(), text));
-    let jobs = jobs(source, labels, since).map(|text| ("jobs".to_owned(), text));
+    let jobs = jobs(source, run_of, labels, since).map(|text| ("jobs".to_owned(), text));
     let picture = expr.and_then(|expr| last_hour(source, expr, labels, at));
     gpu.into_iter()
         .chain(jobs)
@@ -70,9 +72,14 @@ fn gpu(source: &dyn takt_promql::Source, labels: &Labels, at: Timestamp) -> Opti
     Some(parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
 }
 
-/// Returns the jobs on the GPU or node within the last five minutes: a node that is down shows no
-/// jobs.
-fn jobs(source: &dyn takt_promql::Source, labels: &Labels, since: Timestamp) -> Option<String> {
+/// Returns the jobs on the GPU or node. A node that is down reports none, so its jobs are those of
+/// its last report within five minutes.
+fn jobs(
+    source: &dyn takt_promql::Source,
+    run_of: &dyn Fn(&str) -> Option<JobRun>,
+    labels: &Labels,
+    since: Timestamp,
+) -> Option<String> {
     let label = |name: &str| labels.get(name);
     let expr = match (label("jobid"), label("node"), label("uuid")) {
         (None, Some(node), Some(uuid)) => {
@@ -81,36 +88,32 @@ fn jobs(source: &dyn takt_promql::Source, labels: &Labels, since: Timestamp) -> 
             format!("takt_gpu_job_info{{node={node},uuid={uuid}}}")
         }
         (None, Some(node), None) => {
+            // The newest time of each series; a job that ended earlier has an older one.
             let node = quoted(node);
-            format!("last_over_time(takt_job_info{{node={node}}}[5m])")
+            format!("max_over_time(timestamp(takt_job_info{{node={node}}})[5m:5s])")
         }
         _ => return None,
     };
-    let found = instant(source, &expr, since).ok()?;
-    let named = |labels: &Labels| {
-        Some(format!(
-            "{} of {}",
-            labels.get("jobid")?,
-            labels
-                .get("user")
-                .filter(|user| !user.is_empty())
-                .unwrap_or("an unknown user")
-        ))
-    };
-    let mut jobs: Vec<String> = found
+    let mut found = instant(source, &expr, since).ok()?;
+    let newest = found.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+    found.retain(|(_, value)| *value >= newest);
+    let mut ids: Vec<(&str, &str)> = found
         .iter()
-        .filter_map(|(labels, _)| named(labels))
+        .filter_map(|(labels, _)| Some((labels.get("jobid")?, labels.get("user").unwrap_or(""))))
         .collect();
-    jobs.sort();
-    jobs.dedup();
-    let more = jobs.len().saturating_sub(JOBS_MAX);
-    jobs.truncate(JOBS_MAX);
-    let more = if more > 0 {
-        format!(" and {more} more")
-    } else {
-        String::new()
+    ids.sort_unstable();
+    ids.dedup();
+    let words = |(id, user): &(&str, &str)| match run_of(id) {
+        Some(run) => job_words(&run),
+        None if user.is_empty() => format!("{id} of an unknown user"),
+        None => format!("{id} of {user}"),
     };
-    (!jobs.is_empty()).then(|| jobs.join(", ") + &more)
+    let named: Vec<String> = ids.iter().take(JOBS_MAX).map(words).collect();
+    let more = match ids.len().saturating_sub(JOBS_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!named.is_empty()).then(|| named.join(", ") + &more)
 }
 
 /// Returns bars with the minimum and maximum. `None` unless the alert is about exactly one series,
@@ -301,12 +304,22 @@ mod tests {
         for (labels, value) in all {
             source.add(labels.into_iter().collect(), [(3_500_000, Some(value))]);
         }
-        let of = |labels: &[(&str, &str)]| jobs(&source, &labels.iter().copied().collect(), AT);
+        // Slurm's records have the number of an array's task, and the name.
+        let run_of = |id: &str| {
+            (id == "3").then(|| JobRun {
+                job_id: "2_1".into(),
+                user: "u3".into(),
+                name: Some("sweep".into()),
+                ..JobRun::default()
+            })
+        };
+        let of =
+            |labels: &[(&str, &str)]| jobs(&source, &run_of, &labels.iter().copied().collect(), AT);
         assert_eq!(
             of(&[("node", "g01"), ("uuid", "GPU-1")]).as_deref(),
             Some("42 of ada")
         );
-        let named = "1 of u1, 2 of u2, 3 of u3, 4 of u4, 5 of u5 and 2 more";
+        let named = "1 of u1, 2 of u2, 2_1 (sweep) of u3, 4 of u4, 5 of u5 and 2 more";
         assert_eq!(of(&[("node", "g01")]).as_deref(), Some(named));
         assert_eq!(of(&[("node", "g02")]), None);
         assert_eq!(
@@ -314,5 +327,27 @@ mod tests {
             None,
             "the alert says it itself"
         );
+    }
+
+    /// The message about a node that was unplugged named a job that had ended 80 seconds before.
+    #[test]
+    fn jobs_of_a_node_that_is_down_were_running_at_its_last_report() {
+        let job = |id| {
+            [
+                ("__name__", "takt_job_info"),
+                ("node", "g01"),
+                ("jobid", id),
+                ("user", "ada"),
+            ]
+        };
+        let down = 200;
+        let source = source(&[
+            (&job("1"), &|n| (n < down).then_some(1.0)),
+            (&job("2"), &|n| (n < down - 5).then_some(1.0)),
+        ]);
+        let labels = [("node", "g01")].into_iter().collect();
+        let at = Timestamp((down + 8) * 15_000);
+        let named = jobs(&source, &|_| None, &labels, at);
+        assert_eq!(named.as_deref(), Some("1 of ada"));
     }
 }

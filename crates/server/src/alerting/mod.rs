@@ -88,8 +88,14 @@ pub fn load(config: &Config) -> anyhow::Result<Loaded> {
     let routing = Routing::read(&name, &text).map_err(|mistake| anyhow!("{mistake}"))?;
     let reports = config.reports.clone();
     let owners = Addresses::new(move |user| reports.address_of(user));
-    let channels = Channels::build(&routing, &config.email, &owners, &base)
-        .map_err(|mistake| anyhow!("{}", mistake.in_file(&name)))?;
+    let channels =
+        Channels::build(&routing, &config.email, &owners, &base).map_err(|mut mistake| {
+            // The short form's lines are not lines of any file.
+            if alerts.alertmanager_file.is_none() {
+                mistake.line = 0;
+            }
+            anyhow!("{}", mistake.in_file(&name))
+        })?;
     Ok(Loaded {
         rules,
         routing,
@@ -477,6 +483,19 @@ mod tests {
             ["operators", "operators", "nobody"]
         );
         assert!(!loaded.routing.inhibit_rules.is_empty());
+    }
+
+    #[test]
+    fn a_mistake_in_the_short_form_names_no_line() {
+        let config = Config::parse(
+            "alerts.slack_webhook_file = '/nonexistent'",
+            Path::new("takt.toml"),
+        );
+        let mistake = load(&config.unwrap()).err().unwrap().to_string();
+        assert!(
+            mistake.starts_with("[alerts]: receiver `operators`: cannot read /nonexistent: "),
+            "{mistake}"
+        );
     }
 
     #[test]

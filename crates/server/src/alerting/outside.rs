@@ -118,12 +118,12 @@ impl OverStore {
 }
 
 impl OverStore {
-    /// Returns the newest run of a job in Slurm's records; `None` without records, or if they
-    /// cannot be read.
-    fn job(&self, id: &str) -> Option<JobRun> {
+    /// Returns the newest run of a job in Slurm's records, by the number that the exporter reports;
+    /// `None` without records, or if they cannot be read.
+    fn job(&self, number: &str) -> Option<JobRun> {
         let filter = JobFilter {
             cluster: Some(self.cluster.clone()),
-            job_id: Some(id.to_owned()),
+            job_number: Some(number.to_owned()),
             limit: Some(1),
             ..JobFilter::default()
         };
@@ -195,7 +195,7 @@ impl Query for OverStore {
         since: Timestamp,
         at: Timestamp,
     ) -> Vec<(String, String)> {
-        let mut words = context::context(&*self.store, expr, labels, since, at);
+        let mut words = context::context(&*self.store, &|id| self.job(id), expr, labels, since, at);
         let job = labels.get("jobid").and_then(|id| self.job(id));
         words.extend(job.map(|run| ("jobs".to_owned(), context::job_words(&run))));
         words

@@ -44,6 +44,8 @@ struct Lab {
     engine: Engine,
     samples: Samples,
     nodes: BTreeMap<String, Node>,
+    /// Carrier changes of each node that was unplugged.
+    carrier_changes: BTreeMap<String, f64>,
     /// Series of one node or GPU. Each scrape writes them while the node's exporter answers.
     more: Vec<(Labels, f64)>,
     now: i64,
@@ -121,6 +123,7 @@ impl Lab {
             engine: Engine::new(server, &rules.files, &rules.events, xids, routing),
             samples: Samples::default(),
             nodes: (1..=nodes).map(|n| (format!("g{n:03}"), WELL)).collect(),
+            carrier_changes: BTreeMap::new(),
             more: Vec::new(),
             now: 1_000_000,
             sent: Vec::new(),
@@ -133,7 +136,11 @@ impl Lab {
 
     fn set(&mut self, numbers: std::ops::RangeInclusive<usize>, node: Node) {
         for number in numbers {
-            self.nodes.insert(format!("g{number:03}"), node);
+            let name = format!("g{number:03}");
+            let before = self.nodes.insert(name.clone(), node);
+            if before.is_some_and(|before| before.machine != node.machine) {
+                *self.carrier_changes.entry(name).or_default() += 1.0;
+            }
         }
     }
 
@@ -150,6 +157,10 @@ impl Lab {
             row.push((labels("up", &own), f64::from(u8::from(node.exporter))));
             if node.exporter {
                 row.push((labels("node_boot_time_seconds", &own), 1.0));
+                let changes = self.carrier_changes.get(name).copied().unwrap_or_default();
+                let mut carrier = labels("node_network_carrier_changes_total", &own);
+                carrier.set("device", "eth0");
+                row.push((carrier, changes));
             } else if node.machine {
                 row.push((labels("takt_scrape_host_answers", &own), 1.0));
             }
@@ -297,6 +308,38 @@ fn a_hung_exporter_is_no_dead_machine_and_its_recovery_is_quiet() {
         lab.sent
     );
     assert!(lab.sent[1].0 >= back_at);
+}
+
+/// The first client's kernel line must not be a message of its own.
+#[test]
+fn a_silent_file_server_is_one_page_and_one_end() {
+    let mut lab = Lab::of(3);
+    let server = |responds: f64| {
+        let own = [("node", "g001"), ("job", "takt"), ("server", "nas")];
+        vec![(labels("takt_nfs_server_responding", &own), responds)]
+    };
+    lab.more = server(1.0);
+    lab.run(300);
+    let event = Event {
+        id: 1,
+        at: lab.at(),
+        kind: EventKind::NfsNotResponding,
+        labels: [("cluster", "lab"), ("node", "g001"), ("server", "nas")]
+            .into_iter()
+            .collect(),
+        message: "nfs: server nas not responding, still trying".to_owned(),
+    };
+    let now = lab.at();
+    lab.engine.event(&event, now);
+    lab.more = server(0.0);
+    lab.run(600);
+    lab.more = server(1.0);
+    lab.run(900);
+    let expected = [
+        "FIRING NfsServerNotResponding",
+        "RESOLVED NfsServerNotResponding",
+    ];
+    assert_eq!(lab.texts(), expected, "{:?}", lab.sent);
 }
 
 #[test]

@@ -207,7 +207,7 @@ impl Question for ClusterQuestion {
 
 type GpuKey = (String, String);
 
-/// What was read so far.
+/// The cluster while it is assembled from samples and records.
 struct Look<'a> {
     viewer: &'a Viewer,
     store: &'a Store,

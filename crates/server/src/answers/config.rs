@@ -50,6 +50,7 @@ pub struct AccountingConfig {
     pub cluster: Option<String>,
     /// Time zone of that cluster's months and days. `None`: the recorded one.
     pub timezone: Option<String>,
-    /// Whether rankings replace the names of other users.
-    pub pseudonyms: bool,
+    /// Whether rankings replace the names of other users. `None`: Slurm's recorded `PrivateData`
+    /// decides.
+    pub pseudonyms: Option<bool>,
 }

@@ -46,9 +46,9 @@ pub struct Finding {
     pub severity: Severity,
     /// Node, or empty for the server.
     pub node: String,
-    /// What was read, in one sentence.
+    /// The observation, in one sentence.
     pub evidence: String,
-    /// What the defect costs, in one sentence.
+    /// The consequences of the defect, in one sentence.
     pub cost: String,
     /// Commands or configuration lines to paste.
     pub fix: Vec<String>,
@@ -107,7 +107,7 @@ impl DoctorConfig {
 pub struct Check {
     /// Stable id: `TOPIC.SUBJECT`.
     pub id: &'static str,
-    /// What the check finds, for the documentation.
+    /// Description of the findings, for the documentation.
     pub about: &'static str,
     /// Returns the findings.
     run: fn(&Facts) -> Vec<Finding>,
@@ -220,8 +220,13 @@ pub const CHECKS: &[Check] = &[
         of_server::jobs_joined,
     ),
     check(
+        "jobs.recorded",
+        "Slurm does not list jobs that run",
+        of_server::jobs_recorded,
+    ),
+    check(
         "tell.channels",
-        "alerts are sent to nobody",
+        "alerts are sent to no channel",
         of_server::tell_channels,
     ),
     check(

@@ -1,4 +1,4 @@
-//! What happened, in one line of time: states of nodes, and alerts that began and ended.
+//! Timeline of the cluster: states of nodes, and alerts that began and ended.
 
 use super::period::the_cluster;
 use super::{AnswerConfig, AnswerError, Question};

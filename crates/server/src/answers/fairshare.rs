@@ -70,7 +70,7 @@ pub struct FairshareAnswer {
 /// After this many half-lives, less than 10^-9 of a run's usage is left: older runs are not read.
 const HALF_LIVES: i64 = 30;
 
-/// Predictions assume that everybody goes on as in this many seconds before now.
+/// Length of the recent period, in seconds. Predictions assume that all users continue as in it.
 const RECENT_SECONDS: i64 = 7 * 86_400;
 
 impl Question for FairshareQuestion {
@@ -218,7 +218,7 @@ impl DecayedUsage {
     }
 }
 
-/// The run as it is charged. A run without an account is charged to its user's first account.
+/// Returns the run with the account that is charged. A run without an account is charged to its user's first account.
 fn charged<'r>(
     tree: &'r AssociationTree,
     run: &'r ChargedRun,

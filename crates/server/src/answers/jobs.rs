@@ -119,6 +119,7 @@ impl JobsQuestion {
         Ok(JobFilter {
             cluster: self.cluster.clone(),
             job_id: self.job_id.clone(),
+            job_number: None,
             user: self.user.clone(),
             account: self.account.clone(),
             partition: self.partition.clone(),
@@ -222,6 +223,12 @@ fn state_of(asked: &str) -> Result<String, AnswerError> {
         .find(|(letters, name)| *letters == asked || *name == asked);
     known.map(|(_, name)| (*name).to_owned()).ok_or_else(|| {
         let near = did_you_mean(&asked, STATES.iter().map(|(_, name)| *name));
+        let known: Vec<&str> = STATES.iter().map(|(_, name)| *name).collect();
+        let near = if near.is_empty() {
+            format!(" (expected {})", known.join(", "))
+        } else {
+            near
+        };
         AnswerError::Usage(format!("jobs have no state '{asked}'{near}"))
     })
 }

@@ -107,7 +107,7 @@ pub trait Question: Serialize + Send + 'static {
     const PATH: &'static str;
     /// Form of the HTTP request.
     const REQUEST: RequestForm = RequestForm::Get;
-    /// What the question needs over HTTP.
+    /// Permission that the question needs over HTTP.
     const NEED: Need;
     /// The answer.
     type Answer: DeserializeOwned + Send + 'static;

@@ -15,7 +15,7 @@ pub struct SearchQuestion {
     pub q: String,
 }
 
-/// What was found.
+/// The objects that were found, by kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SearchAnswer {
     /// The only hit, or the only one whose name equals the searched text.
@@ -33,7 +33,7 @@ pub struct SearchHit {
     pub name: String,
     /// Further words: name and user of a job, node of a GPU.
     pub detail: String,
-    /// User whom the object belongs to, if it belongs to one.
+    /// Owner of the object, if it has one.
     pub user: Option<String>,
 }
 

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use takt_access::{Need, Viewer};
+use takt_access::{Need, Privacy, Viewer};
 use takt_accounting::capacity::CapacityRow;
 use takt_accounting::sheet::{Books, Entry, Facts, Sheet, Subject, sheet};
 use takt_accounting::{Accounts, Breach, Period, Rates};
@@ -129,7 +129,7 @@ fn visible_sheets(
         breaches: &breaches(&records, cluster, last, &zone, config, now)?,
         rules: &config.efficiency,
         currency: config.rates.currency.as_deref(),
-        pseudonyms: config.pseudonyms,
+        pseudonyms: hides_names(&records, cluster, config)?,
         most_runs: question.runs,
         now: now.as_second(),
     };
@@ -156,6 +156,20 @@ fn visible_sheets(
         }
         _ => Ok(made),
     }
+}
+
+/// Returns whether a user's ranking hides the names of other users: by the configuration, else by
+/// Slurm's `PrivateData` as the server last read it.
+fn hides_names(
+    records: &Records<'_>,
+    cluster: &str,
+    config: &AccountingConfig,
+) -> Result<bool, AnswerError> {
+    if let Some(pseudonyms) = config.pseudonyms {
+        return Ok(pseudonyms);
+    }
+    let of_slurm = records.private_data(cluster)?;
+    Ok(Privacy::of_private_data(&of_slurm.unwrap_or_default()) > Privacy::Open)
 }
 
 /// The error for a subject without usage; proposes similar names if the subject is unknown.
@@ -305,4 +319,75 @@ fn breaches(
         .iter()
         .flat_map(|window| window.breaches(&runs, period, zone, now))
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prometheus_client::registry::Registry;
+    use std::convert::Infallible;
+    use takt_slurm::JobRun;
+    use takt_store::{DataDir, Origin, Shifted, Store, StoreConfig};
+
+    /// `takt report send` knew only the privacy of the configuration.
+    #[test]
+    fn rankings_hide_names_as_slurm_does() {
+        let root = tempfile::tempdir().unwrap();
+        let config = StoreConfig {
+            min_free_bytes: 0,
+            ..StoreConfig::default()
+        };
+        let dir = DataDir::claim(root.path()).unwrap();
+        let store = Store::open(dir, &config, &mut Registry::default()).unwrap();
+        let records = Records::of(store.database());
+        let start = 1_790_850_000; // 2026-10-01T10:20:00Z
+        let run = |job_id: &str, user: &str| JobRun {
+            cluster: "lab".into(),
+            job_id: job_id.into(),
+            submit: start,
+            start: Some(start),
+            end: Some(start + 3600),
+            state: "COMPLETED".into(),
+            user: user.into(),
+            account: "physics".into(),
+            cpus: Some(4),
+            nodes: Some(1),
+            ..JobRun::default()
+        };
+        let origin = Origin {
+            source: "sacct",
+            name: "test",
+            timezone: None,
+            told_until: None,
+            shifted: Shifted::Refuse,
+        };
+        let runs = [run("1", "ada"), run("2", "bob")];
+        let entries = runs.map(|run| Ok::<_, Infallible>(takt_slurm::Entry::Run(run)));
+        records.import(&origin, entries).unwrap();
+        let question = SheetQuestion {
+            month: Some("2026-10".into()),
+            user: Some("ada".into()),
+            ..SheetQuestion::default()
+        };
+        let names = |pseudonyms: Option<bool>| -> Vec<Option<String>> {
+            let config = AccountingConfig {
+                pseudonyms,
+                timezone: Some("UTC".into()),
+                ..AccountingConfig::default()
+            };
+            let made = sheets(store.database(), &question, &config).unwrap();
+            let rank = made.first().unwrap().rank.as_ref().unwrap();
+            rank.rows.iter().map(|place| place.name.clone()).collect()
+        };
+        let both = vec![Some("ada".to_owned()), Some("bob".to_owned())];
+        let own = vec![Some("ada".to_owned()), None];
+        assert_eq!(names(None), both, "Slurm's setting is unknown");
+        records.note_private_data("lab", "none", start).unwrap();
+        assert_eq!(names(None), both);
+        records
+            .note_private_data("lab", "jobs,usage", start + 1)
+            .unwrap();
+        assert_eq!(names(None), own);
+        assert_eq!(names(Some(false)), both, "the configuration decides");
+    }
 }

@@ -1,4 +1,4 @@
-//! Who the server takes the client for.
+//! The user and role that the server assigns to the client.
 
 use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use takt_store::Database;
 #[serde(deny_unknown_fields)]
 pub struct WhoamiQuestion {}
 
-/// Who the server takes the client for.
+/// The user and role that the server assigns to the client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhoamiAnswer {
     /// Unix user; `None` for a program or a stranger.
@@ -21,7 +21,7 @@ pub struct WhoamiAnswer {
     pub accounts: Vec<String>,
     /// How the server knows: `socket`, `loopback`, `token`, `session`, `files` or `unknown`.
     pub way: String,
-    /// What users see of each other: `open`, `usage` or `private`.
+    /// Visibility of data among users: `open`, `usage` or `private`.
     pub privacy: String,
 }
 

@@ -71,12 +71,6 @@ impl ReportsConfig {
         Ok(())
     }
 
-    /// Returns whether a user's ranking hides the names of other users. `hides_usage` is the privacy
-    /// setting of the cluster: whether users may not see each other's usage.
-    pub fn hides_names(&self, hides_usage: bool) -> bool {
-        self.pseudonyms || hides_usage
-    }
-
     /// Returns user and account for each owner of an account whose address belongs to a user.
     pub fn users_who_own_accounts(&self) -> Vec<(String, String)> {
         let owners = self.account_owners.iter();

@@ -138,7 +138,7 @@ impl Dispatcher {
         let letters = self.letters()?;
         let mailer = letters.mailer().context("no mail server is configured")?;
         let mut accounting = self.config.accounting();
-        accounting.pseudonyms = self.config.reports.hides_names(self.access.hides_usage());
+        accounting.pseudonyms = Some(self.config.reports.pseudonyms || self.access.hides_usage());
         let (sheets, sent) = gather(&self.store, &self.cluster, &accounting, month).await?;
         let now = Timestamp::now().as_second();
         let mut failed = None;

@@ -17,6 +17,26 @@ fn read(text: &str) -> Vec<Result<Entry, JobcompError>> {
         .collect()
 }
 
+/// Written by Slurm 22.05.8 for a job that gave back one of two nodes: `Tres` has the amounts of
+/// before.
+#[test]
+fn amounts_from_before_a_resize_are_unknown() {
+    let line = "JobId=1 UserId=bob(61002) GroupId=labusers(61000) Name=shrink JobState=COMPLETED Partition=gpu \
+         TimeLimit=5 StartTime=2026-11-21T17:01:40 EndTime=2026-11-21T17:02:00 NodeList=node0 NodeCnt=1 ProcCnt=1 \
+         WorkDir=/home/bob ReservationName= Tres=cpu=2,mem=2000M,node=1,billing=2 Account= QOS= WcKey= \
+         Cluster=unknown SubmitTime=2026-11-21T17:01:00 EligibleTime=2026-11-21T17:01:00 DerivedExitCode=0:0 \
+         ExitCode=0:0 \n";
+    let mut runs = Reader::open(line.as_bytes(), "jobcomp.log", options()).unwrap();
+    let Some(Ok(Entry::Run(run))) = runs.next() else {
+        panic!("one run");
+    };
+    assert_eq!((run.nodes, run.cpus), (Some(1), Some(1)));
+    assert_eq!(
+        (run.mem_bytes, run.billing, run.alloc_tres),
+        (None, None, None)
+    );
+}
+
 /// Written by Slurm 22.05.8: two nodes, then three for ten seconds, then one for twenty.
 #[test]
 fn what_a_job_held_before_and_after_a_resize_has_its_own_record() {

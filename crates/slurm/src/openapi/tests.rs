@@ -170,6 +170,11 @@ fn pending_jobs_hold_nothing_and_say_why_they_wait() {
     });
     let job_now = live_job(&job, &options());
     assert_eq!(job_now.reason.as_deref(), Some("Resources"));
+    let mut described = job.clone();
+    let drained = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions";
+    described["state_description"] = drained.into();
+    let reason = live_job(&described, &options()).reason;
+    assert_eq!(reason.as_deref(), Some(drained), "as squeue shows it");
     let Entry::Tasks { run, job_ids } = job_now.entry else {
         panic!("{:?}", job_now.entry)
     };

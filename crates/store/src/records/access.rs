@@ -22,7 +22,7 @@ pub struct TokenRecord {
     pub owner: Option<String>,
     /// Role.
     pub role: String,
-    /// Who created it.
+    /// User who created it.
     pub created_by: String,
     /// Time of creation, UTC seconds.
     pub created_at: i64,
@@ -69,7 +69,7 @@ pub struct AuditRecord {
     pub address: String,
     /// Method and route, or `sign_in`, `sign_out`, `refused`.
     pub action: String,
-    /// What it was about.
+    /// Object of the action.
     pub object: String,
     /// Result.
     pub outcome: String,

@@ -19,6 +19,10 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use takt_slurm::{Entry, JobRun, Reject};
 
+/// Source of runs that slurmctld's live queue reported. Its values of an ended run can be those of
+/// a moment, so they never replace those of a record: they fill its gaps.
+pub const LIVE_QUEUE: &str = "slurmctld";
+
 /// Origin of imported runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin<'a> {
@@ -340,15 +344,26 @@ fn merge(
         )?;
     }
 
-    let told_otherwise: Vec<String> = merged_columns().map(|(_, incoming)| incoming).collect();
+    let is_record = format!("(j.source <> '{LIVE_QUEUE}' AND j.end_time IS NOT NULL)");
+    let fills_gaps = if origin.source == LIVE_QUEUE {
+        is_record.as_str()
+    } else {
+        "false"
+    };
+    let merged: Vec<MergedColumn> = COLUMNS.iter().map(MergedColumn::of).collect();
+    let differs = |fills: bool| {
+        let columns: Vec<String> = merged.iter().map(|column| column.differs(fills)).collect();
+        columns.join(" OR ")
+    };
     db.execute_batch(&format!(
         "CREATE TEMP TABLE known AS
-             SELECT i.precedence,
+             SELECT i.precedence, {fills_gaps} AS fills_gaps,
                     NOT (i.end_time IS NULL AND j.end_time IS NOT NULL)
                     AND NOT (i.start_time IS NULL AND i.end_time IS NULL AND j.start_time IS NOT NULL)
-                    AND ({}) AS changed
+                    AND CASE WHEN {fills_gaps} THEN {} ELSE {} END AS changed
              FROM incoming AS i JOIN records.jobs AS j ON {identity}",
-        told_otherwise.join(" OR ")
+        differs(true),
+        differs(false)
     ))?;
     let known = count("SELECT count(*) FROM known")?;
     summary.runs_inserted = summary.runs - summary.duplicates - known;
@@ -360,21 +375,24 @@ fn merge(
         .map(|(name, _)| format!("\"{name}\""))
         .collect();
     let names = names.join(", ");
-    let stamp = format!("?, make_timestamp({})", microseconds_now());
-    let target = format!("INSERT INTO records.jobs ({names}, source, recorded_at)");
+    let stamp = format!("make_timestamp({})", microseconds_now());
     if summary.runs_updated > 0 {
-        let merged: Vec<String> = merged_columns().map(|(merged, _)| merged).collect();
-        db.execute_batch(&format!(
-            "CREATE TEMP TABLE corrected AS
-                 SELECT {} FROM incoming AS i JOIN records.jobs AS j ON {identity}
-                 WHERE i.precedence IN (SELECT precedence FROM known WHERE changed);
-             DELETE FROM records.jobs AS j USING corrected AS i WHERE {identity};",
-            merged.join(", ")
-        ))?;
+        let values: Vec<String> = merged.iter().map(MergedColumn::value).collect();
         db.execute(
-            &format!("{target} SELECT {names}, {stamp} FROM corrected"),
+            &format!(
+                "CREATE TEMP TABLE corrected AS
+                     SELECT {}, CASE WHEN k.fills_gaps THEN j.source ELSE ? END AS source
+                     FROM known AS k JOIN incoming AS i USING (precedence)
+                     JOIN records.jobs AS j ON {identity} WHERE k.changed",
+                values.join(", ")
+            ),
             [origin.source],
         )?;
+        db.execute_batch(&format!(
+            "DELETE FROM records.jobs AS j USING corrected AS i WHERE {identity};
+             INSERT INTO records.jobs ({names}, source, recorded_at)
+                 SELECT {names}, source, {stamp} FROM corrected"
+        ))?;
     }
     let import_id = file
         .map(|zone| log_import(db, origin, zone, summary))
@@ -383,7 +401,7 @@ fn merge(
         // Corrected runs have no import: other sources have them too.
         let sql = format!(
             "INSERT INTO records.jobs ({names}, source, recorded_at, import_id)
-             SELECT {names}, {stamp}, ? FROM incoming ANTI JOIN known USING (precedence)"
+             SELECT {names}, ?, {stamp}, ? FROM incoming ANTI JOIN known USING (precedence)"
         );
         db.execute(&sql, params![origin.source, import_id])?;
     }
@@ -460,19 +478,50 @@ fn note(db: &Connection, origin: &Origin<'_>, summary: &ImportSummary) -> duckdb
     Ok(())
 }
 
-/// For each column beyond the identity: SQL for its merged value, and SQL for whether it changes.
-fn merged_columns() -> impl Iterator<Item = (String, String)> {
-    COLUMNS.iter().map(|(name, kind)| {
-        let told = match kind {
-            ColumnKind::Word(_) => format!("nullif(i.\"{name}\", '')"),
-            _ => format!("i.\"{name}\""),
+/// SQL for a column of an incoming run `i` that is recorded as `j` already.
+struct MergedColumn {
+    name: &'static str,
+    incoming: String,
+    recorded: String,
+}
+
+impl MergedColumn {
+    fn of((name, kind): &(&'static str, ColumnKind)) -> Self {
+        let value = |row: char| match kind {
+            ColumnKind::Word(_) => format!("nullif({row}.\"{name}\", '')"),
+            _ => format!("{row}.\"{name}\""),
         };
-        let merged = format!("coalesce({told}, j.\"{name}\") AS \"{name}\"");
-        (
-            merged,
-            format!("coalesce({told} IS DISTINCT FROM j.\"{name}\" AND {told} IS NOT NULL, false)"),
+        Self {
+            name,
+            incoming: value('i'),
+            recorded: value('j'),
+        }
+    }
+
+    /// Whether the incoming run changes the column; with `fills_gaps`, only a missing value.
+    fn differs(&self, fills_gaps: bool) -> String {
+        let Self {
+            incoming, recorded, ..
+        } = self;
+        if fills_gaps {
+            format!("({incoming} IS NOT NULL AND {recorded} IS NULL)")
+        } else {
+            format!("({incoming} IS NOT NULL AND {incoming} IS DISTINCT FROM {recorded})")
+        }
+    }
+
+    /// The merged value. `k` is the row in `known`.
+    fn value(&self) -> String {
+        let Self {
+            name,
+            incoming,
+            recorded,
+        } = self;
+        format!(
+            "CASE WHEN k.fills_gaps THEN coalesce({recorded}, {incoming}, j.\"{name}\")
+             ELSE coalesce({incoming}, j.\"{name}\") END AS \"{name}\""
         )
-    })
+    }
 }
 
 /// How a run fills a column.

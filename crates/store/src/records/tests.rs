@@ -194,6 +194,55 @@ fn missing_values_keep_the_recorded_ones() {
     );
 }
 
+/// The live queue shows an ended run for a while, with values that can differ from its record.
+#[test]
+fn the_live_queue_fills_the_gaps_of_a_record_and_changes_nothing_else() {
+    let store = Store::new();
+    let record = JobRun {
+        gpus: None,
+        gpu_model: None,
+        account: String::new(),
+        ..run("7", 1000, Some(2000))
+    };
+    let live = JobRun {
+        exit_code: Some("0:15".into()),
+        cpus: Some(4),
+        end: Some(2001),
+        ..run("7", 1000, None)
+    };
+    let expected = run("7", 1000, Some(2000));
+    let import = |source, run: &JobRun| {
+        let origin = Origin { source, ..ORIGIN };
+        let entries = [Ok::<_, Infallible>(Entry::Run(run.clone()))];
+        counts(&store.records().import(&origin, entries).unwrap())
+    };
+    assert_eq!(import("jobcomp", &record), [1, 0, 0, 0]);
+    assert_eq!(import(LIVE_QUEUE, &live), [0, 1, 0, 0]);
+    assert_eq!(store.jobs(), [expected.clone()]);
+    // Neither a second answer nor the file changes anything.
+    assert_eq!(import(LIVE_QUEUE, &live), [0, 0, 1, 0]);
+    assert_eq!(import("jobcomp", &record), [0, 0, 1, 0]);
+    assert_eq!(store.jobs(), [expected.clone()]);
+
+    // In the other order, the record replaces the live values.
+    let live = JobRun {
+        job_id: "8".into(),
+        ..live
+    };
+    let record = JobRun {
+        job_id: "8".into(),
+        ..record
+    };
+    assert_eq!(import(LIVE_QUEUE, &live), [1, 0, 0, 0]);
+    assert_eq!(import("jobcomp", &record), [0, 1, 0, 0]);
+    let expected_too = JobRun {
+        job_id: "8".into(),
+        raw_job_id: live.raw_job_id.clone(),
+        ..expected
+    };
+    assert!(store.jobs().contains(&expected_too));
+}
+
 #[test]
 fn the_row_of_the_later_stage_counts_then_the_last_row() {
     let store = Store::new();
@@ -362,7 +411,10 @@ fn filters() {
     store.import(&[
         named("12", 100, Some(200), "ann", "COMPLETED", Some("g1")),
         named("123", 200, Some(300), "bob", "FAILED", Some("g[1-3]")),
-        named("123_4", 300, None, "ann", "RUNNING", Some("g[10-12]")),
+        JobRun {
+            raw_job_id: Some("130".into()),
+            ..named("123_4", 300, None, "ann", "RUNNING", Some("g[10-12]"))
+        },
         named("123+1", 400, None, "ann", "PENDING", None),
     ]);
     let ids = |filter: JobFilter| -> String {
@@ -403,6 +455,14 @@ fn filters() {
         }),
         ""
     );
+    // The number that processes see belongs to one task, not to the whole array.
+    for (number, expected) in [("123", "123"), ("130", "123_4"), ("123_4", "")] {
+        let filter = JobFilter {
+            job_number: text(number),
+            ..any()
+        };
+        assert_eq!(ids(filter), expected, "{number}");
+    }
     assert_eq!(
         ids(JobFilter {
             user: text("ann"),

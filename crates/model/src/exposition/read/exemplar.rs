@@ -1,7 +1,9 @@
 //! Exemplars of OpenMetrics: an example of what a sample counts, such as the trace of a request.
 
-use super::{Cursor, Name, SyntaxError, one_space, openmetrics_timestamp, parse_labels};
-use super::{parse_value, split_token, unquote};
+use super::SyntaxError;
+use super::line::{one_space, openmetrics_timestamp, split_token};
+use super::number::parse_value;
+use super::series::{Cursor, Name, parse_labels, unquote};
 use crate::exposition::Format;
 use crate::{Labels, Timestamp};
 

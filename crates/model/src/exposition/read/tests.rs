@@ -1,8 +1,9 @@
 //! Tests of the page parser.
 
+use super::number::parse_value;
 use super::*;
 use crate::exposition::write_page;
-use crate::{Kind, Samples};
+use crate::{Kind, METRIC_NAME, Samples};
 use proptest::prelude::*;
 
 type Read = Vec<(String, f64, Option<i64>)>;

@@ -36,7 +36,14 @@ const METRICS: &[&str] = &[
     "takt_store_disk_free_bytes",
     "takt_store_disk_size_bytes",
     "takt_slurm_up",
+    "process_start_time_seconds",
 ];
+
+/// Jobs that are younger may be missing in the records: the server reads Slurm once a minute.
+const RECORDED_WITHIN: Duration = Duration::from_secs(150);
+
+/// Maximum number of unrecorded jobs.
+const UNRECORDED_MAX: usize = 10;
 
 /// The last value of a series.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,6 +72,10 @@ pub(super) struct Facts {
     pub slurm_nodes: BTreeMap<String, u64>,
     /// Running jobs of the scheduler.
     pub running: Vec<RunningJob>,
+    /// Number and node of jobs that exporters see and Slurm's records lack.
+    pub unrecorded: Vec<(String, String)>,
+    /// Time of the facts, UTC seconds.
+    pub now: f64,
     /// Version of the server.
     pub version: String,
     pub config: DoctorConfig,
@@ -101,6 +112,7 @@ impl Facts {
             });
         let mut facts = Self {
             readings,
+            now: now.0 as f64 / 1000.0,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config: config.clone(),
             ..Self::default()
@@ -109,6 +121,7 @@ impl Facts {
             let nodes = records.node_capacities(&cluster)?;
             let nodes = nodes.into_iter().map(|node| (node.node, node.amounts.gpus));
             facts.slurm_nodes = nodes.collect();
+            facts.unrecorded = facts.find_unrecorded(store, &records, &cluster, now)?;
             let running = records.jobs(&JobFilter {
                 cluster: Some(cluster),
                 states: vec!["RUNNING".to_owned()],
@@ -117,6 +130,46 @@ impl Facts {
             facts.running = running.into_iter().map(RunningJob::of).collect();
         }
         Ok(facts)
+    }
+
+    /// Returns Slurm's jobs that exporters have seen for some time and that have no record.
+    fn find_unrecorded(
+        &self,
+        store: &Store,
+        records: &Records<'_>,
+        cluster: &str,
+        now: Timestamp,
+    ) -> Result<Vec<(String, String)>, AnswerError> {
+        let jobs = Matcher::new(METRIC_NAME, MatchOp::Equal, "takt_job_info");
+        let jobs = jobs.map_err(AnswerError::failed)?;
+        let before = store.instant(&[jobs], now.minus(RECORDED_WITHIN), LOOKBACK)?;
+        let before: BTreeSet<Labels> = before.into_iter().map(|series| series.labels).collect();
+        let mut found = Vec::new();
+        let present = self.values("takt_job_info").iter();
+        let old =
+            present.filter(|job| job.label("scheduler") == "slurm" && before.contains(&job.labels));
+        for job in old {
+            let filter = JobFilter {
+                cluster: Some(cluster.to_owned()),
+                job_number: Some(job.label("jobid").to_owned()),
+                limit: Some(1),
+                ..JobFilter::default()
+            };
+            if records.jobs(&filter)?.is_empty() {
+                found.push((job.label("jobid").to_owned(), job.node().to_owned()));
+            }
+            if found.len() == UNRECORDED_MAX {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns when the server started, UTC seconds; `None` before its first own samples.
+    pub fn server_started_at(&self) -> Option<f64> {
+        let all = self.values("process_start_time_seconds").iter();
+        let own = all.filter(|reading| reading.label("job") == "takt-server");
+        own.map(|reading| reading.value).last()
     }
 
     /// Returns the last values of a metric.

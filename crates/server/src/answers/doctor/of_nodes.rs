@@ -2,7 +2,9 @@
 
 use super::facts::{Facts, Reading};
 use super::{Finding, Severity, finding};
+use crate::setup::ExporterFiles;
 use std::collections::BTreeSet;
+use std::path::Path;
 use takt_model::pci;
 
 /// Largest difference of a node's clock from the server's, in seconds. It includes the duration of
@@ -53,10 +55,7 @@ pub(super) fn exporter_version(facts: &Facts) -> Vec<Finding> {
                 facts.version
             ),
             "New metrics and repairs of the exporter are missing on this node.",
-            [format!(
-                "scp /usr/bin/takt-exporter {node}:/tmp/ && ssh {node} 'sudo install \
-                 /tmp/takt-exporter /usr/bin/ && sudo systemctl restart {UNIT}'"
-            )],
+            [ExporterFiles::find(Path::new("/")).loop_over(node)],
         )
     };
     let all = facts.values("takt_exporter_build_info").iter();

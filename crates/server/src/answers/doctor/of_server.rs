@@ -2,7 +2,12 @@
 
 use super::facts::Facts;
 use super::{Finding, Severity, finding};
+use crate::setup::ExporterFiles;
 use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Seconds after the server's start in which targets may be unscraped yet.
+const START_SECONDS: f64 = 60.0;
 
 /// Free share of the disk below which it is nearly full.
 const FREE_RATIO: f64 = 0.1;
@@ -17,7 +22,7 @@ pub(super) fn config_secrets(facts: &Facts) -> Vec<Finding> {
             Severity::Warning,
             "",
             format!("every user of this machine can read {path}"),
-            "Whoever reads it can change alerts and records, or write into your channel.",
+            "A user who reads it can change alerts and records, or write into your channel.",
             [format!("sudo chmod 640 {path} && sudo chgrp takt {path}")],
         )
     };
@@ -63,7 +68,10 @@ pub(super) fn targets_complete(facts: &Facts) -> Vec<Finding> {
         .map(String::as_str)
         .filter(|node| !scraped.contains(node))
         .collect();
-    if missing.is_empty() {
+    let is_new = facts
+        .server_started_at()
+        .is_none_or(|start| facts.now - start < START_SECONDS);
+    if missing.is_empty() || is_new {
         return Vec::new();
     }
     let list = missing.join(" ");
@@ -77,13 +85,7 @@ pub(super) fn targets_complete(facts: &Facts) -> Vec<Finding> {
         ),
         "Faults and jobs on these nodes stay unseen.",
         [
-            format!(
-                "for n in {list}; do scp /usr/bin/takt-exporter \
-                 /usr/lib/systemd/system/takt-exporter.service $n:/tmp/ && ssh $n 'sudo install \
-                 /tmp/takt-exporter /usr/bin/ && sudo install -m 644 \
-                 /tmp/takt-exporter.service /etc/systemd/system/ && sudo systemctl enable --now \
-                 takt-exporter'; done"
-            ),
+            ExporterFiles::find(Path::new("/")).loop_over(&list),
             "slurm_sd_configs = [{ port = 9855 }]        # below [[scrape.configs]] in takt.toml"
                 .to_owned(),
         ],
@@ -170,6 +172,28 @@ pub(super) fn jobs_joined(facts: &Facts) -> Vec<Finding> {
         [
             "takt doctor --only jobs".to_owned(),
             "takt doctor --only exporter".to_owned(),
+        ],
+    )]
+}
+
+pub(super) fn jobs_recorded(facts: &Facts) -> Vec<Finding> {
+    let Some((_, node)) = facts.unrecorded.first() else {
+        return Vec::new();
+    };
+    let ids: Vec<&str> = facts
+        .unrecorded
+        .iter()
+        .map(|(number, _)| number.as_str())
+        .collect();
+    vec![finding(
+        Severity::Failure,
+        node,
+        format!("Slurm does not list running jobs: {}", ids.join(", ")),
+        "Their usage is missing in all reports. PrivateData in slurm.conf or slurmdbd.conf may hide \
+         jobs from the user takt.",
+        [
+            "sacctmgr add user takt account=root adminlevel=operator".to_owned(),
+            "sudo -u takt squeue; sudo -u takt sacct -a".to_owned(),
         ],
     )]
 }

@@ -70,6 +70,14 @@ fn in_order() -> Facts {
         reading(&mut facts, "takt_disk_healthy", &disk, 1.0);
     }
     reading(&mut facts, "takt_slurm_up", &[("daemon", "slurmctld")], 1.0);
+    facts.now = NOW;
+    let server = [("job", "takt-server")];
+    reading(
+        &mut facts,
+        "process_start_time_seconds",
+        &server,
+        NOW - 600.0,
+    );
     reading(&mut facts, "takt_store_disk_free_bytes", &[], 5e11);
     reading(&mut facts, "takt_store_disk_size_bytes", &[], 1e12);
     facts.running = vec![RunningJob {
@@ -222,6 +230,10 @@ fn each_defect_is_found_by_its_check_alone() {
             Box::new(|facts| drop(facts.readings.remove("takt_gpu_job_info"))),
         ),
         (
+            "jobs.recorded",
+            Box::new(|facts| facts.unrecorded.push(("8".to_owned(), "g01".to_owned()))),
+        ),
+        (
             "tell.channels",
             Box::new(|facts| facts.config.has_channel = false),
         ),
@@ -235,6 +247,26 @@ fn each_defect_is_found_by_its_check_alone() {
     assert_eq!(tested, all, "each check has a case");
     for (id, change) in cases {
         assert_eq!(broken(change), [id]);
+    }
+}
+
+/// Right after the start, most targets were not scraped yet and were reported as missing.
+#[test]
+fn targets_are_not_missing_before_their_first_scrape() {
+    let without = |age: Option<f64>| {
+        broken(|facts| {
+            facts.readings.remove("up");
+            facts.readings.remove("process_start_time_seconds");
+            if let Some(age) = age {
+                let server = [("job", "takt-server")];
+                let start = NOW - age;
+                reading(facts, "process_start_time_seconds", &server, start);
+            }
+        })
+    };
+    assert!(without(Some(600.0)).contains(&"targets.complete".to_owned()));
+    for young in [Some(5.0), None] {
+        assert!(!without(young).contains(&"targets.complete".to_owned()));
     }
 }
 

@@ -188,7 +188,7 @@ impl JobQuestion {
     }
 }
 
-/// What the viewer sees of the job.
+/// Returns which parts of the job the viewer may see.
 fn seen(viewer: &Viewer, runs: &[ListedRun]) -> report::Seen {
     let owner = runs.first().map(|one| &one.run);
     let owner = owner.map(|run| Owner::new(&run.user, &run.account));

@@ -78,7 +78,7 @@ pub struct JobHint {
     pub gpu_hours: f64,
 }
 
-/// What the viewer sees of a run.
+/// The parts of a run that the viewer may see.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     /// Whether the viewer sees its measurements.
@@ -89,7 +89,7 @@ pub(super) struct Seen {
 
 /// The part of the question that a report depends on.
 pub(super) struct Request<'q> {
-    /// What the viewer sees.
+    /// The parts that the viewer may see.
     pub sees: Seen,
     /// Time zone of the cluster.
     pub zone: &'q TimeZone,

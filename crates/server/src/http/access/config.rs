@@ -51,13 +51,6 @@ impl PrivacySetting {
 }
 
 impl AuthConfig {
-    /// Returns whether the configuration says that users may not see each other's usage. Slurm's
-    /// `PrivateData` is only known to the running server.
-    pub fn hides_usage(&self) -> bool {
-        let level = self.privacy.level();
-        level.is_some_and(|level| level > Privacy::Open)
-    }
-
     /// Checks that types cannot express.
     ///
     /// # Errors

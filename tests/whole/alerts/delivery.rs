@@ -1,0 +1,347 @@
+//! From a line in the kernel's log to every channel, also over crashes and failing channels.
+
+use super::lab::{ALL_FOUR, Lab, SOON};
+use crate::support::process::{Daemon, wait_for};
+use crate::support::{Needed, need, or_skip};
+use serde_json::json;
+use std::fs;
+use std::process::Command;
+
+#[test]
+fn a_kernel_line_and_its_end_reach_every_channel() {
+    let Some(mut lab) = Lab::start(ALL_FOUR) else {
+        return;
+    };
+    lab.wait_for_listener();
+    lab.fault(79);
+    let posted = lab.slack.wait("/api/chat.postMessage", 1);
+    let words = posted[0]["body"].to_string();
+    for part in [
+        "XID 79 on g01",
+        "drain it",
+        "Xid (PCI:0000:06:00): 79, pid=1, something broke",
+    ] {
+        assert!(words.contains(part), "{part:?} is not in {words}");
+    }
+    let updated = lab.slack.wait("/api/chat.update", 1);
+    assert!(
+        updated[0]["body"]["text"]
+            .as_str()
+            .unwrap()
+            .starts_with("[RESOLVED]"),
+        "{updated:?}"
+    );
+    assert_eq!(
+        lab.slack.wait("/services/T/B/s", 2).len(),
+        2,
+        "a webhook tells both"
+    );
+    let hook = lab.slack.wait("/hook", 2);
+    let states: Vec<_> = hook
+        .iter()
+        .map(|one| one["body"]["status"].as_str().unwrap())
+        .collect();
+    assert_eq!(states, ["firing", "resolved"]);
+    assert_eq!(
+        (&hook[0]["body"]["version"], &hook[0]["body"]["receiver"]),
+        (&json!("4"), &json!("ops"))
+    );
+    let pushed = lab.slack.wait("/ntfy", 2);
+    assert_eq!(
+        (&pushed[0]["body"]["topic"], &pushed[0]["body"]["priority"]),
+        (&json!("lab"), &json!(5))
+    );
+    for address in ["ann@lab.example", "bob@lab.example"] {
+        let mails = lab.smtp.mails(address, 2);
+        let header = |mail: &str, name: &str| {
+            let line = mail
+                .lines()
+                .find(|line| line.starts_with(name))
+                .unwrap_or_default();
+            line.split_once(": ")
+                .map(|(_, value)| value.to_owned())
+                .unwrap_or_default()
+        };
+        assert_eq!(
+            header(&mails[0], "Message-ID"),
+            header(&mails[1], "In-Reply-To"),
+            "{}",
+            mails[1]
+        );
+        assert!(mails[0].contains("XID 79 on g01"), "{}", mails[0]);
+    }
+    lab.slack.wait("/heartbeat", 1);
+
+    let steps = lab
+        .takt(&["alerts", "history", "--alert", "GpuXid", "--format", "csv"])
+        .ok();
+    assert!(
+        steps.contains("inactive,firing,event") && steps.contains("firing,inactive,event_over"),
+        "{steps}"
+    );
+    let told = lab
+        .takt(&[
+            "sql",
+            "--format",
+            "csv",
+            "SELECT count(*) AS n FROM notifications WHERE state <> 'sent'",
+        ])
+        .ok();
+    assert_eq!(told, "n\n0\n");
+    lab.stop();
+    // The command works without a server too.
+    assert_eq!(
+        lab.takt(&["alerts", "history", "--alert", "GpuXid", "--format", "csv"])
+            .ok(),
+        steps
+    );
+}
+
+#[test]
+fn decisions_survive_kills_and_are_sent_when_the_channel_is_back() {
+    let Some(mut lab) = Lab::start("  slack_configs: [{BOT, send_resolved: true}]\n") else {
+        return;
+    };
+    lab.wait_for_listener();
+    lab.slack.stop();
+    lab.fault(79);
+    wait_for("the row", SOON, || {
+        (!lab.get("/api/v2/alerts").as_array()?.is_empty()).then_some(())
+    });
+    lab.kill();
+    // A fault while the server is away: the exporter keeps the event.
+    lab.fault(48);
+    lab.slack.run();
+    lab.serve();
+    let said = |lab: &Lab| {
+        lab.slack
+            .on("/api/chat.postMessage")
+            .iter()
+            .map(|one| one["body"].to_string())
+            .collect::<String>()
+    };
+    wait_for("both faults", SOON, || {
+        let said = said(&lab);
+        (said.contains("XID 79") && said.contains("XID 48")).then_some(())
+    });
+    wait_for("their end", SOON, || {
+        lab.get("/api/v2/alerts")
+            .as_array()?
+            .is_empty()
+            .then_some(())
+    });
+    lab.slack.wait("/api/chat.update", 1);
+    lab.kill();
+    lab.serve();
+    let open = lab
+        .takt(&[
+            "sql",
+            "--format",
+            "csv",
+            "SELECT count(*) AS n FROM notifications WHERE state = 'queued'",
+        ])
+        .ok();
+    assert_eq!(open, "n\n0\n");
+    let counts = "SELECT sum(CAST(reason = 'first_firing' AS INT)) = sum(CAST(reason = 'resolved' \
+         AS INT)) AS ok FROM notifications";
+    wait_for("as many ends as beginnings", SOON, || {
+        (lab.takt(&["sql", "--format", "csv", counts]).ok() == "ok\ntrue\n").then_some(())
+    });
+}
+
+#[test]
+fn a_server_that_dies_before_the_first_event_it_ever_reads_misses_none() {
+    let Some(mut lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {
+        return;
+    };
+    let begun = "SELECT count(*) AS n FROM records.alert_state WHERE kind = 'read'";
+    wait_for("where reading begins", SOON, || {
+        (lab.takt(&["sql", "--format", "csv", begun]).ok() == "n\n1\n").then_some(())
+    });
+    lab.kill();
+    lab.fault(79);
+    lab.serve();
+    let told = lab.slack.wait("/hook", 1);
+    assert!(told[0]["body"].to_string().contains("XID 79"), "{told:?}");
+}
+
+#[test]
+fn refusals_rate_limits_and_lost_messages() {
+    let channels =
+        "  slack_configs: [{BOT, send_resolved: true}]\n  email_configs: [{to: ann@lab.example}]\n";
+    let Some(lab) = Lab::start(channels) else {
+        return;
+    };
+    lab.wait_for_listener();
+    // A rate limit first, then success. The message to update was deleted, so "resolved" is a new
+    // message.
+    lab.slack.script(
+        "/api/chat.postMessage",
+        json!([{"status": 503}, {"status": 429, "retry_after": 1}, {"error": "fatal_error"}]),
+    );
+    lab.slack
+        .script("/api/chat.update", json!([{"error": "message_not_found"}]));
+    lab.fault(79);
+    let posted = lab.slack.wait("/api/chat.postMessage", 2);
+    assert!(
+        posted[1]["body"]["text"]
+            .as_str()
+            .unwrap()
+            .starts_with("[RESOLVED]"),
+        "{posted:?}"
+    );
+    assert_eq!(lab.smtp.mails("ann@lab.example", 1).len(), 1);
+    // A refusal for good: the receiver's mail channel has the message already and gets no second
+    // copy.
+    lab.slack.script(
+        "/api/chat.postMessage",
+        json!([{"error": "channel_not_found", "forever": true}]),
+    );
+    lab.fault(48);
+    wait_for("Slack's refusal", SOON, || {
+        let why = lab
+            .takt(&["alerts", "history", "--messages", "--format", "csv"])
+            .ok();
+        (why.contains("channel_not_found") && why.contains("gave_up")).then_some(())
+    });
+    let mails = lab.smtp.mails("ann@lab.example", 2);
+    assert_eq!(
+        mails.iter().filter(|mail| mail.contains("XID 48")).count(),
+        1,
+        "{mails:?}"
+    );
+}
+
+/// Slack accepts a message and Takt is killed before the answer arrives: Takt finds the message and
+/// does not send it twice.
+#[test]
+fn a_message_without_an_answer_from_slack_is_not_sent_twice() {
+    let channels = "  slack_configs: [{channel: C1, app_url: 'SLACK/api', app_token: xoxb-test, \
+         send_resolved: true}]\n";
+    let Some(mut lab) = Lab::start(channels) else {
+        return;
+    };
+    lab.wait_for_listener();
+    lab.slack
+        .script("/api/chat.postMessage", json!([{"take": true}]));
+    lab.fault(79);
+    lab.slack.wait("/api/chat.postMessage", 1);
+    lab.kill();
+    lab.serve();
+    lab.slack.wait("/api/conversations.history", 1);
+    // The message that was found is updated when the alert ends.
+    let updated = lab.slack.wait("/api/chat.update", 1);
+    assert!(
+        updated[0]["body"]["text"]
+            .as_str()
+            .unwrap()
+            .starts_with("[RESOLVED]"),
+        "{updated:?}"
+    );
+    assert_eq!(lab.slack.on("/api/chat.postMessage").len(), 1);
+}
+
+/// The server uses the target's certificate and password for the exporter's events too.
+#[test]
+fn events_arrive_from_an_exporter_with_tls_and_password() {
+    let Some(()) = or_skip(need(&[Needed {
+        program: "openssl",
+        package: "openssl",
+    }])) else {
+        return;
+    };
+    let Some(mut lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {
+        return;
+    };
+    lab.stop();
+    lab.exporter.take().unwrap().stop();
+    let dir = lab.takt.directory().to_owned();
+    let certificate = |name: &str, signed: bool| {
+        let mut openssl = Command::new("openssl");
+        let subject = format!("/CN={name}");
+        let words = [
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ];
+        openssl
+            .args(words)
+            .args(["-subj", &subject, "-addext", "subjectAltName=IP:127.0.0.1"])
+            .current_dir(&dir);
+        openssl.args([
+            "-keyout",
+            &format!("{name}.key"),
+            "-out",
+            &format!("{name}.crt"),
+        ]);
+        if signed {
+            openssl.args([
+                "-addext",
+                "basicConstraints=critical,CA:FALSE",
+                "-CA",
+                "ca.crt",
+                "-CAkey",
+                "ca.key",
+            ]);
+        }
+        let output = openssl.output().unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    };
+    certificate("ca", false);
+    certificate("exporter", true);
+    certificate("server", true);
+    // The password is `secret`.
+    lab.takt.file(
+        "web.yml",
+        "tls_server_config: {cert_file: exporter.crt, key_file: exporter.key, client_auth_type: \
+         RequireAndVerifyClientCert, client_ca_file: ca.crt}\nbasic_auth_users:\n  \
+         takt: $2b$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW\n",
+    );
+    lab.takt.file("password", "secret\n");
+    let mut command = lab.takt.command([
+        "exporter",
+        "--web.config.file",
+        "web.yml",
+        "--web.listen-address",
+        &lab.node,
+    ]);
+    command
+        .arg("--path.kmsg")
+        .arg(&lab.kmsg)
+        .arg("--state-directory")
+        .arg(dir.join("exporter-state"));
+    lab.exporter = Some(Daemon::start(
+        "exporter",
+        command,
+        &dir.join("exporter-tls.log"),
+    ));
+    let config = fs::read_to_string(dir.join("takt.toml")).unwrap();
+    let (before, _) = config.split_once("[[scrape.targets]]").unwrap();
+    let target = format!(
+        "[[scrape.configs]]\njob_name = 'takt'\nscheme = 'https'\nstatic_configs = [{{targets = \
+         ['{}'], labels = {{node = 'g01'}}}}]\n\
+         basic_auth = {{username = 'takt', password_file = 'password'}}\n\
+         tls_config = {{ca_file = 'ca.crt', cert_file = 'server.crt', key_file = 'server.key'}}\n",
+        lab.node
+    );
+    lab.takt.file("takt.toml", format!("{before}{target}"));
+    lab.serve();
+    // Samples of the exporter before this one are still visible, under another job label.
+    lab.wait_for_series("takt_events_listeners{job=\"takt\"}", ",\"1\"]");
+    lab.fault(79);
+    let hook = lab.slack.wait("/hook", 1);
+    assert!(
+        hook[0]["body"].to_string().contains("XID 79 on g01"),
+        "{hook:?}"
+    );
+}

@@ -1,0 +1,9 @@
+//! Alerts as a whole: from a line in the kernel's log to every channel, over crashes, and beside
+//! Debian's promtool, amtool and Prometheus.
+
+mod delivery;
+mod lab;
+mod operation;
+mod own_faults;
+mod peers;
+mod samples;
