@@ -1,9 +1,14 @@
 #!/bin/bash
-# Builds the packages of a release into target/dist: .deb of server and exporter, their checksums and a list of all
-# crates (SPDX). Needs programs that are built already: BIN=target/release scripts/dist.sh
+# Builds the packages of a release into target/dist: .deb and .rpm of server and exporter, their checksums and a list of
+# all crates (SPDX). Needs programs that are built already: BIN=target/release scripts/dist.sh
+#
+# For another processor: BIN=target/aarch64-unknown-linux-gnu/release NATIVE=target/release scripts/dist.sh. The programs of
+# NATIVE run here and write man pages and completions. Without rpmbuild (Debian: rpm) no .rpm is built; RPM=1 makes that an
+# error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=${BIN:-target/release}
+native=${NATIVE:-$bin}
 out=${OUT:-target/dist}
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 # The date of the last commit, so that two builds of one commit are equal.
@@ -21,23 +26,36 @@ glibc() {
     objdump -T "$@" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1 | cut -d_ -f2
 }
 
-# root NAME: an empty folder for the files of a package, with the folders that every package has.
-root() {
-    rm -rf "$out/$1"
-    mkdir -p "$out/$1/DEBIAN" "$out/$1/usr/bin" "$out/$1/usr/lib/systemd/system" "$out/$1/usr/share/doc/$1"
-    sed 's|/usr/local/|/usr/|' "packaging/$1.service" >"$out/$1/usr/lib/systemd/system/$1.service"
-    printf 'Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: takt\n\nFiles: *\nCopyright: the Takt authors\nLicense: Apache-2.0\n On Debian systems: /usr/share/common-licenses/Apache-2.0\n' \
-        >"$out/$1/usr/share/doc/$1/copyright"
-    printf 'takt (%s) stable; urgency=medium\n\n  * See https://keepachangelog.com and CHANGELOG.md.\n\n -- Takt <takt@localhost>  %s\n' \
-        "$version" "$(date -uRd "@$SOURCE_DATE_EPOCH")" | gzip -9n >"$out/$1/usr/share/doc/$1/changelog.gz"
-    install -m 755 "packaging/debian/$1.postinst" "$out/$1/DEBIAN/postinst"
-    install -m 755 "packaging/debian/$1.prerm" "$out/$1/DEBIAN/prerm"
+# strip_of FILE: removes debug information, with the tools of the program's processor.
+strip_of() {
+    local tool=strip
+    [ "$machine" = "$(uname -m)" ] || tool=$machine-linux-gnu-strip
+    if command -v "$tool" >/dev/null; then "$tool" "$1"; else echo "dist.sh: no $tool; $1 keeps its symbols" >&2; fi
 }
 
-# pack NAME DEPENDS SUMMARY DESCRIPTION
-pack() {
+# root NAME: a folder with the files that each package has, besides the program.
+root() {
+    local to=$out/$1
+    rm -rf "$to"
+    mkdir -p "$to"/usr/{bin,lib/systemd/system} "$to"/usr/share/{doc/"$1",man/man1,bash-completion/completions} \
+        "$to"/usr/share/{zsh/vendor-completions,fish/vendor_completions.d}
+    sed 's|/usr/local/|/usr/|' "packaging/$1.service" >"$to/usr/lib/systemd/system/$1.service"
+    "$native/takt" completions bash --program "$1" >"$to/usr/share/bash-completion/completions/$1"
+    "$native/takt" completions zsh --program "$1" >"$to/usr/share/zsh/vendor-completions/_$1"
+    "$native/takt" completions fish --program "$1" >"$to/usr/share/fish/vendor_completions.d/$1.fish"
+    printf 'Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: takt\n\nFiles: *\nCopyright: 2026 the Takt authors\nLicense: Apache-2.0\n On Debian systems: /usr/share/common-licenses/Apache-2.0\n' \
+        >"$to/usr/share/doc/$1/copyright"
+    printf 'takt (%s) stable; urgency=medium\n\n  * See https://keepachangelog.com and CHANGELOG.md.\n\n -- Takt <takt@localhost>  %s\n' \
+        "$version" "$(date -uRd "@$SOURCE_DATE_EPOCH")" | gzip -9n >"$to/usr/share/doc/$1/changelog.gz"
+}
+
+# deb NAME DEPENDS SUMMARY DESCRIPTION
+deb() {
     local size
-    size=$(du -sk --exclude=DEBIAN "$out/$1" | cut -f1)
+    size=$(du -sk "$out/$1" | cut -f1)
+    mkdir "$out/$1/DEBIAN"
+    install -m 755 "packaging/debian/$1.postinst" "$out/$1/DEBIAN/postinst"
+    install -m 755 "packaging/debian/$1.prerm" "$out/$1/DEBIAN/prerm"
     cat >"$out/$1/DEBIAN/control" <<EOF
 Package: $1
 Version: $version
@@ -48,35 +66,90 @@ Depends: $2
 Section: admin
 Priority: optional
 Description: $3
- $4
+$(fold -sw 78 <<<"$4" | sed 's/^/ /; s/ *$//')
 EOF
     find "$out/$1" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
     dpkg-deb --root-owner-group -Zxz --build "$out/$1" "$out/${1}_${version}_$arch.deb"
+    rm -r "$out/$1/DEBIAN"
+}
+
+# rpm_of NAME REQUIRES SUMMARY DESCRIPTION. The requirements are named here, since the tools of this machine would find
+# the names of its own distribution. RHEL 8 reads the xz payload.
+rpm_of() {
+    mkdir -p "$out/$1.rpmbuild"
+    # Fedora and RHEL look for zsh's completions elsewhere.
+    mv "$out/$1/usr/share/zsh/vendor-completions" "$out/$1/usr/share/zsh/site-functions"
+    cat >"$out/$1.rpmbuild/$1.spec" <<EOF
+Name: $1
+Version: $version
+Release: 1
+Summary: $3
+License: Apache-2.0
+AutoReqProv: no
+Requires: $2
+%description
+$4
+%install
+cp -a $(realpath "$out/$1")/. %{buildroot}
+%files
+$(cd "$out/$1" && find . \( -type f -o -type l \) -printf '"/%P"\n' | sort)
+%post
+$(cat "packaging/rpm/$1.post")
+%preun
+$(cat "packaging/rpm/$1.preun")
+EOF
+    rpmbuild -bb --quiet --target "$machine-linux" --define "_topdir $(realpath "$out/$1.rpmbuild")" \
+        --define "_rpmdir $(realpath "$out")" --define '_build_name_fmt %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm' \
+        --define 'debug_package %{nil}' --define '__os_install_post %{nil}' --define '_build_id_links none' \
+        --define '_binary_payload w6.xzdio' --define '_buildhost localhost' --define 'use_source_date_epoch_as_buildtime 1' \
+        --define 'clamp_mtime_to_source_date_epoch 1' "$out/$1.rpmbuild/$1.spec"
+    rm -rf "$out/$1.rpmbuild"
+}
+
+# pack NAME "NEEDED_GLIBC" "OTHERS OF DEBIAN" "OTHERS OF RPM" SUMMARY DESCRIPTION
+pack() {
+    deb "$1" "libc6 (>= $2), $3" "$5" "$6"
+    if command -v rpmbuild >/dev/null; then
+        rpm_of "$1" "glibc >= $2, $4" "$5" "$6"
+    elif [ "${RPM:-}" = 1 ]; then
+        echo "dist.sh: no rpmbuild" >&2
+        exit 1
+    fi
     rm -rf "${out:?}/$1"
 }
 
 mkdir -p "$out"
+"$native/takt" man "$out/man" >/dev/null
+gzip -9n -f "$out"/man/*.1
+
 root takt-exporter
-install -s -m 755 "$bin/takt-exporter" "$out/takt-exporter/usr/bin/takt-exporter"
-pack takt-exporter "libc6 (>= $(glibc "$bin/takt-exporter")), libgcc-s1" \
-    "exporter of a node of a GPU cluster" \
+install -m 755 "$bin/takt-exporter" "$out/takt-exporter/usr/bin/takt-exporter"
+strip_of "$out/takt-exporter/usr/bin/takt-exporter"
+mv "$out"/man/takt-exporter*.1.gz "$out/takt-exporter/usr/share/man/man1"
+pack takt-exporter "$(glibc "$bin/takt-exporter")" libgcc-s1 libgcc "exporter of a node of a GPU cluster" \
     "Publishes the state of the kernel, GPUs, links, NFS mounts and jobs for Takt and Prometheus."
 
-root takt
-mkdir -p "$out/takt/usr/lib/takt" "$out/takt/usr/lib/sysusers.d"
-install -s -m 755 "$bin/takt" "$out/takt/usr/lib/takt/takt"
-libraries=()
-if [ -e "$bin/libduckdb.so" ]; then
-    install -m 644 "$bin/libduckdb.so" "$out/takt/usr/lib/takt/libduckdb.so"
-    libraries=("$bin/libduckdb.so")
+# Without the library of DuckDB there is only the exporter: for processors where DuckDB cannot be had.
+if [ -e "$bin/takt" ]; then
+    root takt
+    mkdir -p "$out/takt/usr/lib/takt" "$out/takt/usr/lib/sysusers.d"
+    install -m 755 "$bin/takt" "$out/takt/usr/lib/takt/takt"
+    strip_of "$out/takt/usr/lib/takt/takt"
+    libraries=()
+    if [ -e "$bin/libduckdb.so" ]; then
+        install -m 644 "$bin/libduckdb.so" "$out/takt/usr/lib/takt/libduckdb.so"
+        libraries=("$bin/libduckdb.so")
+    fi
+    ln -s ../lib/takt/takt "$out/takt/usr/bin/takt"
+    mv "$out"/man/*.1.gz "$out/takt/usr/share/man/man1"
+    install -m 644 packaging/takt.sysusers "$out/takt/usr/lib/sysusers.d/takt.conf"
+    install -m 644 README.md docs/*.md docs/takt.example.toml "$out/takt/usr/share/doc/takt"
+    cp -r dashboards/grafana dashboards/provisioning "$out/takt/usr/share/doc/takt"
+    pack takt "$(glibc "$bin/takt" "${libraries[@]}")" "libgcc-s1, libstdc++6, systemd" "libgcc, libstdc++, systemd" \
+        "monitoring and accounting of a GPU research cluster" \
+        "Reads exporters and Slurm, stores samples and job records, sends alerts and reports, serves pages and queries."
 fi
-ln -s ../lib/takt/takt "$out/takt/usr/bin/takt"
-install -m 644 packaging/takt.sysusers "$out/takt/usr/lib/sysusers.d/takt.conf"
-install -m 644 README.md docs/*.md docs/takt.example.toml "$out/takt/usr/share/doc/takt"
-cp -r dashboards/grafana dashboards/provisioning "$out/takt/usr/share/doc/takt"
-pack takt "libc6 (>= $(glibc "$bin/takt" "${libraries[@]}")), libgcc-s1, libstdc++6, systemd" \
-    "monitoring and accounting of a GPU research cluster" \
-    "Reads exporters and Slurm, stores samples and job records, sends alerts and reports, serves pages and queries."
+rm -rf "$out/man"
 
 # The crates that are linked, for scanners of vulnerabilities.
 cargo tree --locked -p takt -p takt-exporter --no-default-features -e normal --prefix none --format '{p}|{l}|{r}' |
@@ -100,5 +173,5 @@ print(json.dumps({
     "creationInfo": {"created": date, "creators": ["Tool: scripts/dist.sh"]},
     "packages": [package(number, row) for number, row in enumerate(rows)],
 }, indent=1))' "$version" "$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)" >"$out/takt-$version.spdx.json"
-(cd "$out" && sha256sum ./*.deb ./*.spdx.json >SHA256SUMS)
+(cd "$out" && find . -name '*.deb' -o -name '*.rpm' -o -name '*.spdx.json' | sort | xargs sha256sum >SHA256SUMS)
 ls -l "$out"

@@ -430,6 +430,13 @@ pub struct Demo {
     /// Address of the web pages and the API [default: 127.0.0.1:9856, or a free port]
     #[arg(long, value_name = "ADDRESS")]
     pub listen_address: Option<String>,
+    /// Also print a link that shows the pages as this user of the simulated cluster sees them
+    #[arg(long = "as", value_name = "USER")]
+    pub as_user: Option<String>,
+    /// Speed of jobs and faults after the start: with 10, an hour passes in 6 minutes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=30))]
+    pub speed: u8,
     /// Keep the data in this new directory; without it they are deleted at the end
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
@@ -469,6 +476,9 @@ pub struct Doctor {
     /// List the checks that are in order, too
     #[arg(long, short)]
     pub verbose: bool,
+    /// Also write findings, configuration without secrets, and logs into this new .tar.gz
+    #[arg(long, value_name = "FILE")]
+    pub bundle: Option<PathBuf>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub format: ListingFormat,

@@ -82,6 +82,15 @@ impl Server {
         })
     }
 
+    /// Returns the text at a path, such as `/metrics`.
+    pub fn text(&self, path: &str) -> anyhow::Result<String> {
+        let request = self.request(Method::GET, path);
+        self.runtime.block_on(async {
+            let response = request.send().await?.error_for_status()?;
+            Ok(response.text().await?)
+        })
+    }
+
     /// Asks a question. Fails with the errors that reading the files gives.
     pub fn ask<Q: Question>(&self, question: &Q) -> Result<Q::Answer, Failure> {
         let path = question.path();

@@ -36,13 +36,7 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     }
     // Files that the configuration names are checked too.
     alerting::load(&config).usage()?;
-    for url in [
-        &mut config.alerts.webhook_url,
-        &mut config.alerts.heartbeat_url,
-    ] {
-        *url = url.as_deref().map(without_secret);
-    }
-    let text = toml::to_string(&config)?;
+    let text = effective(&mut config)?;
     match place::config_file(place) {
         Some(path) => writeln!(out, "# {} is good. In force:\n", path.display())?,
         None => writeln!(
@@ -51,6 +45,17 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
         )?,
     }
     Ok(out.write_all(text.as_bytes())?)
+}
+
+/// Returns the effective configuration as TOML, with the secret parts of URLs hidden.
+pub fn effective(config: &mut Config) -> anyhow::Result<String> {
+    for url in [
+        &mut config.alerts.webhook_url,
+        &mut config.alerts.heartbeat_url,
+    ] {
+        *url = url.as_deref().map(without_secret);
+    }
+    Ok(toml::to_string(config)?)
 }
 
 /// Returns the user that the server of this configuration runs as, if root checks it: the owner of

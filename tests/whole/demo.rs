@@ -29,6 +29,8 @@ impl RunningDemo {
             "demo",
             "--listen-address",
             "127.0.0.1:0",
+            "--as",
+            "erin",
         ];
         let mut daemon = takt.start(asked);
         let log = daemon.wait_until("ready", PATIENCE, || {
@@ -119,6 +121,13 @@ fn the_demo_shows_faults_jobs_and_waste_and_leaves_nothing_running() {
         mails.contains("GpuFellOffBus").then_some(mails)
     });
     assert!(mail.contains("To: ops@demo.example"), "{mail}");
+    let list = http_get(&format!("{}/mail", demo.cluster)).unwrap().body;
+    assert!(list.contains("<a href=\"/mail/1\">"), "{list}");
+    let shown = http_get(&format!("{}/mail/1", demo.cluster)).unwrap().body;
+    assert!(
+        shown.contains("</table>") && !shown.contains("=3D"),
+        "{shown}"
+    );
 
     // The history gives every job of the last weeks an efficiency.
     let waste = wait_for("an efficiency", PATIENCE, || {
@@ -149,12 +158,88 @@ fn the_demo_shows_faults_jobs_and_waste_and_leaves_nothing_running() {
     let hours: u64 = hours.lines().last().unwrap().parse().unwrap();
     assert!(hours > 34 * 24, "{hours} hours");
 
+    a_user_sees_the_demo_with_that_user_s_rights(&demo);
+    the_commands_of_the_pages_run(&demo);
     the_doctor_finds_the_faults(&demo);
     the_first_configuration_is_that_of_the_cluster(&demo);
     a_backup_of_the_running_server_is_a_store(&demo);
 
     assert!(demo.daemon.stop().success(), "{}", demo.daemon.log());
     assert!(http_get(&demo.pages).is_err());
+}
+
+fn a_user_sees_the_demo_with_that_user_s_rights(demo: &RunningDemo) {
+    let log = std::fs::read_to_string(demo.takt.directory().join("takt.log")).unwrap();
+    assert!(log.contains(&format!("{}/login#", demo.pages)), "{log}");
+    let token = demo.takt.directory().join("demo/erin-token");
+    let as_erin = |arguments: &[&str]| {
+        let mut command = demo.takt.command(arguments);
+        command
+            .env_remove("TAKT_DATA_DIR")
+            .env("TAKT_SERVER", &demo.pages)
+            .env("TAKT_TOKEN_FILE", &token);
+        Run::of(&command.output().unwrap())
+    };
+    let who = as_erin(&["whoami"]).ok();
+    assert!(who.contains("erin"), "{who}");
+    let refused = as_erin(&["token", "create", "x", "--role", "admin"]);
+    assert_ne!(refused.code, Some(0), "{}", refused.stdout);
+}
+
+/// Runs every command of `takt` in the shell blocks of a page, as a reader types it. Paths of a
+/// real installation become paths of this test.
+fn the_commands_of_the_pages_run(demo: &RunningDemo) {
+    let root = demo.takt.directory();
+    for folder in ["etc", "var", "copies"] {
+        std::fs::create_dir(root.join(folder)).unwrap();
+    }
+    let bin = Path::new(env!("CARGO_BIN_EXE_takt")).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let mut ran = 0;
+    for page in ["demo", "doctor", "first-steps", "install", "backup"] {
+        let file = format!("{}/docs/{page}.md", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(file).unwrap();
+        let blocks = text.split("```").skip(1).step_by(2);
+        let lines = blocks.filter_map(|block| block.strip_prefix("sh\n"));
+        for line in lines.flat_map(str::lines) {
+            let typed = line
+                .trim_start_matches("sudo ")
+                .trim_start_matches("-u takt ");
+            let typed = typed.trim_start_matches("target/release/");
+            // The demo runs already.
+            if !typed.starts_with("takt ") || typed == "takt demo" {
+                continue;
+            }
+            let here = |folder: &str| format!("{}/{folder}/", root.display());
+            let typed = typed
+                .replace("/etc/takt/", &here("etc"))
+                .replace("/var/lib/", &here("var"))
+                .replace("/backup/", &here("copies"));
+            let mut shell = std::process::Command::new("sh");
+            let done = shell
+                .args(["-c", &typed])
+                .current_dir(root)
+                .env("PATH", &path)
+                .env("TAKT_CONFIG", root.join("demo/takt.toml"))
+                .env_remove("TAKT_DATA_DIR")
+                .output()
+                .unwrap();
+            let code = done.status.code();
+            // With findings the exit code is 1 or 2.
+            let finds_faults =
+                typed.starts_with("takt doctor") && code.is_some_and(|code| code <= 2);
+            assert!(
+                finds_faults || code == Some(0),
+                "docs/{page}.md: {typed}: {done:?}"
+            );
+            assert!(
+                !done.stdout.is_empty(),
+                "docs/{page}.md: {typed} prints nothing"
+            );
+            ran += 1;
+        }
+    }
+    assert!(ran >= 15, "only {ran} commands were found");
 }
 
 fn the_doctor_finds_the_faults(demo: &RunningDemo) {
@@ -198,6 +283,29 @@ fn the_doctor_finds_the_faults(demo: &RunningDemo) {
     assert_eq!(
         (order.code, order.stdout.as_str()),
         (Some(0), "All 1 checks are in order.\n")
+    );
+    let bundled = demo.run(&["doctor", "--bundle", "bundle.tar.gz"]);
+    assert_eq!(bundled.code, Some(2), "{}", bundled.stderr);
+    let read = std::process::Command::new("tar")
+        .args(["-xzOf", "bundle.tar.gz"])
+        .current_dir(demo.takt.directory())
+        .output()
+        .unwrap();
+    let bundle = String::from_utf8(read.stdout).unwrap();
+    for word in [
+        "\"gpu.answers\"",
+        "cluster = \"demo\"",
+        "takt_store_series",
+        "desk01:9855",
+    ] {
+        assert!(bundle.contains(word), "{word}");
+    }
+    assert!(!bundle.contains("xoxb-demo-token"), "{bundle}");
+    let again = demo.run(&["doctor", "--bundle", "bundle.tar.gz"]);
+    assert!(
+        again.stderr.contains("--bundle: cannot create"),
+        "{}",
+        again.stderr
     );
     let unknown = demo.run(&["doctor", "--only", "nonsense"]);
     assert_eq!(unknown.code, Some(2), "{}", unknown.stderr);
@@ -276,6 +384,11 @@ fn a_wrong_number_of_nodes_and_an_existing_folder_are_refused() {
     let takt = Takt::fresh();
     let error = takt.run(["demo", "--nodes", "31"]).fails(2);
     assert!(error.contains("expected 3, 30 or 300"), "{error}");
+    let error = takt.run(["demo", "--as", "zorro"]).fails(2);
+    assert!(error.contains("no user \"zorro\""), "{error}");
+    assert!(error.contains("alice, bob"), "{error}");
+    let error = takt.run(["demo", "--speed", "0"]).fails(2);
+    assert!(error.contains("--speed"), "{error}");
     let error = takt.run(["demo", "--keep", "."]).fails(2);
     assert!(error.contains("--keep: cannot create ."), "{error}");
 }

@@ -1,9 +1,10 @@
-//! The script of faults: the same faults each hour, each mended after a while.
+//! The script of faults: the same faults each planned hour, each mended after a while.
 
 use crate::cluster::{Cluster, Size};
+use crate::pace::Pace;
 use takt_model::{EventKind, Labels};
 
-/// Seconds after which the script begins again.
+/// Planned seconds after which the script begins again.
 const PERIOD_SECONDS: i64 = 3600;
 
 /// Kind of a scripted fault.
@@ -30,17 +31,17 @@ pub struct Fault {
     pub node: usize,
     /// Index of the GPU, for faults of a GPU.
     pub gpu: usize,
-    /// Begin, in seconds after the start of the script.
+    /// Begin, in planned seconds after the start of the script.
     pub begins: i64,
-    /// End, in seconds after the start of the script.
+    /// End, in planned seconds after the start of the script.
     pub ends: i64,
 }
 
 /// The script.
 #[derive(Debug)]
 pub struct Script {
-    /// Start of the demo, UTC seconds.
-    pub began: i64,
+    /// Start and speed of the script.
+    pub pace: Pace,
     /// The faults, by begin.
     pub faults: Vec<Fault>,
     lines: Vec<ScriptLine>,
@@ -50,7 +51,7 @@ pub struct Script {
 #[derive(Debug)]
 struct ScriptLine {
     node: usize,
-    /// Seconds after the start of the script.
+    /// Planned seconds after the start of the script.
     offset: i64,
     text: String,
     kind: EventKind,
@@ -72,7 +73,7 @@ pub struct KernelLine {
 
 impl Script {
     /// Returns the script for a cluster.
-    pub fn new(cluster: &Cluster, began: i64) -> Self {
+    pub fn new(cluster: &Cluster, pace: Pace) -> Self {
         let named = |name: &str| cluster.node(name).unwrap_or(0);
         // The GPUs of alice's and frank's jobs of the tour fail.
         let [lost_gpu, ecc, nfs, lost, link] = match cluster.size {
@@ -100,7 +101,7 @@ impl Script {
             .collect();
         lines.sort_by_key(|line| line.offset);
         Self {
-            began,
+            pace,
             faults,
             lines,
         }
@@ -114,9 +115,11 @@ impl Script {
 
     /// Returns the begin of the last repetition of a fault, if the fault lasts at `at`.
     fn lasts(&self, fault: &Fault, at: i64) -> Option<i64> {
-        let since = at - self.began;
+        let planned = self.pace.planned(at);
+        let since = planned - self.pace.began;
         let into = since.rem_euclid(PERIOD_SECONDS);
-        (since >= 0 && (fault.begins..fault.ends).contains(&into)).then(|| at - into + fault.begins)
+        let is_on = since >= 0 && (fault.begins..fault.ends).contains(&into);
+        is_on.then(|| self.pace.clock(planned - into + fault.begins))
     }
 
     /// Returns the begin of a node's fault of this kind, if the fault lasts at `at`.
@@ -137,33 +140,35 @@ impl Script {
     /// Returns how often a fault has begun until `at`.
     pub fn times(&self, kind: FaultKind, node: usize, at: i64) -> i64 {
         let fault = self.of(kind);
-        let since = at - self.began;
+        let since = self.pace.planned(at) - self.pace.began;
         if fault.node != node || since < fault.begins {
             return 0;
         }
         (since - fault.begins) / PERIOD_SECONDS + 1
     }
 
-    /// Returns the first time in which the lost node is lost: begin and end, UTC seconds.
+    /// Returns the first time in which the lost node is lost: planned begin and end, UTC seconds.
     pub fn first_node_loss(&self) -> (usize, i64, i64) {
         let fault = self.of(FaultKind::NodeLost);
         (
             fault.node,
-            self.began + fault.begins,
-            self.began + fault.ends,
+            self.pace.began + fault.begins,
+            self.pace.began + fault.ends,
         )
     }
 
     /// Returns the lines that a node's kernel logs in `(after, until]`, in order of time.
     pub fn kernel_lines(&self, node: usize, after: i64, until: i64) -> Vec<KernelLine> {
         let mut found = Vec::new();
+        let after = self.pace.planned(after);
+        let until = self.pace.planned(until);
         for line in self.lines.iter().filter(|line| line.node == node) {
-            let first = self.began + line.offset;
+            let first = self.pace.began + line.offset;
             let passed = (after - first).div_euclid(PERIOD_SECONDS) + 1;
             let mut at = first + PERIOD_SECONDS * passed.max(0);
             while at <= until {
                 found.push(KernelLine {
-                    at,
+                    at: self.pace.clock(at),
                     text: line.text.clone(),
                     kind: line.kind,
                     labels: line.labels.clone(),
@@ -274,10 +279,30 @@ pub const EVENT_KINDS: [EventKind; 5] = [
 mod tests {
     use super::*;
 
+    fn pace(speed: i64) -> Pace {
+        let began = 1_000_000;
+        Pace { began, speed }
+    }
+
+    #[test]
+    fn at_ten_times_the_speed_a_fault_comes_and_goes_ten_times_as_fast() {
+        let cluster = Cluster::new(Size::Thirty);
+        let script = Script::new(&cluster, pace(10));
+        let node = cluster.node("g01").unwrap();
+        let lost = |at: i64| script.on_gpu(FaultKind::GpuLost, node, 0, 1_000_000 + at);
+        assert_eq!([lost(1), lost(2)], [None, Some(1_000_002)]);
+        assert_eq!([lost(119), lost(120)], [Some(1_000_002), None]);
+        assert_eq!(lost(400), Some(1_000_362));
+        let seconds = 1_000_000..1_000_720;
+        let lines = seconds.flat_map(|second| script.kernel_lines(node, second, second + 1));
+        let xids: Vec<i64> = lines.map(|line| line.at).collect();
+        assert_eq!(xids, [1_000_002, 1_000_362]);
+    }
+
     #[test]
     fn a_fault_lasts_and_comes_again_each_hour() {
         let cluster = Cluster::new(Size::Thirty);
-        let script = Script::new(&cluster, 1_000_000);
+        let script = Script::new(&cluster, pace(1));
         let node = cluster.node("g01").unwrap();
         let lost = |at: i64| script.on_gpu(FaultKind::GpuLost, node, 0, 1_000_000 + at);
         assert_eq!(lost(11), None);
@@ -297,7 +322,7 @@ mod tests {
     fn each_line_is_logged_once_and_the_exporter_recognises_it() {
         for size in [Size::Three, Size::Thirty, Size::ThreeHundred] {
             let cluster = Cluster::new(size);
-            let script = Script::new(&cluster, 1_000_000);
+            let script = Script::new(&cluster, pace(1));
             let mut kinds = Vec::new();
             for node in 0..cluster.nodes.len() {
                 let all = script.kernel_lines(node, 0, 1_000_000 + 7199);

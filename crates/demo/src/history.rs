@@ -32,28 +32,37 @@ pub trait HistorySink {
 const HOUR: i64 = 3600;
 const DAY: i64 = 86_400;
 
-/// Returns the parts of the history before `now`, newest first. Larger clusters have longer
-/// intervals, so that the history is complete within half a minute.
+/// Returns the parts of the history before `now`, newest first. Parts older than a day are days in
+/// UTC, as the store's blocks are. Larger clusters have longer intervals, so that the history is
+/// complete within half a minute.
 pub fn spans(size: Size, now: i64) -> Vec<HistorySpan> {
-    let (recent, day, weeks) = match size {
-        Size::Three => (15, 60, 300),
-        Size::Thirty => (60, 180, 600),
-        Size::ThreeHundred => (120, 240, 1800),
+    let [two_hours, eight_hours, day, week, older] = match size {
+        Size::Three => [15, 60, 60, 300, 300],
+        Size::Thirty => [60, 180, 180, 600, 600],
+        Size::ThreeHundred => [120, 240, 600, 1800, 3600],
     };
     let span = |from: i64, to: i64, step, scope| HistorySpan {
-        from: now - from,
-        to: now - to,
+        from,
+        to,
         step,
         scope,
     };
     let mut spans = vec![
-        span(2 * HOUR, 0, recent, Scope::Everything),
-        span(DAY, 2 * HOUR, day, Scope::Everything),
+        span(now - 2 * HOUR, now, two_hours, Scope::Everything),
+        span(
+            now - 8 * HOUR,
+            now - 2 * HOUR,
+            eight_hours,
+            Scope::Everything,
+        ),
+        span(now - DAY, now - 8 * HOUR, day, Scope::Everything),
     ];
-    let mut to = DAY;
-    while to < PAST_DAYS * DAY {
-        let from = (to + 7 * DAY).min(PAST_DAYS * DAY);
-        spans.push(span(from, to, weeks, Scope::Jobs));
+    let begin = now - PAST_DAYS * DAY;
+    let mut to = now - DAY;
+    while to > begin {
+        let from = ((to - 1).div_euclid(DAY) * DAY).max(begin);
+        let step = if to > now - 7 * DAY { week } else { older };
+        spans.push(span(from, to, step, Scope::Jobs));
         to = from;
     }
     spans
@@ -198,7 +207,7 @@ mod tests {
     #[test]
     fn series_have_one_sample_for_each_time_and_end_with_their_job() {
         let now = 1_795_000_000;
-        let demo = Demo::new(Cluster::new(Size::Three), now);
+        let demo = Demo::new(Cluster::new(Size::Three), now, 1);
         let mut kept = Kept::default();
         let span = HistorySpan {
             from: now - 86_400,
@@ -232,6 +241,8 @@ mod tests {
             let spans = spans(size, 10_000_000);
             assert!(spans.windows(2).all(|pair| pair[0].from == pair[1].to));
             assert_eq!(spans[0].to, 10_000_000);
+            let inner = &spans[4..spans.len() - 1];
+            assert!(inner.iter().all(|span| span.from % DAY == 0));
             assert_eq!(spans.last().unwrap().from, 10_000_000 - PAST_DAYS * DAY);
         }
     }

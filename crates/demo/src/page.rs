@@ -8,6 +8,7 @@ mod system;
 use crate::cluster::Cluster;
 use crate::curve::Curve;
 use crate::faults::{FaultKind, Script};
+use crate::pace::Pace;
 use crate::schedule::{Job, PAST_DAYS, Schedule};
 use crate::workload::Moment;
 use takt_model::Metric;
@@ -62,9 +63,14 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// Simulates a cluster around `now` (UTC seconds), the start of the script of faults.
-    pub fn new(cluster: Cluster, now: i64) -> Self {
-        let script = Script::new(&cluster, now);
+    /// Simulates a cluster around `now` (UTC seconds), the start of the script of faults. What is
+    /// planned for later happens `speed` times as fast.
+    pub fn new(cluster: Cluster, now: i64, speed: u8) -> Self {
+        let pace = Pace {
+            began: now,
+            speed: i64::from(speed.max(1)),
+        };
+        let script = Script::new(&cluster, pace);
         let (node, from, to) = script.first_node_loss();
         let failure = crate::schedule::Outage {
             node,
@@ -73,7 +79,7 @@ impl Demo {
             state: "DOWN",
             reason: "Not responding",
         };
-        let schedule = Schedule::new(&cluster, now, failure);
+        let schedule = Schedule::new(&cluster, pace, failure);
         let booted = now - (PAST_DAYS + 2) * 86_400;
         let mut on_node = vec![Vec::new(); cluster.nodes.len()];
         for (index, job) in schedule.jobs.iter().enumerate() {

@@ -3,6 +3,7 @@
 mod submissions;
 
 use crate::cluster::Cluster;
+use crate::pace::Pace;
 use crate::workload::Kind;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -158,6 +159,17 @@ impl Job {
         self.submit <= at && self.start.is_none_or(|start| at < start)
     }
 
+    /// Replaces planned times by times of the clock.
+    fn follow(&mut self, pace: Pace) {
+        let clock = |planned| pace.clock(planned);
+        if let Some(start) = self.start {
+            self.start = Some(clock(start));
+            self.hangs_after = clock(start + self.hangs_after) - clock(start);
+        }
+        self.submit = clock(self.submit);
+        self.end = clock(self.end);
+    }
+
     /// Returns whether the job has ended at `at`.
     pub fn is_over(&self, at: i64) -> bool {
         self.start.is_some() && self.end <= at
@@ -165,8 +177,10 @@ impl Job {
 }
 
 impl Schedule {
-    /// Simulates the scheduler around `now` (UTC seconds).
-    pub fn new(cluster: &Cluster, now: i64, node_failure: Outage) -> Self {
+    /// Simulates the scheduler around the start of the demo. `node_failure` has planned times; the
+    /// result has times of the clock.
+    pub fn new(cluster: &Cluster, pace: Pace, node_failure: Outage) -> Self {
+        let now = pace.began;
         let maintenance = maintenance(cluster, now);
         let mut outages = outages(cluster, now);
         outages.push(node_failure);
@@ -175,6 +189,11 @@ impl Schedule {
         simulation.run(submitted, now + FUTURE_HOURS * 3600);
         let mut jobs = simulation.done;
         jobs.append(&mut simulation.pending);
+        jobs.iter_mut().for_each(|job| job.follow(pace));
+        for outage in outages.iter_mut().filter(|outage| outage.to < i64::MAX) {
+            outage.from = pace.clock(outage.from);
+            outage.to = pace.clock(outage.to);
+        }
         jobs.sort_by_key(|job| (job.submit, job.number));
         Self {
             jobs,
@@ -479,7 +498,27 @@ mod tests {
     const NOW: i64 = 1_795_000_000;
 
     fn demos() -> [Demo; 2] {
-        [Size::Three, Size::Thirty].map(|size| Demo::new(Cluster::new(size), NOW))
+        [Size::Three, Size::Thirty].map(|size| Demo::new(Cluster::new(size), NOW, 1))
+    }
+
+    #[test]
+    fn at_a_higher_speed_more_jobs_end_in_the_next_hour_and_none_has_another_past() {
+        let [slow, fast] = [1, 20].map(|speed| Demo::new(Cluster::new(Size::Three), NOW, speed));
+        let ended = |demo: &Demo, from: i64, to: i64| {
+            let jobs = demo.schedule.jobs.iter();
+            let ends = jobs.filter(|job| job.start.is_some() && (from..to).contains(&job.end));
+            ends.map(|job| job.end).collect::<Vec<_>>()
+        };
+        assert_eq!(ended(&slow, 0, NOW), ended(&fast, 0, NOW));
+        let hour = |demo| ended(demo, NOW, NOW + 3600).len();
+        assert!(
+            hour(&fast) > 5 * hour(&slow),
+            "{} {}",
+            hour(&slow),
+            hour(&fast)
+        );
+        let mut jobs = fast.schedule.jobs.iter();
+        assert!(jobs.all(|job| job.start.is_none_or(|start| start < job.end)));
     }
 
     #[test]

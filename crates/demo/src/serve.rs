@@ -1,6 +1,7 @@
 //! The other ends of the server's connections, over HTTP: exporters, Slurm's commands, Slack.
 
 use crate::mail::MailFolder;
+use crate::mailbox;
 use crate::page::{Demo, Instant, Scope, Sink};
 use crate::slack::Channel;
 use crate::slurm;
@@ -8,11 +9,10 @@ use axum::Router;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::{Event as Message, KeepAlive, Sse};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream::{self, StreamExt};
 use std::convert::Infallible;
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use takt_model::exposition::{Format, write_page};
@@ -50,7 +50,8 @@ pub async fn serve(demo: Arc<Demo>, ports: Ports, mails: MailFolder) -> std::io:
         .with_state(demo)
         .merge(
             Router::new()
-                .route("/mail", get(mail_page))
+                .route("/mail", get(mailbox::list))
+                .route("/mail/{number}", get(mailbox::show))
                 .with_state(mails),
         )
         .merge(Channel::default().routes());
@@ -177,42 +178,4 @@ async fn run_program(
         Ok(text) => text.into_response(),
         Err(error) => (StatusCode::UNPROCESSABLE_ENTITY, error).into_response(),
     }
-}
-
-/// Lists the received mails with their subjects, newest first.
-async fn mail_page(State(mails): State<MailFolder>) -> Response {
-    let mut out = String::from(
-        "<!doctype html><meta charset=utf-8><meta http-equiv=refresh content=10>\
-         <title>Mails of the demo</title><style>body{font:15px/1.5 system-ui,sans-serif;\
-         max-width:52rem;margin:1.5rem auto;padding:0 1rem}</style><h1>Mails of the demo</h1>",
-    );
-    let _ = write!(
-        out,
-        "<p>Folder: <code>{}</code></p><ul>",
-        escaped(&mails.path().display().to_string())
-    );
-    for number in (1..=mails.received()).rev() {
-        let path = mails.path().join(format!("{number:04}.eml"));
-        let mail = tokio::fs::read(&path).await.unwrap_or_default();
-        let mail = String::from_utf8_lossy(&mail);
-        let header = |name: &str| {
-            let line = mail.lines().find_map(|line| line.strip_prefix(name));
-            escaped(line.unwrap_or_default().trim())
-        };
-        let _ = write!(
-            out,
-            "<li>{number:04}.eml: <b>{}</b> to {}</li>",
-            header("Subject:"),
-            header("To:")
-        );
-    }
-    if mails.received() == 0 {
-        out.push_str("<li>No mail yet.</li>");
-    }
-    out.push_str("</ul>");
-    Html(out).into_response()
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;")
 }

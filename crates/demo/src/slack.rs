@@ -79,13 +79,23 @@ async fn update(State(channel): State<Channel>, Json(body): Json<Value>) -> Json
     Json(json!({ "ok": true, "channel": CHANNEL, "ts": ts }))
 }
 
+/// Names of pictures in Takt's messages.
+const EMOJI: [(&str, &str); 4] = [
+    (":red_circle:", "🔴"),
+    (":large_orange_circle:", "🟠"),
+    (":large_blue_circle:", "🔵"),
+    (":white_check_mark:", "✅"),
+];
+
 const STYLE: &str = "\
+    code{display:block;background:#f4f4f4;padding:.3rem .5rem;font-size:.85rem}\
     body{font:15px/1.45 system-ui,sans-serif;max-width:52rem;margin:1.5rem auto;\
     padding:0 1rem;color:#1d1c1d;background:#fff}h1{font-size:1.1rem}\
     article{border-top:1px solid #ddd;padding:.7rem 0}\
     article article{border:0;border-left:3px solid #ddd;padding:.3rem .8rem;margin:.4rem .5rem}\
     time,small{color:#616061;font-size:.8rem}p{margin:.3rem 0;white-space:pre-wrap}\
     @media(prefers-color-scheme:dark){body{color:#d1d2d3;background:#1a1d21}\
+    code{background:#26292e}\
     article,article article{border-color:#3a3d42}}";
 
 async fn page(State(channel): State<Channel>) -> Html<String> {
@@ -140,8 +150,26 @@ fn write_message(out: &mut String, message: &Message) {
         texts.extend(message.body["text"].as_str());
     }
     for text in texts {
-        let _ = write!(out, "<p>{}</p>", markup(text));
+        let _ = write!(out, "<p>{}</p>", fenced(text));
     }
+}
+
+/// Converts Slack's names of pictures, and text between three backticks; the rest as [`markup`].
+fn fenced(text: &str) -> String {
+    let text = EMOJI.iter().fold(text.to_owned(), |text, (name, picture)| {
+        text.replace(name, picture)
+    });
+    let parts = text.split("```").enumerate();
+    parts
+        .map(|(index, part)| {
+            if index % 2 == 0 {
+                markup(part)
+            } else {
+                let part = part.replace('<', "&lt;").replace('>', "&gt;");
+                format!("<code>{}</code>", part.trim())
+            }
+        })
+        .collect()
 }
 
 /// Collects the texts of a block in order of reading.
@@ -215,6 +243,14 @@ mod tests {
             "<b>XID 79</b> on <a href=\"http://x/alerts\">g01</a> &lt;b&gt; !here 2 &gt; 1"
         );
         assert_eq!(markup("a <javascript:x|y>"), "a y");
+    }
+
+    #[test]
+    fn pictures_and_quoted_lines_look_as_in_slack() {
+        assert_eq!(
+            fenced(":red_circle: *XID*\n```NVRM: <unknown> *a*```\nend"),
+            "🔴 <b>XID</b>\n<code>NVRM: &lt;unknown&gt; *a*</code>\nend"
+        );
     }
 
     #[tokio::test]

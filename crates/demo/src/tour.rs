@@ -5,13 +5,15 @@ use crate::page::Demo;
 use crate::schedule::Job;
 use crate::workload::Kind;
 
-/// One line of the tour.
+/// One stop of the tour.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stop {
-    /// A sentence about what happens.
+    /// What happens there.
     pub text: String,
-    /// A command, or the path of a page.
-    pub look: String,
+    /// Command that shows it.
+    pub command: String,
+    /// Path of the page that shows it.
+    pub page: String,
 }
 
 /// Returns the tour at `now` (UTC seconds).
@@ -24,53 +26,59 @@ pub fn tour(demo: &Demo, now: i64) -> Vec<Stop> {
             .rev()
             .find(|job| job.user == user && job.kind == kind && job.is_running(now))
     };
+    let of_job = |job: &Job, text: String| Stop {
+        text,
+        command: format!("takt job {}", job.id),
+        page: format!("/jobs/{}", job.id),
+    };
+    let stop = |text: &str, command: &str, page: &str| Stop {
+        text: text.to_owned(),
+        command: command.to_owned(),
+        page: page.to_owned(),
+    };
     let mut stops = Vec::new();
-    let mut add = |text: String, look: String| stops.push(Stop { text, look });
     if let Some(job) = job_of("alice", Kind::Steady) {
         let place = &demo.cluster.nodes[job.placed[0].node].name;
         let fault = demo.script.of(FaultKind::GpuLost);
-        add(
-            format!(
-                "alice's job {} on {place} loses a GPU (XID 79) {} seconds after the start",
-                job.id, fault.begins
+        let seconds = demo.script.pace.clock(now + fault.begins) - now;
+        stops.push(Stop {
+            text: format!(
+                "alice's job {} on {place} loses a GPU (XID 79) {seconds} s after the start",
+                job.id
             ),
-            "takt alerts list".to_owned(),
-        );
+            command: "takt alerts list".to_owned(),
+            page: "/alerts".to_owned(),
+        });
     }
     if let Some(job) = job_of("bob", Kind::Unused) {
-        add(
+        stops.push(of_job(
+            job,
             format!("bob's job {} has never used its GPU", job.id),
-            format!("takt job {}", job.id),
-        );
+        ));
     }
     if let Some(job) = job_of("erin", Kind::Hung) {
-        add(
-            format!("erin's job {} hangs", job.id),
-            format!("takt job {}", job.id),
-        );
+        stops.push(of_job(job, format!("erin's job {} hangs", job.id)));
     }
     if let Some(job) = job_of("carol", Kind::OneOfMany) {
-        add(
+        stops.push(of_job(
+            job,
             format!("carol's job {} uses one of its GPUs", job.id),
-            format!("takt job {}", job.id),
-        );
+        ));
     }
-    add(
-        "who used the GPUs in the last month, and who wasted them".to_owned(),
-        format!(
-            "takt report waste --from {} --to {}",
-            date(now - 30 * 86_400),
-            date(now + 86_400)
-        ),
-    );
-    add(
-        "fair share, explained".to_owned(),
-        "takt fairshare".to_owned(),
-    );
+    stops.push(stop(
+        "what is wrong now, and the commands that repair it",
+        "takt doctor",
+        "/health",
+    ));
+    stops.push(stop(
+        "who wasted GPU-hours this month, and why",
+        "takt report waste",
+        "/waste",
+    ));
+    stops.push(stop(
+        "fair share, explained",
+        "takt fairshare",
+        "/fairshare",
+    ));
     stops
-}
-
-fn date(at: i64) -> String {
-    let at = jiff::Timestamp::from_second(at).unwrap_or_default();
-    at.strftime("%Y-%m-%d").to_string()
 }

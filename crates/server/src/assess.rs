@@ -9,7 +9,7 @@
 use crate::answers::{AnswerError, kept_axis, kept_curves};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, SystemTime};
 use takt_accounting::efficiency::{
     self, AssessedRun, Axis, EfficiencyConfig, METRICS, MeterSample, NodeFigures, NodeMeter, Window,
@@ -37,11 +37,15 @@ const SHORTEST_CHUNK: Duration = Duration::from_secs(60);
 /// Maximum number of samples of one reading (64 MiB). A span with more is divided.
 const MOST_SAMPLES: usize = 4 << 20;
 
-/// Number of nodes in one reading: their samples share blocks.
-const NODES_AT_ONCE: usize = 16;
+/// Number of nodes in the first reading. Readings with few samples are followed by readings of more
+/// nodes, because reading a block costs almost the same for one node and for all.
+const FIRST_NODES: usize = 16;
 
 /// Number of runs that are assessed together and stored in one transaction.
 const BATCH: usize = 1000;
+
+/// Held during a pass: two passes would read the same samples and assess the same runs.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Result of a pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,6 +91,10 @@ pub async fn keep_assessing(
                 now.minus(reach).whole_seconds(),
                 now.whole_seconds() - SETTLE_SECONDS,
             );
+            // The next pass comes in a minute.
+            if let Err(TryLockError::WouldBlock) = ONE_AT_A_TIME.try_lock() {
+                return Ok(Assessed::default());
+            }
             pass(&store, &cluster, period, Due::New, &rules, |_| {
                 !token.is_cancelled()
             })
@@ -106,8 +114,8 @@ pub async fn keep_assessing(
     }
 }
 
-/// Assesses the runs of a cluster that ended in `[from, to)` (UTC seconds). Calls `go_on` between
-/// two readings, and stops if it returns false.
+/// Assesses the runs of a cluster that ended in `[from, to)` (UTC seconds), after any other pass of
+/// this process. Calls `go_on` between two readings, and stops if it returns false.
 ///
 /// # Errors
 /// If the store fails.
@@ -119,6 +127,7 @@ pub fn pass(
     rules: &EfficiencyConfig,
     mut go_on: impl FnMut(&Assessed) -> bool,
 ) -> Result<Assessed, AssessError> {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let records = Records::of(store.database());
     let reader = SampleReader::new(store, cluster, rules, &kept_axis)?;
     let mut done = Assessed::default();
@@ -175,6 +184,15 @@ struct SampleReader<'s> {
     axis: &'s (dyn Fn(&JobRun) -> Axis + 's),
 }
 
+/// Size of the next reading.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    /// Time span.
+    chunk: Duration,
+    /// Number of nodes.
+    nodes: usize,
+}
+
 /// A run on one of its nodes. The times include the samples just before and after the run, at which
 /// counters are cut.
 struct NodeRun<'r> {
@@ -219,10 +237,13 @@ impl<'s> SampleReader<'s> {
         to_come.sort_by_key(|part| std::cmp::Reverse(part.from));
         let mut open: BTreeMap<String, Vec<(NodeRun<'_>, NodeMeter)>> = BTreeMap::new();
         let mut figures: Vec<Vec<NodeFigures>> = runs.iter().map(|_| Vec::new()).collect();
-        let mut chunk = LONGEST_CHUNK;
+        let mut pace = Pace {
+            chunk: LONGEST_CHUNK,
+            nodes: FIRST_NODES,
+        };
         let mut next = to_come.last().map(|part| part.from);
         while let Some(from) = next {
-            let to = end_of_chunk(from, chunk);
+            let to = end_of_chunk(from, pace.chunk);
             while let Some(part) = to_come.pop_if(|part| part.from <= to) {
                 let window = self.window(part.of);
                 let meter = NodeMeter::new(&part.node, part.of, window, self.rules)
@@ -232,11 +253,14 @@ impl<'s> SampleReader<'s> {
                     .push((part, meter));
             }
             let mut nodes: Vec<OpenNode<'_>> = std::mem::take(&mut open).into_iter().collect();
-            for group in nodes.chunks_mut(NODES_AT_ONCE) {
+            let mut rest = nodes.as_mut_slice();
+            while !rest.is_empty() {
                 if !go_on() {
                     return Ok(None);
                 }
-                self.read(group, from, to, &mut chunk)?;
+                let (group, others) = rest.split_at_mut(pace.nodes.min(rest.len()));
+                self.read(group, from, to, &mut pace)?;
+                rest = others;
             }
             for (node, parts) in nodes {
                 let (over, going): (Vec<_>, Vec<_>) =
@@ -294,14 +318,14 @@ impl<'s> SampleReader<'s> {
         )
     }
 
-    /// Reads a span of some nodes and passes the samples to their runs. Shortens `chunk` if the
-    /// span has too many samples.
+    /// Reads a span of some nodes and passes the samples to their runs. Reads in parts and lowers
+    /// `pace` if the span has too many samples; raises it if the span has few.
     fn read(
         &self,
         nodes: &mut [OpenNode<'_>],
         from: Timestamp,
         to: Timestamp,
-        chunk: &mut Duration,
+        pace: &mut Pace,
     ) -> Result<(), AssessError> {
         let parts = || {
             nodes
@@ -325,27 +349,43 @@ impl<'s> SampleReader<'s> {
             names,
         ];
         let length = Duration::from_millis(to.0.abs_diff(from.0));
-        let mut left = if length <= SHORTEST_CHUNK {
+        let most = if length <= SHORTEST_CHUNK {
             usize::MAX
         } else {
             MOST_SAMPLES
         };
-        let found = self
-            .store
-            .range_metered(&matchers, from, to, Reading::Last, &mut |samples| {
-                left = left.saturating_sub(samples);
-                left > 0
-            });
+        let mut read = 0_usize;
+        let mut meter = |samples: usize| {
+            read = read.saturating_add(samples);
+            read < most
+        };
+        let found = if self.axis.is_some() {
+            // The page of a job reads its samples again at each refresh.
+            let last = Reading::Last;
+            self.store
+                .range_metered(&matchers, from, to, last, &mut meter)
+        } else {
+            self.store.range_once(&matchers, from, to, &mut meter)
+        };
         match found {
             Ok(found) => {
                 found.iter().for_each(|series| show(nodes, series));
+                if nodes.len() == pace.nodes && read < MOST_SAMPLES / 4 {
+                    pace.nodes *= 2;
+                }
                 Ok(())
             }
+            Err(StoreError::GivenUp) if nodes.len() > FIRST_NODES => {
+                pace.nodes = (nodes.len() / 2).max(FIRST_NODES);
+                let (some, others) = nodes.split_at_mut(nodes.len() / 2);
+                self.read(some, from, to, pace)?;
+                self.read(others, from, to, pace)
+            }
             Err(StoreError::GivenUp) => {
-                *chunk = (*chunk / 2).max(SHORTEST_CHUNK);
+                pace.chunk = (pace.chunk / 2).max(SHORTEST_CHUNK);
                 let middle = from.plus(length / 2);
-                self.read(nodes, from, middle, chunk)?;
-                self.read(nodes, middle.plus(Duration::from_millis(1)), to, chunk)
+                self.read(nodes, from, middle, pace)?;
+                self.read(nodes, middle.plus(Duration::from_millis(1)), to, pace)
             }
             Err(error) => Err(error.into()),
         }

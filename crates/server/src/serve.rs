@@ -84,6 +84,8 @@ pub struct Ready<'s> {
     pub cluster: &'s str,
     /// The store. The server ends only after all other references to it are dropped.
     pub store: &'s Arc<Store>,
+    /// Sign-in of users.
+    pub access: &'s Access,
 }
 
 /// Serves `dir` until `shutdown` becomes true. Calls `ready` once, when the server can answer the
@@ -156,12 +158,14 @@ pub async fn run(
             listener,
             local_address,
         };
+        access.attach(&store, local_address);
         if let Some(ready) = ready.take() {
             ready(&Ready {
                 address: local_address,
                 listen_address: bound,
                 cluster: &cluster,
                 store: &store,
+                access: &access,
             });
         }
         match serving.until(store, &mut shutdown).await? {
@@ -526,7 +530,6 @@ impl Serving<'_> {
         )?;
         let scrape = Arc::new(scrape);
         configure_shares(&store, self.cluster, &self.config.fairshare)?;
-        self.access.attach(&store, self.local_address);
         let connections = Arc::new(Connections::new(&mut self.registry));
         let mut tasks = Supervisor::new(&mut self.registry);
         let follower = SlurmFollower::new(

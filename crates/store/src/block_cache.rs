@@ -291,7 +291,7 @@ impl CacheState {
 mod tests {
     use super::*;
     use crate::STALE;
-    use crate::block::Reading;
+    use crate::block::{Caching, Reading};
     use proptest::prelude::*;
     use roaring::RoaringBitmap;
     use std::time::{Duration, Instant};
@@ -303,7 +303,7 @@ mod tests {
             series.clone(),
             std::iter::empty(),
             (Timestamp(from), Timestamp(to)),
-            Reading::Last,
+            (Reading::Last, Caching::Metrics),
         )
     }
 

@@ -3,7 +3,7 @@
 //! The head answers for the time in which it is complete. Before that, samples come from segments,
 //! raw blocks and, where those were removed, from down-sampled blocks.
 
-use super::block::{Reading, SampleSelection};
+use super::block::{Caching, Reading, SampleSelection};
 use super::segments::read_range;
 use super::{SeriesId, Store, StoreError, head, is_stale};
 use hashbrown::HashMap;
@@ -65,13 +65,39 @@ impl Store {
         reading: Reading,
         meter: Meter<'_>,
     ) -> Result<Vec<SeriesData>, StoreError> {
+        self.range_of(matchers, (from, to), (reading, Caching::Metrics), meter)
+    }
+
+    /// Like [`range_metered`](Self::range_metered) for samples that are read once: they are not
+    /// cached, so that the metrics of dashboards stay in the cache.
+    ///
+    /// # Errors
+    /// [`StoreError::GivenUp`] if the meter stopped the read, or if the database cannot be read.
+    pub fn range_once(
+        &self,
+        matchers: &[Matcher],
+        from: Timestamp,
+        to: Timestamp,
+        meter: Meter<'_>,
+    ) -> Result<Vec<SeriesData>, StoreError> {
+        let how = (Reading::Last, Caching::Nothing);
+        self.range_of(matchers, (from, to), how, meter)
+    }
+
+    fn range_of(
+        &self,
+        matchers: &[Matcher],
+        (from, to): (Timestamp, Timestamp),
+        how: (Reading, Caching),
+        meter: Meter<'_>,
+    ) -> Result<Vec<SeriesData>, StoreError> {
         let ids = self.matching(matchers);
         let recent = self
             .shared
             .head
             .range(&ids, from, to, meter)
             .ok_or(StoreError::GivenUp)?;
-        self.unite(&ids, recent, (from, to), reading, meter)
+        self.unite(&ids, recent, (from, to), how, meter)
     }
 
     /// Returns the last sample of each matching series, if it is in `(at - lookback, at]` and the
@@ -118,7 +144,8 @@ impl Store {
                 recent.complete_from = from;
             }
         }
-        let mut found = self.unite(&ids, recent, (from, at), Reading::Last, meter)?;
+        let how = (Reading::Last, Caching::Metrics);
+        let mut found = self.unite(&ids, recent, (from, at), how, meter)?;
         found.retain_mut(|series| {
             let last = series.samples.split_off(series.samples.len() - 1);
             series.samples = last;
@@ -148,7 +175,7 @@ impl Store {
         ids: &[SeriesId],
         recent: Vec<head::RecentSamples>,
         (from, to): (Timestamp, Timestamp),
-        reading: Reading,
+        how: (Reading, Caching),
         meter: Meter<'_>,
     ) -> Result<Vec<SeriesData>, StoreError> {
         let is_older = |recent: &head::RecentSamples| recent.complete_from > from;
@@ -158,7 +185,7 @@ impl Store {
             .filter(|(_, recent)| is_older(recent))
             .map(|(&id, _)| id.0)
             .collect();
-        let mut stored = self.stored(older, (from, to), reading, meter)?;
+        let mut stored = self.stored(older, (from, to), how, meter)?;
         let table = self
             .shared
             .series
@@ -185,7 +212,7 @@ impl Store {
         &self,
         series: RoaringBitmap,
         (from, to): (Timestamp, Timestamp),
-        reading: Reading,
+        how: (Reading, Caching),
         meter: Meter<'_>,
     ) -> Result<HashMap<u32, Vec<Sample>>, StoreError> {
         if series.is_empty() {
@@ -202,7 +229,7 @@ impl Store {
                 table.of_metrics(&series),
                 table.metrics(&series),
                 (from, to),
-                reading,
+                how,
             )
         };
         let database = self.database();

@@ -175,7 +175,7 @@ struct Command {
 }
 
 /// `_IOWR('N', 0x41, struct nvme_passthru_cmd)`
-const ADMIN_COMMAND: libc::c_ulong = 0xc048_4e41;
+const ADMIN_COMMAND: u32 = 0xc048_4e41;
 const GET_LOG_PAGE: u8 = 2;
 const SMART: u32 = 2;
 const ALL_NAMESPACES: u32 = u32::MAX;
@@ -194,7 +194,13 @@ fn read_log(disk: &File) -> io::Result<[u8; LOG_BYTES]> {
     };
     // SAFETY: the command points to a buffer of the length that it says, and both live on. The
     // command changes nothing.
-    match unsafe { libc::ioctl(disk.as_raw_fd(), ADMIN_COMMAND, &raw mut command) } {
+    match unsafe {
+        libc::ioctl(
+            disk.as_raw_fd(),
+            ADMIN_COMMAND as libc::Ioctl,
+            &raw mut command,
+        )
+    } {
         0 => Ok(log),
         status @ 1.. => Err(io::Error::other(format!(
             "the controller answers with status {status:#x}"

@@ -139,7 +139,7 @@ fn without_job(
     else {
         return;
     };
-    let since = (at.second - demo.script.began + 1800).rem_euclid(86_400);
+    let since = (at.second - demo.script.pace.began + 1800).rem_euclid(86_400);
     let last = node.gpus.len() - 1;
     let is_held = running
         .iter()

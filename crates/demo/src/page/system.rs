@@ -120,7 +120,7 @@ fn disks(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
     let root_used = root * (0.31 + 0.1 * unit(seed(number, 3), 0));
     // The scratch disk of the second node will be full in about three days.
     let scratch_used = if number == 1 {
-        let left = 3.0 * 86_400.0 - (at.exact - demo.script.began as f64);
+        let left = 3.0 * 86_400.0 - (at.exact - demo.script.pace.began as f64);
         (SCRATCH_BYTES - FILLING * left).clamp(0.0, SCRATCH_BYTES)
     } else {
         SCRATCH_BYTES * (0.4 + 0.2 * unit(seed(number, 4), at.second.div_euclid(86_400)))
@@ -188,7 +188,7 @@ fn nfs(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
 }
 
 fn events(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
-    let began = demo.script.began;
+    let began = demo.script.pace.began;
     let lines = demo.script.kernel_lines(number, began - 1, at.second);
     for kind in EVENT_KINDS {
         let count = lines.iter().filter(|line| line.kind == kind).count();

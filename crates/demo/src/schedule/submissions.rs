@@ -5,7 +5,7 @@ use crate::cluster::{Cluster, Size};
 use crate::workload::Kind;
 
 /// Share of the GPU time that the submitted jobs need.
-const LOAD: f64 = 0.82;
+const LOAD: f64 = 0.92;
 
 /// Number of the first job.
 const FIRST_NUMBER: u32 = 7001;
@@ -424,9 +424,10 @@ fn submission(now: i64, random: &mut fastrand::Rng) -> i64 {
         let often = match hour {
             9..=17 => 1.0,
             7..=8 | 18..=22 => 0.5,
-            _ => 0.15,
+            _ => 0.3,
         };
-        if random.f64() < if is_weekend { often * 0.35 } else { often } {
+        // The cluster is busy on a Sunday night as well, when somebody tries the demo.
+        if random.f64() < if is_weekend { often * 0.7 } else { often } {
             return at;
         }
     }

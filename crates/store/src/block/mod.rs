@@ -30,7 +30,7 @@ pub(super) use files::{BlockFacts, sync_directory};
 pub(super) use name::BlockName;
 pub use name::Resolution;
 pub(super) use plan::{BlockSource, metric_hash};
-pub(super) use read::{SampleSelection, collect, read_blocks, read_rows};
+pub(super) use read::{Caching, SampleSelection, collect, read_blocks, read_rows};
 pub use reading::Reading;
 pub(super) use verify::verify;
 pub(super) use without::without;

@@ -19,6 +19,15 @@ use takt_model::Timestamp;
 /// results are filtered here.
 const LISTED: u64 = 64;
 
+/// Use of the block cache by a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Caching {
+    /// The metrics of the read blocks are cached.
+    Metrics,
+    /// Blocks are read past the cache.
+    Nothing,
+}
+
 /// Selects samples by series and time.
 #[derive(Debug)]
 pub(crate) struct SampleSelection {
@@ -33,6 +42,7 @@ pub(crate) struct SampleSelection {
     counters: BTreeSet<i32>,
     /// Column of down-sampled rows that replaces samples.
     pub reading: Reading,
+    pub caching: Caching,
 }
 
 impl SampleSelection {
@@ -41,7 +51,7 @@ impl SampleSelection {
         of_metrics: RoaringBitmap,
         metrics: impl Iterator<Item = &'m str>,
         (from, to): (Timestamp, Timestamp),
-        reading: Reading,
+        (reading, caching): (Reading, Caching),
     ) -> Self {
         let mut metric_hashes = BTreeSet::new();
         let mut counters = BTreeSet::new();
@@ -62,6 +72,7 @@ impl SampleSelection {
             metric_hashes,
             counters,
             reading,
+            caching,
         }
     }
 

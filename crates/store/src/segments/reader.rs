@@ -1,6 +1,8 @@
 //! Reads the samples of series in a time range from segments and blocks.
 
-use crate::block::{Block, Reading, Resolution, SampleSelection, collect, read_blocks, read_rows};
+use crate::block::{
+    Block, Caching, Reading, Resolution, SampleSelection, collect, read_blocks, read_rows,
+};
 use crate::layout::Layout;
 use crate::{Database, Meter, Sample, StoreError};
 use duckdb::Connection;
@@ -38,8 +40,11 @@ pub(crate) fn read_range(
         let [raw, five_minutes, hours] = asked;
         let cache = database.block_cache();
         read_rows(&db, &[hours, five_minutes], wanted, &mut found, meter)?;
-        let unknown = cache.read(&db, raw, wanted, &mut found, meter)?;
-        read_blocks(&db, &unknown, wanted, &mut found, meter)?;
+        let uncached = match wanted.caching {
+            Caching::Metrics => cache.read(&db, raw, wanted, &mut found, meter)?,
+            Caching::Nothing => raw,
+        };
+        read_blocks(&db, &uncached, wanted, &mut found, meter)?;
         read_tables(&db, layout, wanted, &mut found, meter)?;
     }
     for file in &layout.segments {

@@ -24,11 +24,11 @@ impl Disk {
 
 /// `_IOR(0x94, 31, struct btrfs_ioctl_fs_info_args)`: highest disk number, number of disks, UUID,
 /// and more.
-const FS_INFO: (libc::c_ulong, usize) = (0x8400_941f, 1024);
+const FS_INFO: (u32, usize) = (0x8400_941f, 1024);
 /// `_IOWR(0x94, 30, struct btrfs_ioctl_dev_info_args)`: number, UUID, bytes used, bytes, …, path.
-const DEV_INFO: (libc::c_ulong, usize) = (0xd000_941e, 4096);
+const DEV_INFO: (u32, usize) = (0xd000_941e, 4096);
 /// `_IOWR(0x94, 52, struct btrfs_ioctl_get_dev_stats)`: number, how many values, flags, values.
-const DEV_STATS: (libc::c_ulong, usize) = (0xc408_9434, 1032);
+const DEV_STATS: (u32, usize) = (0xc408_9434, 1032);
 const PATH_AT: usize = 4096 - 1024;
 /// No file system has more disks.
 const MAX_DISKS: u64 = 1024;
@@ -87,7 +87,7 @@ fn ask(directory: &OwnedFd) -> Option<(String, Vec<Disk>)> {
     Some((hex(&info[16..32]), disks))
 }
 
-fn call(directory: &OwnedFd, (request, size): (libc::c_ulong, usize), id: u64) -> Option<Vec<u8>> {
+fn call(directory: &OwnedFd, (request, size): (u32, usize), id: u64) -> Option<Vec<u8>> {
     let mut buffer = vec![0_u64; size / 8];
     buffer[0] = id;
     if request == DEV_STATS.0 {
@@ -95,7 +95,13 @@ fn call(directory: &OwnedFd, (request, size): (libc::c_ulong, usize), id: u64) -
     }
     // SAFETY: the buffer has the length and alignment of this request's struct and outlives the
     // call.
-    let result = unsafe { libc::ioctl(directory.as_raw_fd(), request, buffer.as_mut_ptr()) };
+    let result = unsafe {
+        libc::ioctl(
+            directory.as_raw_fd(),
+            request as libc::Ioctl,
+            buffer.as_mut_ptr(),
+        )
+    };
     (result >= 0).then(|| buffer.iter().flat_map(|word| word.to_ne_bytes()).collect())
 }
 

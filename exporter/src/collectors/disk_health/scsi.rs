@@ -31,7 +31,7 @@ struct Header {
     info: u32,
 }
 
-const SG_IO: libc::c_ulong = 0x2285;
+const SG_IO: u32 = 0x2285;
 const NO_DATA: libc::c_int = -1;
 const FROM_DEVICE: libc::c_int = -3;
 const GOOD: u8 = 0;
@@ -82,7 +82,7 @@ pub(super) fn command(disk: &File, command: &[u8], data: &mut [u8]) -> io::Resul
         info: 0,
     };
     // SAFETY: the header points to buffers of the lengths that it says, and all of them live on.
-    if unsafe { libc::ioctl(disk.as_raw_fd(), SG_IO, &raw mut header) } != 0 {
+    if unsafe { libc::ioctl(disk.as_raw_fd(), SG_IO as libc::Ioctl, &raw mut header) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let missing = usize::try_from(header.data_missing).unwrap_or(0);

@@ -49,9 +49,8 @@ struct Received {
 }
 
 /// `_IOR('i', 13, struct ipmi_req)` and `_IOWR('i', 11, struct ipmi_recv)`.
-const SEND_COMMAND: libc::c_ulong = 0x8000_690d | (size_of::<Request>() as libc::c_ulong) << 16;
-const RECEIVE_MESSAGE_TRUNCATED: libc::c_ulong =
-    0xc000_690b | (size_of::<Received>() as libc::c_ulong) << 16;
+const SEND_COMMAND: u32 = 0x8000_690d | (size_of::<Request>() as u32) << 16;
+const RECEIVE_MESSAGE_TRUNCATED: u32 = 0xc000_690b | (size_of::<Received>() as u32) << 16;
 
 /// Timeout of a command. A BMC may be busy, and the driver itself retries for a while.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -98,7 +97,14 @@ impl Bmc {
         };
         // SAFETY: the request points to an address and data of the lengths that it says, and they
         // live on.
-        if unsafe { libc::ioctl(self.device.as_raw_fd(), SEND_COMMAND, &raw mut request) } != 0 {
+        if unsafe {
+            libc::ioctl(
+                self.device.as_raw_fd(),
+                SEND_COMMAND as libc::Ioctl,
+                &raw mut request,
+            )
+        } != 0
+        {
             return Err(io::Error::last_os_error());
         }
         let until = Instant::now() + TIMEOUT;
@@ -159,7 +165,7 @@ impl Bmc {
         if unsafe {
             libc::ioctl(
                 self.device.as_raw_fd(),
-                RECEIVE_MESSAGE_TRUNCATED,
+                RECEIVE_MESSAGE_TRUNCATED as libc::Ioctl,
                 &raw mut received,
             )
         } != 0

@@ -73,7 +73,7 @@ const SPEEDS: &[(u32, &[u32])] = &[
     (800_000, &[93, 94, 95, 96, 97, 98]),
 ];
 
-const SIOCETHTOOL: libc::c_ulong = 0x8946;
+const SIOCETHTOOL: u32 = 0x8946;
 const ETHTOOL_GLINKSETTINGS: u32 = 0x4c;
 /// `struct ethtool_link_settings` without the bits: four bytes each of command and speed, twelve of
 /// one byte, seven words.
@@ -230,7 +230,13 @@ fn call(device: &str, command: u32, buffer: &mut [u8]) -> Result<(), Errno> {
     buffer[..4].copy_from_slice(&command.to_ne_bytes());
     // SAFETY: the request points to a buffer that is as long as the command's answer, and both live
     // on.
-    match unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) } {
+    match unsafe {
+        libc::ioctl(
+            socket.as_raw_fd(),
+            SIOCETHTOOL as libc::Ioctl,
+            &raw mut request,
+        )
+    } {
         0.. => Ok(()),
         _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
     }

@@ -162,17 +162,26 @@ async fn link_by_munge(
 }
 
 fn new_link(access: &Access, user: &str) -> Result<Json<SignInLink>, ErrorBody> {
-    let code = access
-        .keyring()
-        .new_code(user, now())
-        .map_err(|error| failed(error.into()))?;
-    let code = code.ok_or_else(|| forbidden("too many links are open; wait two minutes"))?;
-    let base = access.external_url();
-    Ok(Json(SignInLink {
-        user: user.to_owned(),
-        url: format!("{base}/login#{code}"),
-        seconds: takt_access::session::CODE_SECONDS,
-    }))
+    let link = access.sign_in_link(user).map_err(failed)?;
+    let link = link.ok_or_else(|| forbidden("too many links are open; wait two minutes"))?;
+    Ok(Json(link))
+}
+
+impl Access {
+    /// Makes a link that signs a browser in as `user`. Returns `None` if the user has too many open
+    /// links.
+    ///
+    /// # Errors
+    /// If the system has no random numbers.
+    pub fn sign_in_link(&self, user: &str) -> anyhow::Result<Option<SignInLink>> {
+        let code = self.keyring().new_code(user, now())?;
+        let base = self.external_url();
+        Ok(code.map(|code| SignInLink {
+            user: user.to_owned(),
+            url: format!("{base}/login#{code}"),
+            seconds: takt_access::session::CODE_SECONDS,
+        }))
+    }
 }
 
 fn no_munge() -> ErrorBody {

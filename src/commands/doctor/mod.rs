@@ -1,5 +1,7 @@
 //! `takt doctor`.
 
+mod bundle;
+
 use super::{ask, print};
 use crate::cli::{Doctor, ListingFormat, Place};
 use crate::output::stdout;
@@ -16,6 +18,9 @@ pub fn run(place: &Place, asked: &Doctor) -> Result<ExitCode, Failure> {
         skip: asked.skip.clone(),
     };
     let diagnosis = ask(place, &question)?;
+    if let Some(file) = &asked.bundle {
+        bundle::write(place, &diagnosis, file)?;
+    }
     match asked.format {
         ListingFormat::Table => write_text(&diagnosis, asked.verbose)?,
         format => print(format, &listing(&diagnosis), &diagnosis)?,

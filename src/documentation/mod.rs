@@ -1,5 +1,7 @@
 //! Checks that every `takt` command in the documentation exists with its flags.
 
+mod reference;
+
 use crate::cli::Cli;
 use clap::Parser;
 use clap::error::ErrorKind;

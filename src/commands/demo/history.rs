@@ -1,0 +1,189 @@
+//! History of the demo: past samples, and what a server that had run for weeks would have computed.
+
+use crate::output::stdout;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{IsTerminal, Write};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+use takt_accounting::efficiency::EfficiencyConfig;
+use takt_demo::{Demo, HistorySink};
+use takt_model::{Labels, Timestamp};
+use takt_server::{answers, assess};
+use takt_store::{Due, STALE, Sample, SeriesId, Store};
+use tokio::sync::watch;
+
+/// Number of past samples that are written together.
+const BATCH: usize = 500_000;
+
+/// Number of samples from which a complete span is sealed.
+const WORTH_SEALING: usize = 300_000;
+
+/// Maximum number of unsealed samples: they are in memory.
+const MOST_UNSEALED: usize = 4_000_000;
+
+/// Past samples on their way to the store.
+enum Past {
+    Samples(Vec<(SeriesId, Sample)>),
+    /// All samples of a span were sent. A span is one day: blocks of one day need no merging.
+    EndOfSpan,
+}
+
+/// Writes the history of the demo into the store of the running server.
+pub struct History {
+    pub demo: Arc<Demo>,
+    /// Start of the demo, UTC seconds.
+    pub now: i64,
+    /// The store; gone when the server has ended.
+    pub store: Weak<Store>,
+    /// Becomes true at the shutdown signal.
+    pub stop: watch::Receiver<bool>,
+    pub rules: EfficiencyConfig,
+}
+
+impl History {
+    /// Writes the samples, newest first, and computes the efficiency of the finished jobs. Returns
+    /// whether the history is complete.
+    pub fn fill(&self, began: Instant) -> bool {
+        let spans = takt_demo::spans(self.demo.cluster.size, self.now);
+        let nodes = self.demo.cluster.nodes.len();
+        let bar = progress_bar((spans.len() * nodes) as u64);
+        bar.set_message("Writing five weeks of history");
+        let (sender, receiver) = sync_channel::<Past>(1);
+        std::thread::scope(|scope| {
+            scope.spawn(move || self.write(receiver));
+            let mut samples = PastSamples {
+                store: &self.store,
+                sender: Some(sender),
+                batch: Vec::new(),
+            };
+            for span in spans {
+                for node in 0..nodes {
+                    if self.is_stopped() {
+                        return;
+                    }
+                    takt_demo::history(&self.demo, node, span, &mut samples);
+                    bar.inc(1);
+                }
+                samples.send();
+                samples.pass_on(Past::EndOfSpan);
+            }
+        });
+        let finished = self.finish(&bar);
+        bar.finish_and_clear();
+        match finished {
+            _ if self.is_stopped() => false,
+            Ok(()) => {
+                let seconds = began.elapsed().as_secs_f64();
+                let _ = writeln!(
+                    stdout(),
+                    "Five weeks of history are complete ({seconds:.0} s after the start)."
+                );
+                true
+            }
+            Err(error) => {
+                tracing::error!(error = format!("{error:#}"), "the history is incomplete");
+                false
+            }
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    /// Writes and seals samples until the sender is gone.
+    fn write(&self, past: Receiver<Past>) {
+        let mut unsealed = 0;
+        for past in past {
+            let Some(store) = self.store.upgrade() else {
+                return;
+            };
+            let most = match past {
+                Past::Samples(batch) => {
+                    unsealed += batch.len();
+                    if let Err(error) = store.write_past(batch) {
+                        tracing::error!(%error, "cannot write the history");
+                    }
+                    MOST_UNSEALED
+                }
+                Past::EndOfSpan => WORTH_SEALING,
+            };
+            if unsealed >= most {
+                unsealed = 0;
+                if let Err(error) = store.seal() {
+                    tracing::error!(%error, "cannot seal the history");
+                }
+            }
+        }
+    }
+
+    /// Computes what a server that had run for weeks would have computed.
+    fn finish(&self, bar: &ProgressBar) -> anyhow::Result<()> {
+        let Some(store) = self.store.upgrade() else {
+            return Ok(());
+        };
+        bar.set_message("Sealing the samples");
+        store.seal()?;
+        let name = self.demo.cluster.name;
+        let period = (self.now - 36 * 86_400, self.now + 86_400);
+        assess::pass(&store, name, period, Due::All, &self.rules, |done| {
+            let runs = done.runs;
+            bar.set_message(format!("Computing the efficiency of finished jobs: {runs}"));
+            !self.is_stopped()
+        })?;
+        Ok(answers::note_fairshare(store.database(), name, 3600)?)
+    }
+}
+
+/// A progress bar, hidden unless stderr is a terminal.
+fn progress_bar(steps: u64) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(steps);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let style = ProgressStyle::with_template("{spinner} {msg} {wide_bar} {elapsed}");
+    bar.with_style(style.expect("the template is well-formed"))
+}
+
+/// Collects past samples into batches.
+struct PastSamples<'s> {
+    store: &'s Weak<Store>,
+    /// `None` when the server has ended.
+    sender: Option<SyncSender<Past>>,
+    batch: Vec<(SeriesId, Sample)>,
+}
+
+impl PastSamples<'_> {
+    fn send(&mut self) {
+        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH));
+        self.pass_on(Past::Samples(batch));
+    }
+
+    fn pass_on(&mut self, past: Past) {
+        if let Some(sender) = &self.sender
+            && sender.send(past).is_err()
+        {
+            self.sender = None;
+        }
+    }
+}
+impl HistorySink for PastSamples<'_> {
+    type Series = Option<SeriesId>;
+
+    fn series(&mut self, labels: &Labels) -> Option<SeriesId> {
+        self.store
+            .upgrade()
+            .map(|store| store.series_number(labels))
+    }
+
+    fn sample(&mut self, series: Option<SeriesId>, at: Timestamp, value: Option<f64>) {
+        let value = value.unwrap_or(STALE);
+        self.batch
+            .extend(series.map(|series| (series, Sample { at, value })));
+        if self.batch.len() >= BATCH {
+            self.send();
+        }
+    }
+}
