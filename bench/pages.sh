@@ -25,17 +25,29 @@ sleep 40
 node=g009
 gpu=$(curl -s "$base/api/takt/v1/cluster?node=$node" | jq -r '.nodes[0].gpus[0].uuid')
 job=$(curl -s "$base/api/takt/v1/cluster?node=$node" | jq -r '.nodes[0].gpus[0].holders[0].job_id')
-paths=$(curl -s "$base/" | grep -o '<nav aria-label="Pages">.*' -A40 | grep -o 'href="/[a-z]*"' | cut -d'"' -f2 | sort -u)
-printf '%-42s %6s %9s %9s %9s\n' page status first_ms next_ms gzip_bytes
+paths=$(curl -s "$base/" | sed -n '/<nav aria-label="Pages">/,/<\/nav>/p' | grep -o 'href="/[a-z]*"' | cut -d'"' -f2 | sort -u)
+# The pages above leave the memory of the server.
+sleep 6
+ticks() { awk '{print $14 + $15}' "/proc/$server/stat"; }
+# CPU milliseconds of the server for one answer: the mean of ten addresses that are not in its memory.
+cpu() {
+	local before separator='?'
+	[[ $1 == *\?* ]] && separator='&'
+	before=$(ticks)
+	for at in $(seq 1001 1010); do curl -s -o /dev/null -H 'Accept-Encoding: gzip' "$base$1${2:+$separator$2$at}"; done
+	echo $((($(ticks) - before) * 1000 / $(getconf CLK_TCK) / 10))
+}
+printf '%-42s %6s %9s %9s %7s %9s\n' page status first_ms next_ms cpu_ms gzip_bytes
 for path in / $paths "/nodes/$node" "/gpus/$gpu" "/jobs/$job" /status /alerts/rules /alerts/history '/?range=7d' /api/takt/v1/cluster '/api/takt/v1/strips?by_node=true'; do
 	# The server keeps a page for five seconds: the first answer renders it, the second comes from memory.
 	first=$(curl -s -o /dev/null -H 'Accept-Encoding: gzip' -w '%{http_code} %{time_total} %{size_download}' "$base$path")
 	next=$(curl -s -o /dev/null -H 'Accept-Encoding: gzip' -w '%{time_total}' "$base$path")
 	read -r status seconds bytes <<<"$first"
-	printf '%-42s %6s %9.1f %9.1f %9d\n' "$path" "$status" "$(jq -n "$seconds * 1000")" "$(jq -n "$next * 1000")" "$bytes"
+	vary=limit=
+	[[ $path == /api/* ]] && vary=
+	printf '%-42s %6s %9.1f %9.1f %7d %9d\n' "$path" "$status" "$(jq -n "$seconds * 1000")" "$(jq -n "$next * 1000")" "$(cpu "$path" "$vary")" "$bytes"
 done | awk '!seen[$1]++'
 
-ticks() { awk '{print $14 + $15}' "/proc/$server/stat"; }
 measure() {
 	local before after
 	before=$(ticks)

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Builds the current releases of the programs that tests compare Takt with, and prints their folder.
 #
-#   scripts/peers.sh [NAME...]     all of them, or prometheus, node_exporter, amtool
+#   scripts/peers.sh [NAME...]     all of them, or prometheus, node_exporter, amtool, opentelemetry
 #
-# They are built with Go from their modules, whose checksums Go verifies, and kept in a cache folder. Without Go this
-# exits 3; tests then use Debian's versions, or are skipped by name. Prometheus takes some minutes.
+# Programs are built with Go from their modules, whose checksums Go verifies. OpenTelemetry's SDK is a Python environment. Both
+# are kept in a cache folder. Without Go or venv this exits 3 or 1; tests then use Debian's versions, or are skipped by name.
+# Prometheus takes some minutes.
 set -euo pipefail
 
 # Name, version of the program, package, version of its module.
@@ -45,7 +46,23 @@ build() {
 	rm -rf "$tmp"
 }
 
+# The SDK for Python, which pushes to Takt.
+opentelemetry() {
+	local version=1.45.2
+	local environment=$dir/opentelemetry-$version
+	[ ! -e "$environment/complete" ] || return 0
+	echo "peers: installing opentelemetry $version" >&2
+	rm -rf "$environment"
+	python3 -m venv "$environment" &&
+		"$environment/bin/pip" install --quiet "opentelemetry-sdk==$version" "opentelemetry-exporter-otlp-proto-http==$version" &&
+		touch "$environment/complete"
+}
+
 result=0
+[ $# -gt 0 ] && [[ " $* " != *" opentelemetry "* ]] || opentelemetry >&2 || {
+	echo "peers: cannot install opentelemetry" >&2
+	result=1
+}
 while read -r name version package tag; do
 	[ -n "$name" ] || continue
 	[ $# -eq 0 ] || [[ " $* " == *" $name "* ]] || continue

@@ -18,8 +18,8 @@ PACKAGES=(
 	libfaketime
 	# full and read-only disks
 	e2fsprogs mount
-	# a proxy before the server
-	nginx-light
+	# proxies before the server, a directory, and a tunnel
+	nginx-light caddy slapd openssh-server openssh-client
 	# other programs for comparison, and a browser
 	prometheus prometheus-alertmanager prometheus-node-exporter python3-aiosmtpd openssl chromium fonts-dejavu-core curl jq victoria-metrics
 )

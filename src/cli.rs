@@ -141,8 +141,11 @@ pub enum Command {
     /// List and undo imports, delete job records
     #[command(subcommand)]
     Records(RecordsCommand),
-    /// Print a link that signs a browser in as you (needs a running server)
+    /// Print a link that signs a browser in as you (needs a running server; on other machines with
+    /// munge, name the server with --server)
     Login,
+    /// Set the password with which you, or another user, sign in
+    Passwd(Passwd),
     /// Show who the server takes you for, your role, and what you see of others
     Whoami(Whoami),
     /// Create, list and revoke tokens of programs
@@ -211,6 +214,15 @@ pub struct Whoami {
     pub format: ListingFormat,
 }
 
+#[derive(Debug, Args)]
+pub struct Passwd {
+    /// Unix user; admins only [default: you]
+    pub user: Option<String>,
+    /// Remove the password
+    #[arg(long)]
+    pub remove: bool,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum Token {
     /// Create a token; prints it once
@@ -225,7 +237,7 @@ pub enum Token {
 pub struct TokenCreate {
     /// Name of the token, such as the program that will use it
     pub name: String,
-    /// Role: user, viewer, support or admin [default: user]
+    /// Role: status, user, viewer, support or admin [default: user]
     #[arg(long, value_name = "ROLE")]
     pub role: Option<String>,
     /// Unix user on whose behalf the token asks [default: you, for the role user]

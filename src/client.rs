@@ -56,7 +56,24 @@ impl Server {
 
     /// Sends a POST without a body to a path of the API.
     pub fn post<A: DeserializeOwned>(&self, path: &str) -> Result<A, Failure> {
-        let request = self.request(Method::POST, path);
+        self.send(self.request(Method::POST, path))
+    }
+
+    /// Sends a GET to a path of the API.
+    pub fn get<A: DeserializeOwned>(&self, path: &str) -> Result<A, Failure> {
+        self.send(self.request(Method::GET, path))
+    }
+
+    /// Sends a form to a path of the API.
+    pub fn post_form<A: DeserializeOwned>(
+        &self,
+        path: &str,
+        form: &[(&str, &str)],
+    ) -> Result<A, Failure> {
+        self.send(self.request(Method::POST, path).form(form))
+    }
+
+    fn send<A: DeserializeOwned>(&self, request: RequestBuilder) -> Result<A, Failure> {
         self.runtime.block_on(async {
             let response = request.send().await;
             let response =
@@ -75,12 +92,7 @@ impl Server {
             RequestForm::PostJson => self.request(Method::POST, path).json(question),
             RequestForm::PostText => self.request(Method::POST, path).body(text_of(question)?),
         };
-        self.runtime.block_on(async {
-            let response = request.send().await;
-            let response =
-                response.with_context(|| format!("cannot ask the server at {}", self.url))?;
-            self.answer(response).await
-        })
+        self.send(request)
     }
 
     /// Lets the server read its configuration again. Fails if the server keeps the previous one.

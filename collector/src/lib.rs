@@ -1,6 +1,8 @@
-//! Reads data into the store: `scrape` reads targets, `schedulers` reads Slurm.
+//! Reads data into the store: `scrape` reads targets, `schedulers` reads Slurm, `push` takes what
+//! other programs send.
 //!
 //! This crate answers no questions and sends no messages.
 
+pub mod push;
 pub mod schedulers;
 pub mod scrape;

@@ -20,6 +20,17 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     let mut config = place::load(place).usage()?;
     config.server.token().context("server").usage()?;
     config.server.read_token().context("server").usage()?;
+    takt_server::http::access::check_files(&config.auth)
+        .context("auth")
+        .usage()?;
+    for file in config.open_secrets() {
+        let mut err = std::io::stderr();
+        let file = file.display();
+        writeln!(
+            err,
+            "every user can read the secret in {file}: chmod o-rwx {file}"
+        )?;
+    }
     if let Some(user) = service_user(place, &config) {
         config.check_secrets_of(&user).usage()?;
     }

@@ -18,6 +18,7 @@ mod job;
 mod jobs;
 mod login;
 mod overview;
+mod passwd;
 mod pdf;
 pub mod plot;
 mod promqltest;
@@ -95,6 +96,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Records(asked) => records::run(place, &asked),
         Command::Store(asked) => store::run(place, &asked),
         Command::Login => login::run(place),
+        Command::Passwd(asked) => passwd::run(place, &asked),
         Command::Whoami(asked) => whoami::run(place, &asked),
         Command::Token(asked) => token::run(place, &asked),
         Command::Audit(asked) => audit::run(place, &asked),

@@ -108,6 +108,28 @@ const renewed = await overview.waitForFunction((id) => !document.getElementById(
 check(renewed !== null, "/: the section is renewed");
 check(await overview.evaluate(() => document.querySelector("#main").isConnected), "/: the page stays");
 
+// Charts: values at the pointer, and dragging chooses a time that the address keeps.
+const with_charts = [...pages].find((path) => /^\/nodes\/(?!nope)/.test(path));
+await overview.goto(with_charts);
+await overview.locator(".chartbox").first().scrollIntoViewIfNeeded();
+const chart = await overview.locator(".chartbox").first().boundingBox();
+check(chart !== null, `${with_charts}: a chart`);
+if (chart) {
+  const point = (share) => overview.mouse.move(chart.x + chart.width * share, chart.y + chart.height / 2);
+  await point(0.98);
+  await point(0.99);
+  const values = await overview.$$eval(".cross span", (all) => all.map((one) => one.textContent));
+  check(values.length === await overview.locator(".chartbox").count() && values.some((text) => /^\d/.test(text)), `${with_charts}: values at the pointer: ${values}`);
+  await point(0.2);
+  await overview.mouse.down();
+  await point(0.6);
+  await overview.mouse.up();
+  await overview.waitForURL(/[?&]from=\d+&to=\d+/, { timeout: 10_000 }).catch(() => null);
+  const times = new URL(overview.url()).searchParams;
+  const share = (times.get("to") - times.get("from")) / 86_400;
+  check(Math.abs(share - 0.4) < 0.02, `${with_charts}: dragging over two fifths of a day chooses ${share}`);
+}
+
 // The keyboard: the first Tab is the link to the content, `/` focuses the search.
 await overview.goto("/");
 await overview.keyboard.press("Tab");

@@ -1,5 +1,5 @@
-//! Access control: real Unix users on loopback and on the Unix socket, a real sshd, browsers' sessions, and the matrix of
-//! all routes and roles.
+//! Access control: real Unix users on loopback and on the Unix socket, a real sshd, browsers'
+//! sessions, and the matrix of all routes and roles.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -12,12 +12,12 @@ use crate::support::slurm::{Mode, SlurmLab};
 use crate::support::takt::{Run, Takt};
 use crate::support::{Needed, Skip, need, need_root, or_skip};
 
-const SOON: Duration = Duration::from_secs(60);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
-const ALICE: u32 = 2001;
-const BOB: u32 = 2002;
-const WWW_DATA: u32 = 33;
-const ROOT: u32 = 0;
+pub(crate) const ALICE: u32 = 2001;
+pub(crate) const BOB: u32 = 2002;
+pub(crate) const WWW_DATA: u32 = 33;
+pub(crate) const ROOT: u32 = 0;
 
 /// What of bob's jobs no answer to alice may contain.
 const OF_BOB: [&str; 4] = ["bob", "biology", "=cmd(", "4248817"];
@@ -26,14 +26,14 @@ const ADMIN: &str = "writer-writer-writer";
 const READER: &str = "reader-reader-reader";
 
 /// A server on a machine with the users alice and bob, who have jobs with hostile names.
-struct Lab {
-    takt: Takt,
-    server: Daemon,
-    port: u16,
-    etc: PathBuf,
+pub(crate) struct Lab {
+    pub takt: Takt,
+    pub server: Daemon,
+    pub port: u16,
+    pub etc: PathBuf,
 }
 
-fn needs() -> Result<(), Skip> {
+pub(crate) fn needs() -> Result<(), Skip> {
     need_root()?;
     need(&[
         Needed {
@@ -51,13 +51,13 @@ fn needs() -> Result<(), Skip> {
     ])
 }
 
-fn set_mode(path: &Path, mode: u32) {
+pub(crate) fn set_mode(path: &Path, mode: u32) {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
     std::fs::set_permissions(path, mode).unwrap();
 }
 
 /// A command on a machine whose `/etc` is the directory `etc`.
-fn with_etc(etc: &Path, command: &Command) -> Command {
+pub(crate) fn with_etc(etc: &Path, command: &Command) -> Command {
     let mut inside = Command::new("unshare");
     inside
         .args([
@@ -82,7 +82,13 @@ fn with_etc(etc: &Path, command: &Command) -> Command {
 }
 
 impl Lab {
-    fn start(auth: &str) -> Self {
+    pub fn start(auth: &str) -> Self {
+        Self::start_with(auth, |_, command| command)
+    }
+
+    /// Starts a server whose configuration `auth` may name the port, as `PORT`, and files beside
+    /// the configuration. `change` changes the command that starts the server.
+    pub fn start_with(auth: &str, change: impl FnOnce(&Path, Command) -> Command) -> Self {
         let takt = Takt::fresh();
         set_mode(takt.directory(), 0o755);
         let etc = takt.directory().join("etc");
@@ -90,11 +96,13 @@ impl Lab {
         let passwd = "root:x:0:0::/root:/bin/sh\nwww-data:x:33:33::/:/bin/sh\n\
                       alice:x:2001:2001::/tmp:/bin/sh\nbob:x:2002:2002::/tmp:/bin/sh\n";
         std::fs::write(etc.join("passwd"), passwd).unwrap();
+        std::fs::write(etc.join("hosts"), "127.0.0.1 localhost\n").unwrap();
         for name in ["token", "read-token"] {
             let text = if name == "token" { ADMIN } else { READER };
             set_mode(&takt.file(name, format!("{text}\n")), 0o600);
         }
         let port = free_port();
+        let auth = auth.replace("PORT", &port.to_string());
         takt.file(
             "takt.toml",
             format!(
@@ -114,6 +122,7 @@ impl Lab {
             .ok();
         set_mode(&takt.data_directory(), 0o700);
         let serve = with_etc(&etc, &takt.command(["serve", "--config", "takt.toml"]));
+        let serve = change(takt.directory(), serve);
         let mut server = Daemon::start("takt", serve, &takt.directory().join("takt.log"));
         let ready = format!("http://127.0.0.1:{port}/-/ready");
         server.wait_until("ready", SOON, || {
@@ -128,7 +137,7 @@ impl Lab {
     }
 
     /// Requests a path as a Unix user, with further arguments of curl. Gives status and body.
-    fn curl(&self, uid: u32, path: &str, arguments: &[&str]) -> (u16, String) {
+    pub fn curl(&self, uid: u32, path: &str, arguments: &[&str]) -> (u16, String) {
         let uid = uid.to_string();
         let url = format!("http://localhost:{}{path}", self.port);
         let output = Command::new("setpriv")
@@ -147,14 +156,19 @@ impl Lab {
         (status.parse().unwrap(), body.to_owned())
     }
 
-    fn json(&self, uid: u32, path: &str, arguments: &[&str]) -> Value {
+    pub fn json(&self, uid: u32, path: &str, arguments: &[&str]) -> Value {
         let (status, body) = self.curl(uid, path, arguments);
         assert_eq!(status, 200, "{path}: {body}");
         serde_json::from_str(&body).unwrap()
     }
 
     /// Runs a command of takt as a Unix user.
-    fn run(&self, uid: u32, arguments: &[&str]) -> Run {
+    pub fn run(&self, uid: u32, arguments: &[&str]) -> Run {
+        Run::of(&self.command(uid, arguments).output().unwrap())
+    }
+
+    /// A command of takt as a Unix user.
+    pub fn command(&self, uid: u32, arguments: &[&str]) -> Command {
         let program = self.readable_program();
         let command = self.takt.command(arguments);
         let uid = uid.to_string();
@@ -174,7 +188,22 @@ impl Lab {
                 None => as_user.env_remove(name),
             };
         }
-        Run::of(&with_etc(&self.etc, &as_user).output().unwrap())
+        with_etc(&self.etc, &as_user)
+    }
+
+    /// Stops the server, changes its configuration, and starts it again.
+    pub fn restart(&mut self, change: impl FnOnce(String) -> String) {
+        self.server.stop();
+        let file = self.takt.directory().join("takt.toml");
+        let config = change(std::fs::read_to_string(&file).unwrap());
+        std::fs::write(&file, config).unwrap();
+        let serve = self.takt.command(["serve", "--config", "takt.toml"]);
+        let log = self.takt.directory().join("again.log");
+        self.server = Daemon::start("takt", with_etc(&self.etc, &serve), &log);
+        let ready = format!("http://127.0.0.1:{}/-/ready", self.port);
+        self.server.wait_until("ready", SOON, || {
+            http_get(&ready).ok().filter(|page| page.status == 200)
+        });
     }
 
     /// A copy of the program that every user can run: the build may be in a folder of root.
@@ -195,9 +224,9 @@ impl Lab {
     }
 }
 
-const BEARER_ADMIN: &str = "Authorization: Bearer writer-writer-writer";
-const BEARER_READER: &str = "Authorization: Bearer reader-reader-reader";
-const SAME: &str = "Sec-Fetch-Site: same-origin";
+pub(crate) const BEARER_ADMIN: &str = "Authorization: Bearer writer-writer-writer";
+pub(crate) const BEARER_READER: &str = "Authorization: Bearer reader-reader-reader";
+pub(crate) const SAME: &str = "Sec-Fetch-Site: same-origin";
 
 #[test]
 fn the_kernel_names_the_user_of_a_loopback_connection() {
@@ -367,16 +396,7 @@ fn a_link_signs_a_browser_in_once() {
     );
 
     // Sessions and tokens outlive the server.
-    lab.server.stop();
-    let serve = with_etc(
-        &lab.etc,
-        &lab.takt.command(["serve", "--config", "takt.toml"]),
-    );
-    lab.server = Daemon::start("takt", serve, &lab.takt.directory().join("again.log"));
-    let ready = format!("http://127.0.0.1:{}/-/ready", lab.port);
-    lab.server.wait_until("ready", SOON, || {
-        http_get(&ready).ok().filter(|page| page.status == 200)
-    });
+    lab.restart(|config| config);
     let known = lab.json(WWW_DATA, "/api/takt/v1/whoami", &with_cookie);
     assert_eq!(known["user"], "alice");
     lab.run(ALICE, &["token", "revoke", "1"]).ok();
@@ -425,7 +445,8 @@ fn codes_cannot_be_guessed_quickly() {
     assert_eq!(answers[10..], [429; 2]);
 }
 
-/// With an empty `[auth]` and without PrivateData, programs of this machine read as they always did.
+/// With an empty `[auth]` and without PrivateData, programs of this machine read as they always
+/// did.
 #[test]
 fn services_of_this_machine_read_without_configuration() {
     if or_skip(needs()).is_none() {
@@ -537,7 +558,8 @@ fn a_tunnel_is_its_user() {
     );
 }
 
-/// A real Slurm with PrivateData: what `sacct` hides from a user, Takt hides, too; a coordinator and an operator see more.
+/// A real Slurm with PrivateData: what `sacct` hides from a user, Takt hides, too; a coordinator
+/// and an operator see more.
 #[test]
 fn slurms_private_data_decides() {
     let lab = needs()
@@ -618,7 +640,8 @@ fn slurms_private_data_decides() {
         ("monitor", &["alice", "dave"]),
     ] {
         assert_eq!(jobs(user, "X-None: 1").unwrap(), sees, "{user}");
-        // The lab's slurmdbd hides nothing; slurmctld hides the queue. sacct shows at least what Takt shows.
+        // The lab's slurmdbd hides nothing; slurmctld hides the queue. sacct shows at least what
+        // Takt shows.
         let all = of_sacct(user);
         assert!(
             sees.iter()
@@ -646,7 +669,8 @@ fn concrete(path: &str) -> String {
     })
 }
 
-/// Least role of each route, for GET and for other methods. A route that is missing here fails the test below.
+/// Least role of each route, for GET and for other methods. A route that is missing here fails the
+/// test below.
 const MATRIX: &[(&str, &str, &str)] = &[
     ("/", "user", "admin"),
     ("/-/healthy", "", "admin"),
@@ -664,7 +688,7 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("/api/takt/v1/assess", "admin", "admin"),
     ("/api/takt/v1/audit", "admin", "admin"),
     ("/api/takt/v1/capacity", "user", "user"),
-    ("/api/takt/v1/cluster", "user", "user"),
+    ("/api/takt/v1/cluster", "status", "status"),
     ("/api/takt/v1/compare", "user", "user"),
     ("/api/takt/v1/credits", "user", "admin"),
     ("/api/takt/v1/doctor", "viewer", "viewer"),
@@ -672,13 +696,17 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("/api/takt/v1/events", "user", "user"),
     ("/api/takt/v1/fairshare", "user", "user"),
     ("/api/takt/v1/gpu", "user", "user"),
+    ("/api/takt/v1/history", "user", "user"),
     ("/api/takt/v1/import", "admin", "admin"),
     ("/api/takt/v1/imports", "viewer", "viewer"),
     ("/api/takt/v1/imports/undo", "admin", "admin"),
     ("/api/takt/v1/job", "user", "user"),
     ("/api/takt/v1/jobs", "user", "user"),
     ("/api/takt/v1/jobs/delete", "admin", "admin"),
+    ("/api/takt/v1/jobs/strips", "user", "user"),
     ("/api/takt/v1/login", "user", "user"),
+    ("/api/takt/v1/login/munge", "", ""),
+    ("/api/takt/v1/passwords", "user", "user"),
     ("/api/takt/v1/queue", "user", "user"),
     ("/api/takt/v1/report/sent", "user", "admin"),
     ("/api/takt/v1/report/sheets", "user", "user"),
@@ -704,6 +732,8 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("/api/v1/metadata", "viewer", "viewer"),
     ("/api/v1/notifications", "user", "user"),
     ("/api/v1/openapi.yaml", "user", "user"),
+    // A sender's token alone; "admin" is the highest role, and not enough.
+    ("/api/v1/otlp/v1/metrics", "admin", "admin"),
     ("/api/v1/parse_query", "user", "user"),
     ("/api/v1/query", "viewer", "viewer"),
     ("/api/v1/query_exemplars", "viewer", "viewer"),
@@ -722,6 +752,7 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("/api/v1/targets", "viewer", "viewer"),
     ("/api/v1/targets/metadata", "viewer", "viewer"),
     ("/api/v1/targets/relabel_steps", "viewer", "viewer"),
+    ("/api/v1/write", "admin", "admin"),
     ("/api/v2/alerts", "viewer", "support"),
     ("/api/v2/alerts/close", "support", "support"),
     ("/api/v2/alerts/groups", "viewer", "viewer"),
@@ -759,8 +790,11 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("/live/nodes", "user", "admin"),
     ("/live/nodes/{node}", "user", "admin"),
     ("/live/queue", "user", "admin"),
-    ("/live/status", "user", "admin"),
+    ("/live/status", "status", "admin"),
     ("/login", "", "admin"),
+    ("/login/oidc", "", "admin"),
+    ("/login/oidc/back", "", "admin"),
+    ("/login/password", "", ""),
     ("/login/session", "", ""),
     ("/login/user", "", ""),
     ("/logout", "", ""),
@@ -785,20 +819,21 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("/sql", "viewer", "admin"),
     ("/sql.csv", "viewer", "admin"),
     ("/sql.json", "viewer", "admin"),
-    ("/status", "user", "admin"),
+    ("/status", "status", "admin"),
     ("/waste", "user", "admin"),
     ("/waste.csv", "user", "admin"),
     ("/waste.json", "user", "admin"),
 ];
 
-const ROLES: [&str; 5] = ["", "user", "viewer", "support", "admin"];
+const ROLES: [&str; 6] = ["", "status", "user", "viewer", "support", "admin"];
 
 /// The rank of a role; `""` is everybody.
 fn rank(role: &str) -> usize {
     ROLES.iter().position(|known| *known == role).unwrap()
 }
 
-/// Every route of the running server, with every role, by GET and by POST: exactly those roles get in that the matrix names.
+/// Every route of the running server, with every role, by GET and by POST: exactly those roles get
+/// in that the matrix names.
 #[test]
 fn each_route_answers_exactly_its_roles() {
     if or_skip(needs()).is_none() {
@@ -833,10 +868,20 @@ fn each_route_answers_exactly_its_roles() {
         assert!(listed.contains(&expected), "{expected:?} is not as listed");
     }
 
-    // Ways in, with the role that they have at the level `private`. Bob comes through the socket: loopback changes nothing.
+    // Ways in, with the role that they have at the level `private`. Bob comes through the socket:
+    // loopback changes nothing.
     let socket = lab.takt.directory().join("takt.sock").display().to_string();
-    let callers: [(&str, u32, Vec<&str>); 4] = [
+    let screen = "{\"name\":\"screen\",\"role\":\"status\"}";
+    let json = "Content-Type: application/json";
+    let order = ["--data", screen, "--header", json, "--header", BEARER_ADMIN];
+    let screen = lab.json(ROOT, "/api/takt/v1/tokens", &order);
+    let screen = format!(
+        "Authorization: Bearer {}",
+        screen["token"].as_str().unwrap()
+    );
+    let callers: [(&str, u32, Vec<&str>); 5] = [
         ("", ROOT, vec![]),
+        ("status", ROOT, vec!["--header", &screen]),
         ("user", ALICE, vec!["--unix-socket", &socket]),
         ("viewer", ROOT, vec!["--header", BEARER_READER]),
         ("support", BOB, vec!["--unix-socket", &socket]),
@@ -856,9 +901,10 @@ fn each_route_answers_exactly_its_roles() {
                 let (status, body) = lab.curl(*uid, &address, &arguments);
                 let is_refused =
                     status == 401 || (status == 403 && body.contains("needs the role"));
-                // A program has no tokens of its own.
-                let is_own =
-                    *path == "/api/takt/v1/tokens" && method == "POST" && *role == "viewer";
+                // A program has no tokens and no password of its own.
+                let own = ["/api/takt/v1/tokens", "/api/takt/v1/passwords"];
+                let is_change = method == "POST" || *path == "/api/takt/v1/passwords";
+                let is_own = own.contains(path) && is_change && *role == "viewer";
                 let may = rank(role) >= rank(least) && !is_own;
                 assert_eq!(
                     !is_refused, may,

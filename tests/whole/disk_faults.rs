@@ -127,3 +127,8 @@ fn an_error_at_any_write_of_an_import_loses_nothing() {
 fn a_disk_that_is_full_from_any_write_of_an_import_on_loses_nothing() {
     try_every_call("on", ENOSPC);
 }
+
+#[test]
+fn a_write_that_is_torn_at_any_call_of_an_import_loses_nothing() {
+    try_every_call("torn", EIO);
+}

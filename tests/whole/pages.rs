@@ -276,7 +276,7 @@ fn errors_say_what_is_wrong_and_forms_need_the_token() {
 }
 
 /// The folder of the browser test with its packages installed.
-fn browser() -> Result<PathBuf, Skip> {
+pub(crate) fn browser() -> Result<PathBuf, Skip> {
     need_program("node")?;
     need_program("npm")?;
     need_program("python3")?;

@@ -10,7 +10,7 @@ use crate::routing::silence::Silence;
 use crate::routing::{LogKey, Logged};
 use crate::state::{Instance, RuleKey, Transition};
 use std::collections::{BTreeMap, BTreeSet};
-use takt_model::{Labels, Timestamp};
+use takt_model::{Event, Labels, Timestamp};
 
 /// Changes that are committed together. Lists are upserts by identity; `forgotten_*` are deletions,
 /// also of rows that do not exist.
@@ -40,6 +40,8 @@ pub struct Batch {
     pub log: Vec<Logged>,
     /// The outbox.
     pub outbox: Vec<Row>,
+    /// Events of exporters to append to the log of events.
+    pub events: Vec<Event>,
     /// The last event that was read from each exporter, by its address.
     pub read: Vec<(String, u64)>,
 }
@@ -99,6 +101,7 @@ impl Batch {
         self.forgotten_silences.extend(later.forgotten_silences);
         self.log.extend(later.log);
         self.outbox.extend(later.outbox);
+        self.events.extend(later.events);
         self.read.extend(later.read);
         self
     }

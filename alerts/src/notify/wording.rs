@@ -4,12 +4,14 @@
 //! a mistake in a template must not keep an alert from being sent.
 
 use crate::glob;
+use crate::message::Message;
 use crate::outbox::Row;
-use crate::template::{MessageTemplate, MessageTemplates};
+use crate::template::{MessageTemplate, MessageTemplates, TemplateError};
 use crate::yaml::Node;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use takt_model::Timestamp;
 
 /// Templates by setting.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -71,8 +73,27 @@ impl Wording {
 
     /// The template's text for a row; `None` if the setting is missing, fails or gives no text.
     pub fn say(&self, name: &str, row: &Row) -> Option<String> {
-        let template = self.parts.get(name)?;
-        let said = self.shared.run(template, &row.message, row.created_at);
+        self.say_about(name, &row.message, row.created_at)
+    }
+
+    /// Like [`say`](Self::say), for a changed message of a row created at `at`.
+    pub fn say_about(&self, name: &str, message: &Message, at: Timestamp) -> Option<String> {
+        self.said(name, |template| self.shared.run(template, message, at))
+    }
+
+    /// Like [`say`](Self::say), for a template of HTML: values are escaped.
+    pub fn say_html(&self, name: &str, row: &Row) -> Option<String> {
+        self.said(name, |template| {
+            self.shared.run_html(template, &row.message, row.created_at)
+        })
+    }
+
+    fn said(
+        &self,
+        name: &str,
+        run: impl Fn(&MessageTemplate) -> Result<String, TemplateError>,
+    ) -> Option<String> {
+        let said = run(self.parts.get(name)?);
         let said = said.inspect_err(
             |error| tracing::warn!(setting = name, %error, "template failed; using Takt's own text"),
         );
@@ -225,5 +246,73 @@ mod tests {
         assert!(own.text.contains("too hot on g0"));
         let text = mail("{text: '{{ .Status }}!'}");
         assert_eq!((text.text.as_str(), text.html), ("firing!", None));
+    }
+
+    /// A label and an annotation with markup, as a user who names jobs could write it.
+    fn hostile() -> Row {
+        let mut row = row(1, "<!channel> <@U1> <b>&</b> <https://wiki|runbook>");
+        let alert = &mut row.message.alerts[0];
+        alert
+            .labels
+            .set("user", "<!here> <https://evil|log in> & \"'");
+        row
+    }
+
+    #[test]
+    fn labels_in_templates_of_slack_are_text() {
+        let said = |template: &str| {
+            let settings = format!("text: '{{{{ range .Alerts }}}}{template}{{{{ end }}}}'");
+            let settings = Node::read(&settings).unwrap();
+            let wording = Wording::read(&Arc::default(), &settings, &["text"]);
+            let slack = Slack::webhook("http://x").worded(wording);
+            let body: serde_json::Value =
+                serde_json::from_str(&slack.request(&hostile()).body).unwrap();
+            body["blocks"][1]["text"]["text"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
+        assert_eq!(
+            said("<!channel> {{ .Labels.user }}"),
+            "<!channel> &lt;!here&gt; &lt;https://evil|log in&gt; &amp; \"'"
+        );
+        // Rules may write links.
+        assert_eq!(
+            said("{{ .Annotations.summary }}"),
+            "&lt;!channel> &lt;@U1> <b>&</b> <https://wiki|runbook> on g0"
+        );
+    }
+
+    #[test]
+    fn values_in_templates_of_html_are_text() {
+        for (template, expected) in [
+            (
+                "<b>{{ .Labels.user }}</b>",
+                "<b>&lt;!here&gt; &lt;https://evil|log in&gt; &amp; &#34;&#39;</b>",
+            ),
+            (
+                "{{ .Labels.user | html }}",
+                "&lt;!here&gt; &lt;https://evil|log in&gt; &amp; &#34;&#39;",
+            ),
+            (
+                "{{ .Labels.node | safeHtml }}{{ safeHtml \"<i>\" }}",
+                "g0<i>",
+            ),
+            ("{{ $n := .Labels.user }}{{ len $n }}", "34"),
+        ] {
+            let html = format!(
+                "html: {}",
+                serde_json::json!(format!("{{{{ range .Alerts }}}}{template}{{{{ end }}}}"))
+            );
+            let settings = Node::read(&html).unwrap();
+            let email = Email {
+                to: "ann@lab.example".to_owned(),
+                domain: "lab.example".to_owned(),
+                wording: Wording::read(&Arc::default(), &settings, &["html"]),
+                is_threaded: true,
+            };
+            let mail = email.mail(&hostile(), None);
+            assert_eq!(mail.html.as_deref(), Some(expected), "{template}");
+        }
     }
 }

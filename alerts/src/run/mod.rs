@@ -13,6 +13,7 @@ mod deliver;
 mod handle;
 mod listen;
 mod metrics;
+mod recorded;
 mod uncommitted;
 mod watch;
 
@@ -28,6 +29,7 @@ use crate::routing::maintenance::Maintenance;
 use crate::{Batch, Engine};
 use deliver::Delivery;
 use handle::{CommitReport, QueuedWork, Work};
+use recorded::Recorded;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
@@ -104,6 +106,7 @@ impl Alerting {
             unsent: Vec::new(),
             watch: Watch::new(watch),
             metrics,
+            recorded: Recorded::default(),
             tick_at: now,
             note_at: now,
             maintenance_at: now,
@@ -157,6 +160,8 @@ struct Runner<O> {
     tick_at: Timestamp,
     note_at: Timestamp,
     maintenance_at: Timestamp,
+    /// Events that were logged within the hour.
+    recorded: Recorded,
     /// After a failed commit: time of the next attempt.
     commit_at: Timestamp,
     /// When stopping: time at which the thread ends even if channels have not answered.
@@ -266,7 +271,11 @@ impl<O: Outside> Runner<O> {
                 event.labels.set(name, value);
             }
         }
-        self.engine.event_of(exporter, &event, now)
+        let mut batch = self.engine.event_of(exporter, &event, now);
+        if self.recorded.admits(&event) {
+            batch.events.push(event);
+        }
+        batch
     }
 
     fn answered(&mut self, row: &Row, outcome: &Outcome, pause: Duration, now: Timestamp) -> Batch {

@@ -1,6 +1,6 @@
 //! Evaluates the parts of a template to text.
 
-use super::functions::{self, Function};
+use super::functions::{self, Function, escape_html};
 use super::parse::{Base, Command, Defines, Operand, Part, Pipeline};
 use super::value::{Value, fail};
 use super::{TemplateError, World, members};
@@ -31,6 +31,16 @@ pub(super) fn run<'a>(
     Ok(machine.out)
 }
 
+/// Whether a pipeline ends with a function whose result is HTML.
+fn is_markup(pipeline: &Pipeline) -> bool {
+    let last = pipeline.commands.last();
+    let base = last.and_then(|command| command.operands.first());
+    base.is_some_and(|operand| match &operand.base {
+        Base::Function(function) => ["html", "safeHtml"].contains(&function.name()),
+        _ => false,
+    })
+}
+
 struct Machine<'w, 'a> {
     world: &'w World<'a>,
     /// Templates that can be called by name; earlier maps take precedence.
@@ -58,6 +68,9 @@ impl<'a> Machine<'_, 'a> {
                 Part::Print(pipeline) => {
                     let value = self.pipeline(pipeline, dot)?;
                     match pipeline.target {
+                        None if self.world.is_html && !is_markup(pipeline) => {
+                            self.print(&escape_html(&value.print()))?
+                        }
                         None => self.print(&value.print())?,
                         Some(_) => Flow::On,
                     }

@@ -287,6 +287,10 @@ pub(super) fn by_name(name: &str, dialect: Dialect) -> Result<Function, Template
 }
 
 impl Function {
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
     pub(super) fn is(&self, name: &str) -> bool {
         self.name == name
     }
@@ -761,7 +765,8 @@ fn link(expression: &str, tab: u8) -> String {
     format!("/graph?g0.expr={}&g0.tab={tab}", escape_query(expression))
 }
 
-fn escape_html(text: &str) -> String {
+/// The text with HTML's special characters replaced, as Go does.
+pub(super) fn escape_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

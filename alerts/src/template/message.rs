@@ -48,10 +48,34 @@ impl MessageTemplates {
         message: &Message,
         now: Timestamp,
     ) -> Result<String, TemplateError> {
+        self.evaluate(template, message, now, false)
+    }
+
+    /// Like [`run`](Self::run), for HTML: printed values are escaped, unless `safeHtml` comes last.
+    ///
+    /// # Errors
+    /// If the template fails.
+    pub fn run_html(
+        &self,
+        template: &MessageTemplate,
+        message: &Message,
+        now: Timestamp,
+    ) -> Result<String, TemplateError> {
+        self.evaluate(template, message, now, true)
+    }
+
+    fn evaluate(
+        &self,
+        template: &MessageTemplate,
+        message: &Message,
+        now: Timestamp,
+        is_html: bool,
+    ) -> Result<String, TemplateError> {
         let world = World {
             external_url: &message.external_url,
             query: None,
             at: now,
+            is_html,
         };
         let dot = data(message)?;
         let defines = [&template.defines, &self.0, &*READY_DEFINES];

@@ -66,6 +66,8 @@ struct World<'a> {
     external_url: &'a str,
     query: Option<&'a dyn Query>,
     at: Timestamp,
+    /// Whether printed values are escaped for HTML, as in Go's `html/template`.
+    is_html: bool,
 }
 
 /// A template is invalid or failed.
@@ -151,6 +153,7 @@ impl Template {
             external_url: context.external_url,
             query: context.query,
             at: context.at,
+            is_html: false,
         };
         eval::run(body, &[&self.defines], &world, &dot, known)
     }

@@ -4,11 +4,13 @@
 //! [`Viewer`]; every answer takes it as an argument.
 
 mod need;
+pub mod password;
 mod privacy;
 mod role;
 mod role_book;
 mod secret;
 pub mod session;
+mod throttle;
 mod viewer;
 
 pub use need::{Need, Refusal, RouteNeeds};
@@ -16,4 +18,5 @@ pub use privacy::Privacy;
 pub use role::{Role, UnknownRole};
 pub use role_book::RoleBook;
 pub use secret::{NoRandomNumbers, hash, is_token, new_secret, new_token};
+pub use throttle::Throttle;
 pub use viewer::{OTHER_ACCOUNT, OTHER_USER, Owner, Viewer, Way};

@@ -15,14 +15,18 @@ pub enum Need {
     AllUsers,
     /// At least this role, to read.
     Role(Role),
+    /// A sender's token: the request pushes samples.
+    Push,
     /// At least this role, because the request changes something. [`Role::User`]: something of the viewer's own.
     Change(Role),
 }
 
 impl Need {
-    /// Returns the least role that always meets the need.
+    /// Returns the least role that always meets the need. No role meets [`Need::Push`]; it has the
+    /// highest.
     pub fn role(self) -> Role {
         match self {
+            Self::Push => Role::Admin,
             Self::Nothing => Role::Anonymous,
             Self::SignedIn => Role::User,
             Self::Samples | Self::AllUsers => Role::Viewer,
@@ -100,6 +104,9 @@ pub enum Refusal {
     /// A loopback connection alone changes nothing.
     #[error("this changes something and needs a token: Authorization: Bearer TOKEN")]
     Token,
+    /// Only senders push samples.
+    #[error("pushing needs the token of a sender: [[push.senders]] in takt.toml")]
+    Sender,
     /// The viewer's role is too low.
     #[error("this needs the role {0}")]
     Role(Role),

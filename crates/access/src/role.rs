@@ -15,6 +15,9 @@ pub enum Role {
     /// An unknown person or program.
     #[default]
     Anonymous,
+    /// Sees the status screen: nodes, GPUs and the length of the queue, no names of people and
+    /// jobs.
+    Status,
     /// A Unix or Slurm user: sees own jobs completely.
     User,
     /// Sees everything and changes nothing: dashboards, programs of the server's machine.
@@ -27,13 +30,14 @@ pub enum Role {
 
 /// The text names no role.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("expected user, viewer, support or admin, found {0:?}")]
+#[error("expected status, user, viewer, support or admin, found {0:?}")]
 pub struct UnknownRole(String);
 
 impl Role {
     /// All roles with their names, the least powerful first.
-    pub const ALL: [(Self, &str); 5] = [
+    pub const ALL: [(Self, &str); 6] = [
         (Self::Anonymous, "anonymous"),
+        (Self::Status, "status"),
         (Self::User, "user"),
         (Self::Viewer, "viewer"),
         (Self::Support, "support"),

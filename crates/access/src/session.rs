@@ -6,6 +6,10 @@ pub const IDLE_SECONDS: i64 = 12 * 3600;
 /// Seconds after which a session ends in any case.
 pub const LONGEST_SECONDS: i64 = 14 * 86_400;
 
+/// Seconds after which a session ends whose user another service has signed in: the service may
+/// have removed the user, or a group of the user, since.
+pub const OUTSIDE_SECONDS: i64 = 12 * 3600;
+
 /// Seconds for which the code of a link is valid.
 pub const CODE_SECONDS: i64 = 120;
 
@@ -18,13 +22,35 @@ pub const MAX_ATTEMPTS: usize = 10;
 /// Seconds in which attempts are counted.
 pub const ATTEMPT_SECONDS: i64 = 60;
 
-/// Returns whether a session is valid.
-pub fn is_valid(created_at: i64, seen_at: i64, now: i64) -> bool {
-    now < seen_at + IDLE_SECONDS && now < created_at + LONGEST_SECONDS
+/// Returns whether a session is valid. `longest` is [`LONGEST_SECONDS`] or [`OUTSIDE_SECONDS`].
+pub fn is_valid(created_at: i64, seen_at: i64, longest: i64, now: i64) -> bool {
+    now < seen_at + IDLE_SECONDS && now < created_at + longest
 }
 
-/// Returns whether a page of this site has sent the request: by `Sec-Fetch-Site`, else by comparing `Origin` with `Host`.
-/// `None` if no browser has sent it.
+/// Returns the path to which a browser goes after signing in: `path`, if it is one of this site,
+/// else `/`.
+pub fn next_path(path: &str) -> &str {
+    let is_own = path.starts_with('/')
+        && !path.starts_with("//")
+        && !path.starts_with("/login")
+        && path
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    if is_own { path } else { "/" }
+}
+
+/// Returns whether a text can be a Unix name that signs in. `root` cannot.
+pub fn is_user_name(name: &str) -> bool {
+    const MAX_CHARS: usize = 64;
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-@$".contains(c);
+    name.len() <= MAX_CHARS
+        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(is_allowed)
+        && name != "root"
+}
+
+/// Returns whether a page of this site has sent the request: by `Sec-Fetch-Site`, else by comparing
+/// `Origin` with `Host`. `None` if no browser has sent it.
 pub fn is_same_site(
     fetch_site: Option<&str>,
     origin: Option<&str>,
@@ -45,11 +71,41 @@ mod tests {
 
     #[test]
     fn a_session_ends_when_idle_and_when_old() {
-        assert!(is_valid(0, 0, IDLE_SECONDS - 1));
-        assert!(!is_valid(0, 0, IDLE_SECONDS));
+        let is_valid = |seen_at, now| is_valid(0, seen_at, LONGEST_SECONDS, now);
+        assert!(is_valid(0, IDLE_SECONDS - 1));
+        assert!(!is_valid(0, IDLE_SECONDS));
         let late = LONGEST_SECONDS - 1;
-        assert!(is_valid(0, late, late));
-        assert!(!is_valid(0, late, LONGEST_SECONDS));
+        assert!(is_valid(late, late));
+        assert!(!is_valid(late, LONGEST_SECONDS));
+    }
+
+    #[test]
+    fn a_browser_goes_to_a_page_of_this_site_only() {
+        assert_eq!(next_path("/jobs/7?sort=user"), "/jobs/7?sort=user");
+        for other in [
+            "",
+            "jobs",
+            "//evil.example",
+            "/\\evil.example",
+            "https://evil.example",
+            "/jobs\r\nSet-Cookie: a=b",
+            "/login?next=/login",
+        ] {
+            assert_eq!(next_path(other), "/", "{other}");
+        }
+    }
+
+    #[test]
+    fn names_of_people_are_unix_names() {
+        for name in ["alice", "_a", "a.b-c_2", "alice@uni.example", "svc$"] {
+            assert!(is_user_name(name), "{name}");
+        }
+        let long = "a".repeat(65);
+        for name in [
+            "", "root", "-a", "1000", "a b", "a\nb", "*", "a,b", "é", &long,
+        ] {
+            assert!(!is_user_name(name), "{name}");
+        }
     }
 
     #[test]

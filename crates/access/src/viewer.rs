@@ -71,6 +71,8 @@ pub struct Viewer {
     accounts: Arc<BTreeSet<String>>,
     way: Way,
     privacy: Privacy,
+    /// Name of the sender in `[[push.senders]]`.
+    sender: Option<Arc<str>>,
 }
 
 impl Viewer {
@@ -79,7 +81,7 @@ impl Viewer {
         Self::new(Role::Admin, Way::Files, Privacy::Open)
     }
 
-    /// Returns an unknown viewer.
+    /// Returns an unknown viewer without rights.
     pub fn anonymous(privacy: Privacy) -> Self {
         Self::new(Role::Anonymous, Way::Unknown, privacy)
     }
@@ -92,7 +94,21 @@ impl Viewer {
             accounts: Arc::default(),
             way,
             privacy,
+            sender: None,
         }
+    }
+
+    /// Returns a program that pushes samples. It sees nothing.
+    pub fn sender(name: impl Into<Arc<str>>, privacy: Privacy) -> Self {
+        Self {
+            sender: Some(name.into()),
+            ..Self::new(Role::Anonymous, Way::Token, privacy)
+        }
+    }
+
+    /// Returns the name of the sender, if the viewer may push samples.
+    pub fn sender_name(&self) -> Option<&str> {
+        self.sender.as_deref()
     }
 
     /// Sets the user, by the Unix name.
@@ -106,6 +122,13 @@ impl Viewer {
     #[must_use]
     pub fn with_role_at_most(mut self, role: Role) -> Self {
         self.role = self.role.min(role);
+        self
+    }
+
+    /// Raises the role to at least this one.
+    #[must_use]
+    pub fn with_role_at_least(mut self, role: Role) -> Self {
+        self.role = self.role.max(role);
         self
     }
 
@@ -194,7 +217,7 @@ impl Viewer {
     }
 
     fn is_known_below(&self, level: Privacy) -> bool {
-        self.role > Role::Anonymous && self.privacy < level
+        self.role >= Role::User && self.privacy < level
     }
 
     /// Returns the user, or [`OTHER_USER`] if the viewer may not see whose usage it is.
@@ -213,9 +236,11 @@ impl Viewer {
     pub fn check(&self, need: Need) -> Result<(), Refusal> {
         let is_met = match need {
             Need::Nothing => true,
-            Need::SignedIn => self.role > Role::Anonymous,
+            Need::SignedIn => self.role >= Role::User,
             Need::Samples => self.sees_samples(),
             Need::AllUsers => self.sees_all(),
+            Need::Push if self.sender.is_none() => return Err(Refusal::Sender),
+            Need::Push => true,
             Need::Role(role) => self.role >= role,
             Need::Change(Role::User) => {
                 self.role == Role::Admin || (self.user.is_some() && self.role >= Role::User)
@@ -225,7 +250,7 @@ impl Viewer {
         };
         if is_met {
             Ok(())
-        } else if self.role == Role::Anonymous {
+        } else if self.way == Way::Unknown {
             Err(Refusal::SignIn)
         } else {
             Err(Refusal::Role(need.role()))
@@ -320,6 +345,23 @@ mod tests {
     }
 
     #[test]
+    fn senders_push_and_see_nothing() {
+        let sender = Viewer::sender("rack-a", Privacy::Open);
+        assert_eq!(sender.check(Need::Push), Ok(()));
+        for need in [
+            Need::SignedIn,
+            Need::Samples,
+            Need::AllUsers,
+            Need::Role(Role::User),
+            Need::Change(Role::User),
+        ] {
+            assert_eq!(sender.check(need), Err(Refusal::SignIn), "{need:?}");
+        }
+        let admin = Viewer::new(Role::Admin, Way::Token, Privacy::Open);
+        assert_eq!(admin.check(Need::Push), Err(Refusal::Sender));
+    }
+
+    #[test]
     fn changes_need_a_role_and_more_than_a_loopback_connection() {
         let check = |role, way, need| {
             let viewer = Viewer::new(role, way, Privacy::Open).with_user("alice");
@@ -347,6 +389,24 @@ mod tests {
             Viewer::anonymous(Privacy::Open).check(change),
             Err(Refusal::SignIn)
         );
+    }
+
+    #[test]
+    fn the_status_screen_shows_nothing_of_people() {
+        let screen = Viewer::new(Role::Status, Way::Unknown, Privacy::Open);
+        assert_eq!(screen.check(Need::Role(Role::Status)), Ok(()));
+        for need in [
+            Need::SignedIn,
+            Need::Samples,
+            Need::AllUsers,
+            Need::Change(Role::User),
+        ] {
+            assert_eq!(screen.check(need), Err(Refusal::SignIn), "{need:?}");
+        }
+        assert!(!screen.sees_job(OTHER) && !screen.sees_usage(OTHER));
+        let token = Viewer::new(Role::Status, Way::Token, Privacy::Open);
+        let refused = Err(Refusal::Role(Role::User));
+        assert_eq!(token.check(Need::SignedIn), refused);
     }
 
     #[test]

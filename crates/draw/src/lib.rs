@@ -5,12 +5,14 @@
 //! from the caller; nothing here reads data.
 
 mod area;
+mod chart;
 mod heat;
 mod marks;
 mod picture;
 mod scale;
 
 pub use area::{Area, area};
+pub use chart::{Chart, sheet};
 pub use heat::{Cell, heat};
 pub use marks::{Bar, Dot, Span, bars, dots, lanes};
 pub use picture::{Picture, escaped};

@@ -46,10 +46,16 @@ impl Picture {
     fn element(&self, attributes: &str, before: &str) -> String {
         let mut out = String::with_capacity(self.body.len() + 200);
         let label = escaped(&self.label);
+        // The parts of an image are hidden from screen readers, so a picture with links is a group.
+        let role = if self.body.contains("<a ") {
+            "group"
+        } else {
+            "img"
+        };
         // Writing to a string cannot fail.
         let _ = write!(
             out,
-            "<svg {attributes} viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" role=\"img\" \
+            "<svg {attributes} viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" role=\"{role}\" \
              aria-label=\"{label}\">{before}{}</svg>",
             self.width, self.height, self.body
         );
@@ -77,6 +83,19 @@ pub fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_in_a_picture_can_be_reached() {
+        let picture = |body: &str| Picture {
+            width: 10,
+            height: 5,
+            label: String::new(),
+            body: body.to_owned(),
+        };
+        let role = |body: &str| picture(body).inline("x").contains("role=\"group\"");
+        assert!(role("<a href=\"/jobs/1\"><rect/></a>"));
+        assert!(!role("<path class=\"area\"/>"));
+    }
 
     #[test]
     fn a_hostile_label_stays_text() {

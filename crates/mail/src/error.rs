@@ -5,6 +5,9 @@ use std::path::PathBuf;
 /// The step of a session in which the server gets sender, recipient and mail.
 pub(crate) const HANDOVER: &str = "handing over the mail";
 
+/// The step of a session before the first command.
+pub(crate) const CONNECTING: &str = "connecting";
+
 /// Reason for which a mail was not sent.
 #[derive(Debug, thiserror::Error)]
 pub enum MailError {
@@ -46,6 +49,15 @@ pub enum MailError {
         /// Error of the composer.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The server cannot be reached.
+    #[error("{server}, {CONNECTING}")]
+    Connect {
+        /// Host and port of the server.
+        server: String,
+        /// Error of the operating system.
+        #[source]
+        source: std::io::Error,
     },
     /// The server offers no encryption.
     #[error(
@@ -117,7 +129,7 @@ impl MailError {
             | Self::Untrusted { .. } => true,
             // lettre's "client" errors: the server lacks a known login method or SMTPUTF8.
             Self::Smtp { source, .. } => source.is_permanent() || source.is_client(),
-            Self::Unexpected { .. } | Self::Timeout { .. } => false,
+            Self::Connect { .. } | Self::Unexpected { .. } | Self::Timeout { .. } => false,
         }
     }
 }

@@ -6,6 +6,7 @@
 mod compose;
 mod config;
 mod error;
+mod limit;
 mod smtp;
 
 pub use compose::{Attachment, Mail};

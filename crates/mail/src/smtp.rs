@@ -8,7 +8,8 @@
 //! answered 250 to its last line.
 
 use super::compose::{Mail, SenderAddresses, mailbox};
-use super::error::HANDOVER;
+use super::error::{CONNECTING, HANDOVER};
+use super::limit::LimitedStream;
 use super::{EmailConfig, MailError, TlsMode};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -221,16 +222,29 @@ impl Mailer {
 
     /// Connects; the connection is encrypted unless the configuration says `tls = "none"`.
     async fn connect(&self) -> Result<AsyncSmtpConnection, MailError> {
-        let implicit = match &self.tls {
-            Tls::Wrapper(parameters) => Some(parameters.clone()),
-            _ => None,
-        };
         let address = (self.host.as_str(), self.port);
-        let limit = Some(self.timeout);
+        if let Tls::Wrapper(parameters) = &self.tls {
+            let limit = Some(self.timeout);
+            let implicit = Some(parameters.clone());
+            return AsyncSmtpConnection::connect_tokio1(
+                address,
+                limit,
+                &self.hello,
+                implicit,
+                None,
+            )
+            .await
+            .map_err(|error| self.failure(CONNECTING, error));
+        }
+        let stream = LimitedStream::connect(address).await;
+        let stream = stream.map_err(|source| MailError::Connect {
+            server: self.server(),
+            source,
+        })?;
         let mut connection =
-            AsyncSmtpConnection::connect_tokio1(address, limit, &self.hello, implicit, None)
+            AsyncSmtpConnection::connect_with_transport(Box::new(stream), &self.hello)
                 .await
-                .map_err(|error| self.failure("connecting", error))?;
+                .map_err(|error| self.failure(CONNECTING, error))?;
         if let Tls::Required(parameters) = &self.tls {
             if !connection.can_starttls() {
                 let server = self.server();

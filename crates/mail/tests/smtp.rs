@@ -6,11 +6,16 @@
     reason = "a test without its surroundings ends, or says what it skips"
 )]
 
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 use takt_mail::{Attachment, EmailConfig, Mail, MailError, Mailer, TlsMode};
 
@@ -384,6 +389,49 @@ fn a_server_that_falls_silent_is_left_and_does_not_spoil_the_next_mail() {
         mailer.send(&to("ann@lab.example")).await.unwrap();
     });
     assert_eq!(server.taken().len(), 1);
+}
+
+/// An attacker adds replies to the answer to STARTTLS and then leaves the connection alone. lettre
+/// reads ahead, so the mail would count as sent.
+#[test]
+fn nothing_sent_before_encryption_counts_afterwards() {
+    let folder = tempfile::tempdir().unwrap();
+    certify(&folder.path().to_path_buf());
+    let read = |name| fs::read(folder.path().join(name)).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(&read("server.key")).unwrap();
+    let certificate = CertificateDer::from_pem_slice(&read("server.pem")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        let mut say = |text: &str| stream.write_all(text.as_bytes()).unwrap();
+        say("220 mail ESMTP\r\n");
+        drop(lines.next());
+        say("250-mail\r\n250 STARTTLS\r\n");
+        drop(lines.next());
+        say("220 go on\r\n250 mail\r\n250 sender\r\n250 recipient\r\n354 go on\r\n250 taken\r\n");
+        let mut connection = rustls::ServerConnection::new(Arc::new(tls)).unwrap();
+        let mut stream = rustls::Stream::new(&mut connection, &mut stream);
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let config = EmailConfig {
+        server: format!("localhost:{port}"),
+        tls: Some(TlsMode::StartTls),
+        from: "takt@lab.example".to_owned(),
+        ca_file: Some(folder.path().join("ca.pem")),
+        timeout_seconds: 10,
+        ..EmailConfig::default()
+    };
+    let error = send(&config, &to("ann@lab.example")).unwrap_err();
+    assert!(error.to_string().contains("STARTTLS"), "{error}");
 }
 
 #[test]

@@ -5,6 +5,9 @@
 //! `prost`, so that the build needs no protobuf compiler.
 
 mod messages;
+mod read;
+
+pub use read::{RequestError, decompress, read_request};
 
 use messages::{v1, v2};
 use prost::Message;
@@ -31,6 +34,21 @@ impl Protocol {
         match self {
             Self::V1 => "application/x-protobuf",
             Self::V2 => "application/x-protobuf;proto=io.prometheus.write.v2.Request",
+        }
+    }
+
+    /// Returns the version that a content type names. `None` if it names no version of remote
+    /// write. Without the parameter `proto` it is 1.0.
+    pub fn of_content_type(content_type: &str) -> Option<Self> {
+        let mut parts = content_type.split(';').map(str::trim);
+        if !parts.next()?.eq_ignore_ascii_case("application/x-protobuf") {
+            return None;
+        }
+        let proto = parts.find_map(|part| part.strip_prefix("proto="));
+        match proto.map(|name| name.trim_matches('"')) {
+            None | Some("prometheus.WriteRequest") => Some(Self::V1),
+            Some("io.prometheus.write.v2.Request") => Some(Self::V2),
+            Some(_) => None,
         }
     }
 

@@ -6,6 +6,7 @@
 //! its node at that time. Memory is bounded by the number of concurrent runs and by a maximum
 //! number of samples.
 
+use crate::answers::{AnswerError, kept_axis, kept_curves};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ const MOST_SAMPLES: usize = 4 << 20;
 const NODES_AT_ONCE: usize = 16;
 
 /// Number of runs that are assessed together and stored in one transaction.
-const BATCH: usize = 2000;
+const BATCH: usize = 1000;
 
 /// Result of a pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +58,9 @@ pub enum AssessError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The curves of a run could not be made.
+    #[error(transparent)]
+    Curves(#[from] AnswerError),
     /// A metric name is no valid pattern; does not occur with the names in use.
     #[error(transparent)]
     Matcher(#[from] MatcherError),
@@ -116,7 +120,7 @@ pub fn pass(
     mut go_on: impl FnMut(&Assessed) -> bool,
 ) -> Result<Assessed, AssessError> {
     let records = Records::of(store.database());
-    let reader = SampleReader::new(store, cluster, rules)?;
+    let reader = SampleReader::new(store, cluster, rules, &kept_axis)?;
     let mut done = Assessed::default();
     let mut after = None;
     loop {
@@ -128,13 +132,17 @@ pub fn pass(
             return Ok(done);
         };
         let mut found = Vec::with_capacity(runs.len());
+        let mut curves = Vec::new();
         for (run, nodes) in runs.into_iter().zip(&figures) {
+            curves.extend(kept_curves(store, &run, nodes, rules)?);
             if let Some(efficiency) = efficiency::assess(&run, nodes, rules) {
                 done.runs += 1;
                 done.measured += u64::from(efficiency.is_measured(rules));
                 found.push(AssessedRun { run, efficiency });
             }
         }
+        // First the curves: a run without an efficiency is assessed again.
+        records.keep_curves(&curves)?;
         records.keep_efficiencies(&found, now().whole_seconds())?;
         after = Some(last);
     }
@@ -151,8 +159,8 @@ pub fn measure(
     rules: &EfficiencyConfig,
     axis: Axis,
 ) -> Result<Vec<NodeFigures>, AssessError> {
-    let mut reader = SampleReader::new(store, &run.cluster, rules)?;
-    reader.axis = Some(axis);
+    let axis = |_: &JobRun| axis;
+    let reader = SampleReader::new(store, &run.cluster, rules, &axis)?;
     let figures = reader.measure(std::slice::from_ref(run), || true)?;
     Ok(figures.and_then(|mut runs| runs.pop()).unwrap_or_default())
 }
@@ -163,8 +171,8 @@ struct SampleReader<'s> {
     cluster: &'s str,
     metrics: Matcher,
     rules: &'s EfficiencyConfig,
-    /// Axis of the curves; `None` without curves.
-    axis: Option<Axis>,
+    /// Axis of the curves of a run.
+    axis: &'s (dyn Fn(&JobRun) -> Axis + 's),
 }
 
 /// A run on one of its nodes. The times include the samples just before and after the run, at which
@@ -186,13 +194,14 @@ impl<'s> SampleReader<'s> {
         store: &'s Store,
         cluster: &'s str,
         rules: &'s EfficiencyConfig,
+        axis: &'s (dyn Fn(&JobRun) -> Axis + 's),
     ) -> Result<Self, AssessError> {
         Ok(Self {
             store,
             cluster,
             metrics: Matcher::new(METRIC_NAME, MatchOp::Regex, &METRICS.join("|"))?,
             rules,
-            axis: None,
+            axis,
         })
     }
 
@@ -216,11 +225,8 @@ impl<'s> SampleReader<'s> {
             let to = end_of_chunk(from, chunk);
             while let Some(part) = to_come.pop_if(|part| part.from <= to) {
                 let window = self.window(part.of);
-                let meter = NodeMeter::new(&part.node, part.of, window, self.rules);
-                let meter = match self.axis {
-                    Some(axis) => meter.with_curves(axis),
-                    None => meter,
-                };
+                let meter = NodeMeter::new(&part.node, part.of, window, self.rules)
+                    .with_curves((self.axis)(part.of));
                 open.entry(part.node.clone())
                     .or_default()
                     .push((part, meter));

@@ -20,6 +20,7 @@ use takt_access::Privacy;
 use takt_accounting::efficiency::EfficiencyConfig;
 use takt_accounting::{BudgetConfig, PolicyWindow, RatesConfig};
 use takt_alerts::config::AlertsConfig;
+use takt_collector::push::PushConfig;
 use takt_collector::schedulers::{JobsConfig, SharesConfig};
 use takt_collector::scrape::ScrapeConfig;
 use takt_mail::EmailConfig;
@@ -68,6 +69,8 @@ pub struct Config {
     pub policy_windows: Vec<PolicyWindow>,
     /// The monthly reports: recipients and schedule.
     pub reports: ReportsConfig,
+    /// Programs that push samples, by Prometheus remote write or OTLP.
+    pub push: PushConfig,
     /// Other systems that get the stored samples by Prometheus remote write.
     pub remote_write: Vec<RemoteWriteConfig>,
 }
@@ -121,8 +124,11 @@ impl Config {
             .remote_write
             .iter()
             .flat_map(RemoteWriteConfig::secret_files);
-        let files = files.into_iter().flatten().chain(of_remote_write);
-        files.map(PathBuf::as_path)
+        let of_senders = self.push.senders.iter().map(|sender| &sender.token_file);
+        let files = files.into_iter().flatten();
+        let files = files.chain(of_remote_write).chain(of_senders);
+        let files = files.map(PathBuf::as_path);
+        files.chain(self.auth.secret_files())
     }
 
     /// Returns the files with secrets that every user can read.
@@ -173,12 +179,14 @@ impl Config {
         let Self {
             data_dir,
             server,
+            auth,
             sql,
             email,
             alerts,
             jobs,
             reports,
             remote_write,
+            push,
             ..
         } = &mut config;
         let files = [
@@ -206,9 +214,12 @@ impl Config {
             .chain(sql.files())
             .chain(of_jobs)
             .chain(of_alerts)
+            .chain(auth.files())
             .chain(remote_write.iter_mut().flat_map(RemoteWriteConfig::files))
             .flatten();
-        for relative in files.chain(&mut alerts.rule_dirs) {
+        let of_senders = push.senders.iter_mut();
+        let of_senders = of_senders.map(|sender| &mut sender.token_file);
+        for relative in files.chain(&mut alerts.rule_dirs).chain(of_senders) {
             *relative = base.join(&*relative);
         }
         config.scrape.resolve_paths(base);
@@ -256,6 +267,9 @@ impl Config {
             .try_for_each(PolicyWindow::validate)
             .context("policy_windows")?;
         self.reports.validate().context("reports")?;
+        self.push
+            .validate(self.store.retention_days)
+            .context("push")?;
         for (at, destination) in self.remote_write.iter().enumerate() {
             destination
                 .validate(self.store.retention_days)

@@ -4,10 +4,10 @@ use crate::SqlServer;
 use crate::alerting::{self, Alerts};
 use crate::answers::{self, AnswerConfig, AnswerError};
 use crate::assess;
-use crate::config::Config;
+use crate::config::{Config, read_token};
 use crate::failure::{Failure, OrUsage};
 use crate::http::access::SlurmFollower;
-use crate::http::{self, Access, App, AppParts, Connections, GuardedRouter};
+use crate::http::{self, Access, App, AppParts, Connections, GuardedRouter, Pushing};
 use crate::opening::OpeningPage;
 use crate::own_series::OwnSeries;
 use crate::process_usage;
@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use takt_access::{Role, RouteNeeds};
 use takt_alerts::run::Handle;
+use takt_collector::push::{PushMetrics, Senders};
 use takt_collector::schedulers::poll::Poller;
 use takt_collector::schedulers::{PollStatus, SharesConfig};
 use takt_collector::scrape::ScrapeManager;
@@ -51,6 +52,10 @@ const REOPEN_PAUSE: Duration = Duration::from_secs(5);
 /// until it has caught up.
 const CLOCK_BEHIND: Duration = Duration::from_secs(60);
 const CLOCK_CHECK: Duration = Duration::from_secs(5);
+
+/// How late pushed samples may arrive that remote write sends on. A sender collects samples for some
+/// seconds, and longer while it tries again.
+const PUSH_LATENESS: Duration = Duration::from_secs(60);
 
 /// Maximum wait for a command that uses the data directory. Reports and imports end by themselves.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -102,7 +107,9 @@ pub async fn run(
             .context("server")
             .usage()?
             .as_deref(),
-    );
+    )
+    .context("auth")
+    .usage()?;
     let mut ready = Some(ready);
     loop {
         let address = &config.server.listen_address;
@@ -484,6 +491,27 @@ impl Serving<'_> {
         }
     }
 
+    /// Admits the programs that push samples.
+    fn pushing(&mut self, tasks: &mut Supervisor, store: &Arc<Store>) -> Result<Pushing, Failure> {
+        let config = &self.config.push;
+        let tokens = config.senders.iter().map(|sender| {
+            let token = read_token(&sender.token_file)?;
+            Ok((token, sender.name.as_str().into()))
+        });
+        let tokens: anyhow::Result<Vec<_>> = tokens.collect();
+        let tokens = tokens.context("push.senders").usage()?;
+        check_tokens(&tokens).usage()?;
+        self.access.admit_senders(tokens);
+        let metrics = PushMetrics::register(&mut self.registry);
+        let senders = Arc::new(Senders::new(config, self.cluster, store, metrics));
+        let aged = Arc::clone(&senders);
+        tasks.spawn("push", move |stop| {
+            let senders = Arc::clone(&aged);
+            until_stopped(stop, async move { senders.keep_aging().await })
+        });
+        Ok(Pushing::new(senders, config))
+    }
+
     async fn until(
         mut self,
         store: Arc<Store>,
@@ -534,13 +562,19 @@ impl Serving<'_> {
         self.background(&mut tasks, &store, &scrape, &alerts, &reload, &polls);
         let remote_write = RemoteWriteMetrics::register(&mut self.registry);
         for config in &self.config.remote_write {
-            let destination = Destination::new(config, &store, &remote_write)
+            let lateness = if self.config.push.senders.is_empty() {
+                Duration::ZERO
+            } else {
+                PUSH_LATENESS
+            };
+            let destination = Destination::new(config, &store, &remote_write, lateness)
                 .context("remote_write")
                 .usage()?;
             tasks.spawn("remote-write", move |stop| {
                 until_stopped(stop, destination.clone().keep_sending())
             });
         }
+        let pushing = self.pushing(&mut tasks, &store)?;
         let answers = Arc::new(AnswerConfig::of(self.config));
         let page = PageState {
             store: Arc::clone(&store),
@@ -577,6 +611,7 @@ impl Serving<'_> {
         let routes = GuardedRouter::new()
             .route("/-/reload", reloading, post(reload_now).with_state(reload))
             .merge(http::router(app))
+            .merge(http::push_router(pushing))
             .merge(alerts.router())
             .merge((self.pages)(page));
         let routes =
@@ -607,6 +642,17 @@ impl Serving<'_> {
         tokio::task::spawn_blocking(move || drop(store)).await?;
         Ok(end)
     }
+}
+
+/// Checks that each sender has its own token.
+fn check_tokens(tokens: &[(String, Arc<str>)]) -> anyhow::Result<()> {
+    for (at, (token, name)) in tokens.iter().enumerate() {
+        let mut earlier = tokens[..at].iter();
+        if let Some((_, other)) = earlier.find(|(known, _)| known == token) {
+            anyhow::bail!("push.senders: {other} and {name} have the same token");
+        }
+    }
+    Ok(())
 }
 
 /// Waits until no task holds the store: a pass over samples ends at its next reading. The data

@@ -29,6 +29,8 @@ pub struct AlertChanges {
     pub state: BTreeMap<(&'static str, String), Option<String>>,
     /// Transitions to append.
     pub transitions: Vec<TransitionRecord>,
+    /// Events of exporters to append.
+    pub events: Vec<EventRecord>,
     /// Messages by number.
     pub notifications: BTreeMap<u64, NotificationRecord>,
     /// Silences by id; `None` deletes the silence.
@@ -44,6 +46,15 @@ pub struct TransitionRecord {
     pub texts: [String; 9],
     /// Value of the rule's expression.
     pub value: f64,
+}
+
+/// A row of `events`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventRecord {
+    /// Time of the event by the node's clock, in milliseconds since 1970.
+    pub at_ms: i64,
+    /// Node, kind, labels as JSON, message.
+    pub texts: [String; 4],
 }
 
 /// A row of `notifications`.
@@ -129,12 +140,14 @@ impl AlertRecords {
             "CREATE TEMP TABLE new_state (kind VARCHAR, key VARCHAR, body VARCHAR);
              CREATE TEMP TABLE new_transitions (happened_at BIGINT, rule VARCHAR, alertname VARCHAR, severity VARCHAR, node VARCHAR,
                  fingerprint VARCHAR, labels VARCHAR, state_before VARCHAR, state_after VARCHAR, reason VARCHAR, value DOUBLE);
+             CREATE TEMP TABLE new_events (happened_at BIGINT, node VARCHAR, kind VARCHAR, labels VARCHAR, message VARCHAR);
              CREATE TEMP TABLE new_notifications (id BIGINT, channel VARCHAR, group_key VARCHAR, reason VARCHAR,
                  status VARCHAR, state VARCHAR, body VARCHAR, instead_of VARCHAR, error VARCHAR, handle VARCHAR,
                  alerts BIGINT, attempts BIGINT, created_at BIGINT, updated_at BIGINT, is_open BOOLEAN);
              CREATE TEMP TABLE new_silences (id VARCHAR, starts_at BIGINT, ends_at BIGINT, updated_at BIGINT,
                  created_by VARCHAR, comment VARCHAR, matchers VARCHAR, body VARCHAR);
              DELETE FROM records.alert_transitions WHERE happened_at < make_timestamp({before});
+             DELETE FROM records.events WHERE happened_at < make_timestamp({before});
              DELETE FROM records.notifications WHERE NOT is_open AND updated_at < make_timestamp({before});"
         );
         let reserve = Reserve::open(database.path());
@@ -160,6 +173,7 @@ impl AlertRecords {
             self.db.execute_batch("BEGIN")?;
             self.put_state(changes)?;
             self.put_transitions(changes)?;
+            self.put_events(changes)?;
             self.put_notifications(changes)?;
             self.put_silences(changes)?;
             self.db.execute_batch("COMMIT")
@@ -283,6 +297,22 @@ impl AlertRecords {
         )
     }
 
+    fn put_events(&self, changes: &AlertChanges) -> duckdb::Result<()> {
+        if changes.events.is_empty() {
+            return Ok(());
+        }
+        let rows = changes.events.iter().map(|one| {
+            let mut row: Vec<&dyn ToSql> = vec![&one.at_ms];
+            row.extend(one.texts.iter().map(|text| text as &dyn ToSql));
+            row
+        });
+        self.stage("new_events", rows)?;
+        self.db.execute_batch(
+            "INSERT INTO records.events
+             SELECT make_timestamp(happened_at * 1000)::TIMESTAMP_MS, node, kind, labels, message FROM temp.new_events",
+        )
+    }
+
     fn put_notifications(&self, changes: &AlertChanges) -> duckdb::Result<()> {
         if changes.notifications.is_empty() {
             return Ok(());
@@ -378,6 +408,10 @@ mod tests {
             .map(str::to_owned),
             value: 91.5,
         };
+        let event = EventRecord {
+            at_ms: 2_500,
+            texts: ["g1", "xid", r#"{"xid":"79"}"#, "NVRM: Xid 79"].map(str::to_owned),
+        };
         let silence = SilenceRecord {
             instants_ms: [1, 2, 3],
             texts: ["ada", "new fan", "{}", "s1"].map(str::to_owned),
@@ -389,6 +423,7 @@ mod tests {
             ]
             .into(),
             transitions: vec![transition],
+            events: vec![event.clone()],
             notifications: [
                 (7, notification("queued", true, None)),
                 (8, notification("sent", false, Some("C1/1.2"))),
@@ -429,6 +464,9 @@ mod tests {
             )
             .unwrap();
         assert_eq!(seen, ("01.500".to_owned(), None, 91.5));
+        let logged = |from, to| crate::Records::of(&database).events(from, to, 10).unwrap();
+        assert_eq!(logged(0, 10), [event]);
+        assert_eq!(logged(3, 10), []);
     }
 
     #[test]

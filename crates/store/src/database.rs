@@ -1,12 +1,14 @@
 //! The DuckDB instance: an in-memory catalog of views, with the two database files attached.
 
+use super::attach::attach_or_set_aside;
 use super::block_cache::BlockCache;
+use super::checkpoint::{checkpoint, undo_interrupted};
 use super::layout::{Layout, write_for_others};
 use super::metric_views::MetricViews;
 use super::migrate::{HOT, RECORDS, Schema, migrate};
 use super::sql::{ProcessConfig, QueryProcess};
 use super::unsealed::{self, Unsealed};
-use super::{DataDir, StoreConfig, StoreError, block, salvage};
+use super::{Damaged, DataDir, StoreConfig, StoreError, block, salvage};
 use duckdb::{Config, Connection};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,15 +42,6 @@ impl Default for Settings {
     }
 }
 
-/// A damaged file that was renamed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Damaged {
-    /// Path after renaming.
-    pub moved_to: PathBuf,
-    /// Error message of DuckDB.
-    pub reason: String,
-}
-
 /// The open database. Connections are cheap and share the instance; use each on one thread at a
 /// time.
 #[derive(Debug)]
@@ -59,6 +52,8 @@ pub struct Database {
     damaged: Vec<Damaged>,
     /// Held while job records are written.
     writing: Mutex<()>,
+    /// Held while a checkpoint is written.
+    checkpointing: Mutex<()>,
     pub(super) metric_views: Mutex<MetricViews>,
     block_cache: BlockCache,
     /// Number of changes of tokens and sessions since the database was opened.
@@ -81,10 +76,14 @@ impl Database {
         let root =
             Connection::open_in_memory_with_flags(config(settings, dir.path()).map_err(open)?)
                 .map_err(open)?;
+        // All checkpoints go through the module `checkpoint`.
+        root.execute_batch("PRAGMA disable_checkpoint_on_shutdown")
+            .map_err(open)?;
         let mut damaged = Vec::new();
         for schema in [&RECORDS, &HOT] {
-            let file = dir.path().join(format!("{}.duckdb", schema.catalog));
+            let file = schema.file(dir.path());
             salvage::finish(&file)?;
+            undo_interrupted(&file)?;
             attach_or_set_aside(&root, schema, &file, &mut damaged)?;
             match migrate(&root, schema, &file).and_then(|()| salvage::check(&root, schema)) {
                 Err(error) if salvage::is_unreadable(&error) => {
@@ -125,7 +124,8 @@ impl Database {
         let path = dir.path().to_owned();
         let metric_views = Mutex::default();
         let cache_bytes = usize::try_from(settings.block_cache_mib << 20).unwrap_or(usize::MAX);
-        let writing = Mutex::new(());
+        let writing = Mutex::default();
+        let checkpointing = Mutex::default();
         let block_cache = BlockCache::new(cache_bytes);
         Ok(Self {
             root: Mutex::new(root),
@@ -133,6 +133,7 @@ impl Database {
             layout,
             damaged,
             writing,
+            checkpointing,
             metric_views,
             block_cache,
             access_changes: AtomicU64::new(0),
@@ -182,6 +183,33 @@ impl Database {
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Writes the log of one database back into its file.
+    ///
+    /// # Errors
+    /// The errors of [`checkpoint`].
+    pub(crate) fn checkpoint(&self, schema: &Schema) -> Result<(), StoreError> {
+        let _checkpointing = self
+            .checkpointing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let file = schema.file(&self.path);
+        checkpoint(&self.connect()?, schema.catalog, &file)
+    }
+
+    /// Writes each log of more than `limit` bytes back into its file. If that fails, the log keeps
+    /// its rows, and a later call tries again.
+    pub(crate) fn checkpoint_logs(&self, limit: u64) {
+        for schema in [&RECORDS, &HOT] {
+            let log = with_suffix(&schema.file(&self.path), ".wal");
+            if fs::metadata(&log).is_ok_and(|log| log.len() > limit)
+                && let Err(error) = self.checkpoint(schema)
+            {
+                let log = log.display();
+                tracing::debug!(%log, error = %error_chain(&error), "cannot write a checkpoint");
+            }
+        }
+    }
+
     /// Opens a connection. Unqualified names refer to the views.
     ///
     /// # Errors
@@ -218,92 +246,21 @@ impl Database {
     }
 }
 
+impl Drop for Database {
+    /// Writes the logs back, so that the next start need not replay them.
+    fn drop(&mut self) {
+        self.checkpoint_logs(0);
+    }
+}
+
 fn config(settings: &Settings, dir: &Path) -> Result<Config, duckdb::Error> {
     Config::default()
         .enable_autoload_extension(false)?
         .max_memory(&format!("{}MiB", settings.memory_limit_mib))?
         .threads(i64::from(settings.threads))?
-        .with("wal_autocheckpoint", "64MiB")?
+        .with("wal_autocheckpoint", "1TiB")?
         .with("temp_directory", dir.join("tmp").to_string_lossy())?
         .with("max_temp_directory_size", "4GiB")
-}
-
-/// Attaches a file. If its log is damaged, sets the log aside, then the file if necessary: a server
-/// that starts with partial data and reports the loss is better than one that never starts.
-fn attach_or_set_aside(
-    db: &Connection,
-    schema: &Schema,
-    file: &Path,
-    damaged: &mut Vec<Damaged>,
-) -> Result<(), StoreError> {
-    let attach = || {
-        db.execute_batch(&format!(
-            "ATTACH {} AS {}",
-            quoted(&file.to_string_lossy()),
-            schema.catalog
-        ))
-    };
-    let is_new = !file.exists();
-    let suspects = [with_suffix(file, ".wal"), file.to_owned()];
-    let mut suspects = suspects.iter().filter(|path| path.exists());
-    while let Err(source) = attach() {
-        if is_new {
-            // A file that could not be created holds no data. Leave no half of it.
-            let _ = fs::remove_file(file);
-            return Err(StoreError::Open {
-                path: file.to_owned(),
-                source,
-            });
-        }
-        let suspect = suspects.next().filter(|_| is_damage(&source));
-        let Some(path) = suspect else {
-            return Err(StoreError::Open {
-                path: file.to_owned(),
-                source,
-            });
-        };
-        damaged.push(set_aside(path, &source.to_string())?);
-    }
-    Ok(())
-}
-
-/// Renames a damaged file or folder, with the time in its new name, and logs it.
-pub(super) fn set_aside(path: &Path, reason: &str) -> Result<Damaged, StoreError> {
-    let seconds = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
-    let moved_to = with_suffix(path, &format!(".damaged-{seconds}"));
-    fs::rename(path, &moved_to).map_err(|source| StoreError::Directory {
-        path: path.to_owned(),
-        source,
-    })?;
-    tracing::error!(
-        file = %path.display(),
-        moved_to = %moved_to.display(),
-        error = reason,
-        "set a damaged file aside"
-    );
-    Ok(Damaged {
-        moved_to,
-        reason: reason.to_owned(),
-    })
-}
-
-/// Returns whether an error means damaged content, not missing access or resources.
-fn is_damage(error: &duckdb::Error) -> bool {
-    const ACCESS: &[&str] = &[
-        "Permission denied",
-        "No space left",
-        "File too large",
-        "Disk quota exceeded",
-        "Input/output error",
-        "Read-only file system",
-        "Could not set lock",
-        "Too many open files",
-        "Out of Memory",
-    ];
-    let text = error.to_string();
-    !ACCESS.iter().any(|cause| text.contains(cause))
 }
 
 pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

@@ -43,9 +43,9 @@ impl SharedState {
 /// one timestamp.
 #[derive(Debug)]
 pub struct Group {
-    shared: Arc<SharedState>,
+    pub(crate) shared: Arc<SharedState>,
     id: u32,
-    rows: Arc<RwLock<GroupRows>>,
+    pub(crate) rows: Arc<RwLock<GroupRows>>,
 }
 
 /// Result of writing a row.

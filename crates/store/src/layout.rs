@@ -1,10 +1,11 @@
 //! The layout: all blocks and segments that hold samples, and the SQL views over them.
 
+use super::attach::{Damaged, set_aside};
 use super::block::{
     self, BLOCKS, Block, BlockName, BlockSource, Resolution, SEALING, folder, list_of, metric_hash,
     sync_directory,
 };
-use super::database::{Damaged, quoted, set_aside};
+use super::database::quoted;
 use super::segments::Segment;
 use super::unsealed::{ALL_METRICS, FUNCTION, SegmentFile, Unsealed};
 use super::{Database, StoreError};

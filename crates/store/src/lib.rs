@@ -7,8 +7,10 @@
 
 mod alerts;
 mod allocator;
+mod attach;
 mod block;
 mod block_cache;
+mod checkpoint;
 mod clock;
 mod compactor;
 mod config;
@@ -30,6 +32,7 @@ mod migrate;
 mod open;
 mod packed;
 mod promql_source;
+mod push;
 mod queue;
 mod records;
 mod reserve;
@@ -45,15 +48,17 @@ mod unsealed;
 mod watermark;
 
 pub use alerts::{
-    AlertChanges, AlertRecords, EndedAlert, NotificationRecord, SilenceRecord, TransitionRecord,
+    AlertChanges, AlertRecords, EndedAlert, EventRecord, NotificationRecord, SilenceRecord,
+    TransitionRecord,
 };
+pub use attach::Damaged;
 pub use block::{Reading, Resolution};
 pub use clock::Clock;
 pub use compactor::CompactionSummary;
 pub use config::StoreConfig;
 pub(crate) use database::microseconds_now;
 pub use database::quoted;
-pub use database::{Damaged, Database, Settings};
+pub use database::{Database, Settings};
 pub use directory::{DataDir, Holder};
 pub use error::StoreError;
 pub use exemplars::SeriesExemplars;
@@ -61,13 +66,14 @@ pub use head::{Column, STALE, is_stale};
 pub use intake::{CommitOutcome, Group};
 pub use listing::Listed;
 pub use open::Store;
+pub use push::{Placed, Placement, PushError};
 pub use records::{
     AlertTransition, AuditFilter, AuditRecord, CONFIGURED, ChargedRun, DeleteRuns, Due,
     FairsharePoint, GivenGpu, GpuHold, GpuInterval, HeldGpu, HoldingRun, ImportError, ImportRecord,
     ImportSummary, JobCursor, JobFilter, JobOrder, JobSort, KnownCluster, KnownReason, LIVE_QUEUE,
     ListedJob, LostJob, Names, OpenRun, Origin, QueueCounts, RecordHits, Records,
-    RemoteWriteProgress, RunningJob, SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord,
-    Shifted, SortValue, TokenRecord, VisibleRuns, WaitingRun,
+    RemoteWriteProgress, RunCurves, RunStrip, RunningJob, SchedulerNow, SentReport, SessionRecord,
+    ShareSettingsRecord, Shifted, SortValue, TokenRecord, VisibleRuns, WaitingRun,
 };
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};

@@ -1,13 +1,14 @@
 //! Migrates database files: numbered SQL files bring a file to the current schema.
 //!
 //! Each SQL file can run twice (`IF NOT EXISTS`), so a crash between a migration and its entry in
-//! `schema_version` does no harm. DuckDB is least reliable at replaying DDL from its log, so each
-//! migration ends with a checkpoint.
+//! `schema_version` does no harm. DuckDB is least reliable at replaying DDL from its log, so
+//! migrations end with a checkpoint.
 
 use super::StoreError;
+use super::checkpoint::checkpoint;
 use super::database::microseconds_now;
 use duckdb::Connection;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Schema of one database file.
 pub(crate) struct Schema {
@@ -15,6 +16,13 @@ pub(crate) struct Schema {
     pub catalog: &'static str,
     /// SQL files in order; the Nth one creates version N.
     pub migrations: &'static [&'static str],
+}
+
+impl Schema {
+    /// Path of the database file in a data directory.
+    pub fn file(&self, directory: &Path) -> PathBuf {
+        directory.join(format!("{}.duckdb", self.catalog))
+    }
 }
 
 pub(crate) const RECORDS: Schema = Schema {
@@ -31,6 +39,9 @@ pub(crate) const RECORDS: Schema = Schema {
         include_str!("migrations/records/0009_imports.sql"),
         include_str!("migrations/records/0010_remote_write.sql"),
         include_str!("migrations/records/0011_access.sql"),
+        include_str!("migrations/records/0012_run_curves.sql"),
+        include_str!("migrations/records/0013_events.sql"),
+        include_str!("migrations/records/0014_sign_in.sql"),
     ],
 };
 
@@ -44,28 +55,38 @@ pub(crate) const HOT: Schema = Schema {
 
 /// Runs the missing migrations. Changes the connection's current catalog.
 pub(crate) fn migrate(db: &Connection, schema: &Schema, file: &Path) -> Result<(), StoreError> {
-    let failed = StoreError::sql("migrate the schema");
-    (|| -> Result<_, duckdb::Error> {
+    let found = run(db, schema).map_err(StoreError::sql("migrate the schema"))?;
+    let known = schema.migrations.len() as i64;
+    if found > known {
+        return Err(StoreError::Newer {
+            path: file.to_owned(),
+            found,
+            known,
+        });
+    }
+    if found < known {
+        checkpoint(db, schema.catalog, file)?;
+    }
+    Ok(())
+}
+
+/// Runs the missing migrations. Returns the version before.
+fn run(db: &Connection, schema: &Schema) -> duckdb::Result<i64> {
+    db.execute_batch(&format!(
+        "USE {};
+         CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL, applied_at TIMESTAMP_S NOT NULL);",
+        schema.catalog
+    ))?;
+    let sql = "SELECT coalesce(max(version), 0) FROM schema_version";
+    let found: i64 = db.query_row(sql, [], |row| row.get(0))?;
+    let done = usize::try_from(found).unwrap_or(0);
+    for (version, sql) in (1..).zip(schema.migrations).skip(done) {
         db.execute_batch(&format!(
-            "USE {};
-             CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL, applied_at TIMESTAMP_S NOT NULL);",
-            schema.catalog
+            "BEGIN; {sql}
+             INSERT INTO schema_version VALUES ({version}, make_timestamp({}));
+             COMMIT;",
+            microseconds_now()
         ))?;
-        let found: i64 = db.query_row("SELECT coalesce(max(version), 0) FROM schema_version", [], |row| row.get(0))?;
-        let known = schema.migrations.len() as i64;
-        if found > known {
-            return Ok(Err(StoreError::Newer { path: file.to_owned(), found, known }));
-        }
-        for (version, sql) in (1..).zip(schema.migrations).skip(usize::try_from(found).unwrap_or(0)) {
-            db.execute_batch(&format!(
-                "BEGIN; {sql}
-                 INSERT INTO schema_version VALUES ({version}, make_timestamp({}));
-                 COMMIT; CHECKPOINT {};",
-                microseconds_now(),
-                schema.catalog
-            ))?;
-        }
-        Ok(Ok(()))
-    })()
-    .map_err(failed)?
+    }
+    Ok(found)
 }

@@ -163,6 +163,11 @@ impl Store {
             .to_owned()
     }
 
+    /// Time of the store's clock.
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// Adds a group of series that are written together.
     pub fn group(&self) -> Group {
         Group::open(Arc::clone(&self.shared), self.clock.now())
@@ -193,6 +198,7 @@ impl Store {
             past: samples,
         });
         self.flush();
+        self.strips.past_was_written(self.clock.now());
         Ok(())
     }
 

@@ -79,6 +79,18 @@ impl Queue {
         state.shed(self.limit_bytes)
     }
 
+    /// Removes the batch with this mark from the queue. Returns whether it was there.
+    pub fn withdraw(&self, committed: &Arc<AtomicI64>) -> bool {
+        let mut state = self.state();
+        let mut batches = state.batches.iter();
+        let found = batches.position(|batch| Arc::ptr_eq(&batch.committed, committed));
+        let Some(batch) = found.and_then(|at| state.batches.remove(at)) else {
+            return false;
+        };
+        state.bytes -= batch.bytes();
+        true
+    }
+
     /// Waits for `deadline`, a flush or the end, then returns all batches.
     pub fn wait(&self, deadline: Instant) -> QueuedWork {
         let mut state = self.state();

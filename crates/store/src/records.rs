@@ -2,6 +2,7 @@
 
 mod access;
 mod credits;
+mod curves;
 mod efficiency;
 mod held_gpus;
 mod import;
@@ -17,6 +18,7 @@ mod shares;
 
 pub use access::{AuditFilter, AuditRecord, SessionRecord, TokenRecord};
 pub use credits::SentReport;
+pub use curves::{RunCurves, RunStrip};
 pub use efficiency::Due;
 pub use held_gpus::{GivenGpu, GpuInterval, HeldGpu};
 pub use import::{ImportError, ImportSummary, LIVE_QUEUE, Origin, Shifted};

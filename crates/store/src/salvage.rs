@@ -5,7 +5,8 @@
 //! module reads everything once, at the start.
 
 use super::StoreError;
-use super::database::{Damaged, quoted, set_aside, with_suffix};
+use super::attach::{Damaged, set_aside};
+use super::database::{quoted, with_suffix};
 use super::migrate::{HOT, Schema, migrate};
 use duckdb::Connection;
 use std::fs;

@@ -181,7 +181,7 @@ impl Store {
     }
 
     /// Reads samples of series from disk. Sets damaged blocks aside and reads again without them.
-    fn stored(
+    pub(super) fn stored(
         &self,
         series: RoaringBitmap,
         (from, to): (Timestamp, Timestamp),

@@ -5,6 +5,7 @@
 //! `takt_server::answers`, like the commands and the HTTP API.
 
 mod frame;
+mod history;
 mod pages;
 mod pictures;
 

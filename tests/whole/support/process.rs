@@ -1,5 +1,6 @@
 //! Programs that run beside a test, and HTTP requests to them.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
@@ -206,6 +207,7 @@ pub fn free_port() -> u16 {
 /// An answer to an HTTP request.
 pub struct Page {
     pub status: u16,
+    pub headers: BTreeMap<String, String>,
     pub body: String,
 }
 
@@ -232,12 +234,42 @@ pub fn http_get_with(
     let mut response = request.call()?;
     Ok(Page {
         status: response.status().as_u16(),
+        headers: headers_of(&response),
         body: response
             .body_mut()
             .with_config()
             .limit(512 << 20)
             .read_to_string()?,
     })
+}
+
+/// Posts a body. Any status is an answer; an error means that no answer came.
+pub fn http_post(url: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<Page, ureq::Error> {
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(Duration::from_secs(60)))
+        .build()
+        .into();
+    let request = agent.post(url);
+    let request = headers.iter().fold(request, |request, (name, value)| {
+        request.header(*name, *value)
+    });
+    let mut response = request.send(body)?;
+    Ok(Page {
+        status: response.status().as_u16(),
+        headers: headers_of(&response),
+        body: response.body_mut().read_to_string()?,
+    })
+}
+
+/// Headers of an answer; their names are in lower case.
+fn headers_of<T>(response: &ureq::http::Response<T>) -> BTreeMap<String, String> {
+    let headers = response.headers().iter();
+    let headers = headers.map(|(name, value)| {
+        let value = value.to_str().unwrap_or_default();
+        (name.to_string(), value.to_owned())
+    });
+    headers.collect()
 }
 
 /// The last lines of a log.

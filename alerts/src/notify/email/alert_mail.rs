@@ -50,7 +50,7 @@ impl Email {
         }
         let say = |name| self.wording.say(name, row);
         let own_text = say("text");
-        let own_html = say("html");
+        let own_html = self.wording.say_html("html", row);
         // A configured text beside the default page would be two different mails in one.
         let html = own_html.or_else(|| own_text.is_none().then(|| html(message)));
         Mail {

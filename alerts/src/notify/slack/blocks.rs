@@ -7,7 +7,8 @@ use crate::notify::words::{self, Part, shortened};
 use crate::outbox::Row;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
-use takt_model::Timestamp;
+use std::collections::BTreeMap;
+use takt_model::{Labels, Timestamp};
 
 /// Slack's documented limit of a header's text, in characters.
 const HEADER_MAX: usize = 150;
@@ -30,9 +31,10 @@ impl Slack {
     /// A title, a section for each alert (or the configured text), and a link.
     pub(super) fn blocks(&self, row: &Row) -> Vec<Value> {
         let message = &row.message;
+        let plain = without_markup(message);
         let said = |name| {
             self.wording
-                .say(name, row)
+                .say_about(name, &plain, row.created_at)
                 .map(|text| shortened(&text, SECTION_MAX))
         };
         let mut blocks: Vec<Value> = said("pretext")
@@ -138,6 +140,31 @@ fn part_text(part: &Part, zone: &TimeZone) -> String {
         );
     }
     text
+}
+
+/// The message for configured templates. Labels come from users of the cluster: they are text. In
+/// annotations, rules may have written links; mentions of people, groups and channels are text.
+pub(super) fn without_markup(message: &Message) -> Message {
+    let labels = |labels: &Labels| -> Labels {
+        labels
+            .iter()
+            .map(|(name, value)| (name, escaped(value, usize::MAX)))
+            .collect()
+    };
+    let mut message = message.clone();
+    message.group_labels = labels(&message.group_labels);
+    message.common_labels = labels(&message.common_labels);
+    let mut annotations = vec![&mut message.common_annotations];
+    for alert in &mut message.alerts {
+        alert.labels = labels(&alert.labels);
+        annotations.push(&mut alert.annotations);
+    }
+    for text in annotations.into_iter().flat_map(BTreeMap::values_mut) {
+        for mention in ['!', '@', '#'] {
+            *text = text.replace(&format!("<{mention}"), &format!("&lt;{mention}"));
+        }
+    }
+    message
 }
 
 /// The text with Slack's three special characters replaced, cut after `most` characters and never

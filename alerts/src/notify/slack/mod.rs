@@ -10,7 +10,7 @@ use super::http::{HttpNotifier, HttpReply, HttpRequest, HttpSender, NextStep, by
 use super::words::shortened;
 use crate::outbox::{Outcome, Row};
 use crate::routing::dedup::Reason;
-use blocks::{escaped, headline};
+use blocks::{escaped, headline, without_markup};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -162,8 +162,10 @@ impl Slack {
     /// message.
     fn call(&self, method: &str, row: &Row, more: Value) -> HttpRequest {
         let said = |name| self.wording.say(name, row);
-        let summary = said("fallback")
-            .or_else(|| said("title"))
+        let plain = without_markup(&row.message);
+        let marked = |name| self.wording.say_about(name, &plain, row.created_at);
+        let summary = marked("fallback")
+            .or_else(|| marked("title"))
             .map(|text| shortened(&text, 300));
         let summary = summary.unwrap_or_else(|| escaped(&headline(&row.message), 300));
         let mut body = json!({"text": summary, "blocks": self.blocks(row)});

@@ -16,6 +16,10 @@ use takt_model::Labels;
 /// Maximum size of a response, in bytes.
 const MAX_BYTES: usize = 64 << 20;
 
+/// Maximum number of labels of all targets together. A short list can repeat many labels for many
+/// targets.
+const MAX_LABELS: usize = 4_000_000;
+
 /// Maximum duration of a request. After it, the previous list stays in use.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -95,6 +99,8 @@ enum HttpSdError {
     ContentType { url: Url, found: String },
     #[error("{url} answered with more than {MAX_BYTES} bytes")]
     TooLarge { url: Url },
+    #[error("{url} answered with targets that have more than {MAX_LABELS} labels together")]
+    TooMany { url: Url },
     #[error("{url}: expected a list of targets and labels")]
     Content { url: Url, source: serde_json::Error },
 }
@@ -193,9 +199,44 @@ impl HttpSd {
         }
         let groups: Vec<StaticConfig> = serde_json::from_slice(&body)
             .map_err(|source| HttpSdError::Content { url: url(), source })?;
+        self.targets(&groups)
+    }
+
+    /// Labels of the targets of all groups.
+    fn targets(&self, groups: &[StaticConfig]) -> Result<Vec<Labels>, HttpSdError> {
+        // Each target also has an address and the URL of the list.
+        let labels = |group: &StaticConfig| group.targets.len() * (group.labels.len() + 2);
+        if groups.iter().map(labels).sum::<usize>() > MAX_LABELS {
+            let url = self.url.clone();
+            return Err(HttpSdError::TooMany { url });
+        }
         Ok(groups
             .iter()
             .flat_map(|group| group.discovered(Some(("__meta_url", self.url.as_str()))))
             .collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_repeats_many_labels_for_many_targets_is_refused() {
+        let config = HttpSdConfig {
+            url: "http://localhost/targets".to_owned(),
+            ..HttpSdConfig::default()
+        };
+        let discovery = HttpSd::new(&config, "http_sd_configs").unwrap();
+        let group = |targets: usize, labels: usize| StaticConfig {
+            targets: (0..targets).map(|n| format!("g{n}:9855")).collect(),
+            labels: (0..labels)
+                .map(|n| (format!("l{n}"), "x".to_owned()))
+                .collect(),
+        };
+        let found = discovery.targets(&[group(1000, 10), group(3, 0)]).unwrap();
+        assert_eq!((found.len(), found[0].len()), (1003, 12));
+        let refused = discovery.targets(&[group(3000, 3000)]).unwrap_err();
+        assert!(matches!(refused, HttpSdError::TooMany { .. }), "{refused}");
     }
 }

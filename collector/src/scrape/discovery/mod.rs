@@ -41,11 +41,13 @@ impl StaticConfig {
     /// Returns the labels of each target. `about` is an additional label with the source of the
     /// list.
     fn discovered(&self, about: Option<(&str, &str)>) -> Vec<Labels> {
+        // The targets share the texts of these labels.
+        let mut shared: Labels = self.labels.iter().collect();
+        about
+            .into_iter()
+            .for_each(|(name, value)| shared.set(name, value));
         let with_address = |address: &String| {
-            let mut labels: Labels = self.labels.iter().collect();
-            about
-                .into_iter()
-                .for_each(|(name, value)| labels.set(name, value));
+            let mut labels = shared.clone();
             labels.set(ADDRESS, address);
             labels
         };

@@ -47,6 +47,39 @@ impl Curve {
         self.0.iter().any(Option::is_some)
     }
 
+    /// Returns the curve as text: one character a step, from `(` for 0 to `~` for `most`, and a space
+    /// where the step was not measured. A value is exact to 1/86 of `most`.
+    pub fn to_text(&self, most: f64) -> String {
+        let character = |value: &Option<f64>| match value {
+            None => ' ',
+            Some(value) => {
+                let share = if most > 0.0 { value / most } else { 0.0 };
+                char::from(FIRST_LEVEL + (share.clamp(0.0, 1.0) * LEVELS).round() as u8)
+            }
+        };
+        self.0.iter().map(character).collect()
+    }
+
+    /// Returns the curve of a text that [`Curve::to_text`] wrote with the same `most`.
+    pub fn of_text(text: &str, most: f64) -> Self {
+        let value = |character: u8| {
+            let level = character.checked_sub(FIRST_LEVEL)?;
+            Some(f64::from(level) / LEVELS * most)
+        };
+        Self(text.bytes().map(value).collect())
+    }
+
+    /// Returns the steps `[from, until)`, each `length` of them as one: the mean of the measured
+    /// ones.
+    pub fn part(&self, from: usize, until: usize, length: usize) -> Self {
+        let steps = self.0.get(from..until.min(self.0.len())).unwrap_or(&[]);
+        let mean = |steps: &[Option<f64>]| {
+            let known: Vec<f64> = steps.iter().copied().flatten().collect();
+            (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+        };
+        Self(steps.chunks(length.max(1)).map(mean).collect())
+    }
+
     /// Returns the intervals of at least `shortest` steps in which every value is below `below`:
     /// first step, and first step after the interval.
     pub fn streaks(&self, below: f64, shortest: usize) -> Vec<(usize, usize)> {
@@ -77,6 +110,12 @@ impl Curve {
         Self((0..steps).map(mean).collect())
     }
 }
+
+/// Character of the value 0 in a curve as text.
+const FIRST_LEVEL: u8 = b'(';
+
+/// Number of levels above 0 in a curve as text: the last character is `~`.
+const LEVELS: f64 = (b'~' - FIRST_LEVEL) as f64;
 
 /// Sums the stretches of a reading by step.
 #[derive(Debug, Clone)]
@@ -183,6 +222,22 @@ mod tests {
         assert_eq!((short.step_ms, short.steps), (15_000, 5));
         assert!(short.to_ms() >= 61_000);
         assert_eq!(Axis::new(5, 5, 120, 15_000).steps, 1);
+    }
+
+    #[test]
+    fn a_curve_survives_as_text() {
+        let curve = Curve(vec![None, Some(0.0), Some(40.0), Some(80.0), Some(99.0)]);
+        let text = curve.to_text(80.0);
+        assert_eq!(text, " (S~~");
+        let read = Curve::of_text(&text, 80.0);
+        assert_eq!(
+            read.0,
+            [None, Some(0.0), Some(40.0), Some(80.0), Some(80.0)]
+        );
+        assert_eq!(Curve(vec![Some(0.0)]).to_text(0.0), "(");
+        assert_eq!(read.part(1, 9, 2).0, [Some(20.0), Some(80.0)]);
+        assert_eq!(read.part(0, 2, 2).0, [Some(0.0)], "a gap does not count");
+        assert_eq!(read.part(7, 9, 1).0, []);
     }
 
     #[test]

@@ -701,15 +701,16 @@ fn notes(facts: &Facts<'_>, figures: &Figures, period: &Period) -> Vec<String> {
     }
     let unmeasured = figures.runs_assessed - figures.runs_measured;
     if unmeasured > 0 {
+        let have = if unmeasured == 1 { "has" } else { "have" };
         notes.push(format!(
-            "Too little was measured of {} to say how well they used what they held.",
+            "{} {have} too few samples for a verdict.",
             runs(unmeasured)
         ));
     }
     let unassessed = figures.gpu_hours - figures.split_gpu_hours.held();
     if unassessed > (0.005 * figures.gpu_hours).max(0.05) {
         notes.push(format!(
-            "{unassessed:.1} GPU-hours belong to runs that go on or were never assessed."
+            "{unassessed:.1} GPU-hours belong to runs that have not ended or have no efficiency."
         ));
     }
     notes

@@ -383,7 +383,7 @@ fn a_run_that_goes_on_is_told_of_and_not_judged() {
     );
     assert_eq!(
         sheet.notes,
-        ["10.0 GPU-hours belong to runs that go on or were never assessed."]
+        ["10.0 GPU-hours belong to runs that have not ended or have no efficiency."]
     );
 }
 

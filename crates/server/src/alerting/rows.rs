@@ -10,8 +10,10 @@ use takt_alerts::routing::Logged;
 use takt_alerts::routing::silence::Silence;
 use takt_alerts::state::{RuleKey, Transition};
 use takt_alerts::{Batch, Snapshot};
-use takt_model::{Labels, Timestamp};
-use takt_store::{AlertChanges, AlertRecords, NotificationRecord, SilenceRecord, TransitionRecord};
+use takt_model::{Event, Labels, Timestamp};
+use takt_store::{
+    AlertChanges, AlertRecords, EventRecord, NotificationRecord, SilenceRecord, TransitionRecord,
+};
 
 /// Kinds of state.
 const INSTANCE: &str = "instance";
@@ -94,6 +96,7 @@ pub fn changes(batch: &Batch, at: Timestamp) -> Result<AlertChanges, StoreError>
     Ok(AlertChanges {
         state,
         transitions: batch.transitions.iter().map(transition).collect(),
+        events: batch.events.iter().map(event).collect(),
         notifications: notifications.collect::<Result<_, StoreError>>()?,
         silences: forgotten
             .chain(silences)
@@ -123,6 +126,18 @@ pub fn load(records: &AlertRecords, now: Timestamp) -> Result<Snapshot, StoreErr
         read: read.collect(),
         down_at: running,
     })
+}
+
+fn event(one: &Event) -> EventRecord {
+    EventRecord {
+        at_ms: one.at.0,
+        texts: [
+            one.labels.get("node").unwrap_or_default().to_owned(),
+            one.kind.name().to_owned(),
+            labels_json(&one.labels),
+            one.message.clone(),
+        ],
+    }
 }
 
 fn transition(one: &Transition) -> TransitionRecord {

@@ -5,7 +5,7 @@ use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
-use takt_access::{Need, OTHER_USER, Owner, Viewer};
+use takt_access::{Need, OTHER_USER, Owner, Role, Viewer};
 use takt_model::{Labels, Matcher, Timestamp};
 use takt_store::{
     GpuPlace, Records, RunningJob, SLOT_SECONDS, SLOTS, SeriesData, Slot, Store, StoreError,
@@ -161,7 +161,7 @@ pub struct IdleHolder {
 
 impl Question for ClusterQuestion {
     const PATH: &'static str = "/api/takt/v1/cluster";
-    const NEED: Need = Need::SignedIn;
+    const NEED: Need = Need::Role(Role::Status);
     type Answer = ClusterAnswer;
     type Data = Store;
 
@@ -201,7 +201,24 @@ impl Question for ClusterQuestion {
             answer.jobs_running = Some(counts.running);
             answer.jobs_pending = Some(counts.pending);
         }
+        if viewer.role() < Role::User {
+            answer.remove_people();
+        }
         Ok(answer)
+    }
+}
+
+impl ClusterAnswer {
+    /// Removes people, jobs, and texts that people write, for the status screen.
+    fn remove_people(&mut self) {
+        self.idle.clear();
+        for node in &mut self.nodes {
+            node.reason = None;
+            for gpu in &mut node.gpus {
+                gpu.holders.clear();
+                gpu.processes.clear();
+            }
+        }
     }
 }
 

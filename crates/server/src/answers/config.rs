@@ -1,6 +1,7 @@
 //! The part of the configuration that answers depend on.
 
 use super::DoctorConfig;
+use crate::http::access::SignInWays;
 use crate::{Config, QueryConfig};
 use takt_accounting::efficiency::EfficiencyConfig;
 use takt_accounting::{BudgetConfig, PolicyWindow, RatesConfig};
@@ -20,6 +21,10 @@ pub struct AnswerConfig {
     pub sql: Limits,
     /// Settings that the checks of `takt doctor` read.
     pub doctor: DoctorConfig,
+    /// Ways to sign in with a browser.
+    pub sign_in: SignInWays,
+    /// Whether people sign in with passwords of `takt passwd`.
+    pub keeps_passwords: bool,
 }
 
 impl AnswerConfig {
@@ -31,6 +36,8 @@ impl AnswerConfig {
             query: config.query.clone(),
             sql: config.sql.limits(),
             doctor: DoctorConfig::of(config),
+            sign_in: config.auth.sign_in_ways(),
+            keeps_passwords: config.auth.passwords,
         }
     }
 }

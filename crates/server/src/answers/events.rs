@@ -1,14 +1,17 @@
-//! Timeline of the cluster: states of nodes, and alerts that began and ended.
+//! Timeline of the cluster: states of nodes, alerts that began and ended, and events of exporters.
 
 use super::period::the_cluster;
 use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use takt_access::{Need, Owner, Viewer};
-use takt_store::{Database, Records};
+use takt_store::{Database, EventRecord, Records};
 
 /// Maximum number of transitions of alerts that are read.
 const MOST_TRANSITIONS: usize = 20_000;
+
+/// Maximum number of events of exporters that are read.
+const MOST_EVENTS: usize = 20_000;
 
 /// Asks for events, the newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +25,7 @@ pub struct EventsQuestion {
     pub node: Option<String>,
     /// Only events of this GPU.
     pub uuid: Option<String>,
-    /// Only events of this kind: `node`, `alert` or `resolved`.
+    /// Only events of this kind: `node`, `alert`, `resolved` or `hardware`.
     pub kind: Option<String>,
     /// Cluster; optional if the records are of one cluster.
     pub cluster: Option<String>,
@@ -33,17 +36,18 @@ pub struct EventsQuestion {
 pub struct ClusterEvent {
     /// Time, UTC seconds.
     pub at: i64,
-    /// `node`: Slurm's state of a node changed; `alert`: an alert fires; `resolved`: an alert ended.
+    /// `node`: Slurm's state of a node changed; `alert`: an alert fires; `resolved`: an alert ended;
+    /// `hardware`: an exporter reported an event of a node.
     pub kind: String,
     /// Name of the node; empty for the cluster.
     pub node: String,
     /// UUID of the GPU, if the event names one.
     pub uuid: Option<String>,
-    /// State of the node, or name of the alert.
+    /// State of the node, name of the alert, or kind of the exporter's event.
     pub name: String,
     /// Severity of the alert; empty for nodes.
     pub severity: String,
-    /// Reason of the state, or labels of the alert.
+    /// Reason of the state, labels of the alert, or line of the kernel log.
     pub text: String,
     /// Fingerprint of the alert.
     pub fingerprint: Option<String>,
@@ -65,7 +69,9 @@ const SHOWN_ELSEWHERE: [&str; 9] = [
 ];
 
 /// Labels that name a job or its owner.
-const OF_JOB: [&str; 5] = ["user", "account", "jobid", "job_id", "command"];
+const OF_JOB: [&str; 9] = [
+    "user", "account", "jobid", "job_id", "job_name", "command", "process", "pid", "cgroup",
+];
 
 impl Question for EventsQuestion {
     const PATH: &'static str = "/api/takt/v1/events";
@@ -147,6 +153,8 @@ impl Question for EventsQuestion {
                 user: labels.get("user").cloned(),
             });
         }
+        let logged = records.events(self.from, self.to, MOST_EVENTS)?;
+        events.extend(logged.into_iter().map(|event| hardware(viewer, event)));
         let is_wanted = |wanted: &Option<String>, value: Option<&str>| {
             wanted.is_none() || wanted.as_deref() == value
         };
@@ -158,5 +166,75 @@ impl Question for EventsQuestion {
         });
         events.sort_by_key(|event| std::cmp::Reverse(event.at));
         Ok(events)
+    }
+}
+
+/// An event of an exporter. The kernel's line may name a process, so only those who may see the job
+/// get it.
+fn hardware(viewer: &Viewer, event: EventRecord) -> ClusterEvent {
+    let [node, kind, labels, message] = event.texts;
+    let labels: BTreeMap<String, String> = serde_json::from_str(&labels).unwrap_or_default();
+    let label = |name: &str| labels.get(name).map_or("", String::as_str);
+    let owner = Owner::new(label("user"), label("account"));
+    let is_seen = viewer.sees_all() || !owner.user.is_empty() && viewer.sees_details(owner);
+    let text = if is_seen {
+        message
+    } else {
+        let shown = labels.iter().filter(|(name, _)| {
+            let name = name.as_str();
+            !SHOWN_ELSEWHERE.contains(&name) && !OF_JOB.contains(&name) && name != "uid"
+        });
+        let shown: Vec<String> = shown
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        shown.join(" ")
+    };
+    let name = match labels.get("xid") {
+        Some(xid) => format!("XID {xid}"),
+        None => kind.replace('_', " "),
+    };
+    ClusterEvent {
+        at: event.at_ms / 1000,
+        kind: "hardware".to_owned(),
+        node,
+        uuid: labels.get("uuid").cloned(),
+        name,
+        severity: String::new(),
+        text,
+        fingerprint: None,
+        user: labels.get("user").filter(|_| is_seen).cloned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_access::{Privacy, Role, Way};
+
+    #[test]
+    fn the_kernels_line_is_for_those_who_see_the_job() {
+        let event = || {
+            EventRecord {
+            at_ms: 5000,
+            texts: [
+                "g1",
+                "xid",
+                r#"{"uuid":"GPU-1","xid":"79","user":"ann","jobid":"7","process":"secret.py","node":"g1"}"#,
+                "NVRM: Xid 79, name=secret.py",
+            ]
+            .map(str::to_owned),
+        }
+        };
+        let bob = Viewer::new(Role::User, Way::Socket, Privacy::Open).with_user("bob");
+        let ann = Viewer::new(Role::User, Way::Socket, Privacy::Private).with_user("ann");
+        let shown = hardware(&bob, event());
+        assert_eq!((shown.name.as_str(), shown.at), ("XID 79", 5));
+        assert_eq!((shown.text.as_str(), shown.user), ("xid=79", None));
+        assert_eq!(shown.uuid.as_deref(), Some("GPU-1"));
+        let own = hardware(&ann, event());
+        assert_eq!(own.text, "NVRM: Xid 79, name=secret.py");
+        assert_eq!(own.user.as_deref(), Some("ann"));
+        let support = Viewer::new(Role::Support, Way::Socket, Privacy::Private).with_user("op");
+        assert_eq!(hardware(&support, event()).user.as_deref(), Some("ann"));
     }
 }

@@ -57,6 +57,8 @@ pub struct GpuHeld {
     pub account: String,
     /// Node in which the GPU was.
     pub node: String,
+    /// UUID of the GPU.
+    pub uuid: String,
     /// Begin, UTC seconds.
     pub from: i64,
     /// End, UTC seconds.
@@ -123,13 +125,14 @@ impl Question for GpuQuestion {
 }
 
 /// A period, without names if the viewer may not see the job.
-fn held(viewer: &Viewer, hold: GpuHold) -> GpuHeld {
+pub(super) fn held(viewer: &Viewer, hold: GpuHold) -> GpuHeld {
     let [from, to] = hold.period;
     let shown = GpuHeld {
         job_id: hold.job_id,
         user: hold.user,
         account: hold.account,
         node: hold.node,
+        uuid: hold.uuid,
         from,
         to,
     };

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use takt_access::{Owner, Viewer};
 use takt_accounting::efficiency::{Efficiency, EfficiencyConfig};
 use takt_accounting::waste::{WasteCause, main_cause};
+use takt_slurm::tres::TresCounts;
 use takt_slurm::{JobRun, reasons};
 use takt_store::{KnownReason, ListedJob};
 
@@ -23,6 +24,21 @@ pub struct ListedRun {
     /// Position in the list, for the next page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
+}
+
+impl ListedRun {
+    /// GPUs that the run holds, or that a pending one requests; `None` if they are unknown.
+    pub fn gpus(&self) -> Option<u64> {
+        self.run.gpus.or_else(|| requested(&self.run).gpus)
+    }
+}
+
+/// Resources that a run requests; all `None` if Slurm did not record them.
+pub fn requested(run: &JobRun) -> TresCounts {
+    let parsed = run.req_tres.as_deref().map(TresCounts::parse);
+    parsed
+        .and_then(|counts| counts.ok().flatten())
+        .unwrap_or_default()
 }
 
 /// Use of an allocation. Ratios are from 0 to 1.

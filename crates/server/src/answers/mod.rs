@@ -22,6 +22,7 @@ mod events;
 mod fairshare;
 mod fairshare_plan;
 mod gpu;
+mod history;
 mod import;
 mod imports;
 mod job;
@@ -29,8 +30,10 @@ mod jobs;
 mod listed_run;
 mod near;
 mod note_sent_report;
+mod password;
 mod period;
 mod queue;
+mod run_strips;
 mod seal_samples;
 mod search;
 mod sent_reports;
@@ -67,6 +70,7 @@ pub use error::AnswerError;
 pub use events::{ClusterEvent, EventsQuestion};
 pub use fairshare::{FairshareAnswer, FairshareQuestion, note_fairshare};
 pub use gpu::{GpuAnswer, GpuHeld, GpuQuestion, GpuReading};
+pub use history::{HistoryAnswer, HistoryCurve, HistoryQuestion};
 pub use import::{
     CountingReader, IMPORT_PATH, ImportFormat, ImportQuestion, import, prepare_import,
 };
@@ -75,11 +79,14 @@ pub use job::{
     ArrayReport, GpuReport, JobAnswer, JobHint, JobPhase, JobQuestion, JobReport, NodeReport,
     StateCount,
 };
+pub(crate) use job::{kept_axis, kept_curves};
 pub use jobs::{JobsQuestion, STATES};
-pub use listed_run::{ListedRun, RunUse, WhyWaiting};
+pub use listed_run::{ListedRun, RunUse, WhyWaiting, requested};
 pub use note_sent_report::NoteSentReport;
+pub use password::{PasswordAnswer, PasswordOrder};
 pub use period::LOCAL_CLUSTER;
 pub use queue::{QueueAnswer, QueueQuestion, QueuedRun, ReasonCount, RunningRun};
+pub use run_strips::{RunStripAnswer, RunStripsQuestion};
 pub use seal_samples::SealQuestion;
 pub use search::{HitKind, SearchAnswer, SearchHit, SearchQuestion};
 pub use sent_reports::{SentQuestion, sent_reports};
@@ -252,6 +259,7 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<CapacityQuestion>();
     visitor.question::<FairshareQuestion>();
     visitor.question::<JobsQuestion>();
+    visitor.question::<RunStripsQuestion>();
     visitor.question::<JobQuestion>();
     visitor.question::<CompareQuestion>();
     visitor.question::<QueueQuestion>();
@@ -278,8 +286,10 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<StripsQuestion>();
     visitor.question::<EventsQuestion>();
     visitor.question::<GpuQuestion>();
+    visitor.question::<HistoryQuestion>();
     visitor.question::<WhoamiQuestion>();
     visitor.question::<TokensQuestion>();
     visitor.question::<TokenOrder>();
+    visitor.question::<PasswordOrder>();
     visitor.question::<AuditQuestion>();
 }

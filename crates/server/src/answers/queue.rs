@@ -1,6 +1,6 @@
 //! The queue: waiting jobs with their reasons, free resources, running jobs, reservations.
 
-use super::listed_run::{ListedRun, listed_run};
+use super::listed_run::{ListedRun, listed_run, requested};
 use super::period::{the_cluster, the_zone};
 use super::visible::{hide_details, shown_owner};
 use super::{AnswerConfig, AnswerError, Question};
@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, HashMap};
 use takt_access::{Need, Owner, Viewer};
 use takt_accounting::capacity::history_of;
 use takt_accounting::queue::{FreeNode, FreeNow, free_nodes, free_now};
-use takt_slurm::tres::TresCounts;
 use takt_slurm::{JobRun, Reservation};
 use takt_store::{Database, JobFilter, JobOrder, JobSort, Records};
 
@@ -220,9 +219,7 @@ fn queued(mut listed: Vec<ListedRun>, now: i64) -> Vec<QueuedRun> {
     let expected = |one: &ListedRun| one.waiting.as_ref().and_then(|why| why.expected_start);
     listed.sort_by_key(|one| (expected(one).unwrap_or(i64::MAX), one.run.submit));
     let queued = |(at, listed): (usize, ListedRun)| {
-        let wants = listed.run.req_tres.as_deref();
-        let wants = wants.and_then(|tres| TresCounts::parse(tres).ok().flatten());
-        let wants = wants.unwrap_or_default();
+        let wants = requested(&listed.run);
         QueuedRun {
             place: at + 1,
             waited_seconds: u64::try_from(now - listed.run.submit).unwrap_or(0),

@@ -2,9 +2,9 @@
 
 use super::{AnswerConfig, AnswerError, Question, RequestForm};
 use serde::{Deserialize, Serialize};
-use takt_access::{Need, Viewer};
+use takt_access::{Need, Role, Viewer};
 use takt_store::Database;
-use takt_store::sql::{self, Rows, SqlError};
+use takt_store::sql::{Rows, SqlClient, SqlError};
 
 /// A read-only SQL statement; the whole request body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,11 +23,13 @@ impl Question for SqlQuestion {
 
     fn answer(
         &self,
-        _viewer: &Viewer,
+        viewer: &Viewer,
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<Rows, AnswerError> {
-        sql::run(database, &self.statement, config.sql).map_err(|error| match error {
+        let mut client = SqlClient::default().of_admin(viewer.role() == Role::Admin);
+        let rows = client.rows(database, &self.statement, config.sql);
+        rows.map_err(|error| match error {
             SqlError::Refused(_) | SqlError::Statement(_) => AnswerError::input(error),
             SqlError::Store(error) => error.into(),
             other => AnswerError::failed(other),

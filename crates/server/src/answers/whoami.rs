@@ -15,11 +15,12 @@ pub struct WhoamiQuestion {}
 pub struct WhoamiAnswer {
     /// Unix user; `None` for a program or a stranger.
     pub user: Option<String>,
-    /// Role: `anonymous`, `user`, `coordinator`, `viewer`, `support` or `admin`.
+    /// Role: `anonymous`, `status`, `user`, `coordinator`, `viewer`, `support` or `admin`.
     pub role: String,
     /// Accounts that the user coordinates, with the accounts below them.
     pub accounts: Vec<String>,
-    /// How the server knows: `socket`, `loopback`, `token`, `session`, `files` or `unknown`.
+    /// How the server knows: `socket`, `loopback`, `token`, `proxy`, `session`, `files` or
+    /// `unknown`.
     pub way: String,
     /// Visibility of data among users: `open`, `usage` or `private`.
     pub privacy: String,

@@ -8,6 +8,7 @@ mod headers;
 mod import;
 mod listen;
 mod prometheus;
+mod push;
 mod questions;
 mod request_line;
 mod socket;
@@ -19,6 +20,7 @@ pub use error::{ErrorBody, ErrorKind};
 pub(crate) use headers::protect;
 pub(crate) use listen::{serve, serve_socket};
 pub use prometheus::{QueryAnswer, QueryData, QueryQuestion, Scraping};
+pub(crate) use push::{Pushing, router as push_router};
 pub(crate) use socket::listen_on_socket;
 pub use socket::{SOCKET_FILE, is_trusted_socket, socket_path};
 

@@ -22,11 +22,12 @@ const INTERVAL: Duration = Duration::from_secs(15);
 
 /// Prefixes of the stored metrics. Metrics of requests and the runtime are only on the server's
 /// page.
-const SELECTED: [&str; 7] = [
+const SELECTED: [&str; 8] = [
     "process_",
     "takt_alerts_",
     "takt_collector_",
     "takt_notifications_",
+    "takt_push_",
     "takt_remote_write_",
     "takt_server_",
     "takt_store_",

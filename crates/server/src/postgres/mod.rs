@@ -30,6 +30,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use takt_access::Role;
 use takt_model::client_of;
 use takt_store::Database;
 use takt_store::sql::Limits;
@@ -183,9 +184,11 @@ impl SqlServer {
         let access = self.access.clone();
         let logged_in = CancellationToken::new();
         async move {
+            let mut is_admin = false;
             let auth = if auth.is_open() {
                 let peer = Peer::of(socket.peer_addr()?, socket.local_addr().ok());
                 let viewer = access.viewer_of(peer).await;
+                is_admin = viewer.role() == Role::Admin;
                 if viewer.sees_samples() {
                     auth
                 } else {
@@ -198,6 +201,7 @@ impl SqlServer {
             let peer = Arc::new(TcpStream::from_std(socket.try_clone()?)?);
             let socket = TcpStream::from_std(socket)?;
             let sessions = Sessions {
+                is_admin,
                 database,
                 limits,
                 auth,

@@ -45,6 +45,8 @@ pub struct Sessions {
     pub(super) database: Arc<Database>,
     pub(super) limits: Limits,
     pub(super) auth: Arc<ClientAuth>,
+    /// Whether the kernel names an admin as the client.
+    pub(super) is_admin: bool,
     pub(super) manager: Arc<ConnectionManager>,
     /// A second handle of the socket, to notice its end while a statement runs.
     pub(super) peer: Arc<TcpStream>,
@@ -212,10 +214,11 @@ impl Sessions {
             .unwrap_or_default();
         let database = Arc::clone(&self.database);
         let sql = Arc::clone(&self.sql);
+        let is_admin = self.is_admin;
         let running = tokio::task::spawn_blocking(move || {
             let mut sql = sql.lock().unwrap_or_else(PoisonError::into_inner);
             question(
-                sql.get_or_insert_with(|| SqlClient::postgres(user)),
+                sql.get_or_insert_with(|| SqlClient::postgres(user).of_admin(is_admin)),
                 &database,
             )
         });

@@ -46,6 +46,8 @@ pub struct Destination {
     samples_per_request: usize,
     connections: usize,
     catch_up: Duration,
+    /// How late samples may arrive that are sent.
+    lateness: Duration,
 }
 
 impl Destination {
@@ -57,6 +59,7 @@ impl Destination {
         config: &RemoteWriteConfig,
         store: &Arc<Store>,
         metrics: &RemoteWriteMetrics,
+        lateness: Duration,
     ) -> anyhow::Result<Self> {
         let name = config.name();
         metrics.expect(&name);
@@ -74,6 +77,7 @@ impl Destination {
             samples_per_request: config.samples_per_request,
             connections: config.connections,
             catch_up: Duration::from_secs(config.catch_up_hours * 3600),
+            lateness,
         })
     }
 
@@ -116,7 +120,7 @@ impl Destination {
                 after: acknowledged,
                 to,
             }),
-            None => length.next(acknowledged, self.store.watermark()),
+            None => length.next(acknowledged, self.settled()),
         };
         let Some(window) = next else {
             *progress = Some(RemoteWriteProgress {
@@ -170,10 +174,15 @@ impl Destination {
         blocking(note).await
     }
 
+    /// Time up to which all samples have arrived.
+    fn settled(&self) -> Timestamp {
+        self.store.watermark().minus(self.lateness)
+    }
+
     /// Skips the samples that are older than the time to catch up.
     fn without_old(&self, acknowledged: Timestamp) -> Timestamp {
         let oldest = Timestamp::from(SystemTime::now()).minus(self.catch_up);
-        let begin = window::begin_of(acknowledged, oldest, self.store.watermark());
+        let begin = window::begin_of(acknowledged, oldest, self.settled());
         if begin > acknowledged {
             let skipped = begin.as_seconds() - acknowledged.as_seconds();
             self.sender.metrics.skipped(&self.sender.name, skipped);

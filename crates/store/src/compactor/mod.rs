@@ -13,9 +13,10 @@ use signal::CompactionRequest;
 pub(crate) use signal::CompactionSignal;
 
 use super::allocator;
+use super::attach::set_aside;
 use super::block::{self, Block, BlockOutput, BlockSource, Resolution, without};
 use super::crash::crash_point;
-use super::database::{set_aside, with_suffix};
+use super::database::with_suffix;
 use super::free_space::check_free_space;
 use super::layout::{Layout, remove_if_there};
 use super::metrics::{ResolutionLabel, StoreMetrics, TaskLabel};
@@ -37,6 +38,9 @@ const REPLACED_GRACE: Duration = Duration::from_secs(20);
 const MERGE_DELAY_MS: i64 = 600_000;
 
 const DAY_MS: i64 = 86_400_000;
+
+/// Length above which a round writes a database's log back, in bytes.
+const LOG_LIMIT: u64 = 64 << 20;
 
 /// Tasks of a round, in order. Expired blocks go first to free space for new ones.
 const TASKS: [(&str, CompactionTask); 3] = [
@@ -112,6 +116,7 @@ impl Compactor {
                 }
             }
         }
+        self.database.checkpoint_logs(LOG_LIMIT);
         self.sweep(REPLACED_GRACE);
         self.count();
         first_error.map_or(Ok(summary), Err)

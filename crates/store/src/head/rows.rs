@@ -3,7 +3,7 @@
 use super::chunk::{OpenChunk, RowChanges, SealedChunk, push_present};
 use super::{Column, STALE, is_stale};
 use crate::unsealed::{FullChunk, Shape};
-use crate::{Sample, SeriesId};
+use crate::{Placement, Sample, SeriesId};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,6 +47,8 @@ pub(crate) struct GroupRows {
     changes: RowChanges,
     /// Samples with timestamps of their own, by column, in order of time.
     own_time: HashMap<u32, Vec<Sample>>,
+    /// Arrival and timestamp of the newest pushed sample.
+    newest_pushed: Option<(Timestamp, Timestamp)>,
 }
 
 /// Result of adding a row.
@@ -87,6 +89,7 @@ impl GroupRows {
             shape: None,
             changes: RowChanges::default(),
             own_time: HashMap::new(),
+            newest_pushed: None,
         }
     }
 
@@ -109,7 +112,7 @@ impl GroupRows {
     }
 
     /// Time from which on a column has every sample.
-    pub(super) fn complete_from(&self, column: u32) -> Timestamp {
+    pub(crate) fn complete_from(&self, column: u32) -> Timestamp {
         self.since
             .get(&column)
             .map_or(self.complete_from, |&since| since.max(self.complete_from))
@@ -223,6 +226,68 @@ impl GroupRows {
         }
         samples.push(sample);
         true
+    }
+
+    /// Adds a pushed sample at its place in time, unless the series has a sample at that time:
+    /// here, or in `on_disk`, which is in order of time.
+    pub fn place(
+        &mut self,
+        column: Column,
+        now: Timestamp,
+        sample: Sample,
+        on_disk: &[Sample],
+    ) -> Placement {
+        let samples = self.own_time.entry(column.0).or_default();
+        let index = match samples.last() {
+            Some(last) if last.at >= sample.at => {
+                samples.partition_point(|known| known.at < sample.at)
+            }
+            _ => samples.len(),
+        };
+        let known = samples.get(index).filter(|known| known.at == sample.at);
+        let known = known.or_else(|| {
+            let found = on_disk.binary_search_by_key(&sample.at, |known| known.at);
+            found.ok().map(|at| &on_disk[at])
+        });
+        let placement = match known {
+            Some(known) if is_same(known.value, sample.value) => Placement::Repeated,
+            Some(_) => Placement::Conflicting,
+            None => {
+                samples.insert(index, sample);
+                Placement::New
+            }
+        };
+        if samples.is_empty() {
+            self.own_time.remove(&column.0);
+        }
+        self.ended.insert(column.0, now);
+        let newest = self.newest_pushed.map_or(sample.at, |(_, newest)| newest);
+        self.newest_pushed = Some((now, newest.max(sample.at)));
+        placement
+    }
+
+    /// Removes a sample that [`GroupRows::place`] added.
+    pub fn remove_placed(&mut self, column: Column, at: Timestamp) {
+        if let Some(samples) = self.own_time.get_mut(&column.0) {
+            samples.retain(|sample| sample.at != at);
+            if samples.is_empty() {
+                self.own_time.remove(&column.0);
+            }
+        }
+    }
+
+    /// Drops pushed samples from before the window that ends with the newest one, and columns
+    /// without new samples. After a window without any push, the window ends `now`.
+    pub fn age(&mut self, now: Timestamp) -> Vec<DroppedSeries> {
+        let end = self.newest_pushed.map_or(now, |(arrived, newest)| {
+            if now.minus(self.window) > arrived {
+                now
+            } else {
+                newest.min(now)
+            }
+        });
+        self.complete_from = self.complete_from.max(end.minus(self.window));
+        self.drop_ended()
     }
 
     /// Series of a column.
@@ -340,7 +405,7 @@ impl GroupRows {
             // The newest sample stays, so that a repeated sample is recognized.
             let old = samples
                 .partition_point(|sample| sample.at < begin)
-                .min(samples.len() - 1);
+                .min(samples.len().saturating_sub(1));
             samples.drain(..old);
         }
         let gone: Vec<u32> = self
@@ -444,6 +509,13 @@ impl GroupRows {
         }
         samples.split_off(samples.len().saturating_sub(1))
     }
+}
+
+/// Returns whether two values are the same. All NaNs but the staleness marker are the same value.
+fn is_same(one: f64, other: f64) -> bool {
+    one.to_bits() == other.to_bits()
+        || (one.is_nan() && other.is_nan() && is_stale(one) == is_stale(other))
+        || one == other
 }
 
 /// Merges two lists in order of time. If both have a sample at the same time, the one of `first`

@@ -1,4 +1,4 @@
-//! Tokens, sessions and the audit log.
+//! Tokens, sessions, passwords and the audit log.
 
 use super::{Records, StoreError, micros};
 use duckdb::params;
@@ -52,6 +52,8 @@ pub struct SessionRecord {
     pub address: String,
     /// `User-Agent` of the browser.
     pub browser: String,
+    /// Groups of the user that give a role, from the service that signed the user in.
+    pub groups: Vec<String>,
 }
 
 /// An entry of the audit log.
@@ -183,7 +185,7 @@ impl Records<'_> {
     pub fn sessions(&self, seen_after: i64) -> Result<Vec<SessionRecord>, StoreError> {
         self.list(
             "list the sessions",
-            "SELECT hash, \"user\", way, epoch_ms(created_at) // 1000, epoch_ms(seen_at) // 1000, address, browser
+            "SELECT hash, \"user\", way, epoch_ms(created_at) // 1000, epoch_ms(seen_at) // 1000, address, browser, groups
              FROM records.access.sessions WHERE seen_at > make_timestamp(?::BIGINT)::TIMESTAMP_S ORDER BY created_at",
             vec![micros(seen_after).into()],
             |row| {
@@ -195,6 +197,7 @@ impl Records<'_> {
                     seen_at: row.get(4)?,
                     address: row.get(5)?,
                     browser: row.get(6)?,
+                    groups: lines(row.get::<_, Option<String>>(7)?),
                 })
             },
         )
@@ -213,7 +216,7 @@ impl Records<'_> {
         self.run(
             "store the session",
             "INSERT INTO records.access.sessions VALUES (?, ?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S,
-                 make_timestamp(?::BIGINT)::TIMESTAMP_S, ?, ?)",
+                 make_timestamp(?::BIGINT)::TIMESTAMP_S, ?, ?, ?)",
             params![
                 session.hash,
                 session.user,
@@ -222,6 +225,7 @@ impl Records<'_> {
                 micros(session.seen_at),
                 session.address,
                 session.browser,
+                session.groups.join("\n"),
             ],
         )?;
         self.note_access_change();
@@ -254,6 +258,70 @@ impl Records<'_> {
         )?;
         self.note_access_change();
         Ok(())
+    }
+
+    /// Returns the hash of a user's password; `None` without a password.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn password_hash(&self, user: &str) -> Result<Option<String>, StoreError> {
+        let found = self.list(
+            "look up the password",
+            "SELECT hash FROM records.access.passwords WHERE \"user\" = ?",
+            vec![user.to_owned().into()],
+            |row| row.get(0),
+        )?;
+        Ok(found.into_iter().next())
+    }
+
+    /// Sets the hash of a user's password, or removes the password. Ends the user's sessions that began with a password.
+    /// `at` is UTC seconds. Returns whether the user had a password.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn set_password(
+        &self,
+        user: &str,
+        hash: Option<&str>,
+        set_by: &str,
+        at: i64,
+    ) -> Result<bool, StoreError> {
+        let _writing = self.database.writing();
+        let db = self.database.connect()?;
+        let set = || -> Result<bool, duckdb::Error> {
+            db.execute_batch("BEGIN")?;
+            let delete = "DELETE FROM records.access.passwords WHERE \"user\" = ?";
+            let had = db.execute(delete, params![user])? > 0;
+            if let Some(hash) = hash {
+                db.execute(
+                    "INSERT INTO records.access.passwords VALUES (?, ?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S)",
+                    params![user, hash, set_by, micros(at)],
+                )?;
+            }
+            db.execute(
+                "DELETE FROM records.access.sessions WHERE \"user\" = ? AND way = 'password'",
+                params![user],
+            )?;
+            db.execute_batch("COMMIT")?;
+            Ok(had)
+        };
+        let had = set().map_err(StoreError::sql("set the password"))?;
+        self.note_access_change();
+        Ok(had)
+    }
+
+    /// Returns whether a job or Slurm's associations name this user.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn is_known_user(&self, user: &str) -> Result<bool, StoreError> {
+        let found = self.list(
+            "look up the user",
+            "SELECT 1 FROM records.jobs WHERE \"user\" = ? LIMIT 1",
+            vec![user.to_owned().into()],
+            |row| row.get::<_, i32>(0),
+        )?;
+        Ok(!found.is_empty())
     }
 
     /// Returns Slurm's `PrivateData` when slurmctld last answered; `None` if it never did.
@@ -363,6 +431,12 @@ impl Records<'_> {
     }
 }
 
+/// Returns the lines of a stored list.
+fn lines(text: Option<String>) -> Vec<String> {
+    let text = text.unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -420,6 +494,7 @@ mod tests {
             seen_at: 100,
             address: "10.0.0.1".to_owned(),
             browser: String::new(),
+            groups: vec!["hpc-admins".to_owned(), "cn=a,dc=b".to_owned()],
         };
         for (hash, user) in [("a", "alice"), ("b", "alice"), ("c", "bob"), ("d", "bob")] {
             records.add_session(&session(hash, user), 0).unwrap();
@@ -430,6 +505,7 @@ mod tests {
         records.end_sessions("unknown", true).unwrap();
         let left = records.sessions(0).unwrap();
         assert_eq!((left.len(), &*left[0].hash, left[0].seen_at), (1, "d", 500));
+        assert_eq!(left[0].groups, ["hpc-admins", "cn=a,dc=b"]);
         assert!(records.sessions(500).unwrap().is_empty());
         records.add_session(&session("e", "eve"), 500).unwrap();
         assert_eq!(
@@ -444,7 +520,7 @@ mod tests {
         let (_root, database) = database();
         let records = Records::of(&database);
         records.add_token(token("grafana")).unwrap();
-        for table in ["tokens", "sessions", "audit", "private_data"] {
+        for table in ["tokens", "sessions", "passwords", "private_data"] {
             for name in [
                 format!("records.access.{table}"),
                 format!("access.{table}"),
@@ -454,6 +530,92 @@ mod tests {
                 assert!(run(&database, &sql, Limits::default()).is_err(), "{sql}");
             }
         }
+    }
+
+    #[test]
+    fn sql_of_admins_reads_the_audit_log() {
+        use crate::sql::SqlClient;
+        use serde_json::json;
+        let (_root, database) = database();
+        let entry = AuditRecord {
+            at: 100,
+            user: Some("anna".to_owned()),
+            role: "admin".to_owned(),
+            way: "token".to_owned(),
+            address: "10.0.0.1".to_owned(),
+            action: "POST /-/reload".to_owned(),
+            object: String::new(),
+            outcome: "200".to_owned(),
+        };
+        Records::of(&database).audit(&entry).unwrap();
+        let ask = |is_admin, sql: &str| {
+            let mut client = SqlClient::default().of_admin(is_admin);
+            let answer = client.rows(&database, sql, Limits::default());
+            answer.map(|answer| answer.rows)
+        };
+        let count = "SELECT count(*), max(action) FROM audit";
+        let rows = |is_admin| ask(is_admin, count).unwrap().remove(0);
+        assert_eq!(rows(true), [json!(1), json!("POST /-/reload")]);
+        assert_eq!(rows(false)[0], 0);
+        // Every way around the search path.
+        for sql in [
+            "SELECT * FROM admin.audit",
+            "SELECT * FROM memory.admin.audit",
+            "SELECT * FROM memory.\"admin\".\"audit\"",
+            "SELECT * FROM records.access.audit",
+            "WITH a AS (FROM admin.audit) FROM a",
+            "SELECT (SELECT count(*) FROM admin.audit)",
+            "SET search_path = 'memory.admin'",
+            "SELECT * FROM query_table('admin.audit')",
+            "SUMMARIZE admin.audit",
+            "DESCRIBE admin.audit",
+        ] {
+            assert!(ask(false, sql).is_err(), "{sql}");
+        }
+        let open = "SELECT count(*) FROM memory.main.audit";
+        assert_eq!(ask(false, open).unwrap().remove(0)[0], 0);
+    }
+
+    #[test]
+    fn a_new_password_ends_the_sessions_of_the_old_one() {
+        let (_root, database) = database();
+        let records = Records::of(&database);
+        assert!(
+            !records
+                .set_password("alice", Some("one"), "anna", 1)
+                .unwrap()
+        );
+        for (hash, user, way) in [
+            ("a", "alice", "password"),
+            ("b", "alice", "link"),
+            ("c", "bob", "password"),
+        ] {
+            let session = SessionRecord {
+                hash: hash.to_owned(),
+                user: user.to_owned(),
+                way: way.to_owned(),
+                created_at: 100,
+                seen_at: 100,
+                address: String::new(),
+                browser: String::new(),
+                groups: Vec::new(),
+            };
+            records.add_session(&session, 0).unwrap();
+        }
+        let before = records.access_changes();
+        assert!(
+            records
+                .set_password("alice", Some("two"), "alice", 2)
+                .unwrap()
+        );
+        assert_ne!(records.access_changes(), before);
+        let hash = |user| records.password_hash(user).unwrap();
+        assert_eq!((hash("alice").as_deref(), hash("bob")), (Some("two"), None));
+        let left = records.sessions(0).unwrap().into_iter();
+        assert_eq!(left.map(|one| one.hash).collect::<Vec<_>>(), ["b", "c"]);
+        assert!(records.set_password("alice", None, "anna", 3).unwrap());
+        assert_eq!(hash("alice"), None);
+        assert!(!records.set_password("alice", None, "anna", 4).unwrap());
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Runs and events of the present, for the overview of a cluster.
 
 use super::{Records, micros};
-use crate::StoreError;
+use crate::{EventRecord, StoreError};
+use duckdb::types::Value;
 
 /// A running job, with the number that nodes know it by.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub struct GpuHold {
     pub job_id: String,
     /// Node of the GPU.
     pub node: String,
+    /// UUID of the GPU.
+    pub uuid: String,
     /// User of the job; empty if the job is unknown.
     pub user: String,
     /// Account of the job; empty if the job is unknown.
@@ -120,6 +123,50 @@ impl Records<'_> {
         )
     }
 
+    /// Returns the events of exporters in `[from, to)` (UTC seconds), the newest first, at most
+    /// `most`.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn events(&self, from: i64, to: i64, most: usize) -> Result<Vec<EventRecord>, StoreError> {
+        self.list(
+            "read the events of exporters",
+            "SELECT epoch_ms(happened_at), node, kind, labels, message FROM records.events
+             WHERE happened_at >= make_timestamp(?::BIGINT) AND happened_at < make_timestamp(?::BIGINT)
+             ORDER BY happened_at DESC, rowid DESC LIMIT ?",
+            vec![micros(from).into(), micros(to).into(), (most as i64).into()],
+            |row| {
+                Ok(EventRecord {
+                    at_ms: row.get(0)?,
+                    texts: [row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?],
+                })
+            },
+        )
+    }
+
+    /// Returns the periods in which jobs held the GPUs of a node, that end after `from` (UTC
+    /// seconds), the newest first.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn holds_of_node(
+        &self,
+        cluster: &str,
+        node: &str,
+        from: i64,
+        most: usize,
+    ) -> Result<Vec<GpuHold>, StoreError> {
+        self.holds(
+            "g.node = ? AND g.last_seen >= make_timestamp(?::BIGINT)",
+            vec![
+                cluster.to_owned().into(),
+                node.to_owned().into(),
+                micros(from).into(),
+                (most as i64).into(),
+            ],
+        )
+    }
+
     /// Returns the periods in which jobs held a GPU, the newest first.
     ///
     /// # Errors
@@ -130,28 +177,34 @@ impl Records<'_> {
         uuid: &str,
         most: usize,
     ) -> Result<Vec<GpuHold>, StoreError> {
-        self.list(
-            "list the jobs of a GPU",
-            "SELECT g.job_id, g.node, coalesce(j.\"user\", ''), coalesce(j.account, ''),
-                    epoch_ms(g.first_seen) // 1000, epoch_ms(g.last_seen) // 1000
-             FROM records.job_gpus AS g
-             LEFT JOIN records.jobs AS j
-                 ON j.cluster = g.cluster AND j.job_id = g.job_id AND j.submit_time = g.submit_time
-             WHERE g.cluster = ? AND g.uuid = ? ORDER BY g.last_seen DESC LIMIT ?",
+        self.holds(
+            "g.uuid = ?",
             vec![
                 cluster.to_owned().into(),
                 uuid.to_owned().into(),
                 (most as i64).into(),
             ],
-            |row| {
-                Ok(GpuHold {
-                    job_id: row.get(0)?,
-                    node: row.get(1)?,
-                    user: row.get(2)?,
-                    account: row.get(3)?,
-                    period: [row.get(4)?, row.get(5)?],
-                })
-            },
         )
+    }
+
+    fn holds(&self, condition: &str, values: Vec<Value>) -> Result<Vec<GpuHold>, StoreError> {
+        let sql = format!(
+            "SELECT g.job_id, g.node, g.uuid, coalesce(j.\"user\", ''), coalesce(j.account, ''),
+                    epoch_ms(g.first_seen) // 1000, epoch_ms(g.last_seen) // 1000
+             FROM records.job_gpus AS g
+             LEFT JOIN records.jobs AS j
+                 ON j.cluster = g.cluster AND j.job_id = g.job_id AND j.submit_time = g.submit_time
+             WHERE g.cluster = ? AND g.uuid IS NOT NULL AND {condition} ORDER BY g.last_seen DESC LIMIT ?"
+        );
+        self.list("list the jobs of GPUs", &sql, values, |row| {
+            Ok(GpuHold {
+                job_id: row.get(0)?,
+                node: row.get(1)?,
+                uuid: row.get(2)?,
+                user: row.get(3)?,
+                account: row.get(4)?,
+                period: [row.get(5)?, row.get(6)?],
+            })
+        })
     }
 }

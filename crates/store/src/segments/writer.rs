@@ -12,6 +12,7 @@ use crate::config::SEGMENT_SAMPLES;
 use crate::free_space::check_free_space;
 use crate::intake::SharedState;
 use crate::metrics::DropReason;
+use crate::migrate::HOT;
 use crate::queue::{Batch, QueuedWork};
 use crate::unsealed::{ALL_TIME, CommitPosition, Coverage, LogWriter, LooseSample, SegmentFile};
 use crate::{Clock, Database, Sample, SeriesId, StoreConfig, StoreError};
@@ -405,8 +406,9 @@ impl SampleWriter {
         };
         self.finish_segment();
         // DuckDB's log has the series.
-        if let Err(error) = self.db.execute_batch("CHECKPOINT hot") {
-            tracing::debug!(%error, "cannot write a checkpoint after beginning a segment");
+        if let Err(error) = self.database.checkpoint(&HOT) {
+            let error = error_chain(&error);
+            tracing::debug!(error, "cannot write a checkpoint after beginning a segment");
         }
     }
 

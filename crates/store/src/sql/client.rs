@@ -1,15 +1,26 @@
 //! Asks statements of one client: in processes of their own if the server has them, else here.
 
 use super::session::Session;
-use super::{Cancel, Limits, ResultSet, SqlError};
+use super::{Cancel, Limits, ResultSet, Rows, SqlError, json};
 use crate::{Database, StoreError};
 use std::collections::HashMap;
+
+/// Who reads with a statement.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reader<'a> {
+    /// Name of the user of PostgreSQL's protocol.
+    pub user: Option<&'a str>,
+    /// Whether the rows of the audit log are visible.
+    pub is_admin: bool,
+}
 
 /// A client with statements.
 #[derive(Debug, Default)]
 pub struct SqlClient {
     /// Name of the user. `Some`: the client sees PostgreSQL's catalog.
     user: Option<String>,
+    /// Whether the client sees the rows of the audit log.
+    is_admin: bool,
     /// The session in this process; opened by the first statement that runs here.
     session: Option<Session>,
 }
@@ -19,8 +30,36 @@ impl SqlClient {
     pub fn postgres(user: String) -> Self {
         Self {
             user: Some(user),
-            session: None,
+            ..Self::default()
         }
+    }
+
+    /// Shows the client the rows of the audit log, if it is an admin's.
+    #[must_use]
+    pub fn of_admin(mut self, is_admin: bool) -> Self {
+        self.is_admin = is_admin;
+        self
+    }
+
+    fn reader(&self) -> Reader<'_> {
+        Reader {
+            user: self.user.as_deref(),
+            is_admin: self.is_admin,
+        }
+    }
+
+    /// Runs one read-only statement and returns its rows as JSON.
+    ///
+    /// # Errors
+    /// [`SqlError`]. The statement changes nothing.
+    pub fn rows(
+        &mut self,
+        database: &Database,
+        sql: &str,
+        limits: Limits,
+    ) -> Result<Rows, SqlError> {
+        let answer = self.select(database, sql, limits, &Cancel::default())?;
+        Ok(json::rows(&answer))
     }
 
     /// Runs one read-only statement.
@@ -35,7 +74,7 @@ impl SqlClient {
         cancel: &Cancel,
     ) -> Result<ResultSet, SqlError> {
         if let Some(process) = database.query_process() {
-            return process.select(database, self.user.as_deref(), sql, limits, cancel);
+            return process.select(database, self.reader(), sql, limits, cancel);
         }
         let session = self.session(database)?;
         match session.select(sql, limits, cancel) {
@@ -59,7 +98,7 @@ impl SqlClient {
         limits: Limits,
     ) -> Result<HashMap<usize, String>, SqlError> {
         match database.query_process() {
-            Some(process) => process.parameter_types(database, self.user.as_deref(), sql, limits),
+            Some(process) => process.parameter_types(database, self.reader(), sql, limits),
             None => self.session(database)?.parameter_types(sql),
         }
     }
@@ -70,7 +109,9 @@ impl SqlClient {
             if self.user.is_some() {
                 database.follow_metrics()?;
             }
-            self.session = Some(Session::open(database.connect()?, self.user.as_deref())?);
+            let user = self.user.as_deref();
+            let session = Session::open(database.connect()?, user, self.is_admin)?;
+            self.session = Some(session);
         }
         Ok(self.session.as_ref().expect("opened above"))
     }

@@ -104,8 +104,7 @@ impl SqlError {
 /// # Errors
 /// [`SqlError`]. The statement changes nothing.
 pub fn run(database: &Database, sql: &str, limits: Limits) -> Result<Rows, SqlError> {
-    let answer = SqlClient::default().select(database, sql, limits, &Cancel::default())?;
-    Ok(json::rows(&answer))
+    SqlClient::default().rows(database, sql, limits)
 }
 
 fn first_line(error: &duckdb::Error) -> String {

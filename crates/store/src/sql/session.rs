@@ -57,20 +57,19 @@ pub struct Session {
 
 impl Session {
     /// Starts a session on `db` that sees the tables and the metrics; with `user`, also
-    /// PostgreSQL's catalog, as that user.
+    /// PostgreSQL's catalog, as that user. Only the session of an admin sees rows of the audit log.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn open(db: Connection, user: Option<&str>) -> Result<Self, StoreError> {
-        let path = match user {
-            None => "memory.main,memory.metrics",
-            Some(_) => "memory.main,memory.metrics,memory.pg",
-        };
+    pub fn open(db: Connection, user: Option<&str>, is_admin: bool) -> Result<Self, StoreError> {
+        let admin = if is_admin { "memory.admin," } else { "" };
+        let catalog = if user.is_some() { ",memory.pg" } else { "" };
+        let path = format!("{admin}memory.main,memory.metrics{catalog}");
         let names: &[&str] = match user {
             None => &[],
             Some(_) => &["current_user", "session_user", "current_role", "user"],
         };
-        let mut sql = format!("SET search_path = {};", quoted(path));
+        let mut sql = format!("SET search_path = {};", quoted(&path));
         for name in names {
             let user = quoted(user.unwrap_or_default());
             sql += &format!("CREATE TEMP MACRO {name}() AS {user};");

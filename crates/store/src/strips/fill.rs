@@ -18,7 +18,7 @@ impl Store {
     }
 
     /// Fills up to an hour of the strips from samples: first the newest slots, then older ones back
-    /// to seven days. Returns whether older slots remain to be filled. Blocks.
+    /// to seven days, then again those for which samples arrived late. Returns whether older slots remain to be filled. Blocks.
     ///
     /// # Errors
     /// If samples cannot be read.
@@ -45,7 +45,16 @@ impl Store {
         if from > oldest {
             self.fill_slots((from - STEP).max(oldest), from)?;
         }
-        Ok(self.strips.filled().0 > oldest)
+        if self.strips.filled().0 > oldest {
+            return Ok(true);
+        }
+        match self.strips.take_refill(now, oldest, STEP) {
+            None => Ok(false),
+            Some(before) => {
+                self.fill_slots((before - STEP).max(oldest), before)?;
+                Ok(true)
+            }
+        }
     }
 
     fn fill_slots(&self, from: i64, until: i64) -> Result<(), StoreError> {

@@ -9,7 +9,8 @@ mod fill;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use takt_model::Timestamp;
 
 /// Length of a slot, in seconds.
 pub const SLOT_SECONDS: i64 = 300;
@@ -56,7 +57,27 @@ pub struct GpuPlace {
 
 /// The strips of all GPUs.
 #[derive(Debug, Default)]
-pub struct Strips(RwLock<Rings>);
+pub struct Strips {
+    rings: RwLock<Rings>,
+    past: Mutex<Past>,
+}
+
+/// Time without samples of the past after which the strips are filled again, in milliseconds.
+const PAST_SETTLES_MS: i64 = 30_000;
+
+/// Least time between two such fillings, in milliseconds: they read a week of samples.
+const REFILL_EVERY_MS: i64 = 3_600_000;
+
+/// Samples of the past, which arrive for slots that are filled already.
+#[derive(Debug, Default)]
+struct Past {
+    /// Last time at which such samples were written; `None` if the strips have them.
+    written_at: Option<Timestamp>,
+    /// Slot before which the strips are to be filled again.
+    refill_before: Option<i64>,
+    /// Begin of the last filling.
+    refilled_at: Option<Timestamp>,
+}
 
 /// A ring for each GPU. Slots have numbers: seconds since 1970 by [`SLOT_SECONDS`].
 #[derive(Debug, Default, PartialEq)]
@@ -71,7 +92,10 @@ struct Rings {
 impl Strips {
     /// Reads the strips from a data directory. Without a readable file, the strips are empty.
     pub fn load(directory: &Path) -> Self {
-        Self(RwLock::new(file::load(directory).unwrap_or_default()))
+        Self {
+            rings: RwLock::new(file::load(directory).unwrap_or_default()),
+            past: Mutex::default(),
+        }
     }
 
     /// Writes the strips into a data directory.
@@ -79,7 +103,7 @@ impl Strips {
     /// # Errors
     /// If the file cannot be written.
     pub fn save(&self, directory: &Path) -> std::io::Result<()> {
-        let mut rings = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut rings = self.rings.write().unwrap_or_else(PoisonError::into_inner);
         // A GPU that was not seen for seven days is gone.
         rings
             .gpus
@@ -90,7 +114,7 @@ impl Strips {
     /// Returns the slots `[from, until)` of each GPU of a node, or of all nodes, in order of node and
     /// UUID. Slots outside the strips are unknown.
     pub fn read(&self, node: Option<&str>, from: i64, until: i64) -> Vec<(GpuPlace, Vec<Slot>)> {
-        let rings = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let rings = self.rings.read().unwrap_or_else(PoisonError::into_inner);
         let wanted = rings
             .gpus
             .iter()
@@ -105,23 +129,53 @@ impl Strips {
 
     /// Returns the slots `[from, until)` of one GPU; all unknown for an unknown GPU.
     pub fn read_one(&self, place: &GpuPlace, from: i64, until: i64) -> Vec<Slot> {
-        let rings = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let rings = self.rings.read().unwrap_or_else(PoisonError::into_inner);
         let ring = rings.gpus.get(place);
         (from..until)
             .map(|slot| ring.map_or(Slot::UNKNOWN, |ring| rings.slot(ring, slot)))
             .collect()
     }
 
+    /// Notes that samples of the past were written at `now`.
+    pub(crate) fn past_was_written(&self, now: Timestamp) {
+        self.past().written_at = Some(now);
+    }
+
+    /// Returns the slot before which the next slots are to be filled again, going back to `oldest`,
+    /// and moves it back by `length`. `None` if nothing is to be filled again.
+    fn take_refill(&self, now: Timestamp, oldest: i64, length: i64) -> Option<i64> {
+        let mut past = self.past();
+        let is_settled = past
+            .written_at
+            .is_some_and(|at| now.0 - at.0 >= PAST_SETTLES_MS);
+        let is_due = past
+            .refilled_at
+            .is_none_or(|at| now.0 - at.0 >= REFILL_EVERY_MS);
+        if is_settled && is_due {
+            past.written_at = None;
+            past.refilled_at = Some(now);
+            past.refill_before = Some(now.0.div_euclid(SLOT_SECONDS * 1000));
+        }
+        let before = past.refill_before.take()?;
+        let next = before - length;
+        past.refill_before = (next > oldest).then_some(next);
+        Some(before)
+    }
+
+    fn past(&self) -> MutexGuard<'_, Past> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the filled slots: `[from, until)`.
     pub fn filled(&self) -> (i64, i64) {
-        let rings = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let rings = self.rings.read().unwrap_or_else(PoisonError::into_inner);
         (rings.from, rings.until)
     }
 
     /// Fills slots `[from, from + n)`, where `n` is the length of the rows. The slots must touch
     /// those that are filled already, else the strips start anew.
     fn fill(&self, from: i64, length: i64, rows: BTreeMap<GpuPlace, Vec<Slot>>) {
-        let mut rings = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut rings = self.rings.write().unwrap_or_else(PoisonError::into_inner);
         rings.advance(from, from + length);
         for (place, slots) in rows {
             let oldest = rings.until - SLOTS;
@@ -171,6 +225,22 @@ impl Rings {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn samples_of_the_past_fill_the_strips_again_when_they_have_settled() {
+        let strips = Strips::default();
+        let at = |seconds: i64| Timestamp(seconds * 1000);
+        let refill = |seconds: i64| strips.take_refill(at(seconds), 50, 30);
+        assert_eq!(refill(30_000), None);
+        strips.past_was_written(at(30_000));
+        assert_eq!(refill(30_010), None, "more may come");
+        assert_eq!(refill(30_030), Some(100));
+        assert_eq!(refill(30_031), Some(70), "the rest, an hour at a time");
+        assert_eq!(refill(30_032), None);
+        strips.past_was_written(at(30_040));
+        assert_eq!(refill(31_000), None, "at most once an hour");
+        assert_eq!(refill(33_700), Some(112));
+    }
 
     fn place(uuid: &str) -> GpuPlace {
         GpuPlace {

@@ -8,9 +8,11 @@
 mod anywhere;
 mod bench_store;
 mod crash;
+mod faults;
 mod lifetime;
 mod listing;
 mod outsider;
+mod power;
 mod recovery;
 mod sealing;
 mod views;

@@ -64,6 +64,19 @@ impl PageError {
         )
     }
 
+    /// 404 instead of 422: the object of the address is unknown. Other errors stay as they are.
+    pub fn of_unknown(self, kind: &str, name: &str) -> Self {
+        if self.status == StatusCode::UNPROCESSABLE_ENTITY {
+            Self {
+                status: StatusCode::NOT_FOUND,
+                title: format!("No {kind} {name}"),
+                ..self
+            }
+        } else {
+            self
+        }
+    }
+
     /// The reason, and what can be done.
     pub fn reason(&self) -> &str {
         &self.text

@@ -282,7 +282,7 @@ fn frame(site: &PageState, visit: &Visit, values: Value) -> Value {
         .collect();
     context! {
         cluster => &*site.cluster,
-        zone => site.zone.iana_name().unwrap_or("UTC"),
+        zone => site.zone.iana_name().unwrap_or("UTC").trim_start_matches("Etc/"),
         // Full minutes: an unchanged page keeps its version for a minute.
         now => visit.now.as_second() / 60 * 60,
         path => visit.path,

@@ -20,7 +20,7 @@ const COLUMNS: &[Column] = &[
 ];
 
 /// Kinds that the filter offers.
-const KINDS: [&str; 3] = ["alert", "resolved", "node"];
+const KINDS: [&str; 4] = ["alert", "resolved", "hardware", "node"];
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let range = visit.range("24h")?;
@@ -49,10 +49,13 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
 fn row(event: &ClusterEvent) -> Vec<Cell> {
     let name = match event.kind.as_str() {
         "node" => Cell::text(event.name.to_lowercase()),
+        "hardware" => Cell::text(&event.name),
         _ => Cell::text(&event.name).link(format!("/alerts/history?name={}", event.name)),
     };
     let node = match event.node.as_str() {
         "" => Cell::unknown(),
+        // An alert about a job names all its nodes.
+        several if several.contains(',') => Cell::text(several),
         node => Cell::text(node).link(href("nodes", node)),
     };
     let uuid = event
@@ -64,6 +67,7 @@ fn row(event: &ClusterEvent) -> Vec<Cell> {
         Cell::text(match event.kind.as_str() {
             "node" => "node state",
             "alert" => "alert fires",
+            "hardware" => "hardware",
             _ => "alert ended",
         }),
         node,

@@ -1,7 +1,7 @@
 //! `/gpus/UUID`: the life of a card: errors, readings, and the jobs that held it.
 
 use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit, href, person};
-use crate::pictures;
+use crate::{history, pictures};
 use minijinja::{Value, context};
 use takt_server::answers::{EventsQuestion, GpuQuestion, GpuReading, StripsQuestion};
 use takt_server::reports::words;
@@ -28,7 +28,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         uuid: uuid.clone(),
         ..GpuQuestion::default()
     })?;
-    let range = visit.range("30d")?;
+    let range = visit.range("7d")?;
     let events = visit.ask(&EventsQuestion {
         from: range.from,
         to: range.to,
@@ -94,11 +94,14 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             .into_iter()
             .map(|reading| {
                 let (name, value) = in_words(&reading.metric, reading.value);
-                context! { name, value, labels => reading.labels }
+                context! { name, value, labels => labels_in_words(&reading.labels) }
             })
             .collect()
     };
+    let past = history::of(visit, &range, None, Some(&uuid))?;
     let values = context! {
+        charts => history::charts(&past),
+        axis => range.ticks(visit.zone()),
         uuid,
         node => gpu.node,
         index => label("index"),
@@ -139,7 +142,20 @@ fn in_words(metric: &str, value: f64) -> (String, String) {
         Some((name, factor, unit)) => (name, format!("{}{unit}", words::amount(value * factor))),
         None => (name, takt_server::sparkline::number(value)),
     };
-    (name.replace('_', " "), value)
+    let name = match name.trim_end_matches("_total").replace('_', " ") {
+        name if name == "xid errors" => "XID errors".to_owned(),
+        name => name.replace("ecc", "ECC").replace("pcie", "PCIe"),
+    };
+    (name, value)
+}
+
+/// Values of labels: `type="corrected" scope="volatile"` becomes `corrected, volatile`.
+fn labels_in_words(labels: &str) -> String {
+    let values = labels.split("\" ").filter_map(|label| {
+        let (_, value) = label.split_once("=\"")?;
+        Some(value.trim_end_matches('"'))
+    });
+    values.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -156,7 +172,12 @@ mod tests {
         assert_eq!(read("takt_gpu_utilization_ratio", 0.5).1, "50.0 %");
         assert_eq!(
             read("takt_gpu_xid_errors_total", 3.0),
-            ("xid errors total".to_owned(), "3".to_owned())
+            ("XID errors".to_owned(), "3".to_owned())
         );
+        assert_eq!(
+            labels_in_words("scope=\"volatile\" type=\"corrected\""),
+            "volatile, corrected"
+        );
+        assert_eq!(labels_in_words(""), "");
     }
 }

@@ -2,8 +2,9 @@
 
 use super::alerts::firing;
 use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit, href, person};
+use crate::history;
 use crate::pictures::{self, state_class, state_name};
-use minijinja::context;
+use minijinja::{Value, context};
 use takt_server::answers::{ClusterQuestion, EventsQuestion, GpuNow, StripsAnswer, StripsQuestion};
 use takt_server::reports::words;
 
@@ -35,7 +36,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         node: Some(name.clone()),
         ..ClusterQuestion::default()
     })?;
-    let range = visit.range("7d")?;
+    let range = visit.range("24h")?;
     let events = visit.ask(&EventsQuestion {
         from: range.from,
         to: range.to,
@@ -77,6 +78,12 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .into_iter()
         .find(|target| target.labels.get("node") == Some(&name) && target.error.is_some());
     let memory = node.memory_used_bytes.zip(node.memory_total_bytes);
+    let past = history::of(visit, &range, Some(&name), None)?;
+    let lane = |gpu: &GpuNow| {
+        let label = format!("GPU {} of {name}", gpu.index);
+        let picture = history::lane(&past, &gpu.uuid, &label)?;
+        Some(context! { index => gpu.index, uuid => gpu.uuid, picture })
+    };
     let values = context! {
         node => node.node,
         is_up => node.is_up,
@@ -90,6 +97,9 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         alerts,
         events => events.iter().take(EVENTS).collect::<Vec<_>>(),
         events_more => events.len().saturating_sub(EVENTS),
+        charts => history::charts(&past),
+        lanes => node.gpus.iter().filter_map(lane).collect::<Vec<Value>>(),
+        axis => range.ticks(visit.zone()),
         range,
     };
     Ok(Content::new(name, values)

@@ -74,7 +74,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
                 (!watts.is_empty()).then(|| watts.iter().sum()),
                 words::amount,
             ),
-            Cell::text(node.reason.as_deref().unwrap_or_default()),
+            Cell::text(node.reason.as_deref().unwrap_or_default()).class("wrap"),
         ]
     };
     let mut nodes: Vec<&NodeNow> = cluster.nodes.iter().filter(wanted).collect();

@@ -1,6 +1,7 @@
 //! `/`: the cluster now, at a glance, from three nodes to three hundred.
 
 use super::alerts::firing;
+use super::work::current_jobs;
 use crate::frame::{Content, Group, Page, PageError, Visit, href};
 use crate::pictures::{self, state_class, state_name};
 use minijinja::{Value, context};
@@ -64,6 +65,10 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .clone()
         .filter(|alert| !lost.iter().any(|uuid| alert.names("uuid", uuid)))
         .collect();
+    let mine = match visit.viewer.user() {
+        Some(user) => current_jobs(visit, Some(user), None, "Your running and waiting jobs")?,
+        None => None,
+    };
     let is_listed = cluster.nodes.len() <= LISTED_NODES;
     let ranges: Vec<Value> = LENGTHS
         .iter()
@@ -99,6 +104,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         ticks => ticks(&strips, visit),
         ranges,
         length,
+        mine,
     };
     Ok(Content::new("Overview", values))
 }
@@ -139,18 +145,20 @@ fn lost_gpus(cluster: &ClusterAnswer) -> Vec<Trouble> {
     lost.collect()
 }
 
-/// Nodes that do not answer, then nodes that Slurm does not use.
+/// Nodes that do not answer, then other nodes that Slurm does not use.
 fn troubles(cluster: &ClusterAnswer) -> Vec<Trouble> {
     let silent = cluster.nodes.iter().filter(|node| !node.is_up);
     let silent = silent.map(|node| trouble(node, "does not answer".to_owned()));
-    let unused = cluster.nodes.iter().filter_map(|node| {
+    let others = cluster.nodes.iter().filter(|node| node.is_up);
+    let unused = others.filter_map(|node| {
         let state = node
             .state
             .as_deref()
             .filter(|_| pictures::is_unused(node))?;
         let reason = node.reason.as_deref().filter(|reason| !reason.is_empty());
-        let text = reason.map_or_else(|| state.to_owned(), |reason| format!("{state}: {reason}"));
-        Some(trouble(node, text.to_lowercase()))
+        let state = state.to_lowercase().replace('_', " ");
+        let text = reason.map_or_else(|| state.clone(), |reason| format!("{state}: {reason}"));
+        Some(trouble(node, text))
     });
     silent.chain(unused).collect()
 }

@@ -3,9 +3,12 @@
 use crate::frame::{Content, Page, PageError, Visit};
 use crate::pictures;
 use minijinja::context;
+use takt_access::{Need, Role};
 use takt_server::answers::ClusterQuestion;
 
-pub const PAGE: Page = Page::new("/status", include_str!("status.html"), show).live();
+pub const PAGE: Page = Page::new("/status", include_str!("status.html"), show)
+    .needs(Need::Role(Role::Status))
+    .live();
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let cluster = visit.ask(&ClusterQuestion::default())?;

@@ -31,6 +31,70 @@
     }
   });
 
+  // Charts: a line at the pointer with the values there; dragging chooses a time for the address.
+  const runs = (box) => {
+    const found = [];
+    let x = 0, y = 0;
+    for (const [, step, text] of (box.querySelector(".area")?.getAttribute("d") || "").matchAll(/([Mhv])([-\d ]+)/g)) {
+      const numbers = text.trim().split(" ").map(Number);
+      if (step === "M") [x, y] = numbers;
+      else if (step === "v") y += numbers[0];
+      else { found.push([x, x + numbers[0], y]); x += numbers[0]; }
+    }
+    return found;
+  };
+  const zone = document.body.dataset.zone;
+  const clock = (seconds) => new Date(seconds * 1000).toLocaleString(undefined, { timeZone: zone, month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+  const clear = () => each(document, ".cross", (one) => one.remove());
+  const share = (box, event) => {
+    const place = box.getBoundingClientRect();
+    return Math.min(1, Math.max(0, (event.clientX - place.left) / place.width));
+  };
+  const time = (box, at) => +box.dataset.from + at * (box.dataset.to - box.dataset.from);
+  let drag = null;
+  document.addEventListener("pointermove", (event) => {
+    const under = drag ? drag.box : event.target.closest?.(".chartbox");
+    clear();
+    if (!under) return;
+    const at = share(under, event);
+    each(under.closest("section"), ".chartbox", (box) => {
+      const run = runs(box).find(([from, to]) => from <= at * 500 && at * 500 < to);
+      const value = run ? Number(((100 - run[2]) / 100 * box.dataset.most).toPrecision(3)) + box.dataset.unit : "not measured";
+      const line = document.createElement("div"), text = document.createElement("span");
+      line.className = at > 0.6 ? "cross left" : "cross";
+      line.style.left = at * 100 + "%";
+      text.textContent = box === under ? value + ", " + clock(time(box, at)) : value;
+      line.append(text);
+      box.append(line);
+    });
+    if (drag) {
+      drag.band.style.left = Math.min(drag.at, at) * 100 + "%";
+      drag.band.style.width = Math.abs(drag.at - at) * 100 + "%";
+    }
+  });
+  document.addEventListener("pointerdown", (event) => {
+    const box = event.target.closest?.(".chartbox");
+    if (!box || event.button !== 0 || event.pointerType === "touch") return;
+    event.preventDefault();
+    const band = document.createElement("div");
+    band.className = "band";
+    box.append(band);
+    drag = { box, band, at: share(box, event) };
+  });
+  document.addEventListener("pointerup", (event) => {
+    if (!drag) return;
+    const { box, band, at } = drag, ends = [at, share(box, event)].sort((a, b) => a - b);
+    drag = null;
+    band.remove();
+    const [from, to] = ends.map((one) => Math.round(time(box, one)));
+    if (ends[1] - ends[0] < 0.01 || to - from < 60) return;
+    const address = new URL(location.href);
+    address.searchParams.delete("range");
+    address.searchParams.set("from", from);
+    address.searchParams.set("to", to);
+    location.assign(address);
+  });
+
   // Live sections. The server sends the version of each section; a changed one is fetched and replaced.
   const address = document.body.dataset.live;
   if (!address || !window.EventSource) return;
@@ -39,6 +103,7 @@
 
   const busy = (section) => {
     const focus = document.activeElement;
+    if (drag && section.contains(drag.box)) return true;
     if (focus && section.contains(focus) && focus.matches("input,textarea,select,summary")) return true;
     const selection = getSelection();
     if (!selection.isCollapsed && section.contains(selection.anchorNode)) return true;

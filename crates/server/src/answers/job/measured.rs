@@ -10,6 +10,7 @@ use takt_store::GpuInterval;
 
 /// Use of one node of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct NodeReport {
     /// Node name.
     pub node: String,
@@ -27,6 +28,7 @@ pub struct NodeReport {
 
 /// Use of one GPU of a run. Ratios are from 0 to 1.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct GpuReport {
     /// Index on the node: NVML's, or Slurm's if the GPU was not measured.
     pub index: Option<String>,
@@ -149,9 +151,6 @@ fn gpu_report(gpu: GpuFigures, axis: Axis, rules: &EfficiencyConfig) -> GpuRepor
         memory,
         power,
     } = gpu.curves.unwrap_or_default();
-    let streak_ms = i64::try_from(rules.idle_streak_seconds.saturating_mul(1000));
-    let shortest = streak_ms.unwrap_or(i64::MAX) / axis.step_ms;
-    let shortest = usize::try_from(shortest).unwrap_or(usize::MAX).max(1);
     let activity = gpu.activity;
     GpuReport {
         index: gpu.index,
@@ -168,9 +167,21 @@ fn gpu_report(gpu: GpuFigures, axis: Axis, rules: &EfficiencyConfig) -> GpuRepor
         sm_mean: gpu.sm_mean,
         tensor_mean: gpu.tensor_mean,
         fault: gpu.fault,
-        idle_streaks: utilization.streaks(rules.idle_below_ratio, shortest),
+        idle_streaks: idle_streaks(&utilization, axis, rules),
         utilization,
         memory,
         power,
     }
+}
+
+/// The idle streaks of a curve that are as long as the configured ones.
+pub(super) fn idle_streaks(
+    utilization: &Curve,
+    axis: Axis,
+    rules: &EfficiencyConfig,
+) -> Vec<(usize, usize)> {
+    let streak_ms = i64::try_from(rules.idle_streak_seconds.saturating_mul(1000));
+    let shortest = streak_ms.unwrap_or(i64::MAX) / axis.step_ms;
+    let shortest = usize::try_from(shortest).unwrap_or(usize::MAX).max(1);
+    utilization.streaks(rules.idle_below_ratio, shortest)
 }

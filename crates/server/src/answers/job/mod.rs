@@ -1,8 +1,10 @@
 //! One job in full: its allocation, its use over time, the verdict, and the cause of a failure.
 
+mod kept;
 mod measured;
 mod report;
 
+pub use kept::{kept_axis, kept_curves};
 pub use measured::{GpuReport, NodeReport};
 pub use report::{JobHint, JobPhase, JobReport};
 

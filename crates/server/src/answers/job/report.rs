@@ -1,5 +1,6 @@
 //! The report of one run.
 
+use super::kept::{KeptReport, is_measured};
 use super::measured::{NodeReport, node_reports};
 use crate::answers::listed_run::{ListedRun, WhyWaiting};
 use crate::answers::{AnswerConfig, AnswerError};
@@ -102,7 +103,7 @@ pub(super) struct Request<'q> {
 }
 
 /// Shortest step of a curve, in milliseconds: the usual time between two scrapes.
-const SHORTEST_STEP_MS: i64 = 15_000;
+pub(super) const SHORTEST_STEP_MS: i64 = 15_000;
 
 const HOUR: f64 = 3600.0;
 
@@ -187,14 +188,21 @@ fn measure(
             report.run.job_id
         )));
     }
-    let axis = Axis::new(from * 1000, to * 1000, request.steps, SHORTEST_STEP_MS);
-    let figures = assess::measure(store, &until_now, rules, axis).map_err(AnswerError::failed)?;
     let is_final = report.phase == JobPhase::Finished;
-    // The stored assessment outlives the samples.
-    let stored = if is_final {
-        records.efficiency_of(&report.run)?
+    // The stored assessment and the kept curves outlive the samples.
+    let (stored, kept) = if is_final {
+        let kept = KeptReport::of(&records, &report.run)?;
+        (records.efficiency_of(&report.run)?, kept)
     } else {
-        None
+        (None, None)
+    };
+    let is_whole = request.span == (None, None) && stored.is_some();
+    let kept = kept.map(|kept| kept.part(from, to, request.steps, rules));
+    let axis = Axis::new(from * 1000, to * 1000, request.steps, SHORTEST_STEP_MS);
+    let figures = if is_whole && kept.is_some() {
+        Vec::new()
+    } else {
+        assess::measure(store, &until_now, rules, axis).map_err(AnswerError::failed)?
     };
     let seen = stored.or_else(|| efficiency_of(&until_now, &figures, rules));
     if let Some(seen) = seen {
@@ -222,6 +230,18 @@ fn measure(
     let held = records.gpus_of(&report.run.cluster, &report.run.job_id, report.run.submit)?;
     report.by_node = node_reports(&report.run, figures, &held, axis, rules);
     report.axis = Some(axis);
+    if let Some(kept) = kept
+        && !report.by_node.iter().any(is_measured)
+    {
+        report.by_node = kept.by_node;
+        report.axis = Some(kept.axis);
+        // The record may have been corrected since; only the samples knew more.
+        let is_more = |now: &Failure, kept: &Failure| kept.evidence.len() >= now.evidence.len();
+        report.failure = match (report.failure.take(), kept.failure) {
+            (Some(now), Some(kept)) if is_more(&now, &kept) => Some(kept),
+            (now, _) => now,
+        };
+    }
     Ok(())
 }
 
@@ -248,7 +268,7 @@ fn cost(run: &JobRun, seen: &Efficiency, rates: &Rates) -> Cost {
 }
 
 /// The cause of a failure; `None` for a run that did not fail.
-fn cause(
+pub(super) fn cause(
     store: &Store,
     run: &JobRun,
     nodes: &[NodeFigures],

@@ -192,6 +192,70 @@ fn a_failed_job_in_full() {
 }
 
 #[test]
+fn the_curves_of_an_ended_job_outlive_its_samples() {
+    let root = tempfile::tempdir().unwrap();
+    let with_samples = store(root.path());
+    let from = Timestamp::now().as_second() - 7200;
+    let ended = run("7", from, Some(from + 3600), "FAILED");
+    import(&with_samples, vec![ended.clone()]);
+    write_hour(&with_samples, from);
+    let rules = AnswerConfig::default().accounting.efficiency;
+    let until = from + 7200;
+    let due = takt_store::Due::New;
+    crate::assess::pass(&with_samples, "lab", (from, until), due, &rules, |_| true).unwrap();
+    let of = |store: &Store, question: &JobQuestion| ask(store, question).unwrap().report.unwrap();
+    let before = of(&with_samples, &job("7"));
+    assert_eq!(before.axis.unwrap().steps, 120);
+    let records = Records::of(with_samples.database());
+    let report = records.curves_of(&ended).unwrap().unwrap();
+    assert!(report.len() < 2500, "{} bytes: {report}", report.len());
+
+    // The same records without the samples.
+    let root = tempfile::tempdir().unwrap();
+    let without = store(root.path());
+    import(&without, vec![ended.clone()]);
+    let records = Records::of(without.database());
+    records
+        .keep_curves(&[takt_store::RunCurves {
+            cluster: "lab".into(),
+            job_id: "7".into(),
+            submit: from,
+            end: from + 3600,
+            utilization: None,
+            report,
+        }])
+        .unwrap();
+    let after = of(&without, &job("7"));
+    let gpus = |report: &JobReport| report.by_node[0].gpus.clone();
+    assert_eq!(gpus(&after).len(), 2);
+    assert_eq!(gpus(&after)[0].utilization.0[..100], [Some(0.9); 100]);
+    assert_eq!(gpus(&after)[0].power.0[60], Some(300.0));
+    assert_eq!(gpus(&after)[1].fault, gpus(&before)[1].fault);
+    let streaks = gpus(&after)[1].idle_streaks.clone();
+    assert!(streaks[0].0 == 0 && streaks[0].1 >= 119, "{streaks:?}");
+    assert_eq!(after.failure, before.failure);
+
+    // A part of the time, and fewer steps.
+    let part = of(
+        &without,
+        &JobQuestion {
+            from: Some((from + 900).to_string()),
+            to: Some((from + 1800).to_string()),
+            ..job("7")
+        },
+    );
+    let axis = part.axis.unwrap();
+    assert_eq!((axis.from_ms / 1000, axis.steps), (from + 900, 30));
+    let coarse = JobQuestion {
+        steps: 10,
+        ..job("7")
+    };
+    let coarse = of(&without, &coarse);
+    assert_eq!(coarse.axis.unwrap().steps, 10);
+    assert_eq!(coarse.by_node[0].gpus[0].utilization.0.len(), 10);
+}
+
+#[test]
 fn a_running_job_is_measured_until_now() {
     let root = tempfile::tempdir().unwrap();
     let store = store(root.path());

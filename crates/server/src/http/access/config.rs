@@ -1,7 +1,11 @@
 //! `[auth]` of `takt.toml`.
 
+use super::directory::LdapConfig;
+use super::oidc::OidcConfig;
+use super::proxy::ProxyConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
 use takt_access::{Privacy, Role, RoleBook};
 use takt_model::ConfigError;
 
@@ -10,17 +14,34 @@ use takt_model::ConfigError;
 #[serde(deny_unknown_fields, default)]
 pub struct AuthConfig {
     /// Address of this server for browsers, such as `https://takt.lab.example`: for the links of
-    /// `takt login`. Default: the listen address.
+    /// `takt login` and for `[auth.oidc]`. Default: the listen address.
     pub external_url: Option<String>,
     /// What users see of each other: `open`, `usage`, `private`, or `slurm` for Slurm's
     /// PrivateData (`open` without Slurm).
     pub privacy: PrivacySetting,
+    /// Role of those who are not signed in: `none`; `status` for the page `/status`, which has no
+    /// names of people and jobs; or `viewer`, who sees everything.
+    pub anonymous: AnonymousSetting,
     /// Unix users with the role `admin`, besides Slurm's administrators.
     pub admins: Vec<String>,
     /// Unix users with the role `support`, besides Slurm's operators.
     pub support: Vec<String>,
     /// Unix users with the role `viewer`: they see everything and change nothing.
     pub viewers: Vec<String>,
+    /// Whether people sign in with passwords of `takt passwd`.
+    pub passwords: bool,
+    /// Whether `takt login` works from other machines with munge, which must run on both machines
+    /// with the same key. Requires `external_url`.
+    pub munge: bool,
+    /// Reverse proxies whose headers Takt trusts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<ProxyConfig>,
+    /// Sign-in with OpenID Connect. Requires `external_url`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oidc: Option<OidcConfig>,
+    /// Sign-in with passwords of an LDAP directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ldap: Option<LdapConfig>,
 }
 
 /// Level of privacy in the configuration.
@@ -50,18 +71,154 @@ impl PrivacySetting {
     }
 }
 
+/// Role of those who are not signed in, in the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AnonymousSetting {
+    /// No role.
+    #[default]
+    None,
+    /// The status screen.
+    Status,
+    /// Everything, without changes.
+    Viewer,
+}
+
+impl AnonymousSetting {
+    /// Returns the role.
+    pub fn role(self) -> Role {
+        match self {
+            Self::None => Role::Anonymous,
+            Self::Status => Role::Status,
+            Self::Viewer => Role::Viewer,
+        }
+    }
+}
+
+/// Groups that give a role. The highest role counts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct GroupRoles {
+    /// Groups whose members have the role `admin`.
+    pub admin: Vec<String>,
+    /// Groups whose members have the role `support`.
+    pub support: Vec<String>,
+    /// Groups whose members have the role `viewer`.
+    pub viewer: Vec<String>,
+    /// Groups whose members may sign in, besides those above. Empty: everybody may.
+    pub user: Vec<String>,
+}
+
+impl GroupRoles {
+    /// Returns the role of a member of these groups; `None` if the member may not sign in.
+    pub fn role<'g>(&self, groups: impl IntoIterator<Item = &'g String> + Clone) -> Option<Role> {
+        let is_in = |listed: &[String]| {
+            let mut groups = groups.clone().into_iter();
+            groups.any(|group| listed.contains(group))
+        };
+        if is_in(&self.admin) {
+            Some(Role::Admin)
+        } else if is_in(&self.support) {
+            Some(Role::Support)
+        } else if is_in(&self.viewer) {
+            Some(Role::Viewer)
+        } else {
+            (self.user.is_empty() || is_in(&self.user)).then_some(Role::User)
+        }
+    }
+
+    /// Returns the groups that are listed here, of a user's groups.
+    pub fn listed(&self, groups: Vec<String>) -> Vec<String> {
+        let is_listed = |group: &String| {
+            let lists = [&self.admin, &self.support, &self.viewer, &self.user];
+            lists.iter().any(|list| list.contains(group))
+        };
+        groups.into_iter().filter(is_listed).collect()
+    }
+
+    /// Returns whether no group is listed.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Checks the names.
+    ///
+    /// # Errors
+    /// If a name is empty or has more than one line.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let lists = [&self.admin, &self.support, &self.viewer, &self.user];
+        let is_wrong = |name: &&String| name.trim().is_empty() || name.contains('\n');
+        match lists.into_iter().flatten().find(is_wrong) {
+            Some(name) => Err(ConfigError::new(
+                "groups",
+                "names of groups",
+                format!("{name:?}"),
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
 impl AuthConfig {
+    /// Returns the files with secrets.
+    pub fn secret_files(&self) -> impl Iterator<Item = &Path> {
+        let files = [
+            self.proxy
+                .as_ref()
+                .and_then(|proxy| proxy.secret_file.as_deref()),
+            self.oidc
+                .as_ref()
+                .and_then(|oidc| oidc.client_secret_file.as_deref()),
+            self.ldap
+                .as_ref()
+                .and_then(|ldap| ldap.bind_password_file.as_deref()),
+        ];
+        files.into_iter().flatten()
+    }
+
+    /// Returns the file paths, so that the caller can resolve relative paths.
+    pub fn files(&mut self) -> impl Iterator<Item = &mut Option<PathBuf>> {
+        let proxy = self.proxy.iter_mut().map(|proxy| &mut proxy.secret_file);
+        let oidc = self.oidc.iter_mut();
+        let oidc = oidc.flat_map(|oidc| [&mut oidc.client_secret_file, &mut oidc.ca_file]);
+        let ldap = self.ldap.iter_mut();
+        let ldap = ldap.flat_map(|ldap| [&mut ldap.bind_password_file, &mut ldap.ca_file]);
+        proxy.chain(oidc).chain(ldap)
+    }
+
     /// Checks that types cannot express.
     ///
     /// # Errors
-    /// If a list of users has an empty name.
-    pub fn validate(&self) -> Result<(), ConfigError> {
+    /// If a list of users has an empty name, a key requires another one, or a table is wrong.
+    pub fn validate(&self) -> anyhow::Result<()> {
+        use anyhow::Context;
+        self.validate_keys()?;
+        if let Some(proxy) = &self.proxy {
+            proxy.validate().context("proxy")?;
+        }
+        if let Some(oidc) = &self.oidc {
+            oidc.validate().context("oidc")?;
+        }
+        if let Some(ldap) = &self.ldap {
+            ldap.validate().context("ldap")?;
+        }
+        Ok(())
+    }
+
+    fn validate_keys(&self) -> Result<(), ConfigError> {
         if let Some(url) = &self.external_url
             && !url.starts_with("https://")
             && !url.starts_with("http://")
         {
             let expected = "a URL such as https://takt.lab.example";
             return Err(ConfigError::new("external_url", expected, url));
+        }
+        let needs_url = [(self.munge, "munge"), (self.oidc.is_some(), "[auth.oidc]")];
+        if let Some((_, key)) = needs_url.iter().find(|(is_used, _)| *is_used)
+            && self.external_url.is_none()
+        {
+            let expected = format!("the address of this server, which {key} requires");
+            return Err(ConfigError::new("external_url", expected, "nothing"));
         }
         let lists = [
             ("admins", &self.admins),
@@ -88,5 +245,63 @@ impl AuthConfig {
             users.iter().for_each(|user| book.grant(user, role));
         }
         book
+    }
+
+    /// Returns the ways to sign in that the page `/login` offers.
+    pub fn sign_in_ways(&self) -> SignInWays {
+        SignInWays {
+            passwords: self.passwords || self.ldap.is_some(),
+            oidc: self.oidc.as_ref().map(OidcConfig::shown_name),
+        }
+    }
+}
+
+/// Ways to sign in with a browser, besides the link of `takt login`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SignInWays {
+    /// With a name and a password.
+    pub passwords: bool,
+    /// With OpenID Connect; the name of the provider.
+    pub oidc: Option<String>,
+}
+
+impl SignInWays {
+    /// Returns whether there is one.
+    pub fn is_any(&self) -> bool {
+        self.passwords || self.oidc.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_role_of_the_groups_counts() {
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let groups = GroupRoles {
+            admin: list(&["hpc-admins"]),
+            support: list(&["helpdesk"]),
+            ..GroupRoles::default()
+        };
+        let role = |names: &[&str]| groups.role(&list(names) as &Vec<String>);
+        assert_eq!(role(&["helpdesk", "hpc-admins"]), Some(Role::Admin));
+        assert_eq!(role(&["helpdesk"]), Some(Role::Support));
+        assert_eq!(
+            role(&["HPC-ADMINS", "hpc-admins2", "hpc"]),
+            Some(Role::User)
+        );
+        assert_eq!(role(&[]), Some(Role::User));
+        let closed = GroupRoles {
+            user: list(&["hpc"]),
+            ..groups.clone()
+        };
+        assert_eq!(closed.role(&list(&["students"]) as &Vec<String>), None);
+        assert_eq!(
+            closed.role(&list(&["hpc"]) as &Vec<String>),
+            Some(Role::User)
+        );
+        let many = list(&["students", "helpdesk"]);
+        assert_eq!(groups.listed(many), ["helpdesk"]);
     }
 }

@@ -119,6 +119,12 @@ pub(super) fn user_name(uid: u32) -> Option<String> {
     user.ok().flatten().map(|user| user.name)
 }
 
+/// Returns the uid of a name, from the system's user databases. Blocks, as [`user_name`] does.
+pub(super) fn uid_of(name: &str) -> Option<u32> {
+    let user = nix::unistd::User::from_name(name);
+    user.ok().flatten().map(|user| user.uid.as_raw())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

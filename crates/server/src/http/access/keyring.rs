@@ -1,13 +1,14 @@
 //! Tokens, sessions and codes of links, as the access check needs them.
 
 use super::discard_error;
+use super::known::SignInWay;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use takt_access::session::{
     ATTEMPT_SECONDS, CODE_SECONDS, IDLE_SECONDS, MAX_ATTEMPTS, MAX_CODES, is_valid,
 };
-use takt_access::{NoRandomNumbers, Role, hash, is_token, new_secret};
+use takt_access::{NoRandomNumbers, Role, Throttle, hash, is_token, new_secret};
 use takt_store::{AuditRecord, Records, SessionRecord, Store, StoreError, TokenRecord};
 
 /// Seconds between two notes of the use of a token or session.
@@ -26,7 +27,8 @@ pub(super) struct Keyring {
 struct State {
     /// The open store. It is closed and opened again if the database fails.
     store: Weak<Store>,
-    /// Number of changes in the store up to which `tokens` and `sessions` are known; `None`: not read.
+    /// Number of changes in the store up to which `tokens` and `sessions` are known; `None`: not
+    /// read.
     known: Option<u64>,
     /// Tokens by their hash.
     tokens: HashMap<String, TokenRecord>,
@@ -36,6 +38,8 @@ struct State {
     codes: HashMap<String, LinkCode>,
     /// Times of the attempts to sign in, by address.
     attempts: HashMap<IpAddr, VecDeque<i64>>,
+    /// Wrong passwords.
+    throttle: Throttle,
 }
 
 /// A code that signs a browser in once.
@@ -43,6 +47,24 @@ struct State {
 struct LinkCode {
     user: Arc<str>,
     made_at: i64,
+}
+
+/// The user of a valid session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SessionUser {
+    pub user: String,
+    pub way: SignInWay,
+    pub groups: Vec<String>,
+}
+
+/// A session that begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NewSession {
+    pub user: String,
+    pub way: SignInWay,
+    pub groups: Vec<String>,
+    pub address: IpAddr,
+    pub browser: String,
 }
 
 /// A valid token.
@@ -95,16 +117,22 @@ impl Keyring {
     }
 
     /// Returns the user of the session with this cookie. Blocks on the database after a change.
-    pub fn session(&self, cookie: &str, now: i64) -> Option<String> {
+    pub fn session(&self, cookie: &str, now: i64) -> Option<SessionUser> {
         let hash = hash(cookie);
         let mut state = self.current()?;
         let session = state.sessions.get_mut(&hash)?;
-        if !is_valid(session.created_at, session.seen_at, now) {
+        let way = SignInWay::of(&session.way)?;
+        let longest = way.longest_seconds();
+        if !is_valid(session.created_at, session.seen_at, longest, now) {
             return None;
         }
         let is_noted = now < session.seen_at + NOTE_SECONDS;
         session.seen_at = session.seen_at.max(now);
-        let user = session.user.clone();
+        let user = SessionUser {
+            user: session.user.clone(),
+            way,
+            groups: session.groups.clone(),
+        };
         let store = state.store.upgrade();
         drop(state);
         if let Some(store) = store.filter(|_| !is_noted) {
@@ -113,7 +141,8 @@ impl Keyring {
         Some(user)
     }
 
-    /// Makes a code for a link that signs `user` in. `Ok(None)` if too many codes of the user are valid.
+    /// Makes a code for a link that signs `user` in. `Ok(None)` if too many codes of the user are
+    /// valid.
     pub fn new_code(&self, user: &str, now: i64) -> Result<Option<String>, NoRandomNumbers> {
         let code = new_secret()?;
         let mut state = self.lock();
@@ -149,23 +178,17 @@ impl Keyring {
     ///
     /// # Errors
     /// If the store is closed or fails.
-    pub fn begin_session(
-        &self,
-        user: &str,
-        way: &str,
-        address: IpAddr,
-        browser: &str,
-        now: i64,
-    ) -> anyhow::Result<String> {
+    pub fn begin_session(&self, session: NewSession, now: i64) -> anyhow::Result<String> {
         let cookie = new_secret()?;
         let session = SessionRecord {
             hash: hash(&cookie),
-            user: user.to_owned(),
-            way: way.to_owned(),
+            user: session.user,
+            way: session.way.name().to_owned(),
             created_at: now,
             seen_at: now,
-            address: address.to_string(),
-            browser: browser.to_owned(),
+            address: session.address.to_string(),
+            browser: session.browser,
+            groups: session.groups,
         };
         let store = self.open_store()?;
         Records::of(store.database()).add_session(&session, now - IDLE_SECONDS)?;
@@ -203,7 +226,16 @@ impl Keyring {
         true
     }
 
-    fn open_store(&self) -> anyhow::Result<Arc<Store>> {
+    /// Counts and forgets wrong passwords.
+    pub fn with_throttle<T>(&self, ask: impl FnOnce(&mut Throttle) -> T) -> T {
+        ask(&mut self.lock().throttle)
+    }
+
+    /// Returns the store.
+    ///
+    /// # Errors
+    /// If the store is being opened.
+    pub fn open_store(&self) -> anyhow::Result<Arc<Store>> {
         self.store()
             .ok_or_else(|| anyhow::anyhow!("the store is being opened; try again"))
     }

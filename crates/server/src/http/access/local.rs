@@ -1,7 +1,8 @@
 //! Requests of this machine.
 //!
-//! A request is local if it comes from loopback, its `Host` names this machine, and no proxy has forwarded it: a proxy on this
-//! machine connects from loopback for clients anywhere. nginx adds no header unless configured to, but then speaks HTTP/1.0.
+//! A request is local if it comes from loopback, its `Host` names this machine, and no proxy has
+//! forwarded it: a proxy on this machine connects from loopback for clients anywhere. nginx adds no
+//! header unless configured to, but then speaks HTTP/1.0.
 
 use axum::http::{HeaderMap, HeaderValue, Request, Version, header};
 use std::net::IpAddr;
@@ -10,12 +11,16 @@ use std::net::IpAddr;
 pub(super) fn is_local<B>(request: &Request<B>, address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
         && names_this_machine(request.headers().get(header::HOST))
-        && request.version() >= Version::HTTP_11
-        && !is_forwarded(request.headers())
+        && is_direct(request)
 }
 
-/// Returns whether the `Host` header names this machine. A page of another site can make a browser on this machine send
-/// requests, but not with such a header.
+/// Returns whether no proxy has forwarded a request.
+pub(super) fn is_direct<B>(request: &Request<B>) -> bool {
+    request.version() >= Version::HTTP_11 && !is_forwarded(request.headers())
+}
+
+/// Returns whether the `Host` header names this machine. A page of another site can make a browser
+/// on this machine send requests, but not with such a header.
 fn names_this_machine(host: Option<&HeaderValue>) -> bool {
     let Some(host) = host.and_then(|host| host.to_str().ok()) else {
         return true;

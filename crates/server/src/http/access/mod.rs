@@ -1,40 +1,51 @@
 //! The access check: finds out who asks, and refuses requests whose route needs more.
 //!
-//! A viewer is known by a token (as a bearer token or as the password of basic authentication, with any user name, which
-//! browsers can send), by the cookie of a session, or by the kernel: the peer of the Unix socket, or the owner of a loopback
-//! connection. Handlers get the [`Viewer`] from this check alone.
+//! A viewer is known by a token (as a bearer token or as the password of basic authentication, with
+//! any user name, which browsers can send), by a trusted proxy, by the cookie of a session, or by
+//! the kernel: the peer of the Unix socket, or the owner of a loopback connection. Handlers get the
+//! [`Viewer`] from this check alone.
 
 mod config;
+mod directory;
 mod guarded;
 mod kernel;
 mod keyring;
+mod known;
 mod local;
+mod munge;
+mod oidc;
+mod password;
+mod proxy;
 mod sign_in;
 mod slurm;
 
-pub use config::{AuthConfig, PrivacySetting};
+pub use config::{AnonymousSetting, AuthConfig, GroupRoles, PrivacySetting, SignInWays};
+pub use directory::LdapConfig;
 pub use guarded::{GuardedRouter, NeedTable};
-pub use sign_in::{LINK_PATH, SignInLink};
+pub use known::{Access, check_files};
+pub use munge::MungeChallenge;
+pub use oidc::OidcConfig;
+pub use proxy::ProxyConfig;
+pub use sign_in::{LINK_PATH, MUNGE_PATH, SignInLink};
 pub use slurm::SlurmFollower;
 
 use super::{ErrorBody, ErrorKind};
 use axum::Router;
 use axum::extract::{Extension, FromRequestParts, Json, MatchedPath, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use keyring::{Keyring, ValidToken};
+use known::{Origin, PLAIN_COOKIE, SECURE_COOKIE};
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
-use takt_access::{Need, Privacy, Refusal, Role, RoleBook, RouteNeeds, Viewer, Way};
-use takt_store::{AuditRecord, Store};
+use std::sync::Arc;
+use std::time::Duration;
+use takt_access::{Need, Refusal, Role, RouteNeeds, Viewer, Way};
+use takt_store::AuditRecord;
 
 /// Maximum size of a refused body that is read.
 const DISCARDED_BYTES: usize = 1 << 20;
@@ -42,20 +53,8 @@ const DISCARDED_BYTES: usize = 1 << 20;
 /// Maximum time for reading it.
 const DISCARD_TIME: Duration = Duration::from_secs(2);
 
-/// Cookie of a session over https. A cookie with this prefix needs `Secure` and `Path=/` and has no `Domain`.
-const SECURE_COOKIE: &str = "__Host-takt";
-
-/// Cookie of a session over plain loopback.
-const PLAIN_COOKIE: &str = "takt";
-
 /// Maximum length of an address in the audit log.
 const MAX_OBJECT_CHARS: usize = 500;
-
-/// Time for which the name of a uid is kept.
-const NAME_TIME: Duration = Duration::from_secs(300);
-
-/// Maximum number of kept names.
-const MAX_NAMES: usize = 4096;
 
 /// The other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +68,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Returns the peer of a connection between two addresses. The kernel names the owner of a loopback connection.
+    /// Returns the peer of a connection between two addresses. The kernel names the owner of a
+    /// loopback connection.
     pub fn of(address: SocketAddr, server: Option<SocketAddr>) -> Self {
         let is_loopback = address.ip().to_canonical().is_loopback();
         let uid = server
@@ -80,287 +80,6 @@ impl Peer {
             uid,
             is_socket: false,
         }
-    }
-}
-
-/// Tokens, roles and privacy of a server.
-#[derive(Debug, Clone)]
-pub struct Access {
-    state: Arc<AccessState>,
-}
-
-#[derive(Debug)]
-struct AccessState {
-    token: String,
-    read_token: Option<String>,
-    keyring: Keyring,
-    external_url: RwLock<String>,
-    /// Whether `[auth]` is empty: then services of this machine may read at the level `open`.
-    is_default: bool,
-    /// Uid of this process.
-    own_uid: u32,
-    uid_min: u32,
-    live: RwLock<LiveAccess>,
-    names: RwLock<HashMap<u32, KeptName>>,
-}
-
-/// Name of a uid, if it has one, and the time of the look-up.
-type KeptName = (Option<Arc<str>>, Instant);
-
-/// What can change while the server runs.
-#[derive(Debug)]
-struct LiveAccess {
-    privacy: Privacy,
-    roles: Arc<RoleBook>,
-}
-
-impl Access {
-    /// `token` has the role `admin`, `read_token` the role `viewer`.
-    pub fn new(config: &AuthConfig, token: &str, read_token: Option<&str>) -> Self {
-        let state = AccessState {
-            token: token.to_owned(),
-            read_token: read_token.map(str::to_owned),
-            keyring: Keyring::default(),
-            external_url: RwLock::new(config.external_url.clone().unwrap_or_default()),
-            is_default: *config == AuthConfig::default(),
-            own_uid: rustix::process::getuid().as_raw(),
-            uid_min: kernel::uid_min(),
-            live: RwLock::new(LiveAccess {
-                privacy: config.privacy.level().unwrap_or_default(),
-                roles: Arc::new(config.roles()),
-            }),
-            names: RwLock::default(),
-        };
-        Self {
-            state: Arc::new(state),
-        }
-    }
-
-    /// Uses another store, and this address if `auth.external_url` is not set.
-    pub fn attach(&self, store: &Arc<Store>, address: SocketAddr) {
-        self.state.keyring.attach(store);
-        let mut url = self.state.external_url.write();
-        let url = url.as_mut().unwrap_or_else(|error| error.get_mut());
-        if url.is_empty() {
-            **url = format!("http://{address}");
-        }
-    }
-
-    fn keyring(&self) -> &Keyring {
-        &self.state.keyring
-    }
-
-    /// Returns the address of this server for browsers, without a slash at the end.
-    fn external_url(&self) -> String {
-        let url = self.state.external_url.read();
-        let url = url.unwrap_or_else(PoisonError::into_inner);
-        url.trim_end_matches('/').to_owned()
-    }
-
-    /// Uses other roles, and another level of privacy, from now on.
-    pub fn follow(&self, privacy: Privacy, roles: RoleBook) {
-        let mut live = self.state.live.write();
-        let live = live.as_mut().unwrap_or_else(|error| error.get_mut());
-        live.privacy = privacy;
-        live.roles = Arc::new(roles);
-    }
-
-    /// Returns whether users may not see each other's usage.
-    pub fn hides_usage(&self) -> bool {
-        self.live().0 > Privacy::Open
-    }
-
-    fn live(&self) -> (Privacy, Arc<RoleBook>) {
-        let live = self.state.live.read();
-        let live = live.unwrap_or_else(PoisonError::into_inner);
-        (live.privacy, Arc::clone(&live.roles))
-    }
-
-    /// Returns the role of one of the two configured tokens in the headers.
-    fn token_role(&self, headers: &HeaderMap) -> Option<Role> {
-        self.role_of(given_token(headers)?.as_bytes())
-    }
-
-    async fn valid_token(&self, text: String) -> Option<ValidToken> {
-        let access = self.clone();
-        let valid = move || access.keyring().token(&text, now());
-        tokio::task::spawn_blocking(valid).await.ok().flatten()
-    }
-
-    async fn session_user(&self, cookie: &str) -> Option<String> {
-        let access = self.clone();
-        let cookie = cookie.to_owned();
-        let user = move || access.keyring().session(&cookie, now());
-        tokio::task::spawn_blocking(user).await.ok().flatten()
-    }
-
-    /// Returns the viewer at the other end of the Unix socket. Root and the user who runs the server are administrators.
-    async fn socket_viewer(&self, uid: Option<u32>, privacy: Privacy, roles: &RoleBook) -> Viewer {
-        if uid == Some(0) {
-            return Viewer::new(Role::Admin, Way::Socket, privacy).with_user("root");
-        }
-        let name = self.name_of(uid).await;
-        if uid == Some(self.state.own_uid) {
-            let viewer = Viewer::new(Role::Admin, Way::Socket, privacy);
-            return match name {
-                Some(name) => viewer.with_user(name),
-                None => viewer,
-            };
-        }
-        match name {
-            Some(name) => roles.viewer(&name, Way::Socket, privacy),
-            None => self.local_viewer(uid, None, privacy, roles),
-        }
-    }
-
-    /// Writes a sign-in or a sign-out to the audit log.
-    async fn note(
-        &self,
-        user: Option<&str>,
-        peer: Peer,
-        action: &str,
-        object: &str,
-        outcome: &str,
-    ) {
-        let entry = AuditRecord {
-            at: now(),
-            user: user.map(str::to_owned),
-            role: String::new(),
-            way: String::new(),
-            address: address_of(peer),
-            action: action.to_owned(),
-            object: object.to_owned(),
-            outcome: outcome.to_owned(),
-        };
-        self.audit(entry).await;
-    }
-
-    async fn audit(&self, entry: AuditRecord) {
-        let access = self.clone();
-        let written = tokio::task::spawn_blocking(move || access.keyring().audit(&entry));
-        discard_error(written.await);
-    }
-
-    /// Returns the header that sets the cookie of a session. Over https its name keeps other hosts from setting it.
-    fn cookie(&self, headers: &HeaderMap, value: &str) -> String {
-        let seconds = takt_access::session::LONGEST_SECONDS;
-        let (name, secure) = self.cookie_name(headers);
-        format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={seconds}{secure}")
-    }
-
-    /// Returns the header that deletes the cookie of a session.
-    fn no_cookie(&self, headers: &HeaderMap) -> String {
-        let (name, secure) = self.cookie_name(headers);
-        format!("{name}=; Path=/; HttpOnly; SameSite=Lax; Max-Age=0{secure}")
-    }
-
-    fn cookie_name(&self, headers: &HeaderMap) -> (&'static str, &'static str) {
-        let is_https = self.external_url().starts_with("https://") && local::is_forwarded(headers);
-        if is_https {
-            (SECURE_COOKIE, "; Secure")
-        } else {
-            (PLAIN_COOKIE, "")
-        }
-    }
-
-    fn role_of(&self, token: &[u8]) -> Option<Role> {
-        let reader = self.state.read_token.as_deref();
-        let is_reader = reader.is_some_and(|reader| equal(token, reader.as_bytes()));
-        if equal(token, self.state.token.as_bytes()) {
-            Some(Role::Admin)
-        } else {
-            is_reader.then_some(Role::Viewer)
-        }
-    }
-
-    /// Finds out who sends a request.
-    async fn viewer(&self, headers: &HeaderMap, is_local: bool, peer: Peer) -> Viewer {
-        let (privacy, roles) = self.live();
-        if let Some(role) = self.token_role(headers) {
-            return Viewer::new(role, Way::Token, privacy);
-        }
-        if let Some(token) = given_token(headers)
-            && let Some(token) = self.valid_token(token).await
-        {
-            return match token.owner {
-                None => Viewer::new(token.role, Way::Token, privacy),
-                // The owner's present role counts, so that who loses a role loses it for tokens, too.
-                Some(owner) => roles
-                    .viewer(&owner, Way::Token, privacy)
-                    .with_role_at_most(token.role),
-            };
-        }
-        if let Some(cookie) = session_cookie(headers)
-            && let Some(user) = self.session_user(cookie).await
-        {
-            return roles.viewer(&user, Way::Session, privacy);
-        }
-        if peer.is_socket {
-            return self.socket_viewer(peer.uid, privacy, &roles).await;
-        }
-        if is_local {
-            let name = self.name_of(peer.uid).await;
-            self.local_viewer(peer.uid, name.as_deref(), privacy, &roles)
-        } else {
-            Viewer::anonymous(privacy)
-        }
-    }
-
-    /// Returns the viewer behind a loopback connection, or an unknown one.
-    pub async fn viewer_of(&self, peer: Peer) -> Viewer {
-        let is_local = peer.address.ip().to_canonical().is_loopback();
-        self.viewer(&HeaderMap::new(), is_local, peer).await
-    }
-
-    /// Returns the viewer of a loopback connection.
-    fn local_viewer(
-        &self,
-        uid: Option<u32>,
-        name: Option<&str>,
-        privacy: Privacy,
-        roles: &RoleBook,
-    ) -> Viewer {
-        let state = &self.state;
-        let person = uid.filter(|uid| kernel::is_person(*uid, state.uid_min));
-        match (person, name) {
-            // The user who runs the server can read its files anyway.
-            (Some(uid), Some(name)) if uid == state.own_uid => {
-                Viewer::new(Role::Admin, Way::Loopback, privacy).with_user(name)
-            }
-            (Some(_), Some(name)) => roles.viewer(name, Way::Loopback, privacy),
-            // Grafana and other services of this machine.
-            _ if state.is_default && privacy == Privacy::Open => {
-                Viewer::new(Role::Viewer, Way::Loopback, privacy)
-            }
-            _ => Viewer::anonymous(privacy),
-        }
-    }
-
-    /// Returns the Unix name of a person's uid.
-    async fn name_of(&self, uid: Option<u32>) -> Option<Arc<str>> {
-        let uid = uid.filter(|uid| kernel::is_person(*uid, self.state.uid_min))?;
-        if let Some(name) = self.kept_name(uid) {
-            return name;
-        }
-        let found = tokio::task::spawn_blocking(move || kernel::user_name(uid));
-        let name: Option<Arc<str>> = found.await.ok().flatten().map(Into::into);
-        let names = self.state.names.write();
-        let mut names = names.unwrap_or_else(PoisonError::into_inner);
-        if names.len() >= MAX_NAMES {
-            names.clear();
-        }
-        names.insert(uid, (name.clone(), Instant::now()));
-        name
-    }
-}
-
-impl Access {
-    /// Returns a name that was looked up lately. `Some(None)`: the uid has no name.
-    fn kept_name(&self, uid: u32) -> Option<Option<Arc<str>>> {
-        let names = self.state.names.read();
-        let names = names.unwrap_or_else(PoisonError::into_inner);
-        let (name, at) = names.get(&uid)?;
-        (at.elapsed() < NAME_TIME).then(|| name.clone())
     }
 }
 
@@ -420,9 +139,19 @@ async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> 
         uid: None,
         is_socket: false,
     });
-    let is_local = local::is_local(&request, peer.address.ip());
+    let forwarded = guard.access.forwarded(peer, request.headers());
+    let names_user = guard.access.remove_proxy_headers(request.headers_mut());
+    let mut origin = origin(&request, peer);
+    let mut peer = peer;
+    if let Some(forwarded) = forwarded {
+        peer = peer.forwarded(forwarded.client);
+        request.extensions_mut().insert(peer);
+        origin = Origin::Proxy(forwarded.user);
+    } else if names_user {
+        origin = Origin::Elsewhere;
+    }
     let headers = request.headers().clone();
-    let viewer = guard.access.viewer(&headers, is_local, peer).await;
+    let viewer = guard.access.viewer(&headers, origin).await;
     let allowed = match guard.need(&request) {
         Some(need) => viewer.check(need),
         None => {
@@ -446,10 +175,11 @@ async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> 
             next.run(request).await
         }
         Err(refusal) => {
+            let sign_in = guard.sign_in_page(refusal, &request);
             discard(request).await;
             // Strangers must not fill the log.
-            entry = entry.filter(|_| viewer.role() > Role::Anonymous);
-            refused(refusal, &viewer)
+            entry = entry.filter(|_| viewer.way() != Way::Unknown);
+            sign_in.unwrap_or_else(|| refused(refusal, &viewer))
         }
     };
     if let Some(mut entry) = entry {
@@ -457,6 +187,22 @@ async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> 
         guard.access.audit(entry).await;
     }
     response
+}
+
+/// Returns where a request comes from that no trusted proxy has sent. A proxy that is not trusted
+/// connects to the socket or from loopback as itself, not as its client.
+fn origin(request: &Request, peer: Peer) -> Origin {
+    if peer.is_socket {
+        if local::is_direct(request) {
+            Origin::Socket(peer.uid)
+        } else {
+            Origin::Elsewhere
+        }
+    } else if local::is_local(request, peer.address.ip()) {
+        Origin::Local(peer.uid)
+    } else {
+        Origin::Elsewhere
+    }
 }
 
 /// The entry of the audit log for a request that changes something, without its outcome.
@@ -485,14 +231,14 @@ fn address_of(peer: Peer) -> String {
     }
 }
 
-/// Checks that no other site's page has sent a change. A browser adds the cookie, and the connection's owner is known, whoever
-/// has made the request; so these ways need a browser's word that the page is ours. A browser also adds the password of basic
-/// authentication.
+/// Checks that no other site's page has sent a change. A browser adds the cookie, and the
+/// connection's owner is known, whoever has made the request; so these ways need a browser's word
+/// that the page is ours. A browser also adds the password of basic authentication.
 fn check_site(viewer: &Viewer, headers: &HeaderMap) -> Result<(), Refusal> {
     match (is_of_this_site(headers), viewer.way()) {
         (Some(true), _) => Ok(()),
         (Some(false), _) => Err(Refusal::OtherSite),
-        (None, Way::Session | Way::Loopback) => Err(Refusal::Token),
+        (None, Way::Session | Way::Loopback | Way::Proxy) => Err(Refusal::Token),
         (None, _) => Ok(()),
     }
 }
@@ -520,13 +266,23 @@ fn given_token(headers: &HeaderMap) -> Option<String> {
 
 /// The value of the session's cookie.
 fn session_cookie(headers: &HeaderMap) -> Option<&str> {
+    cookie_with(headers, "")
+}
+
+/// The value of the cookie whose name is that of the session's with an addition.
+fn cookie_with<'h>(headers: &'h HeaderMap, addition: &str) -> Option<&'h str> {
     let cookies = headers.get_all(header::COOKIE).into_iter();
     let cookies = cookies.filter_map(|value| value.to_str().ok());
     let mut pairs = cookies
         .flat_map(|cookies| cookies.split(';'))
         .filter_map(|pair| pair.trim().split_once('='));
+    let is_it = |name: &str| {
+        let names = [SECURE_COOKIE, PLAIN_COOKIE];
+        name.strip_suffix(addition)
+            .is_some_and(|name| names.contains(&name))
+    };
     pairs
-        .find(|(name, value)| [SECURE_COOKIE, PLAIN_COOKIE].contains(name) && !value.is_empty())
+        .find(|(name, value)| is_it(name) && !value.is_empty())
         .map(|(_, value)| value)
 }
 
@@ -555,9 +311,26 @@ impl Guard {
     }
 }
 
+impl Guard {
+    /// Returns the way to the sign-in page, for a browser that opens a page and is not signed in.
+    fn sign_in_page(&self, refusal: Refusal, request: &Request) -> Option<Response> {
+        let mode = request.headers().get("sec-fetch-mode");
+        let is_page =
+            request.method() == Method::GET && mode.is_some_and(|mode| mode == "navigate");
+        if refusal != Refusal::SignIn || !is_page || !self.access.has_sign_in() {
+            return None;
+        }
+        let path = request.uri().path_and_query();
+        let path = path.map_or("/", |path| path.as_str());
+        let next: String = form_urlencoded::byte_serialize(path.as_bytes()).collect();
+        let to = [(header::LOCATION, format!("/login?next={next}"))];
+        Some((StatusCode::SEE_OTHER, to).into_response())
+    }
+}
+
 /// The answer to a refused request.
 fn refused(refusal: Refusal, viewer: &Viewer) -> Response {
-    let is_unknown = matches!(refusal, Refusal::SignIn | Refusal::Token)
+    let is_unknown = matches!(refusal, Refusal::SignIn | Refusal::Token | Refusal::Sender)
         || (viewer.way() == Way::Token && viewer.user().is_none());
     let error = match (refusal, viewer.user()) {
         (Refusal::Role(_), Some(user)) => {
@@ -576,15 +349,16 @@ fn refused(refusal: Refusal, viewer: &Viewer) -> Response {
     }
 }
 
-/// Reads a small body of a refused request. A client that is still sending when the connection closes
-/// sees a broken connection instead of the refusal.
+/// Reads a small body of a refused request. A client that is still sending when the connection
+/// closes sees a broken connection instead of the refusal.
 async fn discard(request: Request) {
     let read = axum::body::to_bytes(request.into_body(), DISCARDED_BYTES);
     // Whatever was read or not, the refusal follows.
     let _ = tokio::time::timeout(DISCARD_TIME, read).await;
 }
 
-/// The viewer that [`check`] has found, as the argument of a handler. Fails on a route outside the check.
+/// The viewer that [`check`] has found, as the argument of a handler. Fails on a route outside the
+/// check.
 #[derive(Debug, Clone)]
 pub struct By(pub Viewer);
 
@@ -611,7 +385,7 @@ mod tests {
     use axum::http::HeaderValue;
 
     fn access(config: &AuthConfig) -> Access {
-        Access::new(config, "secret-secret-secret", Some("reader-reader-reader"))
+        Access::new(config, "secret-secret-secret", Some("reader-reader-reader")).unwrap()
     }
 
     #[test]

@@ -1,18 +1,36 @@
-//! Signing in and out with a browser: `takt login` prints a link, whose code is in the fragment, so that no log and no
-//! `Referer` has it. The page `/login` shows whom the link signs in, and a button sends the code.
+//! Signing in and out with a browser.
+//!
+//! `takt login` prints a link, whose code is in the fragment, so that no log and no `Referer` has
+//! it. The page `/login` shows whom the link signs in, and a button sends the code. The page also
+//! has a form for a name and a password, and a link to the provider of OpenID Connect, where these
+//! are configured. A browser that fails to sign in goes back to the page, whose address names the
+//! reason.
 
-use super::{Access, By, GuardedRouter, Peer, is_of_this_site};
+use super::keyring::NewSession;
+use super::known::SignInWay;
+use super::munge::MungeChallenge;
+use super::oidc::{BACK_PATH, Back, FLOW_SECONDS};
+use super::password::{Identity, PasswordOutcome};
+use super::{Access, By, GuardedRouter, Peer, is_of_this_site, now};
 use crate::answers::AnswerError;
 use crate::http::{ErrorBody, ErrorKind};
-use axum::extract::{Extension, Form, Json, State};
+use axum::extract::{Extension, Form, Json, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::response::{AppendHeaders, IntoResponse, Response};
+use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
+use takt_access::session::{is_user_name, next_path};
 use takt_access::{Need, RouteNeeds, Way};
 
 /// Path that makes a link; for `takt login`.
 pub const LINK_PATH: &str = "/api/takt/v1/login";
+
+/// Path that makes a link for a credential of munge; for `takt login` on other machines.
+pub const MUNGE_PATH: &str = "/api/takt/v1/login/munge";
+
+/// Addition to the name of the session's cookie, for a sign-in under way at the provider of OpenID
+/// Connect.
+const OIDC_COOKIE: &str = "-oidc";
 
 /// Maximum length of a kept `User-Agent`.
 const MAX_BROWSER_CHARS: usize = 200;
@@ -34,6 +52,30 @@ struct CodeForm {
     code: String,
 }
 
+/// The form with a name and a password.
+#[derive(Deserialize)]
+struct PasswordForm {
+    user: String,
+    password: String,
+    /// Path to which the browser goes.
+    #[serde(default)]
+    next: String,
+}
+
+/// Parameters of the link to the provider of OpenID Connect.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Next {
+    /// Path to which the browser goes.
+    next: String,
+}
+
+/// A credential of munge.
+#[derive(Debug, Deserialize)]
+struct CredentialForm {
+    credential: String,
+}
+
 /// The form of the button that signs out.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -47,6 +89,18 @@ pub(super) fn router(access: Access) -> GuardedRouter {
     let open = RouteNeeds::read(Need::Nothing);
     GuardedRouter::new()
         .route(LINK_PATH, RouteNeeds::read(Need::SignedIn), post(link))
+        .route(MUNGE_PATH, open, get(challenge).post(link_by_munge))
+        .route("/login/password", open, post(by_password))
+        .route(
+            "/login/oidc",
+            RouteNeeds::get(Need::Nothing),
+            get(to_provider),
+        )
+        .route(
+            BACK_PATH,
+            RouteNeeds::get(Need::Nothing),
+            get(from_provider),
+        )
         .route("/login/user", open, post(user_of_link))
         .route("/login/session", open, post(sign_in))
         .route("/logout", open, post(sign_out))
@@ -55,28 +109,232 @@ pub(super) fn router(access: Access) -> GuardedRouter {
 
 /// Makes a link for the user at the other end of the Unix socket.
 async fn link(State(access): State<Access>, By(viewer): By) -> Result<Json<SignInLink>, ErrorBody> {
-    let refuse = |error: &str| ErrorBody {
-        kind: ErrorKind::Forbidden,
-        error: error.to_owned(),
-    };
     if viewer.way() != Way::Socket {
-        return Err(refuse("a link is made for a user of the Unix socket only"));
+        return Err(forbidden(
+            "a link is made for a user of the Unix socket only",
+        ));
     }
     let user = viewer.user().filter(|user| *user != "root");
-    let user = user.ok_or_else(|| refuse("root and system users get no browser session"))?;
-    let failed = |error: String| ErrorBody {
-        kind: ErrorKind::Failed,
-        error,
+    let user = user.ok_or_else(|| forbidden("root and system users get no browser session"))?;
+    new_link(&access, user)
+}
+
+/// Makes a number for a credential of munge.
+async fn challenge(State(access): State<Access>) -> Result<Json<MungeChallenge>, ErrorBody> {
+    let munge = access.state.munge.as_ref().ok_or_else(no_munge)?;
+    munge.challenge(now()).map(Json).map_err(failed)
+}
+
+/// Makes a link for the user whom a credential of munge proves.
+async fn link_by_munge(
+    State(access): State<Access>,
+    Extension(peer): Extension<Peer>,
+    Form(form): Form<CredentialForm>,
+) -> Result<Json<SignInLink>, ErrorBody> {
+    let munge = access.state.munge.as_ref().ok_or_else(no_munge)?;
+    if !access
+        .keyring()
+        .may_attempt(peer.address.ip().to_canonical(), now())
+    {
+        return Err(forbidden(
+            "too many attempts from this machine; wait a minute",
+        ));
+    }
+    let uid = match munge.uid(form.credential.trim(), now()).await {
+        Ok(uid) => uid,
+        Err(error) => {
+            access.note(None, peer, "sign_in", "munge", "refused").await;
+            return Err(forbidden(&format!("{error:#}")));
+        }
     };
-    let code = access.keyring().new_code(user, now());
-    let code = code.map_err(|error| failed(error.to_string()))?;
-    let code = code.ok_or_else(|| refuse("too many links are open; wait two minutes"))?;
+    let user = access.name_of(Some(uid)).await;
+    let Some(user) = user.filter(|user| is_user_name(user)) else {
+        access.note(None, peer, "sign_in", "munge", "refused").await;
+        return Err(forbidden(
+            "root, system users and users unknown to the server get no browser session",
+        ));
+    };
+    let link = new_link(&access, &user)?;
+    access
+        .note(Some(&user), peer, "sign_in", "munge", "link")
+        .await;
+    Ok(link)
+}
+
+fn new_link(access: &Access, user: &str) -> Result<Json<SignInLink>, ErrorBody> {
+    let code = access
+        .keyring()
+        .new_code(user, now())
+        .map_err(|error| failed(error.into()))?;
+    let code = code.ok_or_else(|| forbidden("too many links are open; wait two minutes"))?;
     let base = access.external_url();
     Ok(Json(SignInLink {
         user: user.to_owned(),
         url: format!("{base}/login#{code}"),
         seconds: takt_access::session::CODE_SECONDS,
     }))
+}
+
+fn no_munge() -> ErrorBody {
+    forbidden("munge is off; set auth.munge = true in the server's takt.toml")
+}
+
+fn forbidden(error: &str) -> ErrorBody {
+    ErrorBody {
+        kind: ErrorKind::Forbidden,
+        error: error.to_owned(),
+    }
+}
+
+fn failed(error: anyhow::Error) -> ErrorBody {
+    ErrorBody {
+        kind: ErrorKind::Failed,
+        error: format!("{error:#}"),
+    }
+}
+
+/// Begins a session with a name and a password.
+async fn by_password(
+    State(access): State<Access>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    Form(form): Form<PasswordForm>,
+) -> Response {
+    if is_of_this_site(&headers) != Some(true) {
+        return other_site();
+    }
+    let name = form.user.trim();
+    let address = peer.address.ip().to_canonical();
+    let checked = access.check_password(name, &form.password, address, now());
+    let reason = match checked.await {
+        Ok(PasswordOutcome::Right(identity)) => {
+            let next = next_path(&form.next);
+            return begin(&access, peer, &headers, identity, next, None).await;
+        }
+        Ok(PasswordOutcome::Wrong) => "password",
+        Ok(PasswordOutcome::NoGroup) => "group",
+        Ok(PasswordOutcome::TooMany) => "wait",
+        Ok(PasswordOutcome::Busy) => "busy",
+        Err(error) => {
+            tracing::warn!(error = format!("{error:#}"), "cannot check a password");
+            "service"
+        }
+    };
+    if matches!(reason, "password" | "group") {
+        // The name of a stranger may be a password in the wrong field.
+        let known = is_user_name(name) && access.is_known_user(name).await.unwrap_or(false);
+        let user = known.then_some(name);
+        access
+            .note(user, peer, "sign_in", "password", "refused")
+            .await;
+    }
+    back_to_form(reason, &form.next)
+}
+
+/// Sends the browser to the provider of OpenID Connect.
+async fn to_provider(
+    State(access): State<Access>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    Query(asked): Query<Next>,
+) -> Response {
+    let Some(oidc) = &access.state.oidc else {
+        return back_to_form("service", &asked.next);
+    };
+    let address = peer.address.ip().to_canonical();
+    match oidc.start(next_path(&asked.next), address, now()).await {
+        Ok(Some(start)) => {
+            let headers = [
+                (
+                    header::SET_COOKIE,
+                    oidc_cookie(&access, &headers, &start.cookie, FLOW_SECONDS),
+                ),
+                (header::LOCATION, start.url),
+                (header::CACHE_CONTROL, "no-store".to_owned()),
+            ];
+            (StatusCode::SEE_OTHER, headers).into_response()
+        }
+        Ok(None) => back_to_form("wait", &asked.next),
+        Err(error) => {
+            tracing::warn!(
+                error = format!("{error:#}"),
+                "cannot begin a sign-in with OpenID Connect"
+            );
+            back_to_form("service", &asked.next)
+        }
+    }
+}
+
+/// Begins a session with the answer of the provider of OpenID Connect.
+async fn from_provider(
+    State(access): State<Access>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    Query(back): Query<Back>,
+) -> Response {
+    let reason = match identity_of(&access, &headers, back).await {
+        Ok(Ok((identity, next))) => {
+            let no_flow = oidc_cookie(&access, &headers, "", 0);
+            return begin(&access, peer, &headers, identity, &next, Some(no_flow)).await;
+        }
+        Ok(Err(reason)) => reason,
+        Err(error) => {
+            tracing::warn!(
+                error = format!("{error:#}"),
+                "a sign-in with OpenID Connect failed"
+            );
+            "provider"
+        }
+    };
+    access.note(None, peer, "sign_in", "oidc", "refused").await;
+    back_to_form(reason, "")
+}
+
+/// Returns the user whom the provider has signed in and the path to which the browser goes, or why
+/// the user may not sign in.
+async fn identity_of(
+    access: &Access,
+    headers: &HeaderMap,
+    back: Back,
+) -> anyhow::Result<Result<(Identity, String), &'static str>> {
+    let Some(oidc) = &access.state.oidc else {
+        return Ok(Err("service"));
+    };
+    let cookie = super::cookie_with(headers, OIDC_COOKIE).unwrap_or_default();
+    let signed_in = oidc.finish(cookie, back, now()).await?;
+    let user = signed_in.user;
+    if !is_user_name(&user) || !access.is_known_user(&user).await? {
+        tracing::info!(
+            user,
+            "the provider of OpenID Connect names a user whom the cluster does not know"
+        );
+        return Ok(Err("unknown"));
+    }
+    let identity = Identity::of(user, SignInWay::Oidc, signed_in.groups, oidc.groups());
+    Ok(identity
+        .map(|identity| (identity, signed_in.next))
+        .ok_or("group"))
+}
+
+/// Returns the header that sets the cookie of a sign-in under way. It comes back with the
+/// provider's redirection, which is a request from another site: `Lax` allows that.
+fn oidc_cookie(access: &Access, headers: &HeaderMap, value: &str, seconds: i64) -> String {
+    let (name, secure) = access.cookie_name(headers);
+    format!(
+        "{name}{OIDC_COOKIE}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={seconds}{secure}"
+    )
+}
+
+/// Sends the browser back to the form, which explains the reason.
+fn back_to_form(reason: &str, next: &str) -> Response {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("failed", reason);
+    let next = next_path(next);
+    if next != "/" {
+        query.append_pair("next", next);
+    }
+    let to = format!("/login?{}", query.finish());
+    (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
 }
 
 /// Whom a code signs in. Does not use the code up.
@@ -109,26 +367,52 @@ async fn sign_in(
         access.note(None, peer, "sign_in", "link", "refused").await;
         return unknown_link();
     };
-    let browser = text(&headers, header::USER_AGENT.as_str()).unwrap_or_default();
-    let browser: String = browser.chars().take(MAX_BROWSER_CHARS).collect();
+    let identity = Identity {
+        user: user.to_string(),
+        way: SignInWay::Link,
+        groups: Vec::new(),
+    };
+    begin(&access, peer, &headers, identity, "/", None).await
+}
+
+/// Begins a session and sends the browser to the path `next`. The session that the browser had
+/// ends. `also` is another cookie to set.
+async fn begin(
+    access: &Access,
+    peer: Peer,
+    headers: &HeaderMap,
+    identity: Identity,
+    next: &str,
+    also: Option<String>,
+) -> Response {
+    let browser = text(headers, header::USER_AGENT.as_str()).unwrap_or_default();
+    let session = NewSession {
+        user: identity.user.clone(),
+        way: identity.way,
+        groups: identity.groups,
+        address: peer.address.ip().to_canonical(),
+        browser: browser.chars().take(MAX_BROWSER_CHARS).collect(),
+    };
     let keys = access.clone();
-    let of = user.to_string();
+    let old = super::session_cookie(headers).map(str::to_owned);
     let begun = tokio::task::spawn_blocking(move || {
-        let address = peer.address.ip().to_canonical();
-        let keyring = keys.keyring();
-        keyring.begin_session(&of, "link", address, &browser, now())
+        if let Some(old) = old {
+            keys.keyring().end_session(&old, false)?;
+        }
+        keys.keyring().begin_session(session, now())
     });
     match begun.await {
         Ok(Ok(cookie)) => {
+            let way = identity.way.name();
             access
-                .note(Some(&user), peer, "sign_in", "link", "session")
+                .note(Some(&identity.user), peer, "sign_in", way, "session")
                 .await;
-            let cookie = access.cookie(&headers, &cookie);
-            let headers = [
-                (header::SET_COOKIE, cookie),
-                (header::LOCATION, "/".to_owned()),
-            ];
-            (StatusCode::SEE_OTHER, headers).into_response()
+            let cookie = access.cookie(headers, &cookie);
+            let cookies = [cookie].into_iter().chain(also);
+            let cookies = cookies.map(|cookie| (header::SET_COOKIE, cookie));
+            let to = [(header::LOCATION, next.to_owned())];
+            let cookies: Vec<_> = cookies.collect();
+            (StatusCode::SEE_OTHER, to, AppendHeaders(cookies)).into_response()
         }
         Ok(Err(error)) => AnswerError::failed(error).into_response(),
         Err(error) => AnswerError::failed(error).into_response(),
@@ -161,7 +445,13 @@ async fn sign_out(
             Err(error) => return AnswerError::failed(error).into_response(),
         };
         access
-            .note(user.as_deref(), peer, "sign_out", "session", "done")
+            .note(
+                user.map(|known| known.user).as_deref(),
+                peer,
+                "sign_out",
+                "session",
+                "done",
+            )
             .await;
     }
     let headers = [
@@ -201,8 +491,4 @@ fn unknown_link() -> Response {
 
 fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name).and_then(|value| value.to_str().ok())
-}
-
-fn now() -> i64 {
-    jiff::Timestamp::now().as_second()
 }

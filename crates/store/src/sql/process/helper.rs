@@ -190,7 +190,7 @@ enum Answer {
 }
 
 fn run(db: Connection, statement: &Statement) -> Result<Answer, SqlError> {
-    let session = Session::open(db, statement.user.as_deref())?;
+    let session = Session::open(db, statement.user.as_deref(), statement.is_admin)?;
     if statement.only_parameters {
         let types = session.parameter_types(&statement.sql)?;
         return Ok(Answer::Parameters(Outcome::Parameters(types)));

@@ -18,6 +18,7 @@ mod wire;
 
 pub use helper::serve;
 
+use super::client::Reader;
 use super::session::MAX_ANSWER_BYTES;
 use super::{Cancel, Limits, ResultSet, SqlError};
 use crate::Database;
@@ -155,12 +156,12 @@ impl QueryProcess {
     pub fn select(
         &self,
         database: &Database,
-        user: Option<&str>,
+        reader: Reader<'_>,
         sql: &str,
         limits: Limits,
         cancel: &Cancel,
     ) -> Result<ResultSet, SqlError> {
-        match self.ask(database, user, sql, false, limits, cancel)? {
+        match self.ask(database, reader, sql, false, limits, cancel)? {
             (Outcome::Rows { truncated }, rows) => read_rows(rows, truncated),
             _ => Err(unavailable("unexpected answer of the query process")),
         }
@@ -169,11 +170,11 @@ impl QueryProcess {
     pub fn parameter_types(
         &self,
         database: &Database,
-        user: Option<&str>,
+        reader: Reader<'_>,
         sql: &str,
         limits: Limits,
     ) -> Result<HashMap<usize, String>, SqlError> {
-        match self.ask(database, user, sql, true, limits, &Cancel::default())? {
+        match self.ask(database, reader, sql, true, limits, &Cancel::default())? {
             (Outcome::Parameters(types), _) => Ok(types),
             _ => Err(unavailable("unexpected answer of the query process")),
         }
@@ -182,7 +183,7 @@ impl QueryProcess {
     fn ask(
         &self,
         database: &Database,
-        user: Option<&str>,
+        reader: Reader<'_>,
         sql: &str,
         only_parameters: bool,
         limits: Limits,
@@ -192,7 +193,8 @@ impl QueryProcess {
         let name = format!("tmp-{}", self.next.fetch_add(1, Ordering::Relaxed));
         let temporary = TemporaryDirectory(self.data.join(DIRECTORY).join(name));
         let statement = Statement {
-            user: user.map(str::to_owned),
+            user: reader.user.map(str::to_owned),
+            is_admin: reader.is_admin,
             sql: sql.to_owned(),
             only_parameters,
             timeout: limits.timeout,

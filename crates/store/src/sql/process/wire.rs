@@ -52,6 +52,8 @@ pub(super) struct Follow {
 pub(super) struct Statement {
     /// User of PostgreSQL's protocol.
     pub user: Option<String>,
+    /// Whether the rows of the audit log are visible.
+    pub is_admin: bool,
     /// Text of the statement.
     pub sql: String,
     /// Whether only the types of its parameters are asked for.

@@ -47,7 +47,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let row = rows.iter().find(|row| row.resource == resource);
     let table = days(visit, &answer, resource, unit)?;
     let picture = chart(&answer, resource, unit);
-    let parts: Vec<Value> = row.map(parts).unwrap_or_default();
+    let uses: Vec<Value> = row.map(uses).unwrap_or_default();
     let values = context! {
         pick => Value::from_serialize(&pick),
         label => pick.month.clone().unwrap_or_else(|| format!(
@@ -58,7 +58,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         unit,
         is_known => row.is_some_and(|row| row.reported > 0),
         reported => row.map(|row| row.reported as f64 / HOUR),
-        parts,
+        uses,
         stranded => row.and_then(|row| row.stranded).map(|seconds| seconds as f64 / HOUR),
         overcommitted => row.map(|row| row.overcommitted as f64 / HOUR),
         reservations => answer.reservations,
@@ -80,7 +80,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     })
 }
 
-fn parts(row: &CapacityRow) -> Vec<Value> {
+fn uses(row: &CapacityRow) -> Vec<Value> {
     row.parts()
         .into_iter()
         .zip(CLASSES)

@@ -60,6 +60,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .map(|job| {
             context! {
                 id => job.run.job_id,
+                name => job.run.name,
                 address => href("jobs", &job.run.job_id),
                 picture => curve(job, &answer),
             }

@@ -5,7 +5,8 @@ mod scheduler;
 use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit, href};
 use minijinja::{Value, context};
 use scheduler::scheduler;
-use takt_server::answers::StatQuestion;
+use takt_access::Need;
+use takt_server::answers::{DoctorQuestion, Question, Severity, StatQuestion};
 use takt_server::reports::words;
 use takt_store::Health;
 
@@ -81,9 +82,11 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         .into_iter()
         .map(|(is_good, text)| context! { is_good, text })
         .collect();
+    let findings = findings(visit)?;
     let stat = visit.ask(&StatQuestion::default())?;
     let bytes: u64 = stat.blocks.iter().map(|block| block.bytes).sum();
     let values = context! {
+        findings,
         checks,
         facts => [
             context! { name => "series", value => words::count(stat.series) },
@@ -96,6 +99,26 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         ],
     };
     Ok(Content::new("Health", values).table(table))
+}
+
+/// Findings of `takt doctor`; `None` if the viewer may not see them.
+fn findings(visit: &Visit) -> Result<Option<Vec<Value>>, PageError> {
+    let need: Need = DoctorQuestion::NEED;
+    if visit.viewer.check(need).is_err() {
+        return Ok(None);
+    }
+    let diagnosis = visit.ask(&DoctorQuestion::default())?;
+    let shown = diagnosis.findings.iter().map(|finding| {
+        context! {
+            id => finding.id,
+            is_failure => finding.severity == Severity::Failure,
+            node => finding.node,
+            evidence => finding.evidence,
+            cost => finding.cost,
+            fix => finding.fix,
+        }
+    });
+    Ok(Some(shown.collect()))
 }
 
 /// A number of bytes in MiB, from one GiB on in GiB.

@@ -2,14 +2,15 @@
 
 mod picture;
 
-use super::work::{Plain, address, columns, length, memory, runs, share, state_class};
+use super::work::{Plain, address, columns, length, memory, runs, share, state_class, time_row};
 use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit, href};
 use minijinja::{Value, context};
-use picture::{Metric, curve, life, row_picture};
+use picture::{GIB, Metric, Scene, gpu_name, life};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use takt_server::answers::{
-    GpuReport, JobAnswer, JobPhase, JobQuestion, JobReport, ListedRun, NodeReport,
+    ClusterEvent, EventsQuestion, GpuReport, JobAnswer, JobPhase, JobQuestion, JobReport,
+    ListedRun, NodeReport, requested,
 };
 
 pub const PAGE: Page = Page::new("/jobs/{job}", include_str!("job.html"), show)
@@ -35,6 +36,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     };
     let answer = visit.ask(&question).map_err(|error| {
         error
+            .of_unknown("job", id)
             .next(
                 &address("/search", &[("q", id)]),
                 &format!("Search for {id}"),
@@ -57,9 +59,15 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
         .flat_map(|node| node.gpus.iter().map(move |gpu| (node, gpu)))
         .collect();
     let times = ticks(report, visit);
-    let table = gpu_table(visit, &gpus, metric, &times)?;
+    let scene = Scene::of(report, metric, idle_below(visit));
+    let table = gpu_table(visit, &gpus, &scene, &times)?;
     let name = run.name.clone().unwrap_or_default();
-    let nodes: Vec<Value> = report.by_node.iter().map(node_values).collect();
+    let shown = report.by_node.iter().take(MOST_NODES);
+    let nodes: Vec<Value> = shown
+        .map(|node| node_values(node, report, &scene))
+        .collect();
+    let wants = requested(run);
+    let events = happened(visit, report, answer.at)?;
     let earlier: Vec<ListedRun> = answer
         .runs
         .iter()
@@ -75,6 +83,15 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
         state => run.state.to_lowercase().replace('_', " "),
         life => life(report, now),
         nodes,
+        nodes_more => report.by_node.len().saturating_sub(MOST_NODES),
+        times => times.iter().map(|(_, text)| text).collect::<Vec<_>>(),
+        one_node => run.node_list.as_deref().filter(|list| !list.contains(['[', ','])),
+        wants_gpus => wants.gpus,
+        wants_cpus => wants.cpus,
+        wants_memory => wants.mem_bytes,
+        faults => faults(&gpus),
+        events_more => events.len().saturating_sub(EVENTS),
+        events => events.iter().take(EVENTS).collect::<Vec<_>>(),
         has_gpus => !gpus.is_empty(),
         metric => metric.name(),
         metrics => Metric::ALL.iter().map(|one| context! {
@@ -97,16 +114,58 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
         array => run.job_id.split_once('_').map(|(array, _)| array),
         api => address("/api/takt/v1/job", &[("job_id", &run.job_id)]),
     };
-    let mean = curve(
-        &gpus,
-        metric,
-        &format!("{} of job {}", metric.name(), run.job_id),
-    );
     Ok(
         Content::new(format!("Job {} {name}", run.job_id).trim_end(), values)
             .table(table)
-            .picture(mean),
+            .picture(scene.sheet(report, &times)),
     )
+}
+
+/// Nodes of a job with curves of their own.
+const MOST_NODES: usize = 16;
+
+/// Events on the page of a job, and nodes whose events are read.
+const EVENTS: usize = 20;
+const EVENT_NODES: usize = 8;
+
+/// Utilization below which a GPU is idle.
+fn idle_below(visit: &Visit) -> f64 {
+    visit.site.config.accounting.efficiency.idle_below_ratio
+}
+
+/// Hardware faults of the job's GPUs.
+fn faults(gpus: &[(&NodeReport, &GpuReport)]) -> Vec<Value> {
+    let fault = |(node, gpu): &(&NodeReport, &GpuReport)| {
+        let fault = gpu.fault.as_ref()?;
+        let address = gpu.uuid.as_ref().map(|uuid| href("gpus", uuid));
+        Some(context! { name => gpu_name(node, gpu), fault, address })
+    };
+    gpus.iter().filter_map(fault).collect()
+}
+
+/// Events of the job's nodes while it ran, without those of GPUs that it did not hold.
+fn happened(visit: &Visit, report: &JobReport, now: i64) -> Result<Vec<ClusterEvent>, PageError> {
+    let Some(start) = report.run.start else {
+        return Ok(Vec::new());
+    };
+    let own: BTreeSet<&str> = report
+        .by_node
+        .iter()
+        .flat_map(|node| node.gpus.iter().filter_map(|gpu| gpu.uuid.as_deref()))
+        .collect();
+    let mut events = Vec::new();
+    for node in report.by_node.iter().take(EVENT_NODES) {
+        events.extend(visit.ask(&EventsQuestion {
+            from: start,
+            // The last lines of the kernel's log come after the end.
+            to: report.run.end.map_or(now + 1, |end| end + 60),
+            node: Some(node.node.clone()),
+            ..EventsQuestion::default()
+        })?);
+    }
+    events.retain(|event| event.uuid.as_deref().is_none_or(|uuid| own.contains(uuid)));
+    events.sort_by_key(|event| std::cmp::Reverse(event.at));
+    Ok(events)
 }
 
 /// The report without its curves, which the page draws itself.
@@ -130,10 +189,10 @@ impl<'r> Summary<'r> {
 fn gpu_table(
     visit: &Visit,
     gpus: &[(&NodeReport, &GpuReport)],
-    metric: Metric,
-    times: &[String],
+    scene: &Scene,
+    times: &[(f64, String)],
 ) -> Result<Table, PageError> {
-    let columns = vec![
+    let mut columns = vec![
         Column::text("gpu", "GPU"),
         Column::picture("curve", "Over time"),
         Column::number("utilization", "Busy"),
@@ -145,16 +204,14 @@ fn gpu_table(
         Column::text("uuid", "UUID").minor(),
     ];
     let as_strips = gpus.len() > MOST_AREAS;
-    let most = metric.most(gpus);
     let row = |(node, gpu): &(&NodeReport, &GpuReport)| {
-        let of_node = gpu.index.as_deref().or(gpu.uuid.as_deref());
-        let name = format!("{} {}", node.node, of_node.unwrap_or("–"));
+        let name = gpu_name(node, gpu);
         let mut name_cell = Cell::text(&name);
         if let Some(uuid) = &gpu.uuid {
             name_cell = name_cell.link(href("gpus", uuid));
         }
         let idle = gpu.idle_ratio.unwrap_or(0.0);
-        let picture = row_picture(gpu, metric, most, as_strips, &name);
+        let picture = scene.row(gpu, as_strips, &name);
         vec![
             name_cell,
             Cell::picture(picture).class("curvecell"),
@@ -168,38 +225,47 @@ fn gpu_table(
         ]
     };
     let mut rows: Vec<Vec<Cell>> = gpus.iter().map(row).collect();
-    if !visit.is_file() && !rows.is_empty() {
-        rows.push(time_row(times, columns.len()));
+    if !visit.is_file() {
+        // The width is for the curves; files have the names.
+        columns.truncate(columns.len() - ONLY_IN_FILES);
+        rows.iter_mut().for_each(|row| row.truncate(columns.len()));
+        if !rows.is_empty() {
+            let times: Vec<String> = times.iter().map(|(_, text)| text.clone()).collect();
+            rows.push(time_row(&times, 1, columns.len()));
+        }
     }
     let count = gpus.len();
-    let caption = format!("{} of {count} GPUs, as a mean of each step", metric.name());
+    let metric = scene.metric.name();
+    let gpus = if count == 1 { "GPU" } else { "GPUs" };
+    let caption = format!("{metric} of {count} {gpus}, as a mean of each step");
     Table::new(visit, "gpus", caption, columns, rows)
 }
 
-/// A row with the times below the curves.
-fn time_row(times: &[String], columns: usize) -> Vec<Cell> {
-    let times: String = times
-        .iter()
-        .map(|time| format!("<span>{time}</span>"))
-        .collect();
-    let axis = Cell::picture(format!("<div class=\"ticks\">{times}</div>"));
-    let mut row = vec![Cell::default(), axis];
-    row.resize(columns, Cell::default());
-    row
-}
+/// Columns at the end of the table of GPUs that only files have: model and UUID.
+const ONLY_IN_FILES: usize = 2;
 
-fn node_values(node: &NodeReport) -> Value {
+fn node_values(node: &NodeReport, report: &JobReport, scene: &Scene) -> Value {
+    // The limits of a job on several nodes are not known by node.
+    let is_alone = report.by_node.len() == 1;
+    let cpus = report.run.cpus.filter(|_| is_alone);
+    let memory = report.run.mem_bytes.filter(|_| is_alone);
+    let cpu_label = format!("busy CPUs of {}", node.node);
+    let memory_label = format!("memory on {}", node.node);
+    let cpu_most = cpus.map(|cpus| cpus as f64);
+    let memory_most = memory.map(|bytes| bytes as f64);
     context! {
         name => node.node,
         cpus_mean => node.cpus_mean,
+        cpus_of => cpus,
         memory_peak => node.memory_peak_bytes,
-        cpus => picture::node_row(&node.cpus, &format!("busy CPUs of {}", node.node)),
-        memory => picture::node_row(&node.memory, &format!("memory on {}", node.node)),
+        memory_of => memory_most,
+        cpus => scene.of_node(&node.cpus, cpu_most, (1.0, " CPUs"), &cpu_label),
+        memory => scene.of_node(&node.memory, memory_most, GIB, &memory_label),
     }
 }
 
-/// Five times below the curves.
-fn ticks(report: &JobReport, visit: &Visit) -> Vec<String> {
+/// Five times below the curves: share of the width, and text.
+fn ticks(report: &JobReport, visit: &Visit) -> Vec<(f64, String)> {
     let Some(axis) = report.axis else {
         return Vec::new();
     };
@@ -214,7 +280,7 @@ fn ticks(report: &JobReport, visit: &Visit) -> Vec<String> {
             let at = axis.from_ms + length * quarter / 4;
             let at = jiff::Timestamp::from_millisecond(at).ok()?;
             let at = at.to_zoned(visit.zone().clone());
-            Some(at.strftime(format).to_string())
+            Some((quarter as f64 / 4.0, at.strftime(format).to_string()))
         })
         .collect()
 }

@@ -1,11 +1,14 @@
 //! The pictures of a job's page.
 
 use crate::frame::{PageError, Visit};
-use std::fmt::Write as _;
+use crate::pages::work::strip_of;
 use takt_accounting::efficiency::Curve;
-use takt_draw::{Cell, Picture, Span, area, heat, lanes};
+use takt_draw::{Chart, Picture, Span, lanes, sheet};
 use takt_server::answers::{GpuReport, JobReport, NodeReport};
 use takt_server::reports::words::{duration, known, percent};
+
+/// Bytes as GiB.
+pub(super) const GIB: (f64, &str) = (1.0 / (1 << 30) as f64, " GiB");
 
 /// A reading of the GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,92 +58,137 @@ impl Metric {
     }
 
     /// The value of the full height: 100 %, all memory, or the highest power.
-    pub fn most(self, gpus: &[(&NodeReport, &GpuReport)]) -> f64 {
-        let highest = |of: &dyn Fn(&GpuReport) -> Option<f64>| {
-            let values = gpus.iter().filter_map(|(_, gpu)| of(gpu));
-            values.reduce(f64::max).unwrap_or(1.0)
+    fn most<'g>(self, gpus: impl Iterator<Item = &'g GpuReport>) -> f64 {
+        let of = |gpu: &GpuReport| match self {
+            Self::Utilization => Some(1.0),
+            Self::Memory => gpu.memory_total_bytes,
+            Self::Power => gpu.power.0.iter().copied().flatten().reduce(f64::max),
         };
+        gpus.filter_map(of).reduce(f64::max).unwrap_or(1.0)
+    }
+
+    /// Factor from a value to the number that people read, and its unit.
+    fn shown(self) -> (f64, &'static str) {
         match self {
-            Self::Utilization => 1.0,
-            Self::Memory => highest(&|gpu| gpu.memory_total_bytes),
-            Self::Power => highest(&|gpu| gpu.power.0.iter().copied().flatten().reduce(f64::max)),
+            Self::Utilization => (100.0, " %"),
+            Self::Memory => GIB,
+            Self::Power => (1.0, " W"),
         }
     }
 }
 
-/// The curve of one GPU: an area with its idle streaks behind, or a strip of colour.
-pub(super) fn row_picture(
-    gpu: &GpuReport,
-    metric: Metric,
-    most: f64,
-    as_strip: bool,
-    name: &str,
-) -> String {
-    let curve = metric.curve(gpu);
-    let label = format!(
+/// What the curves of a job have in common.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scene {
+    /// Reading of the GPUs.
+    pub metric: Metric,
+    /// Value of the full height.
+    pub most: f64,
+    /// Begin and end, in UTC seconds.
+    pub time: (i64, i64),
+    /// Utilization below which a GPU is idle.
+    pub idle_below: f64,
+}
+
+impl Scene {
+    pub fn of(report: &JobReport, metric: Metric, idle_below: f64) -> Self {
+        let gpus = || report.by_node.iter().flat_map(|node| &node.gpus);
+        let time = report
+            .axis
+            .map_or((0, 1), |axis| (axis.from_ms / 1000, axis.to_ms() / 1000));
+        Self {
+            metric,
+            most: metric.most(gpus()),
+            time,
+            idle_below,
+        }
+    }
+
+    /// The curve of one GPU: an area with its idle streaks behind, or a strip of colour.
+    pub fn row(&self, gpu: &GpuReport, as_strip: bool, name: &str) -> String {
+        let curve = self.metric.curve(gpu);
+        if !curve.is_measured() {
+            return "not measured".to_owned();
+        }
+        if as_strip {
+            let below = (self.metric == Metric::Utilization).then_some(self.idle_below);
+            strip_of(curve, self.most, below, label(gpu, name))
+        } else {
+            self.chart(gpu, name).inline()
+        }
+    }
+
+    fn chart<'g>(&self, gpu: &'g GpuReport, name: &str) -> Chart<'g> {
+        Chart {
+            values: &self.metric.curve(gpu).0,
+            most: self.most,
+            time: self.time,
+            marked: &gpu.idle_streaks,
+            label: label(gpu, name),
+            shown: self.metric.shown(),
+        }
+    }
+
+    /// All GPUs below each other, for `.svg`.
+    pub fn sheet(&self, report: &JobReport, ticks: &[(f64, String)]) -> Picture {
+        let rows: Vec<_> = report
+            .by_node
+            .iter()
+            .flat_map(|node| node.gpus.iter().map(move |gpu| (node, gpu)))
+            .take(MOST_IN_SHEET)
+            .map(|(node, gpu)| {
+                let name = gpu_name(node, gpu);
+                let figures = format!(
+                    "busy {}, idle {}",
+                    known(gpu.utilization_mean, percent),
+                    known(gpu.idle_ratio, percent)
+                );
+                let chart = self.chart(gpu, &name);
+                (format!("GPU {name}"), figures, chart)
+            })
+            .collect();
+        let run = &report.run;
+        let title = format!("{} of job {}", self.metric.name(), run.job_id);
+        sheet(&title, &rows, ticks)
+    }
+
+    /// A curve of a node; `None` if it was not measured. `most` is the value of the full height, if
+    /// the job has a limit for it.
+    pub fn of_node(
+        &self,
+        curve: &Curve,
+        most: Option<f64>,
+        shown: (f64, &'static str),
+        label: &str,
+    ) -> Option<String> {
+        let highest = curve.0.iter().copied().flatten().reduce(f64::max)?;
+        let chart = Chart {
+            values: &curve.0,
+            most: most.unwrap_or(0.0).max(highest),
+            time: self.time,
+            marked: &[],
+            label: label.to_owned(),
+            shown,
+        };
+        Some(chart.inline())
+    }
+}
+
+/// GPUs in a picture that stands alone.
+const MOST_IN_SHEET: usize = 64;
+
+/// Node and index of a GPU.
+pub(super) fn gpu_name(node: &NodeReport, gpu: &GpuReport) -> String {
+    let of_node = gpu.index.as_deref().or(gpu.uuid.as_deref());
+    format!("{} {}", node.node, of_node.unwrap_or("–"))
+}
+
+fn label(gpu: &GpuReport, name: &str) -> String {
+    format!(
         "GPU {name}: busy {}, idle {} of the time",
         known(gpu.utilization_mean, percent),
         known(gpu.idle_ratio, percent)
-    );
-    if !curve.is_measured() {
-        return "not measured".to_owned();
-    }
-    if as_strip {
-        let cell = |value: &Option<f64>| match value {
-            None => Cell::Unknown,
-            Some(value) if metric == Metric::Utilization && *value < 0.05 => Cell::Idle,
-            Some(value) => Cell::Busy(value / most),
-        };
-        let row = curve.0.iter().map(cell).collect();
-        return heat(&[row], 14, 14, label).inline("strip");
-    }
-    let drawn = area(&curve.0, most);
-    let mut body = String::new();
-    let steps = curve.0.len().max(1) as f64;
-    let x = |step: usize| (step as f64 / steps * f64::from(drawn.width)).round() as u32;
-    for (from, to) in &gpu.idle_streaks {
-        // Writing to a string cannot fail.
-        let _ = write!(
-            body,
-            "<rect class=\"idle\" x=\"{}\" width=\"{}\" height=\"{}\"/>",
-            x(*from),
-            x(*to).saturating_sub(x(*from)),
-            drawn.height
-        );
-    }
-    let _ = write!(body, "<path class=\"area\" d=\"{}\"/>", drawn.d);
-    let picture = Picture {
-        width: drawn.width,
-        height: drawn.height,
-        label,
-        body,
-    };
-    picture.inline("curve")
-}
-
-/// The mean of all GPUs, for `.svg`.
-pub(super) fn curve(gpus: &[(&NodeReport, &GpuReport)], metric: Metric, label: &str) -> Picture {
-    let curves: Vec<&Curve> = gpus.iter().map(|(_, gpu)| metric.curve(gpu)).collect();
-    let drawn = area(&Curve::mean(&curves).0, metric.most(gpus));
-    Picture {
-        width: drawn.width,
-        height: drawn.height,
-        label: label.to_owned(),
-        body: format!("<path class=\"area\" d=\"{}\"/>", drawn.d),
-    }
-}
-
-/// A curve of a node; `None` if it was not measured.
-pub(super) fn node_row(curve: &Curve, label: &str) -> Option<String> {
-    let most = curve.0.iter().copied().flatten().reduce(f64::max)?;
-    let drawn = area(&curve.0, most);
-    let picture = Picture {
-        width: drawn.width,
-        height: drawn.height,
-        label: label.to_owned(),
-        body: format!("<path class=\"area\" d=\"{}\"/>", drawn.d),
-    };
-    Some(picture.inline("curve"))
+    )
 }
 
 /// Waiting, run and the rest of the time limit as a line.

@@ -1,6 +1,6 @@
 //! `/jobs`: runs by filters, page by page.
 
-use super::work::{columns, runs};
+use super::work::{Strips, columns, runs};
 use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit};
 use minijinja::context;
 use serde::Serialize;
@@ -105,7 +105,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let (columns, rows) = if visit.is_file() {
         (columns(), rows)
     } else {
-        on_page(rows, &found)
+        on_page(rows, &found, &Strips::of(visit, &found)?)
     };
     let caption = if has_more || visit.get("after").is_some() {
         format!("{} jobs of a longer list", found.len())
@@ -134,10 +134,16 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
 
 /// The columns and rows of the page: without those that the state and the user's page show, and
 /// with a box for the comparison.
-fn on_page(rows: Vec<Vec<Cell>>, found: &[ListedRun]) -> (Vec<Column>, Vec<Vec<Cell>>) {
-    let is_kept = |column: &Column| !["account", "reason"].contains(&&*column.key);
-    let kept: Vec<bool> = columns().iter().map(is_kept).collect();
-    let mut columns: Vec<Column> = columns().into_iter().filter(is_kept).collect();
+fn on_page(
+    mut rows: Vec<Vec<Cell>>,
+    found: &[ListedRun],
+    strips: &Strips,
+) -> (Vec<Column>, Vec<Vec<Cell>>) {
+    let mut all = columns();
+    strips.add(&mut all, &mut rows, found);
+    let is_kept = |column: &Column| !["account", "submit", "reason"].contains(&&*column.key);
+    let kept: Vec<bool> = all.iter().map(is_kept).collect();
+    let mut columns: Vec<Column> = all.into_iter().filter(is_kept).collect();
     columns.push(Column::picture("compare", "Compare"));
     let row = |(cells, one): (Vec<Cell>, &ListedRun)| {
         let cells = cells.into_iter().zip(&kept).filter(|(_, kept)| **kept);

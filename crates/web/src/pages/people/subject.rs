@@ -2,11 +2,11 @@
 
 use super::{Links, columns, figures_of, query, row};
 use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit, href};
-use crate::pages::work::{PeriodPick, Plain, address, hours, share, state, user};
+use crate::pages::work::{PeriodPick, Plain, address, current_jobs, hours, share, state, user};
 use minijinja::{Value, context};
 use takt_accounting::sheet::{Figures, RunRow, Sheet};
 use takt_draw::{Bar, bars, scale};
-use takt_server::answers::{JobsQuestion, SheetQuestion};
+use takt_server::answers::SheetQuestion;
 use takt_server::reports::words::{amount, duration};
 
 /// `/people/U`: one user.
@@ -77,27 +77,12 @@ fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageEr
         )?
     };
     let picture = days(&sheet, name);
-    let running = JobsQuestion {
-        cluster: Some(visit.site.cluster.to_string()),
-        user: of(is_user),
-        account: of(!is_user),
-        state: Some("RUNNING,PENDING".to_owned()),
-        limit: 20,
-        ..JobsQuestion::default()
+    let (by_user, by_account) = if is_user {
+        (Some(name), None)
+    } else {
+        (None, Some(name))
     };
-    let now = visit.ask(&running)?;
-    let now_rows = crate::pages::work::runs(&now, visit.now.as_second());
-    let now_table = (!now.is_empty()).then(|| {
-        let keys = [
-            "job_id", "name", "user", "state", "length", "gpus", "reason",
-        ];
-        Plain::of(
-            "Running and waiting now",
-            crate::pages::work::columns(),
-            now_rows,
-        )
-        .keep(&keys)
-    });
+    let current = current_jobs(visit, by_user, by_account, "Running and waiting now")?;
     let rank = sheet.rank.as_ref();
     let values = context! {
         kind,
@@ -137,7 +122,7 @@ fn show(visit: &Visit, kind: &'static str, name: &str) -> Result<Content, PageEr
         last_day => sheet.days.last().map(|day| day.date.clone()),
         lost => lost(&sheet),
         notes => sheet.notes,
-        current => now_table,
+        current,
         jobs => address("/jobs", &[(kind, name), ("from", &links.from), ("to", &links.to)]),
         waste => {
             let [month, from, to] = query(&pick);

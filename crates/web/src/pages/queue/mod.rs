@@ -1,6 +1,6 @@
 //! `/queue`: why jobs wait, when they start, what would start now.
 
-use super::work::{Plain, account, address, job, length, user};
+use super::work::{Plain, account, address, job, length, time_row, user};
 use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit, href};
 use minijinja::{Value, context};
 use takt_draw::{Span, lanes};
@@ -71,7 +71,6 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         is_filtered => ["user", "partition", "reason"].iter().any(|name| visit.get(name).is_some()),
         all => "/queue",
         lanes => day(&answer),
-        lane_ticks => ["now", "in 6 h", "in 12 h", "in 18 h", "in 24 h"],
         nodes => nodes(&answer),
         reservations => reservations(&answer),
     };
@@ -118,59 +117,77 @@ fn pending(visit: &Visit, answer: &QueueAnswer) -> Result<Table, PageError> {
     Table::new(visit, "pending", caption, columns, rows)
 }
 
-/// The next 24 hours: ends of running jobs, and expected starts.
-fn day(answer: &QueueAnswer) -> Option<String> {
-    let place = |at: i64| (at - answer.at) as f64 / DAY as f64;
+/// The next 24 hours, a row for each job: running ones until their limit, waiting ones from their
+/// expected start.
+fn day(answer: &QueueAnswer) -> Option<Plain> {
+    let columns = vec![
+        Column::text("job_id", "Job"),
+        Column::text("user", "User"),
+        Column::number("gpus", "GPUs"),
+        Column::picture("lane", ""),
+        Column::text("when", "Ends or starts"),
+    ];
+    let lane = |from: i64, to: i64, class: &'static str, words: &str| {
+        let place = |at: i64| (at - answer.at) as f64 / DAY as f64;
+        let span = Span {
+            from: place(from),
+            to: place(to),
+            class,
+            ..Span::default()
+        };
+        Cell::picture(lanes(&[vec![span]], 16, words.to_owned()).inline("lane")).class("curvecell")
+    };
     let running = |one: &RunningRun| {
         let ends = one.ends_by?;
         let run = &one.run;
-        Some(vec![Span {
-            from: 0.0,
-            to: place(ends),
-            class: "used",
-            title: format!(
-                "job {} of {}, {} GPUs, ends within {}",
-                run.job_id,
-                run.user,
-                run.gpus.unwrap_or(0),
-                duration((ends - answer.at).max(0) as f64)
-            ),
-            href: Some(href("jobs", &run.job_id)),
-        }])
+        let words = format!("ends within {}", duration((ends - answer.at).max(0) as f64));
+        Some(vec![
+            job(run),
+            user(&run.user),
+            run.gpus.map_or_else(Cell::unknown, Cell::count),
+            lane(answer.at, ends, "used", &words),
+            Cell::text(words),
+        ])
     };
     let waiting = |one: &QueuedRun| {
         let run = &one.listed.run;
         let start = one.listed.waiting.as_ref()?.expected_start?;
         let limit = i64::try_from(run.timelimit.unwrap_or(3600)).ok()?;
         let begin = start.max(answer.at);
+        let words = format!("starts in {}", duration((begin - answer.at) as f64));
         (begin < answer.at + DAY).then(|| {
-            vec![Span {
-                from: place(begin),
-                to: place(begin + limit),
-                class: "reserved",
-                title: format!(
-                    "job {} of {}, {} GPUs, expected to start in {}",
-                    run.job_id,
-                    run.user,
-                    one.wants_gpus,
-                    duration((begin - answer.at) as f64)
-                ),
-                href: Some(href("jobs", &run.job_id)),
-            }]
+            vec![
+                job(run),
+                user(&run.user),
+                Cell::count(one.wants_gpus),
+                lane(begin, begin + limit, "reserved", &words),
+                Cell::text(words),
+            ]
         })
     };
-    let rows: Vec<Vec<Span>> = answer
+    let mut rows: Vec<Vec<Cell>> = answer
         .running
         .iter()
         .filter_map(running)
         .chain(answer.pending.iter().filter_map(waiting))
         .take(MOST_LANES)
         .collect();
-    let label = format!(
-        "the next 24 hours: {} running and {} waiting jobs",
-        answer.running_runs, answer.pending_runs
-    );
-    (!rows.is_empty()).then(|| lanes(&rows, 12, label).inline("chart lanes"))
+    if rows.is_empty() {
+        return None;
+    }
+    let times = ["now", "in 6 h", "in 12 h", "in 18 h", "in 24 h"].map(str::to_owned);
+    rows.push(time_row(&times, 3, columns.len()));
+    let caption = "Blue: running, until its time limit. Pale: waiting, from its expected start";
+    Some(Plain::of(caption, columns, rows))
+}
+
+/// A number of GPUs; a dash on a node that has no GPU.
+fn with_gpus(count: u64, of: u64) -> Cell {
+    if of > 0 {
+        Cell::count(count)
+    } else {
+        Cell::unknown()
+    }
 }
 
 fn nodes(answer: &QueueAnswer) -> Option<Plain> {
@@ -195,8 +212,8 @@ fn nodes(answer: &QueueAnswer) -> Option<Plain> {
             vec![
                 Cell::text(&node.node).link(href("nodes", &node.node)),
                 Cell::text(node.state.to_lowercase()),
-                Cell::count(node.free_gpus),
-                Cell::count(node.gpus),
+                with_gpus(node.free_gpus, node.gpus),
+                with_gpus(node.gpus, node.gpus),
                 Cell::count(node.free_cpus),
                 Cell::count(node.cpus),
                 super::work::memory(Some(node.free_mem_bytes as f64)),

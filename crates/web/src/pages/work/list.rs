@@ -52,7 +52,7 @@ fn row(one: &ListedRun, now: i64) -> Vec<Cell> {
         Cell::time(Some(run.submit)),
         Cell::time(run.start),
         length(ran),
-        gpus(run),
+        gpus(one),
         share(used.and_then(|used| used.gpu_utilization)),
         hours(waste).class(if wasteful { "warn" } else { "" }),
         nodes(run),
@@ -72,8 +72,8 @@ fn state_of(one: &ListedRun) -> Cell {
     }
 }
 
-fn gpus(run: &JobRun) -> Cell {
-    run.gpus.map_or_else(Cell::unknown, Cell::count)
+fn gpus(one: &ListedRun) -> Cell {
+    one.gpus().map_or_else(Cell::unknown, Cell::count)
 }
 
 /// The nodes, with a link if it is one node.

@@ -1,14 +1,19 @@
 //! What the pages about jobs and usage share: cells, addresses, lists of runs, and periods.
 
+mod current;
 mod list;
 mod period;
 mod plain;
+mod strips;
 
+pub use current::current_jobs;
 pub use list::{columns, runs};
 pub use period::PeriodPick;
 pub use plain::Plain;
+pub use strips::{Strips, strip_of};
 
 use crate::frame::{Cell, href};
+use takt_draw::escaped;
 use takt_server::reports::words::{amount, duration, percent};
 use takt_slurm::JobRun;
 
@@ -64,6 +69,17 @@ pub fn state_class(state: &str) -> &'static str {
         "CANCELLED" | "PREEMPTED" | "REVOKED" => "warn",
         _ => "bad",
     }
+}
+
+/// A row with times below the pictures of the column `place`.
+pub fn time_row(times: &[String], place: usize, columns: usize) -> Vec<Cell> {
+    let times = times
+        .iter()
+        .map(|time| format!("<span>{}</span>", escaped(time)));
+    let times: String = times.collect();
+    let mut row = vec![Cell::default(); columns];
+    row[place] = Cell::picture(format!("<div class=\"ticks\">{times}</div>"));
+    row
 }
 
 /// A ratio as a percentage.

@@ -1,0 +1,445 @@
+//! One sender: finds the columns of its series, checks its samples, and stores them.
+
+use super::config::{PushConfig, SenderConfig};
+use super::delta::RunningSums;
+use super::metrics::{PushMetrics, RejectReason, SenderMetrics};
+use super::replica::Election;
+use hashbrown::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+use takt_model::{Labels, Timestamp};
+use takt_push::otlp::{PointError, Translated, Translation};
+use takt_push::{OneSeries, PushedSample, PushedSeries, labels_of};
+use takt_store::{Column, Group, Placement, PushError, STALE, Sample, Store, is_stale};
+
+/// How far a sample may be ahead of the server's clock, as in Prometheus.
+const MAX_AHEAD: Duration = Duration::from_secs(600);
+
+/// Most labels of a series.
+const MAX_LABELS: usize = 64;
+
+/// Longest name of a label, in bytes.
+const MAX_NAME_BYTES: usize = 512;
+
+/// Longest value of a label, in bytes.
+const MAX_VALUE_BYTES: usize = 4096;
+
+/// Rejected series that a reply describes.
+const MAX_EXAMPLES: usize = 3;
+
+/// Longest description of a series in a reply, in characters.
+const MAX_EXAMPLE_CHARS: usize = 300;
+
+/// Spellings of one series' labels that are remembered, on average.
+const SPELLINGS: usize = 4;
+
+/// Result of a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PushReport {
+    /// Samples that are stored now.
+    pub stored: usize,
+    /// Samples that were stored already.
+    pub repeated: usize,
+    /// Samples of replicas that are not elected.
+    pub replica: usize,
+    /// Rejected samples.
+    pub rejected: BTreeMap<RejectReason, usize>,
+    /// Descriptions of the first rejected series.
+    pub examples: Vec<String>,
+    /// Rejected data points of OTLP.
+    pub rejected_points: usize,
+}
+
+impl PushReport {
+    /// Returns a sentence about what was rejected. `None` if nothing was.
+    pub fn refusal(&self) -> Option<String> {
+        if self.rejected.is_empty() {
+            return None;
+        }
+        let reasons = self.rejected.iter();
+        let reasons = reasons.map(|(reason, count)| format!("{count} {}", reason.words()));
+        let reasons: Vec<String> = reasons.collect();
+        Some(format!(
+            "rejected samples: {}. First: {}",
+            reasons.join(", "),
+            self.examples.join("; ")
+        ))
+    }
+
+    fn reject(&mut self, reason: RejectReason, count: usize, example: impl FnOnce() -> String) {
+        *self.rejected.entry(reason).or_default() += count;
+        if self.examples.len() < MAX_EXAMPLES {
+            let example = example().chars().take(MAX_EXAMPLE_CHARS).collect();
+            self.examples.push(example);
+        }
+    }
+}
+
+/// A program that pushes samples.
+#[derive(Debug)]
+pub struct Sender {
+    name: String,
+    fixed: Labels,
+    cluster: String,
+    max_series: usize,
+    max_age: Duration,
+    replica_label: Option<String>,
+    translation: Translation,
+    store: Arc<Store>,
+    group: Group,
+    metrics: SenderMetrics,
+    state: Mutex<SenderState>,
+}
+
+#[derive(Debug, Default)]
+struct SenderState {
+    /// Places of series, by their encoded labels.
+    places: HashMap<Box<[u8]>, Place>,
+    election: Election,
+    sums: RunningSums,
+}
+
+/// Where the samples of a series go.
+#[derive(Debug, Clone)]
+struct Place {
+    /// Column in the group. `None` while another replica is elected.
+    column: Option<Column>,
+    replica: Option<Arc<str>>,
+}
+
+/// Checked samples of a request.
+#[derive(Default)]
+struct Checked {
+    samples: Vec<(Column, Sample)>,
+    /// Number of each sample's series in the request.
+    series: Vec<usize>,
+    /// Increases that were added to running sums.
+    increases: Vec<(Column, Timestamp, f64)>,
+}
+
+impl Sender {
+    pub(super) fn new(
+        config: &PushConfig,
+        sender: &SenderConfig,
+        cluster: &str,
+        store: &Arc<Store>,
+        metrics: &PushMetrics,
+    ) -> Self {
+        let promoted = sender.promote_resource_attributes.iter();
+        Self {
+            name: sender.name.clone(),
+            fixed: sender.fixed_labels(),
+            cluster: cluster.to_owned(),
+            max_series: sender.max_series,
+            max_age: config.max_age(),
+            replica_label: sender.replica_label.clone(),
+            translation: Translation {
+                promoted: promoted.cloned().collect(),
+            },
+            store: Arc::clone(store),
+            group: store.pushed_group(),
+            metrics: metrics.of(&sender.name),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Name in metrics and logs.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How OTLP of this sender is translated.
+    pub fn translation(&self) -> &Translation {
+        &self.translation
+    }
+
+    /// Stores the series of a remote-write request. Returns when they are durable. Blocks.
+    ///
+    /// # Errors
+    /// If samples cannot be written now. Nothing of the request is stored then.
+    pub fn store(&self, request: &PushedSeries) -> Result<PushReport, PushError> {
+        self.store_after(request, PushReport::default())
+    }
+
+    /// Stores the data points of an OTLP request. Returns when they are durable. Blocks.
+    ///
+    /// # Errors
+    /// If samples cannot be written now. Nothing of the request is stored then.
+    pub fn store_points(&self, request: &Translated) -> Result<PushReport, PushError> {
+        let mut report = PushReport::default();
+        for (error, count) in &request.rejected {
+            let reason = if *error == PointError::ExponentialHistogram {
+                RejectReason::NativeHistogram
+            } else {
+                RejectReason::DataPoint
+            };
+            report.reject(reason, *count, || error.to_string());
+            report.rejected_points += count;
+        }
+        self.store_after(&request.series, report)
+    }
+
+    /// Removes old samples and series from memory.
+    pub fn age(&self) {
+        let mut state = self.state();
+        let dropped: HashSet<Column> = self.group.age(now()).into_iter().collect();
+        if !dropped.is_empty() {
+            state
+                .places
+                .retain(|_, place| place.column.is_none_or(|column| !dropped.contains(&column)));
+            dropped.iter().for_each(|&column| state.sums.forget(column));
+        }
+        self.metrics.series.set(self.group.series_count() as i64);
+    }
+
+    fn store_after(
+        &self,
+        request: &PushedSeries,
+        mut report: PushReport,
+    ) -> Result<PushReport, PushError> {
+        let mut points = BTreeSet::new();
+        let mut state = self.state();
+        let checked = self.check(&mut state, request, &mut report, &mut points);
+        let placed = self.store.place(&self.group, &checked.samples);
+        let placed = placed.inspect_err(|_| take_back(&mut state, &checked))?;
+        drop(state);
+        self.store
+            .confirm(&self.group, &placed)
+            .inspect_err(|_| take_back(&mut self.state(), &checked))?;
+        let mut newest = self.metrics.newest.get();
+        for (placement, (series, (_, sample))) in placed
+            .placements
+            .iter()
+            .zip(checked.series.iter().zip(&checked.samples))
+        {
+            newest = newest.max(sample.at.as_seconds());
+            match placement {
+                Placement::New => report.stored += 1,
+                Placement::Repeated => report.repeated += 1,
+                Placement::Conflicting => {
+                    if let Some(one) = request.iter().nth(*series) {
+                        points.insert(one.point);
+                        report.reject(RejectReason::Conflict, 1, || {
+                            describe(&one, RejectReason::Conflict, sample.at)
+                        });
+                    }
+                }
+            }
+        }
+        // `target_info` belongs to no data point.
+        points.remove(&usize::MAX);
+        report.rejected_points += points.len();
+        self.count(&report, newest);
+        Ok(report)
+    }
+
+    fn count(&self, report: &PushReport, newest: f64) {
+        let metrics = &self.metrics;
+        metrics.samples.inc_by(report.stored as u64);
+        metrics.repeated.inc_by(report.repeated as u64);
+        metrics.replica.inc_by(report.replica as u64);
+        for (reason, count) in &report.rejected {
+            metrics.reject(*reason, *count);
+        }
+        metrics.newest.set(newest);
+        metrics.series.set(self.group.series_count() as i64);
+        if let Some(refusal) = report.refusal() {
+            tracing::debug!(sender = self.name, refusal, "rejected pushed samples");
+        }
+    }
+
+    /// Checks the samples of a request, and finds their columns.
+    fn check(
+        &self,
+        state: &mut SenderState,
+        request: &PushedSeries,
+        report: &mut PushReport,
+        points: &mut BTreeSet<usize>,
+    ) -> Checked {
+        let now = now();
+        let mut checked = Checked::default();
+        checked.samples.reserve(request.sample_count());
+        checked.series.reserve(request.sample_count());
+        for (number, series) in request.iter().enumerate() {
+            if series.histograms > 0 {
+                let reason = RejectReason::NativeHistogram;
+                report.reject(reason, series.histograms, || describe(&series, reason, now));
+            }
+            if series.samples.is_empty() {
+                continue;
+            }
+            let column = match self.place_of(state, series.block, now) {
+                Ok(Some(column)) => column,
+                Ok(None) => {
+                    report.replica += series.samples.len();
+                    continue;
+                }
+                Err((reason, example)) => {
+                    report.reject(reason, series.samples.len(), || example);
+                    points.insert(series.point);
+                    continue;
+                }
+            };
+            for given in series.samples {
+                match self.check_time(given.at, now) {
+                    Ok(()) => {}
+                    Err(reason) => {
+                        report.reject(reason, 1, || describe(&series, reason, given.at));
+                        points.insert(series.point);
+                        continue;
+                    }
+                }
+                let mut sample = plain_sample(*given);
+                if series.is_delta {
+                    let increase = sample.value;
+                    match state.sums.add(column, sample.at, increase) {
+                        Some(sum) => {
+                            sample.value = sum;
+                            checked.increases.push((column, sample.at, increase));
+                        }
+                        None => {
+                            report.repeated += 1;
+                            continue;
+                        }
+                    }
+                }
+                checked.samples.push((column, sample));
+                checked.series.push(number);
+            }
+        }
+        checked
+    }
+
+    fn check_time(&self, at: Timestamp, now: Timestamp) -> Result<(), RejectReason> {
+        if at > now.plus(MAX_AHEAD) {
+            Err(RejectReason::Future)
+        } else if at < now.minus(self.max_age) {
+            Err(RejectReason::TooOld)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Returns the column of a series. `None` if another replica is elected.
+    fn place_of(
+        &self,
+        state: &mut SenderState,
+        block: &[u8],
+        now: Timestamp,
+    ) -> Result<Option<Column>, (RejectReason, String)> {
+        if let Some(Place { column, replica }) = state.places.get(block) {
+            let is_elected = replica
+                .as_ref()
+                .is_none_or(|replica| state.election.accepts(replica, now));
+            if !is_elected {
+                return Ok(None);
+            }
+            if column.is_some() {
+                return Ok(*column);
+            }
+        }
+        let mut labels =
+            labels_of(block).map_err(|error| (RejectReason::Labels, error.to_string()))?;
+        check_limits(&labels)?;
+        let replica = self.replica_label.as_ref();
+        let replica = replica.and_then(|name| labels.remove(name));
+        let is_elected = replica
+            .as_ref()
+            .is_none_or(|replica| state.election.accepts(replica, now));
+        let column = if is_elected {
+            Some(self.new_column(labels)?)
+        } else {
+            None
+        };
+        if state.places.len() > SPELLINGS * self.max_series {
+            state.places.clear();
+        }
+        state.places.insert(block.into(), Place { column, replica });
+        Ok(column)
+    }
+
+    fn new_column(&self, mut labels: Labels) -> Result<Column, (RejectReason, String)> {
+        for (name, value) in self.fixed.iter() {
+            labels.set(name, value);
+        }
+        if labels.get("cluster").is_none() {
+            labels.set("cluster", &self.cluster);
+        }
+        if self.group.series_count() >= self.max_series {
+            let reason = RejectReason::SeriesLimit;
+            return Err((reason, format!("{labels}: {}", reason.words())));
+        }
+        self.group.column(&labels).ok_or_else(|| {
+            let reason = RejectReason::OtherWriter;
+            (reason, format!("{labels}: {}", reason.words()))
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, SenderState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes back the increases of samples that could not be stored.
+fn take_back(state: &mut SenderState, checked: &Checked) {
+    for &(column, at, increase) in checked.increases.iter().rev() {
+        state.sums.take_back(column, at, increase);
+    }
+}
+
+fn check_limits(labels: &Labels) -> Result<(), (RejectReason, String)> {
+    let refused = |text| Err((RejectReason::Labels, text));
+    if labels.len() > MAX_LABELS {
+        let found = labels.len();
+        let metric = labels.metric();
+        return refused(format!(
+            "{metric} has {found} labels; the limit is {MAX_LABELS}"
+        ));
+    }
+    for (name, value) in labels.iter() {
+        for (what, text, limit) in [
+            ("name", name, MAX_NAME_BYTES),
+            ("value", value, MAX_VALUE_BYTES),
+        ] {
+            if text.len() > limit {
+                let found = text.len();
+                return refused(format!(
+                    "a label's {what} has {found} bytes; the limit is {limit}"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the sample with the store's NaN: other payloads than the staleness marker's mean
+/// nothing.
+fn plain_sample(given: PushedSample) -> Sample {
+    let value = if is_stale(given.value) {
+        STALE
+    } else if given.value.is_nan() {
+        f64::NAN
+    } else {
+        given.value
+    };
+    Sample {
+        at: given.at,
+        value,
+    }
+}
+
+fn describe(series: &OneSeries<'_>, reason: RejectReason, at: Timestamp) -> String {
+    let labels = match labels_of(series.block) {
+        Ok(labels) => labels.to_string(),
+        Err(error) => error.to_string(),
+    };
+    format!("{labels} at {}: {}", at.as_seconds(), reason.words())
+}
+
+fn now() -> Timestamp {
+    SystemTime::now().into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! Limits for guessing passwords: by account, by address, and by both.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// Seconds in which wrong passwords count.
+const WINDOW_SECONDS: i64 = 15 * 60;
+
+/// Wrong passwords of one account from one address within the window.
+const MAX_OF_BOTH: usize = 5;
+
+/// Wrong passwords from one address within the window: a lab behind one address makes some, too.
+const MAX_OF_ADDRESS: usize = 50;
+
+/// Wrong passwords of one account from all addresses within the window.
+const MAX_OF_ACCOUNT: usize = 50;
+
+/// Maximum number of keys of each count. The key that was used longest ago makes room.
+const MAX_KEYS: usize = 10_000;
+
+/// Counts of wrong passwords. An account is never locked: an address from which it signed in is not
+/// subject to the limit for all addresses, and every limit ends with the window.
+#[derive(Debug, Default)]
+pub struct Throttle {
+    both: Counts<(String, IpAddr)>,
+    address: Counts<IpAddr>,
+    account: Counts<String>,
+    /// Times of the last successful sign-ins.
+    trusted: HashMap<(String, IpAddr), i64>,
+}
+
+impl Throttle {
+    /// Counts an attempt before its password is checked. Returns false if there were too many wrong
+    /// ones.
+    pub fn begin(&mut self, account: &str, address: IpAddr, now: i64) -> bool {
+        let address = network_of(address);
+        let key = (account.to_owned(), address);
+        let is_trusted = self.trusted.contains_key(&key);
+        let is_free = self.both.of(&key, now) < MAX_OF_BOTH
+            && self.address.of(&address, now) < MAX_OF_ADDRESS
+            && (is_trusted || self.account.of(&key.0, now) < MAX_OF_ACCOUNT);
+        if is_free {
+            self.account.add(account.to_owned(), now);
+            self.address.add(address, now);
+            self.both.add(key, now);
+        }
+        is_free
+    }
+
+    /// Takes a counted attempt back: its password was right, or could not be checked.
+    pub fn take_back(&mut self, account: &str, address: IpAddr) {
+        let address = network_of(address);
+        self.both.take_back(&(account.to_owned(), address));
+        self.address.take_back(&address);
+        self.account.take_back(&account.to_owned());
+    }
+
+    /// Notes that an account has signed in from an address.
+    pub fn trust(&mut self, account: &str, address: IpAddr, now: i64) {
+        let key = (account.to_owned(), network_of(address));
+        if self.trusted.len() >= MAX_KEYS && !self.trusted.contains_key(&key) {
+            let oldest = self.trusted.iter().min_by_key(|(_, at)| **at);
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                self.trusted.remove(&oldest);
+            }
+        }
+        self.trusted.insert(key, now);
+    }
+}
+
+/// Times of attempts by key.
+#[derive(Debug)]
+struct Counts<K>(HashMap<K, VecDeque<i64>>);
+
+impl<K> Default for Counts<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Hash + Eq + Clone> Counts<K> {
+    fn of(&mut self, key: &K, now: i64) -> usize {
+        let Some(times) = self.0.get_mut(key) else {
+            return 0;
+        };
+        times.retain(|at| now < at + WINDOW_SECONDS);
+        let count = times.len();
+        if count == 0 {
+            self.0.remove(key);
+        }
+        count
+    }
+
+    fn add(&mut self, key: K, now: i64) {
+        if self.0.len() >= MAX_KEYS && !self.0.contains_key(&key) {
+            self.make_room(now);
+        }
+        self.0.entry(key).or_default().push_back(now);
+    }
+
+    fn make_room(&mut self, now: i64) {
+        let is_recent = |times: &VecDeque<i64>| {
+            let last = times.back();
+            last.is_some_and(|at| now < at + WINDOW_SECONDS)
+        };
+        self.0.retain(|_, times| is_recent(times));
+        if self.0.len() >= MAX_KEYS {
+            let oldest = self.0.iter().min_by_key(|(_, times)| times.back().copied());
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                self.0.remove(&oldest);
+            }
+        }
+    }
+
+    fn take_back(&mut self, key: &K) {
+        if let Some(times) = self.0.get_mut(key) {
+            times.pop_back();
+            if times.is_empty() {
+                self.0.remove(key);
+            }
+        }
+    }
+}
+
+/// Returns the address, or for IPv6 its network of 64 bits: one machine has all addresses of that.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = address.to_bits() >> 64 << 64;
+            IpAddr::V6(Ipv6Addr::from_bits(network))
+        }
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+
+    fn other(last: u16) -> IpAddr {
+        IpAddr::from([10, 1, (last >> 8) as u8, last as u8])
+    }
+
+    fn guesses(throttle: &mut Throttle, account: &str, address: IpAddr, now: i64) -> usize {
+        (0..100)
+            .take_while(|_| throttle.begin(account, address, now))
+            .count()
+    }
+
+    #[test]
+    fn five_wrong_passwords_make_an_account_and_an_address_wait() {
+        let mut throttle = Throttle::default();
+        assert_eq!(guesses(&mut throttle, "alice", HERE, 0), MAX_OF_BOTH);
+        assert!(throttle.begin("alice", other(1), 0), "another address");
+        assert!(throttle.begin("bob", HERE, 0), "another account");
+        let end = WINDOW_SECONDS;
+        assert!(!throttle.begin("alice", HERE, end - 1));
+        assert_eq!(guesses(&mut throttle, "alice", HERE, end), MAX_OF_BOTH);
+    }
+
+    #[test]
+    fn right_passwords_do_not_count() {
+        let mut throttle = Throttle::default();
+        for _ in 0..200 {
+            assert!(throttle.begin("alice", HERE, 0));
+            throttle.take_back("alice", HERE);
+        }
+        assert_eq!(guesses(&mut throttle, "alice", HERE, 0), MAX_OF_BOTH);
+    }
+
+    #[test]
+    fn one_address_cannot_try_one_password_on_all_accounts() {
+        let mut throttle = Throttle::default();
+        let tried = (0..500)
+            .filter(|account| throttle.begin(&format!("user{account}"), HERE, 0))
+            .count();
+        assert_eq!(tried, MAX_OF_ADDRESS);
+        assert!(throttle.begin("user1", other(1), 0));
+    }
+
+    #[test]
+    fn many_addresses_cannot_guess_one_password_nor_lock_its_owner_out() {
+        let mut throttle = Throttle::default();
+        throttle.trust("alice", HERE, 0);
+        let tried = (0..500)
+            .filter(|last| throttle.begin("alice", other(*last), 0))
+            .count();
+        assert_eq!(tried, MAX_OF_ACCOUNT);
+        assert!(throttle.begin("alice", HERE, 0), "her own address");
+        assert!(!throttle.begin("alice", other(501), 0));
+    }
+
+    #[test]
+    fn the_addresses_of_one_machine_count_as_one() {
+        let mut throttle = Throttle::default();
+        let tried = (0..100_u16)
+            .filter(|last| {
+                let address = Ipv6Addr::new(0x2001, 0xdb8, 0, 1, 0, 0, 0, *last);
+                throttle.begin("alice", address.into(), 0)
+            })
+            .count();
+        assert_eq!(tried, MAX_OF_BOTH);
+        let other = Ipv6Addr::new(0x2001, 0xdb8, 0, 2, 0, 0, 0, 1);
+        assert!(throttle.begin("alice", other.into(), 0));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_old_counts_make_room() {
+        let mut throttle = Throttle::default();
+        for number in 0..MAX_KEYS as u32 + 100 {
+            throttle.begin(
+                "alice",
+                IpAddr::from(number.to_be_bytes()),
+                i64::from(number),
+            );
+            throttle.trust(&number.to_string(), HERE, i64::from(number));
+        }
+        assert!(throttle.both.0.len() <= MAX_KEYS && throttle.trusted.len() <= MAX_KEYS);
+        assert!(throttle.account.0.len() <= MAX_KEYS && throttle.address.0.len() <= MAX_KEYS);
+    }
+}

@@ -1,0 +1,411 @@
+//! Turns data points into series.
+
+use super::messages::{
+    AnyValue, ExportRequest, HistogramPoint, KeyValue, Metric, NumberPoint, ResourceMetrics,
+    SummaryPoint, Temporality,
+};
+use super::names::{Kind, label_name, metric_name};
+use crate::pushed::{Part, PushedSample, PushedSeries};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use takt_model::{METRIC_NAME, Timestamp};
+
+/// Marks a data point without a recorded value.
+const NO_VALUE: u32 = 1;
+
+/// The end of a series.
+const STALE: f64 = f64::from_bits(0x7ff0_0000_0000_0002);
+
+/// Resource attributes that become the labels `job` and `instance`.
+const IDENTIFYING: [&str; 3] = ["service.namespace", "service.name", "service.instance.id"];
+
+/// Settings of the translation.
+#[derive(Debug, Clone, Default)]
+pub struct Translation {
+    /// Resource attributes that become labels of every series.
+    pub promoted: BTreeSet<String>,
+}
+
+/// A translated request.
+#[derive(Debug, Default)]
+pub struct Translated {
+    /// The series.
+    pub series: PushedSeries,
+    /// Number of data points, rejected ones included.
+    pub points: usize,
+    /// Data points that cannot be stored, by reason.
+    pub rejected: BTreeMap<PointError, usize>,
+}
+
+/// Why a data point cannot be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum PointError {
+    /// The store has no native histograms.
+    #[error("exponential histograms are not stored; use explicit buckets")]
+    ExponentialHistogram,
+    /// A histogram needs one bucket more than bounds.
+    #[error("a histogram has a wrong number of buckets, or bounds that do not grow")]
+    Buckets,
+    /// The point has no number.
+    #[error("a data point has no value")]
+    NoValue,
+    /// The metric has no name.
+    #[error("a metric has no name")]
+    NoName,
+    /// Neither delta nor cumulative.
+    #[error("the aggregation temporality is not set")]
+    Temporality,
+}
+
+type LabelMap = BTreeMap<String, String>;
+
+/// One data point on its way into series.
+struct Point<'a> {
+    series: &'a mut PushedSeries,
+    /// Number of the point in the request.
+    number: usize,
+    at: Timestamp,
+    is_delta: bool,
+    is_stale: bool,
+    labels: LabelMap,
+}
+
+impl Point<'_> {
+    /// Adds a sample of a series. `extra` is a label of this series only.
+    fn add(&mut self, metric: &str, extra: Option<(&str, &str)>, value: f64) {
+        let mut added = extra;
+        let mut name = Some(metric);
+        for (label, text) in &self.labels {
+            if let Some(metric) = name.take_if(|_| label.as_str() > METRIC_NAME) {
+                let name = METRIC_NAME.as_bytes();
+                self.series.push_label(name, metric.as_bytes());
+            }
+            if let Some((key, value)) = added.take_if(|(key, _)| label.as_str() >= *key) {
+                self.series.push_label(key.as_bytes(), value.as_bytes());
+                if label == key {
+                    continue;
+                }
+            }
+            self.series.push_label(label.as_bytes(), text.as_bytes());
+        }
+        if let Some(metric) = name {
+            let name = METRIC_NAME.as_bytes();
+            self.series.push_label(name, metric.as_bytes());
+        }
+        if let Some((key, value)) = added {
+            self.series.push_label(key.as_bytes(), value.as_bytes());
+        }
+        let value = if self.is_stale { STALE } else { value };
+        self.series
+            .samples
+            .push(PushedSample { at: self.at, value });
+        self.series.end_series(Part {
+            is_delta: self.is_delta && !self.is_stale,
+            point: self.number,
+            ..Part::default()
+        });
+    }
+}
+
+impl Translation {
+    pub(super) fn translate(&self, request: &ExportRequest) -> Translated {
+        let mut found = Translated::default();
+        for resource in &request.resource_metrics {
+            self.resource(resource, &mut found);
+        }
+        found
+    }
+
+    fn resource(&self, given: &ResourceMetrics, found: &mut Translated) {
+        let attributes = given.resource.iter().flat_map(|one| &one.attributes);
+        let attributes: Vec<&KeyValue> = attributes.collect();
+        let common = self.common_labels(&attributes);
+        let mut newest = None;
+        for metric in given.scope_metrics.iter().flat_map(|scope| &scope.metrics) {
+            newest = newest.max(add_metric(metric, &common, found));
+        }
+        if let Some(at) = newest {
+            add_target_info(&attributes, at, found);
+        }
+    }
+
+    /// Labels of every series of a resource: `job`, `instance` and the promoted attributes.
+    fn common_labels(&self, attributes: &[&KeyValue]) -> LabelMap {
+        let promoted = attributes
+            .iter()
+            .filter(|one| self.promoted.contains(&one.key));
+        let mut labels = label_map(promoted.copied());
+        labels.extend(identity(attributes));
+        labels
+    }
+}
+
+/// The labels `job` and `instance`, where the resource has their attributes.
+fn identity(attributes: &[&KeyValue]) -> impl Iterator<Item = (String, String)> {
+    let text = |key: &str| {
+        let found = attributes.iter().find(|one| one.key == key)?;
+        Some(text_of(found.value.as_ref()?).into_owned()).filter(|text| !text.is_empty())
+    };
+    let [namespace, name, instance] = IDENTIFYING.map(text);
+    let job = name.map(|name| match namespace {
+        Some(namespace) => format!("{namespace}/{name}"),
+        None => name,
+    });
+    let job = job.map(|job| ("job".to_owned(), job));
+    let instance = instance.map(|instance| ("instance".to_owned(), instance));
+    job.into_iter().chain(instance)
+}
+
+/// Adds the series `target_info` with the other attributes of a resource.
+fn add_target_info(attributes: &[&KeyValue], at: Timestamp, found: &mut Translated) {
+    let others = attributes
+        .iter()
+        .filter(|one| !IDENTIFYING.contains(&one.key.as_str()));
+    let mut labels = label_map(others.copied());
+    let identity: LabelMap = identity(attributes).collect();
+    if labels.is_empty() || identity.is_empty() {
+        return;
+    }
+    labels.extend(identity);
+    let mut point = Point {
+        series: &mut found.series,
+        // The number of no data point.
+        number: usize::MAX,
+        at,
+        is_delta: false,
+        is_stale: false,
+        labels,
+    };
+    point.add("target_info", None, 1.0);
+}
+
+/// Adds the points of a metric. Returns the time of the newest one.
+fn add_metric(metric: &Metric, common: &LabelMap, found: &mut Translated) -> Option<Timestamp> {
+    let mut adder = PointAdder {
+        common,
+        found,
+        newest: None,
+        temporality: Temporality::Cumulative,
+    };
+    let name = |kind| metric_name(&metric.name, &metric.unit, kind);
+    if let Some(gauge) = &metric.gauge {
+        adder.numbers(&name(Kind::Gauge), &gauge.data_points);
+    }
+    if let Some(sum) = &metric.sum {
+        adder.temporality = sum.aggregation_temporality();
+        let kind = if sum.is_monotonic {
+            Kind::Counter
+        } else {
+            Kind::Other
+        };
+        adder.numbers(&name(kind), &sum.data_points);
+    }
+    if let Some(histogram) = &metric.histogram {
+        adder.temporality = histogram.aggregation_temporality();
+        adder.histograms(&name(Kind::Other), &histogram.data_points);
+    }
+    if let Some(summary) = &metric.summary {
+        adder.temporality = Temporality::Cumulative;
+        adder.summaries(&name(Kind::Other), &summary.data_points);
+    }
+    if let Some(histogram) = &metric.exponential_histogram {
+        for _ in &histogram.data_points {
+            adder.next::<()>(Err(PointError::ExponentialHistogram));
+        }
+    }
+    adder.newest
+}
+
+struct PointAdder<'a> {
+    common: &'a LabelMap,
+    found: &'a mut Translated,
+    newest: Option<Timestamp>,
+    temporality: Temporality,
+}
+
+impl PointAdder<'_> {
+    /// Counts a point, and the reason why it cannot be stored.
+    fn next<T>(&mut self, checked: Result<T, PointError>) -> Option<T> {
+        self.found.points += 1;
+        checked
+            .inspect_err(|error| *self.found.rejected.entry(*error).or_default() += 1)
+            .ok()
+    }
+
+    fn check(&self, name: &str) -> Result<(), PointError> {
+        if name.is_empty() {
+            Err(PointError::NoName)
+        } else if self.temporality == Temporality::Unspecified {
+            Err(PointError::Temporality)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn point(&mut self, nanoseconds: u64, attributes: &[KeyValue], flags: u32) -> Point<'_> {
+        let at = Timestamp((nanoseconds / 1_000_000).cast_signed());
+        self.newest = self.newest.max(Some(at));
+        let mut labels = label_map(attributes);
+        let common = self.common.iter();
+        labels.extend(common.map(|(name, value)| (name.clone(), value.clone())));
+        Point {
+            number: self.found.points - 1,
+            series: &mut self.found.series,
+            at,
+            is_delta: self.temporality == Temporality::Delta,
+            is_stale: flags & NO_VALUE != 0,
+            labels,
+        }
+    }
+
+    fn numbers(&mut self, name: &str, points: &[NumberPoint]) {
+        for given in points {
+            let value = given.as_double.or(given.as_int.map(|number| number as f64));
+            let value = value.or((given.flags & NO_VALUE != 0).then_some(0.0));
+            let checked = self
+                .check(name)
+                .and_then(|()| value.ok_or(PointError::NoValue));
+            let Some(value) = self.next(checked) else {
+                continue;
+            };
+            let mut point = self.point(given.time_unix_nano, &given.attributes, given.flags);
+            point.add(name, None, value);
+        }
+    }
+
+    fn histograms(&mut self, name: &str, points: &[HistogramPoint]) {
+        for given in points {
+            let checked = self.check(name).and_then(|()| check_buckets(given));
+            if self.next(checked).is_none() {
+                continue;
+            }
+            let mut point = self.point(given.time_unix_nano, &given.attributes, given.flags);
+            let bucket = format!("{name}_bucket");
+            let mut count = 0_u64;
+            for (bound, in_bucket) in given.explicit_bounds.iter().zip(&given.bucket_counts) {
+                count = count.saturating_add(*in_bucket);
+                let bound = plain(*bound);
+                point.add(&bucket, Some(("le", &bound)), count as f64);
+            }
+            point.add(&bucket, Some(("le", "+Inf")), given.count as f64);
+            point.add(&format!("{name}_count"), None, given.count as f64);
+            if let Some(sum) = given.sum {
+                point.add(&format!("{name}_sum"), None, sum);
+            }
+        }
+    }
+
+    fn summaries(&mut self, name: &str, points: &[SummaryPoint]) {
+        for given in points {
+            let checked = self.check(name);
+            if self.next(checked).is_none() {
+                continue;
+            }
+            let mut point = self.point(given.time_unix_nano, &given.attributes, given.flags);
+            for one in &given.quantile_values {
+                let quantile = plain(one.quantile);
+                point.add(name, Some(("quantile", &quantile)), one.value);
+            }
+            point.add(&format!("{name}_count"), None, given.count as f64);
+            point.add(&format!("{name}_sum"), None, given.sum);
+        }
+    }
+}
+
+/// Checks that the buckets are whole. A histogram without buckets has a count and a sum only.
+fn check_buckets(point: &HistogramPoint) -> Result<(), PointError> {
+    let counts = &point.bucket_counts;
+    let bounds = &point.explicit_bounds;
+    let total = counts
+        .iter()
+        .try_fold(0_u64, |sum, &one| sum.checked_add(one));
+    let is_whole = counts.is_empty() && bounds.is_empty()
+        || counts.len() == bounds.len() + 1 && total == Some(point.count);
+    if is_whole && bounds.is_sorted_by(|one, next| one < next) {
+        Ok(())
+    } else {
+        Err(PointError::Buckets)
+    }
+}
+
+/// Labels of attributes. The values of attributes that become the same label are joined with `;`
+/// in the order of their keys.
+fn label_map<'a>(attributes: impl IntoIterator<Item = &'a KeyValue>) -> LabelMap {
+    let mut attributes: Vec<&KeyValue> = attributes.into_iter().collect();
+    attributes.sort_by_key(|one| &one.key);
+    let mut labels = LabelMap::new();
+    for one in attributes {
+        let value = one.value.as_ref().map(text_of).unwrap_or_default();
+        let name = label_name(&one.key);
+        if name.is_empty() || name == METRIC_NAME || value.is_empty() {
+            continue;
+        }
+        let text = labels.entry(name).or_default();
+        if !text.is_empty() {
+            text.push(';');
+        }
+        text.push_str(&value);
+    }
+    labels
+}
+
+/// The text of an attribute's value. Lists and maps are JSON.
+fn text_of(value: &AnyValue) -> Cow<'_, str> {
+    if let Some(text) = &value.string_value {
+        return text.into();
+    }
+    if let Some(value) = value.bool_value {
+        return value.to_string().into();
+    }
+    if let Some(number) = value.int_value {
+        return number.to_string().into();
+    }
+    if let Some(number) = value.double_value {
+        return plain(number).into();
+    }
+    if let Some(bytes) = &value.bytes_value {
+        return BASE64_STANDARD.encode(bytes).into();
+    }
+    if value.array_value.is_some() || value.kvlist_value.is_some() {
+        return json_of(value).to_string().into();
+    }
+    "".into()
+}
+
+fn json_of(value: &AnyValue) -> serde_json::Value {
+    use serde_json::Value;
+    if let Some(list) = &value.array_value {
+        return list.values.iter().map(json_of).collect();
+    }
+    if let Some(list) = &value.kvlist_value {
+        let pairs = list.values.iter().map(|one| {
+            let value = one.value.as_ref().map_or(Value::Null, json_of);
+            (one.key.clone(), value)
+        });
+        return pairs.collect();
+    }
+    if let Some(value) = value.bool_value {
+        value.into()
+    } else if let Some(number) = value.int_value {
+        number.into()
+    } else if let Some(number) = value.double_value {
+        number.into()
+    } else {
+        text_of(value).into()
+    }
+}
+
+/// A number without an exponent, as Prometheus writes it in labels.
+fn plain(number: f64) -> String {
+    let mut text = String::new();
+    if number.is_infinite() {
+        text.push_str(if number > 0.0 { "+Inf" } else { "-Inf" });
+    } else {
+        // Writing to a text cannot fail.
+        let _ = write!(text, "{number}");
+    }
+    text
+}

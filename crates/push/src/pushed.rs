@@ -1,0 +1,167 @@
+//! The content of a request, of whichever protocol: series with their samples.
+
+use crate::wire::{Field, Fields, WireError, push_varint};
+use std::ops::Range;
+use std::sync::Arc;
+use takt_model::{Labels, METRIC_NAME, Timestamp};
+
+/// Series of a request. All label blocks and samples are in two lists, so that a request of
+/// thousands of series needs few allocations.
+#[derive(Debug, Clone, Default)]
+pub struct PushedSeries {
+    pub(crate) blocks: Vec<u8>,
+    pub(crate) samples: Vec<PushedSample>,
+    pub(crate) parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub block: Range<usize>,
+    pub samples: Range<usize>,
+    pub histograms: usize,
+    pub is_delta: bool,
+    pub point: usize,
+}
+
+/// A sample.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PushedSample {
+    /// Timestamp.
+    pub at: Timestamp,
+    /// The value. A NaN with the bits `0x7ff0000000000002` ends the series.
+    pub value: f64,
+}
+
+/// A series with some of its samples.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OneSeries<'a> {
+    /// Encoded labels. The same bytes mean the same series; read them with [`labels_of`].
+    pub block: &'a [u8],
+    /// Samples, usually in order of time.
+    pub samples: &'a [PushedSample],
+    /// Number of native histograms.
+    pub histograms: usize,
+    /// Whether the samples are increases since the sample before.
+    pub is_delta: bool,
+    /// Number of the data point from which an OTLP series comes.
+    pub point: usize,
+}
+
+impl PushedSeries {
+    /// The series, in the order of the request. A series may occur more than once.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = OneSeries<'_>> {
+        self.parts.iter().map(|part| OneSeries {
+            block: &self.blocks[part.block.clone()],
+            samples: &self.samples[part.samples.clone()],
+            histograms: part.histograms,
+            is_delta: part.is_delta,
+            point: part.point,
+        })
+    }
+
+    /// Number of samples.
+    pub fn sample_count(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Appends a label to the block of the next series.
+    pub(crate) fn push_label(&mut self, name: &[u8], value: &[u8]) {
+        // As in a request of version 1.0: two texts with their tags, in a message.
+        let length =
+            2 + varint_length(name.len()) + name.len() + varint_length(value.len()) + value.len();
+        self.blocks.push(0x0a);
+        push_varint(&mut self.blocks, length as u64);
+        for (tag, text) in [(0x0a, name), (0x12, value)] {
+            self.blocks.push(tag);
+            push_varint(&mut self.blocks, text.len() as u64);
+            self.blocks.extend_from_slice(text);
+        }
+    }
+
+    /// Ends a series: its label block and its samples are what was appended since the last call.
+    pub(crate) fn end_series(&mut self, part: Part) {
+        let last = self.parts.last();
+        let block = last.map_or(0, |last| last.block.end)..self.blocks.len();
+        let samples = last.map_or(0, |last| last.samples.end)..self.samples.len();
+        self.parts.push(Part {
+            block,
+            samples,
+            ..part
+        });
+    }
+}
+
+fn varint_length(number: usize) -> usize {
+    (usize::BITS - number.leading_zeros()).div_ceil(7).max(1) as usize
+}
+
+/// Why the labels of a series are invalid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LabelError {
+    /// The block cannot be decoded.
+    #[error("the labels cannot be decoded")]
+    Damaged,
+    /// A text is not UTF-8.
+    #[error("a label is not valid UTF-8")]
+    NotUtf8,
+    /// A label has no name.
+    #[error("a label has no name")]
+    NoName,
+    /// The names are not sorted.
+    #[error("the label {0:?} is not in the order of names")]
+    Unsorted(String),
+    /// A name occurs twice.
+    #[error("the label {0:?} occurs twice")]
+    Twice(String),
+    /// No metric name.
+    #[error("the series has no label __name__")]
+    NoMetric,
+}
+
+impl From<WireError> for LabelError {
+    fn from(_: WireError) -> Self {
+        Self::Damaged
+    }
+}
+
+/// Reads a label block. A label with an empty value is left out.
+///
+/// # Errors
+/// If the labels break a rule of the remote-write specification.
+pub fn labels_of(block: &[u8]) -> Result<Labels, LabelError> {
+    let mut pairs: Vec<(Arc<str>, Arc<str>)> = Vec::new();
+    let mut last: Option<&str> = None;
+    for label in Fields(block) {
+        let mut name: &[u8] = &[];
+        let mut value: &[u8] = &[];
+        for field in Fields(label?.1.bytes()?) {
+            match field? {
+                (1, Field::Bytes(text)) => name = text,
+                (2, Field::Bytes(text)) => value = text,
+                (1 | 2, _) => return Err(LabelError::Damaged),
+                _ => {}
+            }
+        }
+        let text = |bytes| std::str::from_utf8(bytes).map_err(|_| LabelError::NotUtf8);
+        let name = text(name)?;
+        let value = text(value)?;
+        if name.is_empty() {
+            return Err(LabelError::NoName);
+        }
+        match last.map(|last| last.cmp(name)) {
+            Some(std::cmp::Ordering::Equal) => return Err(LabelError::Twice(name.to_owned())),
+            Some(std::cmp::Ordering::Greater) => {
+                return Err(LabelError::Unsorted(name.to_owned()));
+            }
+            _ => last = Some(name),
+        }
+        if !value.is_empty() {
+            pairs.push((name.into(), value.into()));
+        }
+    }
+    let labels = Labels::from_sorted(pairs);
+    if labels.get(METRIC_NAME).is_none() {
+        return Err(LabelError::NoMetric);
+    }
+    Ok(labels)
+}

@@ -1,0 +1,354 @@
+//! Reading requests.
+
+use super::Protocol;
+use crate::pushed::{Part, PushedSample, PushedSeries};
+use crate::wire::{Field, Fields, WireError};
+use takt_model::Timestamp;
+
+/// Why a request cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The body is not in snappy's block format.
+    #[error("the body is not valid snappy (block format)")]
+    Snappy(#[source] snap::Error),
+    /// The decompressed message is too long.
+    #[error("the message has {bytes} bytes; the limit is {limit}")]
+    TooLong {
+        /// Length of the message.
+        bytes: usize,
+        /// Longest message.
+        limit: usize,
+    },
+    /// The message is not the expected protobuf.
+    #[error(transparent)]
+    Damaged(#[from] WireError),
+    /// A series of version 2.0 names a symbol that does not exist.
+    #[error("a series refers to symbol {0}, which the request does not have")]
+    UnknownSymbol(u64),
+    /// The first symbol of version 2.0 has to be empty.
+    #[error("the first symbol is not empty")]
+    FirstSymbol,
+}
+
+/// Decompresses a body. The length comes first in the body, so a long message is refused before
+/// memory is allocated for it.
+///
+/// # Errors
+/// If the body is not snappy, or the message has more than `limit` bytes.
+pub fn decompress(body: &[u8], limit: usize) -> Result<Vec<u8>, RequestError> {
+    let bytes = snap::raw::decompress_len(body).map_err(RequestError::Snappy)?;
+    if bytes > limit {
+        return Err(RequestError::TooLong { bytes, limit });
+    }
+    snap::raw::Decoder::new()
+        .decompress_vec(body)
+        .map_err(RequestError::Snappy)
+}
+
+/// Reads a message. Metadata and exemplars are skipped.
+///
+/// # Errors
+/// If the message is damaged. The labels of a series are checked later, by
+/// [`labels_of`](crate::labels_of).
+pub fn read_request(protocol: Protocol, message: &[u8]) -> Result<PushedSeries, RequestError> {
+    let mut found = PushedSeries::default();
+    match protocol {
+        Protocol::V1 => read_v1(message, &mut found)?,
+        Protocol::V2 => read_v2(message, &mut found)?,
+    }
+    Ok(found)
+}
+
+fn read_v1(message: &[u8], found: &mut PushedSeries) -> Result<(), RequestError> {
+    for field in Fields(message) {
+        let (1, series) = field? else { continue };
+        let mut part = Part::default();
+        let mut rest = Fields(series.bytes()?);
+        loop {
+            let before = rest.0;
+            let Some(field) = rest.next() else { break };
+            match field? {
+                (1, label) => {
+                    label.bytes()?;
+                    let length = before.len() - rest.0.len();
+                    found.blocks.extend_from_slice(&before[..length]);
+                }
+                (2, sample) => found.samples.push(read_sample(sample.bytes()?)?),
+                (4, histogram) => {
+                    histogram.bytes()?;
+                    part.histograms += 1;
+                }
+                _ => {}
+            }
+        }
+        found.end_series(part);
+    }
+    Ok(())
+}
+
+fn read_v2(message: &[u8], found: &mut PushedSeries) -> Result<(), RequestError> {
+    let mut symbols: Vec<&[u8]> = Vec::new();
+    for field in Fields(message) {
+        if let (4, symbol) = field? {
+            symbols.push(symbol.bytes()?);
+        }
+    }
+    if symbols.first().is_some_and(|first| !first.is_empty()) {
+        return Err(RequestError::FirstSymbol);
+    }
+    let mut references = Vec::new();
+    for field in Fields(message) {
+        let (5, series) = field? else { continue };
+        let mut part = Part::default();
+        references.clear();
+        for field in Fields(series.bytes()?) {
+            match field? {
+                (1, Field::Varint(reference)) => references.push(reference),
+                (1, packed) => {
+                    let mut packed = Fields(packed.bytes()?);
+                    while !packed.0.is_empty() {
+                        references.push(packed.take_varint()?);
+                    }
+                }
+                (2, sample) => found.samples.push(read_sample(sample.bytes()?)?),
+                (3, histogram) => {
+                    histogram.bytes()?;
+                    part.histograms += 1;
+                }
+                _ => {}
+            }
+        }
+        let symbol = |reference: u64| {
+            let index = usize::try_from(reference).ok();
+            let found = index.and_then(|index| symbols.get(index));
+            found.copied().ok_or(RequestError::UnknownSymbol(reference))
+        };
+        let (pairs, odd) = references.as_chunks::<2>();
+        if !odd.is_empty() {
+            return Err(WireError.into());
+        }
+        for &[name, value] in pairs {
+            found.push_label(symbol(name)?, symbol(value)?);
+        }
+        found.end_series(part);
+    }
+    Ok(())
+}
+
+fn read_sample(message: &[u8]) -> Result<PushedSample, WireError> {
+    // Protobuf leaves out values that are zero.
+    let mut sample = PushedSample {
+        at: Timestamp(0),
+        value: 0.0,
+    };
+    for field in Fields(message) {
+        match field? {
+            (1, value) => sample.value = value.double()?,
+            (2, at) => sample.at = Timestamp(at.varint()?.cast_signed()),
+            _ => {}
+        }
+    }
+    Ok(sample)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::RequestWriter;
+    use super::*;
+    use crate::{LabelError, labels_of};
+    use proptest::prelude::*;
+    use takt_model::Labels;
+
+    const STALE: u64 = 0x7ff0_0000_0000_0002;
+
+    type Written = Vec<(Labels, Vec<(Timestamp, u64)>)>;
+
+    fn body(protocol: Protocol, series: &Written) -> Vec<u8> {
+        let mut writer = RequestWriter::new(protocol);
+        for (labels, samples) in series {
+            let samples = samples.iter();
+            writer.add(
+                labels,
+                samples.map(|&(at, bits)| (at, f64::from_bits(bits))),
+            );
+        }
+        writer.body()
+    }
+
+    fn read(protocol: Protocol, body: &[u8]) -> Result<Written, RequestError> {
+        let message = decompress(body, 1 << 20)?;
+        let found = read_request(protocol, &message)?;
+        let series = found.iter().map(|series| {
+            let samples = series.samples.iter();
+            (
+                labels_of(series.block).unwrap(),
+                samples.map(|one| (one.at, one.value.to_bits())).collect(),
+            )
+        });
+        Ok(series.collect())
+    }
+
+    fn written() -> impl Strategy<Value = Written> {
+        let labels = prop::collection::btree_map("[a-z]{1,8}", "\\PC{1,12}", 0..5);
+        let labels = labels.prop_map(|pairs| {
+            let mut labels: Labels = pairs.iter().collect();
+            labels.set("__name__", "up");
+            labels
+        });
+        let bits = prop_oneof![any::<u64>(), Just(STALE), Just(0)];
+        let sample = (any::<i64>().prop_map(Timestamp), bits);
+        prop::collection::vec((labels, prop::collection::vec(sample, 0..5)), 0..8)
+    }
+
+    proptest! {
+        #[test]
+        fn what_the_writer_writes_is_read(series in written()) {
+            for protocol in [Protocol::V1, Protocol::V2] {
+                let found = read(protocol, &body(protocol, &series)).unwrap();
+                // The writer leaves out minus zero, as protobuf does.
+                let mut expected = series.clone();
+                for (_, samples) in &mut expected {
+                    samples.iter_mut().for_each(|(_, bits)| {
+                        if *bits == (-0.0_f64).to_bits() {
+                            *bits = 0;
+                        }
+                    });
+                }
+                prop_assert_eq!(found, expected);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(body in prop::collection::vec(any::<u8>(), 0..300)) {
+            for protocol in [Protocol::V1, Protocol::V2] {
+                let _ = decompress(&body, 1 << 16);
+                if let Ok(found) = read_request(protocol, &body) {
+                    for series in found.iter() {
+                        let _ = labels_of(series.block);
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn arbitrary_edits_of_a_request_are_read_or_refused(
+            series in written(),
+            edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            for protocol in [Protocol::V1, Protocol::V2] {
+                let mut message = decompress(&body(protocol, &series), 1 << 20).unwrap();
+                if message.is_empty() {
+                    continue;
+                }
+                for (at, byte) in &edits {
+                    let at = at.index(message.len());
+                    message[at] = *byte;
+                }
+                message.truncate(cut.index(message.len()) + 1);
+                if let Ok(found) = read_request(protocol, &message) {
+                    for series in found.iter() {
+                        let _ = labels_of(series.block);
+                    }
+                }
+            }
+        }
+
+        /// The decoder of `prost` agrees.
+        #[test]
+        fn a_message_cut_short_is_refused_as_prost_refuses_it(
+            series in written(),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            use super::super::messages::v1;
+            use prost::Message;
+            let mut message = decompress(&body(Protocol::V1, &series), 1 << 20).unwrap();
+            message.truncate(cut.index(message.len() + 1));
+            let theirs = v1::WriteRequest::decode(&*message);
+            prop_assert_eq!(read_request(Protocol::V1, &message).is_ok(), theirs.is_ok());
+        }
+    }
+
+    #[test]
+    fn a_snappy_bomb_is_refused_before_memory_is_allocated() {
+        // The length of 4 GiB - 1, and a few bytes.
+        let bomb = [0xff, 0xff, 0xff, 0xff, 0x0f, 0xfe, 0x01, 0x00];
+        let refused = decompress(&bomb, 1 << 20);
+        assert!(matches!(
+            refused,
+            Err(RequestError::TooLong {
+                bytes: 0xffff_ffff,
+                ..
+            })
+        ));
+        // A length that the data does not have.
+        let short = [0x64, 0x00, 0x61];
+        assert!(matches!(
+            decompress(&short, 1 << 20),
+            Err(RequestError::Snappy(_))
+        ));
+        assert!(decompress(&[], 1 << 20).is_err());
+    }
+
+    #[test]
+    fn labels_have_to_be_sorted_unique_and_named() {
+        let block = |pairs: &[(&str, &str)]| {
+            let mut series = PushedSeries::default();
+            for (name, value) in pairs {
+                series.push_label(name.as_bytes(), value.as_bytes());
+            }
+            labels_of(&series.blocks)
+        };
+        assert_eq!(
+            block(&[("__name__", "up"), ("a", ""), ("b", "1")])
+                .unwrap()
+                .to_string(),
+            "up{b=\"1\"}"
+        );
+        for (pairs, expected) in [
+            (
+                &[("__name__", "up"), ("b", "1"), ("a", "1")][..],
+                LabelError::Unsorted("a".to_owned()),
+            ),
+            (
+                &[("__name__", "up"), ("a", "1"), ("a", "2")],
+                LabelError::Twice("a".to_owned()),
+            ),
+            (&[("", "1"), ("__name__", "up")], LabelError::NoName),
+            (&[("a", "1")], LabelError::NoMetric),
+            (&[("__name__", "")], LabelError::NoMetric),
+            (&[], LabelError::NoMetric),
+        ] {
+            assert_eq!(block(pairs), Err(expected));
+        }
+        let mut series = PushedSeries::default();
+        series.push_label(b"__name__", &[0xff, 0xfe]);
+        assert_eq!(labels_of(&series.blocks), Err(LabelError::NotUtf8));
+    }
+
+    #[test]
+    fn a_symbol_that_does_not_exist_is_refused() {
+        // One series with the references 0 and 7, without symbols.
+        let message = [0x2a, 0x04, 0x0a, 0x02, 0x00, 0x07];
+        assert!(matches!(
+            read_request(Protocol::V2, &message),
+            Err(RequestError::UnknownSymbol(0))
+        ));
+        // The first symbol is "x".
+        assert!(matches!(
+            read_request(Protocol::V2, &[0x22, 0x01, b'x']),
+            Err(RequestError::FirstSymbol)
+        ));
+    }
+
+    #[test]
+    fn native_histograms_are_counted() {
+        // A series of version 1.0 with an empty histogram.
+        let message = [0x0a, 0x02, 0x22, 0x00];
+        let found = read_request(Protocol::V1, &message).unwrap();
+        assert_eq!(found.iter().next().unwrap().histograms, 1);
+        let message = [0x2a, 0x02, 0x1a, 0x00];
+        let found = read_request(Protocol::V2, &message).unwrap();
+        assert_eq!(found.iter().next().unwrap().histograms, 1);
+    }
+}

@@ -1,0 +1,169 @@
+//! Passwords of people: set and remove.
+
+use super::{AnswerConfig, AnswerError, Question, RequestForm};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use takt_access::password::{check, hash};
+use takt_access::session::is_user_name;
+use takt_access::{Need, Role, Viewer, Way};
+use takt_store::{AuditRecord, Database, Records};
+
+/// Sets or removes the password with which a user signs in.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PasswordOrder {
+    /// Unix user. Default: the viewer.
+    pub user: Option<String>,
+    /// New password; `None` removes the password.
+    pub password: Option<String>,
+}
+
+impl std::fmt::Debug for PasswordOrder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PasswordOrder")
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The user whose password was set or removed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PasswordAnswer {
+    /// Unix user.
+    pub user: String,
+    /// Whether the user had a password before.
+    pub had_password: bool,
+}
+
+impl Question for PasswordOrder {
+    const PATH: &'static str = "/api/takt/v1/passwords";
+    const REQUEST: RequestForm = RequestForm::PostJson;
+    const NEED: Need = Need::Change(Role::User);
+    type Answer = PasswordAnswer;
+    type Data = Database;
+
+    fn answer(
+        &self,
+        viewer: &Viewer,
+        database: &Database,
+        config: &AnswerConfig,
+    ) -> Result<PasswordAnswer, AnswerError> {
+        let refused = |why: &str| AnswerError::Usage(why.to_owned());
+        let own = viewer.user().map(str::to_owned);
+        let user = self.user.clone().or(own);
+        let user = user.ok_or_else(|| refused("name a user"))?;
+        if !may_set(viewer, &user) {
+            return Err(refused(
+                "only an admin, or the user on the server's machine, sets a password",
+            ));
+        }
+        if !is_user_name(&user) {
+            return Err(refused(
+                "expected the name of a person; root has no password here",
+            ));
+        }
+        let hash = match &self.password {
+            Some(_) if !config.keeps_passwords => {
+                return Err(refused("set auth.passwords = true in takt.toml first"));
+            }
+            Some(password) => {
+                check(&user, password).map_err(AnswerError::usage)?;
+                Some(hash(password).map_err(AnswerError::failed)?)
+            }
+            None => None,
+        };
+        let now = Timestamp::now().as_second();
+        let by = viewer.user().unwrap_or(viewer.role_name());
+        let records = Records::of(database);
+        let had_password = records.set_password(&user, hash.as_deref(), by, now)?;
+        let action = if hash.is_some() {
+            "set_password"
+        } else {
+            "remove_password"
+        };
+        records.audit(&AuditRecord {
+            at: now,
+            user: Some(by.to_owned()),
+            role: viewer.role_name().to_owned(),
+            way: viewer.way().name().to_owned(),
+            address: String::new(),
+            action: action.to_owned(),
+            object: user.clone(),
+            outcome: "done".to_owned(),
+        })?;
+        Ok(PasswordAnswer { user, had_password })
+    }
+}
+
+/// Returns whether a viewer may set a user's password. A stolen session or token must not become a
+/// password; the kernel's word at the Unix socket is the user's own.
+fn may_set(viewer: &Viewer, user: &str) -> bool {
+    match viewer.role() {
+        Role::Admin => viewer.way() != Way::Loopback,
+        _ => viewer.way() == Way::Socket && viewer.is_user(user),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_access::Privacy;
+    use takt_access::password::is_correct;
+    use takt_store::{DataDir, Settings};
+
+    fn database() -> (tempfile::TempDir, Database) {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::claim(root.path()).unwrap();
+        let database = Database::open(&dir, &Settings::default()).unwrap();
+        (root, database)
+    }
+
+    #[test]
+    fn users_set_their_own_password_at_the_socket_only() {
+        let (_root, database) = database();
+        let config = AnswerConfig {
+            keeps_passwords: true,
+            ..AnswerConfig::default()
+        };
+        let set = |viewer: &Viewer, user: Option<&str>, password: Option<&str>| {
+            let order = PasswordOrder {
+                user: user.map(str::to_owned),
+                password: password.map(str::to_owned),
+            };
+            let answer = order.answer(viewer, &database, &config);
+            answer.map_err(|error| error.to_string())
+        };
+        let alice = |way| Viewer::new(Role::User, way, Privacy::Open).with_user("alice");
+        let good = Some("correct horse");
+        assert_eq!(set(&alice(Way::Socket), None, good).unwrap().user, "alice");
+        let stored = Records::of(&database).password_hash("alice").unwrap();
+        assert!(is_correct("correct horse", stored.as_deref()));
+        for way in [Way::Session, Way::Token, Way::Loopback, Way::Proxy] {
+            set(&alice(way), None, good).unwrap_err();
+        }
+        set(&alice(Way::Socket), Some("bob"), good).unwrap_err();
+        set(&alice(Way::Socket), Some("bob"), None).unwrap_err();
+        let support = Viewer::new(Role::Support, Way::Socket, Privacy::Open).with_user("olga");
+        set(&support, Some("alice"), good).unwrap_err();
+
+        let admin = Viewer::new(Role::Admin, Way::Token, Privacy::Open);
+        assert!(!set(&admin, Some("bob"), good).unwrap().had_password);
+        assert!(set(&admin, Some("bob"), None).unwrap().had_password);
+        for user in ["root", "", "a b"] {
+            set(&admin, Some(user), good).unwrap_err();
+        }
+        set(&admin, None, good).unwrap_err();
+        assert!(
+            set(&admin, Some("bob"), Some("short"))
+                .unwrap_err()
+                .contains("at least 10")
+        );
+        let off = PasswordOrder {
+            user: Some("bob".to_owned()),
+            password: good.map(str::to_owned),
+        };
+        off.answer(&admin, &database, &AnswerConfig::default())
+            .unwrap_err();
+        assert!(!format!("{off:?}").contains("horse"));
+    }
+}

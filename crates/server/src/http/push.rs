@@ -1,0 +1,325 @@
+//! Requests that push samples: Prometheus remote write 1.0 and 2.0, and OTLP metrics.
+//!
+//! A reply of 2xx means that the samples are on disk. docs/push.md lists the codes.
+
+use super::{By, GuardedRouter};
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use flate2::read::MultiGzDecoder;
+use futures_util::StreamExt;
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+use takt_access::{Need, RouteNeeds};
+use takt_collector::push::{PushConfig, PushReport, Sender, Senders};
+use takt_model::error_chain;
+use takt_push::otlp::{Encoding, ExportReply, PartialSuccess};
+use takt_push::remote_write::{Protocol, RequestError, decompress, read_request};
+use takt_store::PushError;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+const WRITE_PATH: &str = "/api/v1/write";
+const OTLP_PATH: &str = "/api/v1/otlp/v1/metrics";
+
+/// Time that a request waits for others.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Time after which a refused sender may try again, in seconds.
+const RETRY_AFTER: &str = "5";
+
+/// How much of a body that is too long is read, as a multiple of the limit.
+const DISCARDED_LIMITS: usize = 4;
+
+/// Counts of stored samples, histograms and exemplars, for senders of version 2.0.
+const WRITTEN: [&str; 3] = [
+    "x-prometheus-remote-write-samples-written",
+    "x-prometheus-remote-write-histograms-written",
+    "x-prometheus-remote-write-exemplars-written",
+];
+
+/// State of the handlers.
+#[derive(Debug, Clone)]
+pub(crate) struct Pushing {
+    senders: Arc<Senders>,
+    requests: Arc<Semaphore>,
+    max_body_bytes: usize,
+    max_message_bytes: usize,
+}
+
+impl Pushing {
+    /// Returns the state for these senders.
+    pub fn new(senders: Arc<Senders>, config: &PushConfig) -> Self {
+        Self {
+            senders,
+            requests: Arc::new(Semaphore::new(config.max_requests)),
+            max_body_bytes: config.max_body_bytes(),
+            max_message_bytes: config.max_message_bytes(),
+        }
+    }
+}
+
+/// The routes.
+pub(crate) fn router(pushing: Pushing) -> GuardedRouter {
+    // Not a change in the audit log: a sender pushes every few seconds.
+    let needs = RouteNeeds::read(Need::Push);
+    GuardedRouter::new()
+        .route(WRITE_PATH, needs, post(write))
+        .route(OTLP_PATH, needs, post(otlp))
+        .with_state(pushing)
+}
+
+/// Why a request is not stored.
+#[derive(Debug, thiserror::Error)]
+enum PushRefusal {
+    #[error("unknown content type {0:?}")]
+    ContentType(String),
+    #[error("unknown content encoding {0:?}; expected {1}")]
+    ContentEncoding(String, &'static str),
+    #[error("the body is longer than {0} bytes")]
+    BodyTooLong(usize),
+    #[error("the message is longer than {0} bytes")]
+    MessageTooLong(usize),
+    #[error("the body cannot be read: {0}")]
+    Body(String),
+    #[error("{0}")]
+    Damaged(String),
+    #[error("{0}")]
+    Rejected(String),
+    #[error("too many requests at the same time")]
+    Busy,
+    #[error("{0}")]
+    Unwritable(String),
+}
+
+impl PushRefusal {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::ContentType(_) | Self::ContentEncoding(..) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::BodyTooLong(_) | Self::MessageTooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Body(_) | Self::Damaged(_) | Self::Rejected(_) => StatusCode::BAD_REQUEST,
+            // Prometheus drops its samples after 429 and repeats them after 503.
+            Self::Busy | Self::Unwritable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl IntoResponse for PushRefusal {
+    fn into_response(self) -> Response {
+        let status = self.status();
+        let mut response = (status, format!("{self}\n")).into_response();
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            let after = HeaderValue::from_static(RETRY_AFTER);
+            response.headers_mut().insert(header::RETRY_AFTER, after);
+        }
+        response
+    }
+}
+
+impl From<PushError> for PushRefusal {
+    fn from(error: PushError) -> Self {
+        Self::Unwritable(error_chain(&error))
+    }
+}
+
+impl From<RequestError> for PushRefusal {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::TooLong { limit, .. } => Self::MessageTooLong(limit),
+            error => Self::Damaged(error_chain(&error)),
+        }
+    }
+}
+
+/// A request that may be read now.
+struct Admitted {
+    sender: Arc<Sender>,
+    body: Vec<u8>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Pushing {
+    /// Waits until the request may be read, and reads its body.
+    async fn admit(&self, name: &str, body: Body) -> Result<Admitted, PushRefusal> {
+        let sender = self.senders.named(name);
+        let sender = sender.ok_or_else(|| PushRefusal::Unwritable("unknown sender".to_owned()))?;
+        let permit = Arc::clone(&self.requests).acquire_owned();
+        let permit = tokio::time::timeout(PATIENCE, permit).await;
+        let permit = permit.ok().and_then(Result::ok).ok_or(PushRefusal::Busy)?;
+        let body = read_body(body, self.max_body_bytes).await?;
+        Ok(Admitted {
+            sender: Arc::clone(sender),
+            body,
+            _permit: permit,
+        })
+    }
+}
+
+/// Reads a body of up to `limit` bytes. Also reads the rest of one that is somewhat longer: its
+/// sender would see a broken connection instead of the refusal, and try again for ever.
+async fn read_body(body: Body, limit: usize) -> Result<Vec<u8>, PushRefusal> {
+    let mut found = Vec::new();
+    let mut length = 0_usize;
+    let mut chunks = body.into_data_stream();
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|error| PushRefusal::Body(error_chain(&error)))?;
+        length = length.saturating_add(chunk.len());
+        if length <= limit {
+            found.extend_from_slice(&chunk);
+        } else if length > limit.saturating_mul(DISCARDED_LIMITS) {
+            break;
+        }
+    }
+    if length > limit {
+        return Err(PushRefusal::BodyTooLong(limit));
+    }
+    Ok(found)
+}
+
+/// Runs `work`, which waits for the disk, on a thread for blocking work.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, PushRefusal> + Send + 'static,
+) -> Result<T, PushRefusal> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(PushRefusal::Unwritable(error.to_string())))
+}
+
+fn text<'h>(headers: &'h HeaderMap, name: HeaderName) -> &'h str {
+    let value = headers.get(name);
+    value
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+}
+
+/// Remote write.
+async fn write(
+    State(pushing): State<Pushing>,
+    By(viewer): By,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let name = viewer.sender_name().unwrap_or_default().to_owned();
+    let protocol = Protocol::of_content_type(text(&headers, header::CONTENT_TYPE));
+    let stored = store_written(&pushing, &name, protocol, &headers, body).await;
+    let written = stored
+        .as_ref()
+        .map_or(0, |report| report.stored + report.repeated + report.replica);
+    let refusal = stored.map(|report| report.refusal().map(PushRefusal::Rejected));
+    let mut response = match refusal {
+        Ok(None) => StatusCode::NO_CONTENT.into_response(),
+        Ok(Some(refusal)) | Err(refusal) => refusal.into_response(),
+    };
+    for (name, count) in WRITTEN.into_iter().zip([written, 0, 0]) {
+        let name = HeaderName::from_static(name);
+        response.headers_mut().insert(name, count.into());
+    }
+    let protocol = protocol.map_or("remote_write", |protocol| match protocol {
+        Protocol::V1 => "remote_write_1",
+        Protocol::V2 => "remote_write_2",
+    });
+    let metrics = pushing.senders.metrics();
+    metrics.request(&name, protocol, response.status().as_u16());
+    response
+}
+
+async fn store_written(
+    pushing: &Pushing,
+    name: &str,
+    protocol: Option<Protocol>,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<PushReport, PushRefusal> {
+    let encoding = text(headers, header::CONTENT_ENCODING);
+    // Senders of the first version may leave the header out.
+    if !encoding.is_empty() && !encoding.eq_ignore_ascii_case("snappy") {
+        return Err(PushRefusal::ContentEncoding(encoding.to_owned(), "snappy"));
+    }
+    let protocol = protocol
+        .ok_or_else(|| PushRefusal::ContentType(text(headers, header::CONTENT_TYPE).to_owned()))?;
+    let admitted = pushing.admit(name, body).await?;
+    let limit = pushing.max_message_bytes;
+    blocking(move || {
+        let message = decompress(&admitted.body, limit)?;
+        let request = read_request(protocol, &message)?;
+        Ok(admitted.sender.store(&request)?)
+    })
+    .await
+}
+
+/// OTLP metrics.
+async fn otlp(
+    State(pushing): State<Pushing>,
+    By(viewer): By,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let name = viewer.sender_name().unwrap_or_default().to_owned();
+    let encoding = Encoding::of_content_type(text(&headers, header::CONTENT_TYPE));
+    let response = match store_points(&pushing, &name, encoding, &headers, body).await {
+        Ok((encoding, report)) => {
+            let partial_success = report.refusal().map(|error_message| PartialSuccess {
+                rejected_data_points: report.rejected_points as i64,
+                error_message,
+            });
+            let reply = encoding.reply(&ExportReply { partial_success });
+            ([(header::CONTENT_TYPE, encoding.content_type())], reply).into_response()
+        }
+        // Senders of OTLP repeat their points after 429, too.
+        Err(PushRefusal::Busy) => {
+            let mut response = PushRefusal::Busy.into_response();
+            *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+            response
+        }
+        Err(refusal) => refusal.into_response(),
+    };
+    let metrics = pushing.senders.metrics();
+    metrics.request(&name, "otlp", response.status().as_u16());
+    response
+}
+
+async fn store_points(
+    pushing: &Pushing,
+    name: &str,
+    encoding: Option<Encoding>,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<(Encoding, PushReport), PushRefusal> {
+    let compression = text(headers, header::CONTENT_ENCODING).to_ascii_lowercase();
+    let is_packed = compression == "gzip";
+    if !is_packed && !["", "identity"].contains(&compression.as_str()) {
+        return Err(PushRefusal::ContentEncoding(compression, "gzip or none"));
+    }
+    let encoding = encoding
+        .ok_or_else(|| PushRefusal::ContentType(text(headers, header::CONTENT_TYPE).to_owned()))?;
+    let admitted = pushing.admit(name, body).await?;
+    let limit = pushing.max_message_bytes;
+    blocking(move || {
+        let unpacked;
+        let message = if is_packed {
+            unpacked = unpack(&admitted.body, limit)?;
+            &unpacked[..]
+        } else {
+            &admitted.body[..]
+        };
+        let translated = admitted.sender.translation().read(encoding, message);
+        let translated = translated.map_err(|error| PushRefusal::Damaged(error_chain(&error)))?;
+        let report = admitted.sender.store_points(&translated)?;
+        Ok((encoding, report))
+    })
+    .await
+}
+
+/// Decompresses gzip, up to `limit` bytes.
+fn unpack(body: &[u8], limit: usize) -> Result<Vec<u8>, PushRefusal> {
+    let mut message = Vec::new();
+    let mut bounded = MultiGzDecoder::new(body).take(limit as u64 + 1);
+    bounded
+        .read_to_end(&mut message)
+        .map_err(|error| PushRefusal::Damaged(format!("the body is not valid gzip: {error}")))?;
+    if message.len() > limit {
+        return Err(PushRefusal::MessageTooLong(limit));
+    }
+    Ok(message)
+}

@@ -1,0 +1,106 @@
+//! Charts of a node or a GPU over time, and lanes of the jobs that held its GPUs.
+
+use crate::frame::{PageError, Range, Visit, href};
+use minijinja::{Value, context};
+use takt_draw::{Chart, Span, lanes};
+use takt_server::answers::{GpuHeld, HistoryAnswer, HistoryCurve, HistoryQuestion};
+use takt_server::reports::words::{amount, duration};
+
+/// A unit of a reading: factor to the number that people read, and its unit.
+type Shown = (f64, &'static str);
+
+/// Units of readings.
+const UNITS: [(&str, Shown); 6] = [
+    ("ratio", (100.0, " %")),
+    ("bytes", (1.0 / (1 << 30) as f64, " GiB")),
+    ("bytes/s", (1e-6, " MB/s")),
+    ("watts", (1.0, " W")),
+    ("celsius", (1.0, " °C")),
+    ("seconds", (1e3, " ms")),
+];
+
+fn shown(unit: &str) -> Shown {
+    let known = UNITS.iter().find(|(name, _)| *name == unit);
+    known.map_or((1.0, ""), |(_, shown)| *shown)
+}
+
+/// The history of a node or a GPU in a range.
+///
+/// # Errors
+/// If the store fails.
+pub fn of(
+    visit: &Visit,
+    range: &Range,
+    node: Option<&str>,
+    uuid: Option<&str>,
+) -> Result<HistoryAnswer, PageError> {
+    visit.ask(&HistoryQuestion {
+        node: node.map(str::to_owned),
+        uuid: uuid.map(str::to_owned),
+        from: range.from,
+        to: range.to,
+        ..HistoryQuestion::default()
+    })
+}
+
+/// The curves as charts for a template.
+pub fn charts(history: &HistoryAnswer) -> Vec<Value> {
+    let time = (history.axis.from_ms / 1000, history.axis.to_ms() / 1000);
+    let chart = |curve: &HistoryCurve| {
+        let (factor, unit) = shown(&curve.unit);
+        let figure = |value: f64| format!("{}{unit}", amount(value * factor));
+        let highest = figure(curve.highest);
+        let label = format!("{}: at most {highest}", curve.name);
+        let chart = Chart {
+            values: &curve.values.0,
+            most: curve.most.unwrap_or(0.0).max(curve.highest),
+            time,
+            marked: &[],
+            label,
+            shown: (factor, unit),
+        };
+        context! {
+            name => curve.name,
+            last => figure(curve.last),
+            highest,
+            of => curve.most.map(figure),
+            picture => chart.inline(),
+        }
+    };
+    history.curves.iter().map(chart).collect()
+}
+
+/// The jobs that held one GPU as a lane; `None` if no job did.
+pub fn lane(history: &HistoryAnswer, uuid: &str, name: &str) -> Option<String> {
+    let (from, to) = (history.axis.from_ms / 1000, history.axis.to_ms() / 1000);
+    let length = (to - from).max(1) as f64;
+    let place = |at: i64| ((at - from) as f64 / length).clamp(0.0, 1.0);
+    let mut oldest_first: Vec<&GpuHeld> = history
+        .holds
+        .iter()
+        .filter(|hold| hold.uuid == uuid)
+        .collect();
+    oldest_first.sort_by_key(|hold| hold.from);
+    let spans: Vec<Span> = oldest_first
+        .iter()
+        .enumerate()
+        .map(|(at, hold)| {
+            let held = duration((hold.to - hold.from).max(0) as f64);
+            let job = if hold.job_id.is_empty() {
+                format!("a job of {}", hold.user)
+            } else {
+                format!("job {} of {}", hold.job_id, hold.user)
+            };
+            Span {
+                from: place(hold.from),
+                to: place(hold.to),
+                // Neighbours differ, so that the change of jobs is visible.
+                class: if at % 2 == 0 { "used" } else { "reserved" },
+                title: format!("{job}, {held}"),
+                href: (!hold.job_id.is_empty()).then(|| href("jobs", &hold.job_id)),
+            }
+        })
+        .collect();
+    let label = format!("Jobs on {name}");
+    (!spans.is_empty()).then(|| lanes(&[spans], 16, label).inline("lane"))
+}

@@ -1,0 +1,83 @@
+//! `takt passwd`: passwords of people.
+
+use super::ask;
+use crate::cli::{Passwd, Place};
+use crate::output::stdout;
+use anyhow::{Context, bail};
+use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
+use std::io::{BufRead, IsTerminal, Write};
+use takt_server::answers::PasswordOrder;
+use takt_server::{Failure, OrUsage};
+
+/// Runs the command.
+pub fn run(place: &Place, asked: &Passwd) -> Result<(), Failure> {
+    let password = if asked.remove {
+        None
+    } else {
+        Some(new_password().usage()?)
+    };
+    let order = PasswordOrder {
+        user: asked.user.clone(),
+        password,
+    };
+    let answer = ask(place, &order)?;
+    let user = answer.user;
+    let mut out = stdout();
+    let done = match (asked.remove, answer.had_password) {
+        (true, true) => format!("removed the password of {user}"),
+        (true, false) => format!("{user} had no password"),
+        (false, true) => format!("changed the password of {user}"),
+        (false, false) => format!("set the password of {user}"),
+    };
+    Ok(writeln!(out, "{done}")?)
+}
+
+/// Reads a password: twice from a terminal, which does not show it, else the first line of the
+/// input.
+fn new_password() -> anyhow::Result<String> {
+    if !std::io::stdin().is_terminal() {
+        return read_line();
+    }
+    let first = hidden("New password: ")?;
+    if first != hidden("Again: ")? {
+        bail!("the two passwords differ");
+    }
+    Ok(first)
+}
+
+fn hidden(prompt: &str) -> anyhow::Result<String> {
+    let mut err = std::io::stderr();
+    write!(err, "{prompt}")?;
+    err.flush()?;
+    let quiet = QuietTerminal::new().context("cannot hide the password")?;
+    let line = read_line();
+    drop(quiet);
+    writeln!(err)?;
+    line
+}
+
+fn read_line() -> anyhow::Result<String> {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+/// A terminal that does not show what is typed.
+struct QuietTerminal(Termios);
+
+impl QuietTerminal {
+    fn new() -> nix::Result<Self> {
+        let before = tcgetattr(std::io::stdin())?;
+        let mut quiet = before.clone();
+        quiet.local_flags.remove(LocalFlags::ECHO);
+        tcsetattr(std::io::stdin(), SetArg::TCSAFLUSH, &quiet)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for QuietTerminal {
+    fn drop(&mut self) {
+        // Nothing can be done about a terminal that has gone.
+        let _ = tcsetattr(std::io::stdin(), SetArg::TCSAFLUSH, &self.0);
+    }
+}

@@ -1,0 +1,235 @@
+//! `takt login` from another machine, with a real munged.
+
+use crate::access::{ALICE, BOB, Lab, ROOT, SAME, SOON, WWW_DATA, needs, set_mode};
+use crate::support::process::Daemon;
+use crate::support::takt::Run;
+use crate::support::{Needed, Skip, need, or_skip};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn needs_munge() -> Result<(), Skip> {
+    needs()?;
+    need(&[
+        Needed {
+            program: "munged",
+            package: "munge",
+        },
+        Needed {
+            program: "munge",
+            package: "munge",
+        },
+    ])
+}
+
+/// A command for which `/run/munge` is a folder of the test: munge has its socket there.
+fn with_munge(run: &Path, command: &Command) -> Command {
+    let mut inside = Command::new("unshare");
+    inside
+        .args([
+            "--mount",
+            "sh",
+            "-c",
+            "mkdir -p /run/munge && mount --bind \"$0\" /run/munge && exec \"$@\"",
+        ])
+        .arg(run)
+        .arg(command.get_program())
+        .args(command.get_args());
+    if let Some(directory) = command.get_current_dir() {
+        inside.current_dir(directory);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => inside.env(name, value),
+            None => inside.env_remove(name),
+        };
+    }
+    inside
+}
+
+struct Munged {
+    folder: tempfile::TempDir,
+    _daemon: Daemon,
+}
+
+impl Munged {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        set_mode(folder.path(), 0o755);
+        let run = folder.path().join("run");
+        std::fs::create_dir(&run).unwrap();
+        set_mode(&run, 0o755);
+        let key = folder.path().join("key");
+        let mut bytes = [0; 1024];
+        let mut random = std::fs::File::open("/dev/urandom").unwrap();
+        std::io::Read::read_exact(&mut random, &mut bytes).unwrap();
+        std::fs::write(&key, bytes).unwrap();
+        set_mode(&key, 0o400);
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let mut munged = Command::new("munged");
+        munged.args([
+            "--foreground",
+            "--force",
+            &format!("--key-file={}", path("key")),
+            &format!("--socket={}", path("run/munge.socket.2")),
+            &format!("--pid-file={}", path("pid")),
+            &format!("--seed-file={}", path("seed")),
+        ]);
+        let mut daemon = Daemon::start("munged", munged, &folder.path().join("log"));
+        let socket = run.join("munge.socket.2");
+        daemon.wait_until("ready", SOON, || socket.exists().then_some(()));
+        Self {
+            folder,
+            _daemon: daemon,
+        }
+    }
+
+    fn run(&self) -> PathBuf {
+        self.folder.path().join("run")
+    }
+
+    /// A credential with this payload, as a Unix user.
+    fn credential(&self, uid: u32, arguments: &[&str], payload: &str) -> String {
+        let made = Command::new("setpriv")
+            .args([
+                "--reuid",
+                &uid.to_string(),
+                "--regid",
+                &uid.to_string(),
+                "--clear-groups",
+                "munge",
+            ])
+            .arg(format!("--socket={}/munge.socket.2", self.run().display()))
+            .arg(format!("--string={payload}"))
+            .args(arguments)
+            .current_dir("/")
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        String::from_utf8(made.stdout).unwrap().trim().to_owned()
+    }
+}
+
+fn start() -> Option<(Munged, Lab)> {
+    or_skip(needs_munge())?;
+    let munged = Munged::start();
+    let run = munged.run();
+    let lab = Lab::start_with(
+        "munge = true\nprivacy = \"private\"\nexternal_url = \"http://localhost:PORT\"",
+        |_, command| with_munge(&run, &command),
+    );
+    Some((munged, lab))
+}
+
+#[test]
+fn takt_login_works_from_another_machine() {
+    let Some((munged, lab)) = start() else {
+        return;
+    };
+    let url = format!("http://localhost:{}", lab.port);
+    let login = |uid: u32, url: &str| {
+        let program = lab.command(uid, &["login", "--server", url]);
+        Run::of(&with_munge(&munged.run(), &program).output().unwrap())
+    };
+    let link = login(ALICE, &url).ok();
+    let (page, code) = link.trim().split_once("/login#").unwrap();
+    assert_eq!(page, url);
+    let form = format!("code={code}");
+    let arguments = ["--data", &form, "--header", SAME];
+    let (status, said) = lab.curl(WWW_DATA, "/login/user", &arguments);
+    assert!(status == 200 && said.contains("alice"), "{said}");
+    assert_eq!(lab.curl(WWW_DATA, "/login/session", &arguments).0, 303);
+    for uid in [ROOT, WWW_DATA, 3000] {
+        let said = login(uid, &url).fails(1);
+        assert!(said.contains("root, system users"), "{uid}: {said}");
+    }
+    // The same server under another name: a server in the middle would ask in this way.
+    let said = login(BOB, &format!("http://127.0.0.1:{}", lab.port)).fails(1);
+    assert!(
+        said.contains("ask this server at http://localhost"),
+        "{said}"
+    );
+}
+
+#[test]
+fn credentials_of_others_are_refused() {
+    let Some((munged, lab)) = start() else {
+        return;
+    };
+    let path = "/api/takt/v1/login/munge";
+    let url = format!("http://localhost:{}", lab.port);
+    let challenge = || lab.json(WWW_DATA, path, &[]);
+    let payload = |challenge: &Value, url: &str| {
+        format!(
+            "takt-login-1\n{url}\n{}",
+            challenge["nonce"].as_str().unwrap()
+        )
+    };
+    let send = |credential: &str| {
+        let form = format!("credential={credential}");
+        lab.curl(WWW_DATA, path, &["--data-urlencode", &form])
+    };
+    let refused = |credential: &str, why: &str| {
+        let (status, said) = send(credential);
+        assert!(
+            status == 403 && said.contains(why),
+            "{why}: {status} {said}"
+        );
+    };
+    let good = |uid: u32| {
+        let asked = challenge();
+        let reader = format!("--restrict-uid={}", asked["uid"]);
+        munged.credential(uid, &[&reader, "--ttl=60"], &payload(&asked, &url))
+    };
+    let (status, said) = send(&good(ALICE));
+    assert!(status == 200 && said.contains("alice"), "{said}");
+    let used = good(ALICE);
+    assert_eq!(send(&used).0, 200);
+    refused(&used, "Replayed credential");
+    let mut changed = good(ALICE).into_bytes();
+    let middle = changed.len() / 2;
+    changed[middle] = if changed[middle] == b'A' { b'B' } else { b'A' };
+    refused(&String::from_utf8(changed).unwrap(), "munge refuses");
+    let asked = challenge();
+    let open = munged.credential(ALICE, &["--ttl=60"], &payload(&asked, &url));
+    refused(&open, "not restricted");
+    let for_bob = munged.credential(
+        ALICE,
+        &["--restrict-uid=2002"],
+        &payload(&challenge(), &url),
+    );
+    refused(&for_bob, "munge refuses");
+    let own = format!("--restrict-uid={}", asked["uid"]);
+    let slurm = munged.credential(ALICE, &[&own], "a payload of Slurm");
+    refused(&slurm, "another program");
+    let elsewhere = munged.credential(
+        ALICE,
+        &[&own],
+        &payload(&challenge(), "http://evil.example"),
+    );
+    refused(&elsewhere, "made for http://evil.example");
+    refused("MUNGE:guess:", "munge refuses");
+    // Ten attempts a minute from one address.
+    assert_eq!(send(&good(ALICE)).0, 200, "the tenth");
+    refused(&good(ALICE), "too many attempts");
+}
+
+/// Without `munge = true`, the route says so.
+#[test]
+fn munge_is_off_by_default() {
+    if or_skip(needs()).is_none() {
+        return;
+    }
+    let lab = Lab::start("");
+    let (status, said) = lab.curl(WWW_DATA, "/api/takt/v1/login/munge", &[]);
+    assert!(
+        status == 403 && said.contains("auth.munge = true"),
+        "{said}"
+    );
+    lab.takt.file("wrong.toml", "[auth]\nmunge = true\n");
+    let said = lab
+        .takt
+        .run(["check-config", "--config", "wrong.toml"])
+        .fails(2);
+    assert!(said.contains("external_url"), "{said}");
+}
