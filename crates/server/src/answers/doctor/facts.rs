@@ -169,7 +169,7 @@ impl Facts {
     pub fn server_started_at(&self) -> Option<f64> {
         let all = self.values("process_start_time_seconds").iter();
         let own = all.filter(|reading| reading.label("job") == "takt-server");
-        own.map(|reading| reading.value).last()
+        own.map(|reading| reading.value).next_back()
     }
 
     /// Returns the last values of a metric.
