@@ -129,7 +129,7 @@ pub fn pass(
 ) -> Result<Assessed, AssessError> {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let records = Records::of(store.database());
-    let reader = SampleReader::new(store, cluster, rules, &kept_axis)?;
+    let reader = SampleReader::new(store, cluster, rules, &kept_axis)?.reading_once();
     let mut done = Assessed::default();
     let mut after = None;
     loop {
@@ -182,6 +182,8 @@ struct SampleReader<'s> {
     rules: &'s EfficiencyConfig,
     /// Axis of the curves of a run.
     axis: &'s (dyn Fn(&JobRun) -> Axis + 's),
+    /// Whether the samples are read past the cache.
+    reads_once: bool,
 }
 
 /// Size of the next reading.
@@ -220,7 +222,16 @@ impl<'s> SampleReader<'s> {
             metrics: Matcher::new(METRIC_NAME, MatchOp::Regex, &METRICS.join("|"))?,
             rules,
             axis,
+            reads_once: false,
         })
+    }
+
+    /// Reads the samples past the cache: finished runs are not measured again.
+    fn reading_once(self) -> Self {
+        Self {
+            reads_once: true,
+            ..self
+        }
     }
 
     /// Measurements of each run by node, in the order of the runs; `None` if the pass was stopped.
@@ -359,13 +370,12 @@ impl<'s> SampleReader<'s> {
             read = read.saturating_add(samples);
             read < most
         };
-        let found = if self.axis.is_some() {
-            // The page of a job reads its samples again at each refresh.
+        let found = if self.reads_once {
+            self.store.range_once(&matchers, from, to, &mut meter)
+        } else {
             let last = Reading::Last;
             self.store
                 .range_metered(&matchers, from, to, last, &mut meter)
-        } else {
-            self.store.range_once(&matchers, from, to, &mut meter)
         };
         match found {
             Ok(found) => {

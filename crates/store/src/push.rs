@@ -4,7 +4,7 @@
 //! writer has synced it. If the writer cannot, the sample is removed from both again, so that the
 //! sender's next attempt begins from the same state.
 
-use super::block::Reading;
+use super::block::{Caching, Reading};
 use super::head::Column;
 use super::intake::{Group, SharedState};
 use super::metrics::DropReason;
@@ -115,7 +115,12 @@ impl Store {
         self.check_writing()?;
         let stored = match group.unknown(samples) {
             (series, Some(range)) => self
-                .stored(series, range, Reading::Last, &mut |_| true)
+                .stored(
+                    series,
+                    range,
+                    (Reading::Last, Caching::Metrics),
+                    &mut |_| true,
+                )
                 .map_err(PushError::Unreadable)?,
             (_, None) => HashMap::new(),
         };
