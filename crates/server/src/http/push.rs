@@ -186,7 +186,7 @@ async fn blocking<T: Send + 'static>(
     done.unwrap_or_else(|error| Err(PushRefusal::Unwritable(error.to_string())))
 }
 
-fn text<'h>(headers: &'h HeaderMap, name: HeaderName) -> &'h str {
+fn text(headers: &HeaderMap, name: HeaderName) -> &str {
     let value = headers.get(name);
     value
         .and_then(|value| value.to_str().ok())
