@@ -31,7 +31,7 @@ fn commands() -> String {
     let mut takt = Cli::command();
     takt.build();
     let mut page = String::from(
-        "# Commands\n\nThis page is written from the program. `takt help COMMAND` prints the same, \
+        "# Commands\n\nThis page is written from the program. The option `--help` of a command prints the same, \
          with more words.\n\n## Options of every command\n\n| option | meaning |\n| --- | --- |\n",
     );
     let global = |arg: &&Arg| arg.is_global_set() && !arg.is_hide_set();

@@ -87,7 +87,7 @@ pub(crate) struct HttpSd {
 #[derive(Debug, thiserror::Error)]
 enum HttpSdError {
     #[error("{url}")]
-    Setup { url: Url, source: HttpError },
+    Setup { url: Url, source: Box<HttpError> },
     #[error("{url} does not answer")]
     Unreachable { url: Url, source: reqwest::Error },
     #[error("{url} answered {status}, not 200 OK")]
@@ -148,7 +148,10 @@ impl HttpSd {
 
     async fn ask(&self, client: &mut Option<Client>) -> Result<Vec<Labels>, HttpSdError> {
         let url = || self.url.clone();
-        let setup = |source| HttpSdError::Setup { url: url(), source };
+        let setup = |source: HttpError| HttpSdError::Setup {
+            url: url(),
+            source: source.into(),
+        };
         let unreachable = |source: reqwest::Error| HttpSdError::Unreachable {
             url: url(),
             source: source.without_url(),

@@ -26,8 +26,7 @@ fn fail_each_call(child: &str, mode: &str, errno: &str, check: impl Fn(&Path, i6
         return;
     };
     let part = std::env::var("TAKT_TEST_SEEDS").map_or(PART, |_| 1);
-    let mut tried = 0;
-    for call in (1..CALLS_MAX).step_by(part) {
+    for (tried, call) in (1..CALLS_MAX).step_by(part).enumerate() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("data");
         fs::create_dir(&root).unwrap();
@@ -51,7 +50,6 @@ fn fail_each_call(child: &str, mode: &str, errno: &str, check: impl Fn(&Path, i6
             assert!(tried > 3, "only {tried} calls");
             return;
         };
-        tried += 1;
         let done = fs::read_to_string(&acknowledged).unwrap_or_default();
         let done = done.trim().parse().unwrap_or(0);
         let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&root, done)));
