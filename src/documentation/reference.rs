@@ -31,8 +31,8 @@ fn commands() -> String {
     let mut takt = Cli::command();
     takt.build();
     let mut page = String::from(
-        "# Commands\n\nThis page is written from the program. The option `--help` of a command prints the same, \
-         with more words.\n\n## Options of every command\n\n| option | meaning |\n| --- | --- |\n",
+        "# Commands\n\nThis page is written from the program. The option `--help` of a \
+         command prints the same, with more words.\n\n## Options of every command\n\n| option | meaning |\n| --- | --- |\n",
     );
     let global = |arg: &&Arg| arg.is_global_set() && !arg.is_hide_set();
     takt.get_arguments()

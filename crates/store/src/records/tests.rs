@@ -4,6 +4,7 @@ use super::*;
 use crate::{DataDir, Settings};
 use proptest::prelude::*;
 use std::convert::Infallible;
+use std::slice;
 use takt_slurm::{Entry, Reject};
 
 /// A database in a temporary directory.
@@ -166,8 +167,8 @@ fn a_late_correction_applies_and_an_older_text_does_not() {
         (&pending, [0, 0, 1, 0], &ended),
         (&corrected, [0, 1, 0, 0], &corrected),
     ] {
-        assert_eq!(counts(&store.import(std::slice::from_ref(told))), expected);
-        assert_eq!(store.jobs(), std::slice::from_ref(known));
+        assert_eq!(counts(&store.import(slice::from_ref(told))), expected);
+        assert_eq!(store.jobs(), slice::from_ref(known));
     }
 }
 
@@ -175,7 +176,7 @@ fn a_late_correction_applies_and_an_older_text_does_not() {
 fn missing_values_keep_the_recorded_ones() {
     let store = Store::new();
     let rich = run("7", 1000, Some(2000));
-    store.import(std::slice::from_ref(&rich));
+    store.import(slice::from_ref(&rich));
     let poor = JobRun {
         account: String::new(),
         qos: None,
@@ -218,11 +219,11 @@ fn the_live_queue_fills_the_gaps_of_a_record_and_changes_nothing_else() {
     };
     assert_eq!(import("jobcomp", &record), [1, 0, 0, 0]);
     assert_eq!(import(LIVE_QUEUE, &live), [0, 1, 0, 0]);
-    assert_eq!(store.jobs(), [expected.clone()]);
+    assert_eq!(store.jobs(), slice::from_ref(&expected));
     // Neither a second answer nor the file changes anything.
     assert_eq!(import(LIVE_QUEUE, &live), [0, 0, 1, 0]);
     assert_eq!(import("jobcomp", &record), [0, 0, 1, 0]);
-    assert_eq!(store.jobs(), [expected.clone()]);
+    assert_eq!(store.jobs(), slice::from_ref(&expected));
 
     // In the other order, the record replaces the live values.
     let live = JobRun {
@@ -695,7 +696,7 @@ fn runs_of_a_requeued_job_are_no_shift() {
     let store = Store::new();
     let first = run("7", 1000, Some(1500));
     let second = run("7", 4600, Some(5100));
-    store.import(std::slice::from_ref(&first));
+    store.import(slice::from_ref(&first));
     store.import(&[first, second]);
     assert_eq!(store.jobs().len(), 2);
 }
