@@ -1,6 +1,7 @@
 //! The pages of a real server: budgets at 300 nodes, files of the same rows, errors, forms, strips over
 //! a restart, and every page in a real browser.
 
+use crate::support::npm::with_packages;
 use crate::support::process::{Daemon, free_port, http_get};
 use crate::support::takt::Takt;
 use crate::support::{Skip, need_file, need_program, or_skip};
@@ -277,25 +278,9 @@ fn errors_say_what_is_wrong_and_forms_need_the_token() {
 
 /// The folder of the browser test with its packages installed.
 pub(crate) fn browser() -> Result<PathBuf, Skip> {
-    need_program("node")?;
-    need_program("npm")?;
     need_program("python3")?;
     need_file("/usr/bin/chromium", "chromium")?;
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
-    if !folder.join("node_modules/playwright-core").exists() {
-        let run = Command::new("npm")
-            .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
-            .current_dir(&folder)
-            .output()
-            .map_err(|error| Skip(error.to_string()))?;
-        if !run.status.success() {
-            return Err(Skip(format!(
-                "npm ci: {}",
-                String::from_utf8_lossy(&run.stderr)
-            )));
-        }
-    }
-    Ok(folder)
+    with_packages("browser")
 }
 
 fn every_page_passes_in_a_browser(nodes: usize) {

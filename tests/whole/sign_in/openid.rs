@@ -2,8 +2,9 @@
 
 use super::{Signed, whoami};
 use crate::access::{BEARER_ADMIN, Lab, ROOT, SOON, WWW_DATA, needs};
+use crate::support::npm::with_packages;
 use crate::support::process::{Daemon, free_port, http_get};
-use crate::support::{Skip, need_program, or_skip};
+use crate::support::{Skip, or_skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -11,23 +12,7 @@ use std::time::Duration;
 /// The folder of the provider with its packages installed.
 fn folder() -> Result<PathBuf, Skip> {
     needs()?;
-    need_program("node")?;
-    need_program("npm")?;
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oidc");
-    if !folder.join("node_modules/oidc-provider").exists() {
-        let run = Command::new("npm")
-            .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"])
-            .current_dir(&folder)
-            .output()
-            .map_err(|error| Skip(error.to_string()))?;
-        if !run.status.success() {
-            return Err(Skip(format!(
-                "npm ci: {}",
-                String::from_utf8_lossy(&run.stderr)
-            )));
-        }
-    }
-    Ok(folder)
+    with_packages("oidc")
 }
 
 struct Idp {

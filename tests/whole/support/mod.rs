@@ -4,6 +4,7 @@
 pub mod channels;
 pub mod machine;
 pub mod mount;
+pub mod npm;
 pub mod process;
 pub mod prometheus;
 pub mod slurm;
