@@ -107,28 +107,46 @@ impl Running {
 
     /// Starts a node_exporter on a free port. Returns `None` if the program cannot be run.
     fn started(program: &Path, flags: &[&str], variables: &[(&str, &str)]) -> Option<Self> {
-        let address = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
-        let mut command = Command::new(program);
-        command
-            .arg(format!("--web.listen-address={address}"))
-            .args(flags)
-            .env("TZ", "UTC");
-        command.envs(variables.iter().copied());
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let child = command.spawn().ok()?;
-        let running = Self { address, child };
-        let until = Instant::now() + Duration::from_secs(20);
-        while TcpStream::connect(address).is_err() {
-            assert!(Instant::now() < until, "{program:?} does not serve");
-            std::thread::sleep(Duration::from_millis(20));
+        // Another program may take the port first; the node_exporter ends then.
+        for _ in 0..5 {
+            let address = TcpListener::bind("127.0.0.1:0")
+                .unwrap()
+                .local_addr()
+                .unwrap();
+            let mut command = Command::new(program);
+            command
+                .arg(format!("--web.listen-address={address}"))
+                .args(flags)
+                .env("TZ", "UTC");
+            command.envs(variables.iter().copied());
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            let child = command.spawn().ok()?;
+            let mut running = Self { address, child };
+            if running.is_serving() {
+                return Some(running);
+            }
         }
-        Some(running)
+        panic!("{program:?} does not serve");
+    }
+
+    /// Waits until the program answers; false if it ended.
+    fn is_serving(&mut self) -> bool {
+        let until = Instant::now() + Duration::from_secs(20);
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < until, "no answer from {}", self.address);
+            std::thread::sleep(Duration::from_millis(20));
+            // Without a listener, Linux may connect a socket to itself.
+            let is_answer = TcpStream::connect(self.address)
+                .is_ok_and(|stream| stream.local_addr().unwrap() != self.address);
+            if is_answer {
+                std::thread::sleep(Duration::from_millis(20));
+                return self.child.try_wait().unwrap().is_none();
+            }
+        }
+        false
     }
 
     pub fn pid(&self) -> u32 {
