@@ -58,15 +58,16 @@ pub(crate) fn set_mode(path: &Path, mode: u32) {
 
 /// A command on a machine whose `/etc` is the directory `etc`.
 pub(crate) fn with_etc(etc: &Path, command: &Command) -> Command {
+    with_mount("mount --bind \"$0\" /etc", etc, command)
+}
+
+/// A command with mounts of its own: the shell command `mount` gets `folder` as `$0`.
+pub(crate) fn with_mount(mount: &str, folder: &Path, command: &Command) -> Command {
     let mut inside = Command::new("unshare");
     inside
-        .args([
-            "--mount",
-            "sh",
-            "-c",
-            "mount --bind \"$0\" /etc && exec \"$@\"",
-        ])
-        .arg(etc)
+        .args(["--mount", "sh", "-c"])
+        .arg(format!("{mount} && exec \"$@\""))
+        .arg(folder)
         .arg(command.get_program())
         .args(command.get_args());
     if let Some(directory) = command.get_current_dir() {

@@ -9,14 +9,12 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::support::process::{Daemon, free_port, http_get, http_get_with};
+use crate::support::prometheus::RawSamples;
 use crate::support::takt::Takt;
 use crate::support::{Needed, need, or_skip};
 
 /// A limit that a busy machine does not reach.
 const SOON: Duration = Duration::from_secs(90);
-
-/// Samples of a series: milliseconds since 1970 and the text of the value.
-type Samples = BTreeMap<i64, String>;
 
 /// Starts Debian's Prometheus as a receiver, on the data of an earlier start if there is one.
 fn prometheus(directory: &Path, address: &str) -> Daemon {
@@ -58,27 +56,8 @@ fn victoria_metrics(directory: &Path, address: &str) -> Daemon {
 }
 
 /// Returns the raw samples in `(from, to]` of the selected series, by the texts of their labels.
-/// Prometheus and Takt leave staleness markers out.
-fn raw_samples(url: &str, selector: &str, from: i64, to: i64) -> BTreeMap<String, Samples> {
-    let query = format!("{selector}[{}ms]", to - from);
-    let time = format!("{}.{:03}", to / 1000, to % 1000);
-    let parameters = [("query", query.as_str()), ("time", &time)];
-    let page = http_get_with(&format!("{url}/api/v1/query"), &parameters, &[]).unwrap();
-    let body: Value = serde_json::from_str(&page.body).unwrap();
-    let series = body["data"]["result"]
-        .as_array()
-        .unwrap_or_else(|| panic!("{body}"));
-    let of_series = |series: &Value| {
-        let values = series["values"].as_array().unwrap().iter();
-        let samples = values.map(|pair| {
-            let at = (pair[0].as_f64().unwrap() * 1000.0).round() as i64;
-            (at, pair[1].as_str().unwrap().to_owned())
-        });
-        let mut labels = series["metric"].as_object().unwrap().clone();
-        labels.remove("site");
-        (Value::Object(labels).to_string(), samples.collect())
-    };
-    series.iter().map(of_series).collect()
+fn raw_samples(url: &str, selector: &str, from: i64, to: i64) -> BTreeMap<String, RawSamples> {
+    crate::support::prometheus::raw_samples(url, selector, from, to, &["site"])
 }
 
 fn number(url: &str, query: &str) -> Option<f64> {

@@ -443,19 +443,9 @@ fn now() -> Timestamp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prometheus_client::registry::Registry;
-    use std::convert::Infallible;
+    use crate::testing::{import, store_in};
     use takt_model::Labels;
-    use takt_slurm::Entry;
-    use takt_store::{Column, DataDir, Origin, STALE, StoreConfig};
-
-    const ORIGIN: Origin<'_> = Origin {
-        source: "sacct",
-        name: "test",
-        timezone: None,
-        told_until: None,
-        shifted: takt_store::Shifted::Refuse,
-    };
+    use takt_store::{Column, STALE};
 
     /// A name with a character that has a meaning in regular expressions.
     const NODE: &str = "gpu-1.lab";
@@ -533,28 +523,10 @@ mod tests {
     #[test]
     fn runs_are_judged_once_and_again_when_their_end_is_corrected() {
         let root = tempfile::tempdir().unwrap();
-        let config = StoreConfig {
-            min_free_bytes: 0,
-            ..StoreConfig::default()
-        };
-        let store = Store::open(
-            DataDir::claim(root.path()).unwrap(),
-            &config,
-            &mut Registry::default(),
-        )
-        .unwrap();
+        let store = store_in(root.path());
         let from = now().whole_seconds() - 7200;
         let records = Records::of(store.database());
-        let import = |runs: &[JobRun]| {
-            records
-                .import(
-                    &ORIGIN,
-                    runs.iter()
-                        .cloned()
-                        .map(|run| Ok::<_, Infallible>(Entry::Run(run))),
-                )
-                .unwrap();
-        };
+        let import = |runs: &[JobRun]| import(store.database(), None, runs.iter().cloned());
         let unseen = JobRun {
             node_list: Some("elsewhere".into()),
             ..run("9", from, from + 60)

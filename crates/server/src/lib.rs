@@ -24,6 +24,8 @@ pub mod setup;
 pub mod sparkline;
 mod strips;
 pub mod tasks;
+#[cfg(test)]
+mod testing;
 
 pub use config::Config;
 pub use config_reference::page as config_reference;

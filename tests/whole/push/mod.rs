@@ -9,9 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
-use crate::support::process::{Daemon, free_port, http_get, http_get_with};
+use crate::support::process::{Daemon, free_port, http_get};
+use crate::support::prometheus::RawSamples;
 use crate::support::takt::Takt;
 use crate::support::{Needed, Skip, need, need_peer, or_skip};
 
@@ -20,8 +19,8 @@ const SOON: Duration = Duration::from_secs(120);
 
 const TOKEN: &str = "0123456789abcdef-sender";
 
-/// Samples of a series: milliseconds since 1970 and the text of the value.
-type Samples = BTreeMap<i64, String>;
+/// Labels that the server sets.
+const OF_THE_SERVER: [&str; 2] = ["sender", "cluster"];
 
 /// The tested server, with the senders `one`, `two` and so on.
 struct Receiver {
@@ -162,34 +161,9 @@ fn destination(url: &str, token: &str, more: &str) -> String {
 }
 
 /// Returns the raw samples in `(from, to]` of the selected series, by the texts of their labels
-/// without those that the server sets. Staleness markers are not in the answer.
-fn raw_samples(url: &str, selector: &str, from: i64, to: i64) -> BTreeMap<String, Samples> {
-    let query = format!("{selector}[{}ms]", to - from);
-    let time = format!("{}.{:03}", to / 1000, to % 1000);
-    let parameters = [("query", query.as_str()), ("time", &time)];
-    let page = http_get_with(&format!("{url}/api/v1/query"), &parameters, &[]).unwrap();
-    let body: Value = serde_json::from_str(&page.body).unwrap();
-    let series = body["data"]["result"]
-        .as_array()
-        .unwrap_or_else(|| panic!("{body}"));
-    let of_series = |series: &Value| {
-        let values = series["values"].as_array().unwrap().iter();
-        let samples = values.map(|pair| {
-            let at = (pair[0].as_f64().unwrap() * 1000.0).round() as i64;
-            (at, pair[1].as_str().unwrap().to_owned())
-        });
-        (own_labels(series), samples.collect())
-    };
-    series.iter().map(of_series).collect()
-}
-
-/// Labels of a series in an answer, without those that the server sets.
-fn own_labels(series: &Value) -> String {
-    let mut labels = series["metric"].as_object().unwrap().clone();
-    for name in ["sender", "cluster"] {
-        labels.remove(name);
-    }
-    Value::Object(labels).to_string()
+/// without those that the server sets.
+fn raw_samples(url: &str, selector: &str, from: i64, to: i64) -> BTreeMap<String, RawSamples> {
+    crate::support::prometheus::raw_samples(url, selector, from, to, &OF_THE_SERVER)
 }
 
 fn number(url: &str, query: &str) -> Option<f64> {

@@ -1,7 +1,8 @@
 //! Metrics of an OpenTelemetry SDK.
 
-use super::{Receiver, number, own_labels, prometheus, token};
+use super::{OF_THE_SERVER, Receiver, number, prometheus, token};
 use crate::support::process::{free_port, http_get_with};
+use crate::support::prometheus::labels_without;
 use crate::support::{Skip, need_peer, or_skip};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -33,7 +34,7 @@ fn exported(url: &str) -> BTreeMap<String, String> {
     let series = body["data"]["result"].as_array().unwrap().iter();
     let newest = |series: &Value| {
         let value = series["value"][1].as_str().unwrap().to_owned();
-        (own_labels(series), value)
+        (labels_without(series, &OF_THE_SERVER), value)
     };
     series.map(newest).collect()
 }

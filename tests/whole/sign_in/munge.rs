@@ -1,6 +1,6 @@
 //! `takt login` from another machine, with a real munged.
 
-use crate::access::{ALICE, BOB, Lab, ROOT, SAME, SOON, WWW_DATA, needs, set_mode};
+use crate::access::{ALICE, BOB, Lab, ROOT, SAME, SOON, WWW_DATA, needs, set_mode, with_mount};
 use crate::support::process::Daemon;
 use crate::support::takt::Run;
 use crate::support::{Needed, Skip, need, or_skip};
@@ -24,27 +24,8 @@ fn needs_munge() -> Result<(), Skip> {
 
 /// A command for which `/run/munge` is a folder of the test: munge has its socket there.
 fn with_munge(run: &Path, command: &Command) -> Command {
-    let mut inside = Command::new("unshare");
-    inside
-        .args([
-            "--mount",
-            "sh",
-            "-c",
-            "mkdir -p /run/munge && mount --bind \"$0\" /run/munge && exec \"$@\"",
-        ])
-        .arg(run)
-        .arg(command.get_program())
-        .args(command.get_args());
-    if let Some(directory) = command.get_current_dir() {
-        inside.current_dir(directory);
-    }
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => inside.env(name, value),
-            None => inside.env_remove(name),
-        };
-    }
-    inside
+    let mount = "mkdir -p /run/munge && mount --bind \"$0\" /run/munge";
+    with_mount(mount, run, command)
 }
 
 struct Munged {

@@ -195,3 +195,43 @@ fn number(value: &Value) -> f64 {
         .and_then(|text| text.parse().ok())
         .expect("a sample's value is a number in a text")
 }
+
+/// Samples of a series: milliseconds since 1970 and the text of the value.
+pub type RawSamples = BTreeMap<i64, String>;
+
+/// Returns the raw samples in `(from, to]` of the selected series, by the texts of their labels
+/// except `ignored`. Prometheus and Takt leave staleness markers out.
+pub fn raw_samples(
+    url: &str,
+    selector: &str,
+    from: i64,
+    to: i64,
+    ignored: &[&str],
+) -> BTreeMap<String, RawSamples> {
+    let query = format!("{selector}[{}ms]", to - from);
+    let time = format!("{}.{:03}", to / 1000, to % 1000);
+    let parameters = [("query", query.as_str()), ("time", &time)];
+    let page = http_get_with(&format!("{url}/api/v1/query"), &parameters, &[]).unwrap();
+    let body: Value = serde_json::from_str(&page.body).unwrap();
+    let series = body["data"]["result"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{body}"));
+    let of_series = |series: &Value| {
+        let values = series["values"].as_array().unwrap().iter();
+        let samples = values.map(|pair| {
+            let at = (pair[0].as_f64().unwrap() * 1000.0).round() as i64;
+            (at, pair[1].as_str().unwrap().to_owned())
+        });
+        (labels_without(series, ignored), samples.collect())
+    };
+    series.iter().map(of_series).collect()
+}
+
+/// Labels of a series in an answer, except `ignored`.
+pub fn labels_without(series: &Value, ignored: &[&str]) -> String {
+    let mut labels = series["metric"].as_object().unwrap().clone();
+    for name in ignored {
+        labels.remove(*name);
+    }
+    Value::Object(labels).to_string()
+}

@@ -276,20 +276,13 @@ impl CompareValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prometheus_client::registry::Registry;
-    use std::convert::Infallible;
-    use takt_slurm::{Entry, JobRun};
-    use takt_store::{DataDir, Origin, Records, Shifted, StoreConfig};
+    use crate::testing::{import, store_in};
+    use takt_slurm::JobRun;
 
     #[test]
     fn what_differs_comes_first() {
         let root = tempfile::tempdir().unwrap();
-        let config = StoreConfig {
-            min_free_bytes: 0,
-            ..StoreConfig::default()
-        };
-        let dir = DataDir::claim(root.path()).unwrap();
-        let store = Store::open(dir, &config, &mut Registry::default()).unwrap();
+        let store = store_in(root.path());
         let run = |job_id: &str, cpus, end| JobRun {
             cluster: "lab".into(),
             job_id: job_id.into(),
@@ -301,25 +294,13 @@ mod tests {
             cpus: Some(cpus),
             ..JobRun::default()
         };
-        let origin = Origin {
-            source: "sacct",
-            name: "test",
-            timezone: Some("UTC"),
-            told_until: None,
-            shifted: Shifted::Refuse,
-        };
         let runs = [
             run("1", 4, 1100),
             run("2", 5, 1110),
             run("3_1", 1, 200),
             run("3_2", 1, 200),
         ];
-        Records::of(store.database())
-            .import(
-                &origin,
-                runs.map(|run| Ok::<_, Infallible>(Entry::Run(run))),
-            )
-            .unwrap();
+        import(store.database(), Some("UTC"), runs);
         let ask = |jobs: &str| {
             let question = CompareQuestion {
                 jobs: jobs.into(),

@@ -195,10 +195,9 @@ fn instant(seconds: i64) -> String {
 mod tests {
     use super::*;
     use crate::answers::{AccountingConfig, CreditsQuestion, SheetQuestion, sheets};
-    use std::convert::Infallible;
+    use crate::testing::import;
     use takt_accounting::{BudgetConfig, RateCard, RatesConfig};
-    use takt_slurm::Entry;
-    use takt_store::{DataDir, Origin, Settings};
+    use takt_store::{DataDir, Settings};
 
     fn database(root: &std::path::Path) -> Database {
         let dir = DataDir::claim(root).unwrap();
@@ -217,19 +216,7 @@ mod tests {
             ..JobRun::default()
         };
         let runs = [run("7", Some(1_790_903_600)), run("8", None)];
-        let origin = Origin {
-            source: "sacct",
-            name: "test",
-            timezone: Some("UTC"),
-            told_until: None,
-            shifted: takt_store::Shifted::Refuse,
-        };
-        Records::of(&database)
-            .import(
-                &origin,
-                runs.map(|run| Ok::<_, Infallible>(Entry::Run(run))),
-            )
-            .unwrap();
+        import(&database, Some("UTC"), runs);
         database
     }
 
@@ -456,15 +443,7 @@ mod tests {
             run("8", first, "NODE_FAIL"),
             run("8", second, "NODE_FAIL"),
         ];
-        let origin = Origin {
-            source: "sacct",
-            name: "test",
-            timezone: Some("UTC"),
-            told_until: None,
-            shifted: takt_store::Shifted::Refuse,
-        };
-        let entries = runs.map(|run| Ok::<_, Infallible>(Entry::Run(run)));
-        Records::of(&database).import(&origin, entries).unwrap();
+        import(&database, Some("UTC"), runs);
         assert_eq!(credit(&database, &order("7")).unwrap().submit, Some(first));
         let at = |submit| CreditOrder {
             submit: Some(submit),

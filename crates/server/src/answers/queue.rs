@@ -272,9 +272,9 @@ fn ending(running: Vec<JobRun>) -> Vec<RunningRun> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::convert::Infallible;
-    use takt_slurm::{Amounts, Entry, Node};
-    use takt_store::{DataDir, OpenRun, Origin, Settings, Shifted, WaitingRun};
+    use crate::testing::import;
+    use takt_slurm::{Amounts, Node};
+    use takt_store::{DataDir, OpenRun, Settings, WaitingRun};
 
     #[test]
     fn the_queue_has_places_reasons_and_what_is_free() {
@@ -309,19 +309,7 @@ mod tests {
             pending("3", 100, 0),
             running,
         ];
-        let origin = Origin {
-            source: "sacct",
-            name: "test",
-            timezone: Some("UTC"),
-            told_until: None,
-            shifted: Shifted::Refuse,
-        };
-        records
-            .import(
-                &origin,
-                runs.map(|run| Ok::<_, Infallible>(Entry::Run(run))),
-            )
-            .unwrap();
+        import(&database, Some("UTC"), runs);
         let waiting = |job_id: &str, ago: i64, expected| WaitingRun {
             run: OpenRun {
                 job_id: job_id.into(),

@@ -130,29 +130,16 @@ fn shortened(curve: &Curve) -> Curve {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prometheus_client::registry::Registry;
-    use std::convert::Infallible;
+    use crate::testing::{import, store_in};
     use takt_access::{Privacy, Role, Way};
-    use takt_slurm::{Entry, JobRun};
-    use takt_store::{DataDir, Origin, RunCurves, Shifted, StoreConfig};
+    use takt_slurm::JobRun;
+    use takt_store::RunCurves;
 
     #[test]
     fn kept_strips_are_shown_to_those_who_see_the_job() {
         let root = tempfile::tempdir().unwrap();
-        let config = StoreConfig {
-            min_free_bytes: 0,
-            ..StoreConfig::default()
-        };
-        let dir = DataDir::claim(root.path()).unwrap();
-        let store = Store::open(dir, &config, &mut Registry::default()).unwrap();
+        let store = store_in(root.path());
         let records = Records::of(store.database());
-        let origin = Origin {
-            source: "sacct",
-            name: "test",
-            timezone: None,
-            told_until: None,
-            shifted: Shifted::Refuse,
-        };
         let run = |job_id: &str, end: Option<i64>| JobRun {
             cluster: "lab".into(),
             job_id: job_id.into(),
@@ -163,12 +150,7 @@ mod tests {
             ..JobRun::default()
         };
         let runs = [run("7", Some(900)), run("8", Some(900)), run("9", None)];
-        records
-            .import(
-                &origin,
-                runs.map(|run| Ok::<_, Infallible>(Entry::Run(run))),
-            )
-            .unwrap();
+        import(store.database(), None, runs);
         let text = Curve(vec![Some(1.0); 120]).to_text(1.0);
         let curves = RunCurves {
             cluster: "lab".into(),

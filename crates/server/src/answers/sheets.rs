@@ -324,21 +324,14 @@ fn breaches(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prometheus_client::registry::Registry;
-    use std::convert::Infallible;
+    use crate::testing::{import, store_in};
     use takt_slurm::JobRun;
-    use takt_store::{DataDir, Origin, Shifted, Store, StoreConfig};
 
     /// `takt report send` knew only the privacy of the configuration.
     #[test]
     fn rankings_hide_names_as_slurm_does() {
         let root = tempfile::tempdir().unwrap();
-        let config = StoreConfig {
-            min_free_bytes: 0,
-            ..StoreConfig::default()
-        };
-        let dir = DataDir::claim(root.path()).unwrap();
-        let store = Store::open(dir, &config, &mut Registry::default()).unwrap();
+        let store = store_in(root.path());
         let records = Records::of(store.database());
         let start = 1_790_850_000; // 2026-10-01T10:20:00Z
         let run = |job_id: &str, user: &str| JobRun {
@@ -354,16 +347,8 @@ mod tests {
             nodes: Some(1),
             ..JobRun::default()
         };
-        let origin = Origin {
-            source: "sacct",
-            name: "test",
-            timezone: None,
-            told_until: None,
-            shifted: Shifted::Refuse,
-        };
         let runs = [run("1", "ada"), run("2", "bob")];
-        let entries = runs.map(|run| Ok::<_, Infallible>(takt_slurm::Entry::Run(run)));
-        records.import(&origin, entries).unwrap();
+        import(store.database(), None, runs);
         let question = SheetQuestion {
             month: Some("2026-10".into()),
             user: Some("ada".into()),

@@ -1,43 +1,12 @@
 use super::*;
 use crate::answers::AnswerConfig;
-use prometheus_client::registry::Registry;
-use std::convert::Infallible;
+use crate::testing::{import, store_in};
 use takt_accounting::FailureCause;
 use takt_accounting::efficiency::Grade;
 use takt_model::{Labels, METRIC_NAME, Timestamp as SampleTime};
-use takt_slurm::Entry;
-use takt_store::{Column, DataDir, Origin, STALE, Shifted, StoreConfig};
+use takt_store::{Column, STALE};
 
 const NODE: &str = "gpu-1";
-
-fn store(root: &std::path::Path) -> Store {
-    let config = StoreConfig {
-        min_free_bytes: 0,
-        ..StoreConfig::default()
-    };
-    Store::open(
-        DataDir::claim(root).unwrap(),
-        &config,
-        &mut Registry::default(),
-    )
-    .unwrap()
-}
-
-fn import(store: &Store, runs: Vec<JobRun>) {
-    let origin = Origin {
-        source: "sacct",
-        name: "test",
-        timezone: Some("UTC"),
-        told_until: None,
-        shifted: Shifted::Refuse,
-    };
-    let entries = runs
-        .into_iter()
-        .map(|run| Ok::<_, Infallible>(Entry::Run(run)));
-    Records::of(store.database())
-        .import(&origin, entries)
-        .unwrap();
-}
 
 fn run(job_id: &str, submit: i64, end: Option<i64>, state: &str) -> JobRun {
     JobRun {
@@ -114,10 +83,11 @@ fn job(job_id: &str) -> JobQuestion {
 #[test]
 fn a_failed_job_in_full() {
     let root = tempfile::tempdir().unwrap();
-    let store = store(root.path());
+    let store = store_in(root.path());
     let from = Timestamp::now().as_second() - 7200;
     import(
-        &store,
+        store.database(),
+        Some("UTC"),
         vec![
             run("7", from, Some(from + 3600), "FAILED"),
             run("6", from - 9000, Some(from - 8000), "COMPLETED"),
@@ -194,10 +164,10 @@ fn a_failed_job_in_full() {
 #[test]
 fn the_curves_of_an_ended_job_outlive_its_samples() {
     let root = tempfile::tempdir().unwrap();
-    let with_samples = store(root.path());
+    let with_samples = store_in(root.path());
     let from = Timestamp::now().as_second() - 7200;
     let ended = run("7", from, Some(from + 3600), "FAILED");
-    import(&with_samples, vec![ended.clone()]);
+    import(with_samples.database(), Some("UTC"), vec![ended.clone()]);
     write_hour(&with_samples, from);
     let rules = AnswerConfig::default().accounting.efficiency;
     let until = from + 7200;
@@ -212,8 +182,8 @@ fn the_curves_of_an_ended_job_outlive_its_samples() {
 
     // The same records without the samples.
     let root = tempfile::tempdir().unwrap();
-    let without = store(root.path());
-    import(&without, vec![ended.clone()]);
+    let without = store_in(root.path());
+    import(without.database(), Some("UTC"), vec![ended.clone()]);
     let records = Records::of(without.database());
     records
         .keep_curves(&[takt_store::RunCurves {
@@ -258,9 +228,13 @@ fn the_curves_of_an_ended_job_outlive_its_samples() {
 #[test]
 fn a_running_job_is_measured_until_now() {
     let root = tempfile::tempdir().unwrap();
-    let store = store(root.path());
+    let store = store_in(root.path());
     let from = Timestamp::now().as_second() - 3600;
-    import(&store, vec![run("7", from, None, "RUNNING")]);
+    import(
+        store.database(),
+        Some("UTC"),
+        vec![run("7", from, None, "RUNNING")],
+    );
     write_hour(&store, from);
     let report = ask(&store, &job("7")).unwrap().report.unwrap();
     assert_eq!(report.phase, JobPhase::Running);
@@ -274,9 +248,10 @@ fn a_running_job_is_measured_until_now() {
 #[test]
 fn arrays_requeues_and_unknown_jobs() {
     let root = tempfile::tempdir().unwrap();
-    let store = store(root.path());
+    let store = store_in(root.path());
     import(
-        &store,
+        store.database(),
+        Some("UTC"),
         vec![
             run("20_1", 100, Some(200), "COMPLETED"),
             run("20_2", 100, Some(200), "FAILED"),
@@ -331,9 +306,13 @@ fn arrays_requeues_and_unknown_jobs() {
 fn others_see_of_a_job_what_privacy_leaves() {
     use takt_access::{Privacy, Role, Way};
     let root = tempfile::tempdir().unwrap();
-    let store = store(root.path());
+    let store = store_in(root.path());
     let from = Timestamp::now().as_second() - 7200;
-    import(&store, vec![run("7", from, Some(from + 3600), "FAILED")]);
+    import(
+        store.database(),
+        Some("UTC"),
+        vec![run("7", from, Some(from + 3600), "FAILED")],
+    );
     write_hour(&store, from);
     let config = AnswerConfig::default();
     let viewer = |privacy| Viewer::new(Role::User, Way::Socket, privacy).with_user("bob");
