@@ -60,7 +60,7 @@ pub fn check(user: &str, password: &str) -> Result<(), PasswordError> {
 /// of milliseconds.
 ///
 /// # Errors
-/// If the kernel gives no random numbers, or there is no memory.
+/// If the kernel gives no random numbers, or memory is short.
 pub fn hash(password: &str) -> Result<String, PasswordError> {
     let mut salt = [0; SALT_BYTES];
     let filled = SystemRandom::new().fill(&mut salt);

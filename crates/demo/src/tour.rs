@@ -8,7 +8,7 @@ use crate::workload::Kind;
 /// One stop of the tour.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stop {
-    /// What happens there.
+    /// The events at this step.
     pub text: String,
     /// Command that shows it.
     pub command: String,

@@ -426,7 +426,7 @@ fn submission(now: i64, random: &mut fastrand::Rng) -> i64 {
             7..=8 | 18..=22 => 0.5,
             _ => 0.3,
         };
-        // The cluster is busy on a Sunday night as well, when somebody tries the demo.
+        // The cluster is busy at any hour, also on a Sunday night.
         if random.f64() < if is_weekend { often * 0.7 } else { often } {
             return at;
         }

@@ -283,7 +283,7 @@ fn the_worst_comes_first_and_names_the_node_and_the_card() {
     assert!(found[0].fix[0].starts_with("scontrol update node=g02 state=drain"));
 }
 
-/// A switch with slower ports is no defect.
+/// A switch with slower ports is not a defect.
 #[test]
 fn a_link_at_the_speed_of_its_partner_is_in_order() {
     let link = [("node", "g01"), ("device", "eth0")];

@@ -1,4 +1,4 @@
-//! Who sends a request: tokens, sessions, proxies, the kernel.
+//! Identifies the sender of a request: by token, session, proxy or the kernel.
 
 use super::config::{AuthConfig, SignInWays};
 use super::directory::Directory;
@@ -135,7 +135,7 @@ pub(super) struct AccessState {
 /// Name of a uid, if it has one, and the time of the look-up.
 type KeptName = (Option<Arc<str>>, Instant);
 
-/// What can change while the server runs.
+/// Settings that can change while the server runs.
 #[derive(Debug)]
 struct LiveAccess {
     privacy: Privacy,

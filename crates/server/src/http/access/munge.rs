@@ -16,7 +16,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::sync::Semaphore;
 
-/// First line of a payload, so that a credential of another program is none of ours.
+/// First line of a payload, so that credentials made for other programs are refused.
 const PURPOSE: &str = "takt-login-1";
 
 /// Seconds for which a nonce, and a credential, are valid.
@@ -34,7 +34,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of `unmunge` that run at once.
 const MAX_AT_ONCE: usize = 2;
 
-/// What a client needs to make a credential.
+/// Data that a client needs to make a credential.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MungeChallenge {
     /// Uid of the server, the only one who can decode the credential.
@@ -140,7 +140,7 @@ impl Munge {
 
 /// A valid credential.
 struct Decoded {
-    /// Who made it.
+    /// Uid of the process that made it.
     uid: u32,
     /// The only one who can decode it.
     reader: Option<u32>,
