@@ -799,7 +799,8 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("/login/session", "", ""),
     ("/login/user", "", ""),
     ("/logout", "", ""),
-    ("/me", "user", "admin"),
+    ("/me", "user", "user"),
+    ("/me/password", "user", "user"),
     ("/metrics", "user", "user"),
     ("/nodes", "user", "admin"),
     ("/nodes.csv", "user", "admin"),
@@ -903,8 +904,14 @@ fn each_route_answers_exactly_its_roles() {
                 let is_refused =
                     status == 401 || (status == 403 && body.contains("needs the role"));
                 // A program has no tokens and no password of its own.
-                let own = ["/api/takt/v1/tokens", "/api/takt/v1/passwords"];
-                let is_change = method == "POST" || *path == "/api/takt/v1/passwords";
+                let own = [
+                    "/api/takt/v1/tokens",
+                    "/api/takt/v1/passwords",
+                    "/me",
+                    "/me/password",
+                ];
+                let is_change =
+                    method == "POST" || path.ends_with("/password") || path.ends_with("/passwords");
                 let is_own = own.contains(path) && is_change && *role == "viewer";
                 let may = rank(role) >= rank(least) && !is_own;
                 assert_eq!(

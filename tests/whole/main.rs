@@ -23,6 +23,7 @@ mod hostile_clients;
 mod installed;
 mod job_pages;
 mod letters;
+mod page_forms;
 mod pages;
 mod prometheus_lab;
 mod promql_api;

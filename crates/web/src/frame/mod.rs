@@ -24,7 +24,7 @@ mod visit;
 
 pub use content::Content;
 pub use error::PageError;
-pub use form::{Form, Redirect};
+pub use form::{Form, FormReply};
 pub use page::{Group, Page};
 pub use range::{Range, ticks};
 pub use routes::routes;

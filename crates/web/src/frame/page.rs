@@ -1,6 +1,6 @@
 //! A page: its address, its template, and the function that answers it.
 
-use super::{Content, Form, PageError, Redirect, Visit};
+use super::{Content, Form, FormReply, PageError, Visit};
 use takt_access::{Need, Role};
 
 /// Groups of the navigation, in their order.
@@ -17,7 +17,7 @@ pub enum Group {
 }
 
 /// Carries out a form of a page.
-pub type Submit = fn(&Visit, &Form) -> Result<Redirect, PageError>;
+pub type Submit = fn(&Visit, &Form) -> Result<FormReply, PageError>;
 
 /// A page.
 #[derive(Debug)]

@@ -6,6 +6,7 @@
 //! are configured. A browser that fails to sign in goes back to the page, whose address names the
 //! reason.
 
+use super::change_password::{CHANGE_PATH, change_password};
 use super::keyring::NewSession;
 use super::known::SignInWay;
 use super::munge::MungeChallenge;
@@ -20,7 +21,7 @@ use axum::response::{AppendHeaders, IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
 use takt_access::session::{is_user_name, next_path};
-use takt_access::{Need, RouteNeeds, Way};
+use takt_access::{Need, Role, RouteNeeds, Way};
 
 /// Path that makes a link; for `takt login`.
 pub const LINK_PATH: &str = "/api/takt/v1/login";
@@ -104,6 +105,11 @@ pub(super) fn router(access: Access) -> GuardedRouter {
         .route("/login/user", open, post(user_of_link))
         .route("/login/session", open, post(sign_in))
         .route("/logout", open, post(sign_out))
+        .route(
+            CHANGE_PATH,
+            RouteNeeds::change(Role::User),
+            post(change_password),
+        )
         .with_state(access)
 }
 
@@ -386,7 +392,7 @@ async fn sign_in(
 
 /// Begins a session and sends the browser to the path `next`. The session that the browser had
 /// ends. `also` is another cookie to set.
-async fn begin(
+pub(super) async fn begin(
     access: &Access,
     peer: Peer,
     headers: &HeaderMap,
