@@ -39,7 +39,7 @@ fn a_token_is_made_and_revoked_on_a_page() {
     let start = page.find("takt_").unwrap_or_else(|| panic!("{page}"));
     let token: String = page[start..]
         .chars()
-        .take_while(|one| one.is_ascii_alphanumeric() || *one == '_')
+        .take_while(|one| one.is_ascii_alphanumeric() || "-_".contains(*one))
         .collect();
     let bearer = format!("Authorization: Bearer {token}");
     let known = whoami(&lab, &bearer);
