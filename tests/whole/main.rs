@@ -30,6 +30,7 @@ mod promql_api;
 mod push;
 mod remote_write;
 mod reports;
+mod route_matrix;
 mod scrape_prometheus;
 mod serve;
 mod sign_in;
