@@ -248,7 +248,7 @@ fn the_kernel_names_the_user_of_a_loopback_connection() {
         assert_eq!(whoami(uid)["role"], "anonymous", "{uid}");
         assert_eq!(lab.curl(uid, "/", &[]).0, 401, "{uid}");
     }
-    // Whoever forwards is nobody, whatever the header says.
+    // A client that forwards for others is anonymous, whatever the header says.
     let forwarded = ["--header", "X-Forwarded-For: 127.0.0.1"];
     assert_eq!(lab.curl(ALICE, "/api/takt/v1/jobs", &forwarded).0, 401);
     let foreign = ["--header", "Host: evil.example"];

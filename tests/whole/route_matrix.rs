@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::access::{ALICE, BEARER_ADMIN, BEARER_READER, BOB, Lab, ROOT, needs};
 use crate::support::or_skip;
 
-/// What of bob's jobs no answer to alice may contain.
+/// Texts of bob's jobs that no answer to alice may contain.
 const OF_BOB: [&str; 4] = ["bob", "biology", "=cmd(", "4248817"];
 
 /// A path of a route, with values in place of its parameters.
@@ -308,7 +308,7 @@ fn no_route_shows_another_users_job() {
         .map(|(path, ..)| concrete(path));
     for path in routes.chain(questions) {
         let (status, body) = lab.curl(ALICE, &path, &[]);
-        // What the question itself contains may come back in an error.
+        // An error may repeat the question.
         let shown = OF_BOB
             .iter()
             .find(|secret| body.contains(**secret) && !path.contains(**secret));

@@ -11,7 +11,7 @@ mod proxies;
 use crate::access::{Lab, SAME, WWW_DATA};
 use serde_json::Value;
 
-/// What a browser got after a form: the status, the address to which it goes, and the cookie of a
+/// Reply to a form of a browser: the status, the address to which it goes, and the cookie of a
 /// session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Signed {
@@ -64,7 +64,7 @@ pub(crate) fn password(lab: &Lab, user: &str, password: &str, more: &[&str]) -> 
     Signed::of(lab.curl(WWW_DATA, "/login/password", &arguments))
 }
 
-/// Who the server takes the holder of a cookie for.
+/// The viewer of a cookie, as the server knows it.
 pub(crate) fn whoami(lab: &Lab, header: &str) -> Value {
     lab.json(WWW_DATA, "/api/takt/v1/whoami", &["--header", header])
 }

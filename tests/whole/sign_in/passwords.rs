@@ -231,7 +231,7 @@ fn passwords_cannot_be_guessed_quickly() {
         from("198.51.100.7", "ALICE", RIGHT).is_refused("wait"),
         "another case"
     );
-    // What the client claims before the proxy's word does not count.
+    // Addresses before the proxy's own do not count.
     assert!(from("192.0.2.1, 198.51.100.7", "alice", RIGHT).is_refused("wait"));
     assert!(
         from("198.51.100.7", "bob", RIGHT).cookie.is_some(),

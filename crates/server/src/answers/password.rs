@@ -75,7 +75,7 @@ impl Question for PasswordOrder {
     }
 }
 
-/// Who sets a password, for the audit log.
+/// The person or program that sets a password, for the audit log.
 #[derive(Debug, Clone)]
 pub(crate) struct Setter {
     name: String,

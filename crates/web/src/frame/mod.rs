@@ -1,4 +1,4 @@
-//! What all pages share: layout, navigation, addresses, tables, time ranges, errors, live updates.
+//! Parts of all pages: layout, navigation, addresses, tables, time ranges, errors, live updates.
 //!
 //! A page is a [`Page`] in a file of its own and one line in [`crate::pages::PAGES`].
 

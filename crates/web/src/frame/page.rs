@@ -10,7 +10,7 @@ pub enum Group {
     Now,
     /// Jobs and the people who run them.
     Work,
-    /// What was used, and how well.
+    /// Usage and its efficiency.
     Use,
     /// Faults, and Takt itself.
     System,
@@ -36,7 +36,7 @@ pub struct Page {
     pub is_live: bool,
     /// Answers a visit.
     pub show: fn(&Visit) -> Result<Content, PageError>,
-    /// What reading the page needs.
+    /// The access that reading the page needs.
     pub need: Need,
     /// Carries out a form of the page.
     pub submit: Option<Submit>,

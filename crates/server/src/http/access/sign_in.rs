@@ -1,7 +1,7 @@
 //! Signing in and out with a browser.
 //!
 //! `takt login` prints a link, whose code is in the fragment, so that no log and no `Referer` has
-//! it. The page `/login` shows whom the link signs in, and a button sends the code. The page also
+//! it. The page `/login` shows the user that the link signs in, and a button sends the code. The page also
 //! has a form for a name and a password, and a link to the provider of OpenID Connect, where these
 //! are configured. A browser that fails to sign in goes back to the page, whose address names the
 //! reason.
@@ -131,7 +131,7 @@ async fn challenge(State(access): State<Access>) -> Result<Json<MungeChallenge>,
     munge.challenge(now()).map(Json).map_err(failed)
 }
 
-/// Makes a link for the user whom a credential of munge proves.
+/// Makes a link for the user that a credential of munge proves.
 async fn link_by_munge(
     State(access): State<Access>,
     Extension(peer): Extension<Peer>,
@@ -305,7 +305,7 @@ async fn from_provider(
     back_to_form(reason, "")
 }
 
-/// Returns the user whom the provider has signed in and the path to which the browser goes, or why
+/// Returns the user that the provider has signed in and the path to which the browser goes, or why
 /// the user may not sign in.
 async fn identity_of(
     access: &Access,
@@ -321,7 +321,7 @@ async fn identity_of(
     if !is_user_name(&user) || !access.is_known_user(&user).await? {
         tracing::info!(
             user,
-            "the provider of OpenID Connect names a user whom the cluster does not know"
+            "the provider of OpenID Connect names a user that the cluster does not know"
         );
         return Ok(Err("unknown"));
     }
@@ -352,7 +352,7 @@ fn back_to_form(reason: &str, next: &str) -> Response {
     (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
 }
 
-/// Whom a code signs in. Does not use the code up.
+/// Returns the user that a code signs in. Does not use the code up.
 async fn user_of_link(
     State(access): State<Access>,
     Extension(peer): Extension<Peer>,
