@@ -194,6 +194,14 @@ pub enum Command {
 }
 
 impl Command {
+    /// Whether the command runs until it is stopped.
+    pub fn keeps_running(&self) -> bool {
+        matches!(
+            self,
+            Self::Serve(_) | Self::Up(_) | Self::Exporter(_) | Self::Demo(_)
+        )
+    }
+
     /// Level of the log without `RUST_LOG`. The demo prints what it does itself.
     pub fn log_level(&self) -> &'static str {
         match self {

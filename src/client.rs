@@ -148,8 +148,12 @@ impl Server {
             if status.is_success() {
                 return Ok(answer);
             }
-            // Errors are a string, or, for requests that do not fit the interface, an object.
-            let message = answer.as_str().or_else(|| answer["message"].as_str());
+            // Errors are a string, or, for requests that do not fit the interface or are not
+            // permitted, an object.
+            let message = answer
+                .as_str()
+                .or_else(|| answer["message"].as_str())
+                .or_else(|| answer["error"].as_str());
             let error = match message {
                 Some(message) => anyhow::anyhow!(message.to_owned()),
                 None => anyhow::anyhow!("the server answered {status}"),

@@ -22,11 +22,20 @@ fn main() -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| {
         EnvFilter::new(cli.command.as_ref().map_or("info", cli::Command::log_level))
     });
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+        .with_ansi(std::io::stderr().is_terminal());
+    if cli
+        .command
+        .as_ref()
+        .is_some_and(cli::Command::keeps_running)
+    {
+        log.init();
+    } else {
+        // A note for the person at the terminal, not a line of a server's log.
+        log.without_time().with_target(false).init();
+    }
     // The only TLS provider; deny.toml rejects others.
     rustls::crypto::ring::default_provider()
         .install_default()

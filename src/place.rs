@@ -11,7 +11,7 @@ use takt_server::{Config, Failure, OrUsage};
 use takt_store::DataDir;
 
 /// Configuration of the server that is installed on this machine.
-const INSTALLED_CONFIG: &str = "/etc/takt/takt.toml";
+pub const INSTALLED_CONFIG: &str = "/etc/takt/takt.toml";
 
 /// Data directory of the installed server. Its unit names it, so the configuration may leave it
 /// out.

@@ -14,7 +14,7 @@ use takt_server::answers::{
     Question,
 };
 use takt_server::http::{SOCKET_FILE, is_trusted_socket};
-use takt_server::{Config, Failure, OrUsage};
+use takt_server::{Config, CurrentConfig, Failure, OrUsage};
 use takt_store::{DataDir, Database, Holder, ImportSummary, StoreError};
 
 /// Time to wait for another command that holds the data directory.
@@ -79,7 +79,7 @@ impl<D: AnswerData> Source<D> {
         };
         Ok(Self {
             access,
-            config: AnswerConfig::of(config),
+            config: AnswerConfig::of(CurrentConfig::new(config.clone())),
         })
     }
 

@@ -214,6 +214,21 @@ fn event_rules() -> Vec<EventRule> {
         .collect()
 }
 
+/// An owner's mail needs the label `user`: uncorrectable memory errors once had none.
+#[test]
+fn alerts_for_owners_name_the_user() {
+    let for_owners = |rule: &EventRule| {
+        let notify = rule.labels.iter().find(|(name, _)| name == "notify");
+        notify.is_some()
+    };
+    let mut rules = 0;
+    for rule in event_rules().iter().filter(|rule| for_owners(rule)) {
+        rules += 1;
+        assert!(rule.by.iter().any(|name| name == "user"), "{}", rule.name);
+    }
+    assert!(rules > 3, "only {rules} event rules are for owners");
+}
+
 /// Lines of the kernel log, and exactly the alerts that they fire.
 #[test]
 fn every_event_rule_has_a_scenario_that_fires_it() {
@@ -554,7 +569,7 @@ fn every_event_rule_has_a_scenario_that_fires_it() {
     for (name, events, expected) in scenarios {
         let mut run = EventRun::new(&files, XidTable::shipped().clone());
         for event in &events {
-            run.event(event, &Labels::new(), "http://takt", event.at);
+            run.event(event, &[], &Labels::new(), "http://takt", event.at);
         }
         let firing = run
             .iter()

@@ -1,6 +1,6 @@
 //! `takt audit`: sign-ins and changes.
 
-use super::{instant, print, source};
+use super::{cut, instant, note_cut, print, source};
 use crate::cli::{ListingFormat, Place};
 use crate::source::Source;
 use clap::Args;
@@ -27,10 +27,11 @@ pub fn run(place: &Place, asked: &Audit) -> Result<(), Failure> {
     use Column::{Text, Time};
     let question = AuditQuestion {
         user: asked.user.clone(),
-        limit: asked.limit,
+        limit: asked.limit.saturating_add(1),
     };
     let source: Source<Database> = source(place)?;
-    let entries = source.ask(&question)?;
+    let mut entries = source.ask(&question)?;
+    let is_cut = cut(&mut entries, asked.limit);
     let zone = source.zone();
     let mut listing = Listing::new(&[
         Time("at"),
@@ -55,5 +56,7 @@ pub fn run(place: &Place, asked: &Audit) -> Result<(), Failure> {
             entry.outcome.clone(),
         ]);
     }
-    print(asked.format, &listing, &entries)
+    print(asked.format, &listing, &entries)?;
+    note_cut(is_cut, asked.limit);
+    Ok(())
 }

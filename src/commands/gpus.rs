@@ -56,7 +56,8 @@ pub fn run(place: &Place, asked: &Gpus) -> Result<(), Failure> {
     };
     let rows = ask(place, &question)?.rows;
     let mut found: Vec<OnGpu> = rows.iter().map(|row| on_gpu(row)).collect();
-    if found.is_empty() {
+    let are_known = !found.is_empty();
+    if !are_known {
         tracing::warn!("no exporter has reported a GPU in the last hours");
     }
     found.retain(|on| asked.node.as_ref().is_none_or(|node| *node == on.node));
@@ -68,6 +69,9 @@ pub fn run(place: &Place, asked: &Gpus) -> Result<(), Failure> {
     });
     let user = asked.person.name();
     found.retain(|on| user.is_none() || user == on.user);
+    if are_known && found.is_empty() {
+        tracing::warn!("no GPU matches");
+    }
     print(asked.format, &listing(&found), &found)
 }
 

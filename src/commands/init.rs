@@ -2,6 +2,7 @@
 
 use super::one_thread;
 use crate::output::stdout;
+use crate::place::INSTALLED_CONFIG;
 use anyhow::Context;
 use clap::Args;
 use futures_util::stream::{self, StreamExt};
@@ -77,6 +78,7 @@ fn report(found: &Found, path: &Path) -> std::io::Result<()> {
     for warning in found.warnings() {
         writeln!(out, "  ! {warning}")?;
     }
+    let is_installed = path == Path::new(INSTALLED_CONFIG);
     let path = path.display();
     writeln!(out, "\nWrote {path}\n")?;
     let commands = installation(found);
@@ -87,11 +89,19 @@ fn report(found: &Found, path: &Path) -> std::io::Result<()> {
         }
         writeln!(out)?;
     }
-    writeln!(
-        out,
-        "Then:\n  takt check-config --config {path}\n  takt serve --config {path}\n  \
-         takt doctor --config {path}"
-    )
+    if is_installed {
+        writeln!(
+            out,
+            "Then, with your channels for messages in the file:\n  chgrp takt {path}\n  \
+             takt check-config\n  systemctl enable --now takt\n  takt doctor"
+        )
+    } else {
+        writeln!(
+            out,
+            "Then:\n  takt check-config --config {path}\n  takt serve --config {path}\n  \
+             takt doctor --config {path}"
+        )
+    }
 }
 
 /// Looks for everything that the proposal depends on.

@@ -1,6 +1,6 @@
 //! `takt jobs`.
 
-use super::{instant, print, source};
+use super::{cut, instant, note_cut, print, source};
 use crate::cli::{ListingFormat, Person, Place};
 use crate::source::Source;
 use clap::Args;
@@ -30,15 +30,18 @@ pub fn list(place: &Place, asked: &Jobs) -> Result<(), Failure> {
     let question = JobsQuestion {
         user: asked.person.name(),
         state: asked.state.clone(),
-        limit: asked.limit,
+        limit: asked.limit.saturating_add(1),
         ..JobsQuestion::default()
     };
     let source: Source<Database> = source(place)?;
-    let runs = source.ask(&question)?;
+    let mut runs = source.ask(&question)?;
+    let is_cut = cut(&mut runs, asked.limit);
     if runs.is_empty() {
         tracing::warn!("no job matches");
     }
-    print(asked.format, &listing(&runs, &source.zone()), &runs)
+    print(asked.format, &listing(&runs, &source.zone()), &runs)?;
+    note_cut(is_cut, asked.limit);
+    Ok(())
 }
 
 /// The columns of a list of runs, with times in the time zone.

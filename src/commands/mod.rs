@@ -147,6 +147,21 @@ fn refuse_server(place: &Place, command: &str) -> Result<(), Failure> {
     }
 }
 
+/// Cuts a listing to `limit` rows. Returns whether that leaves out others: the question asks for one
+/// row more.
+fn cut<T>(rows: &mut Vec<T>, limit: usize) -> bool {
+    let is_cut = rows.len() > limit;
+    rows.truncate(limit);
+    is_cut
+}
+
+/// Says below a listing that it was cut.
+fn note_cut(is_cut: bool, limit: usize) {
+    if is_cut {
+        tracing::warn!("these are the newest {limit} rows, older ones are left out; use --limit N");
+    }
+}
+
 /// Prints a listing. Table and CSV have the listing's cells, JSON has the values themselves.
 fn print<T: Serialize>(
     format: ListingFormat,

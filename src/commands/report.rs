@@ -171,7 +171,18 @@ fn sheet(place: &Place, asked: &ReportSheet, view: View) -> Result<(), Failure> 
         let width = output::width();
         let mut all = sheets.iter();
         all.try_for_each(|sheet| reports::write_sheet(sheet, view, asked.format.into(), width, out))
-    })
+    })?;
+    // The other reports list a few runs as examples.
+    if matches!(view, View::Efficiency) {
+        for sheet in &sheets {
+            let listed = sheet.runs.len();
+            let all = sheet.figures.runs_assessed;
+            if (listed as u64) < all {
+                tracing::warn!("{listed} of {all} runs are listed; use --runs N");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Writes a report to standard output. A PDF is printed from the HTML page.

@@ -6,8 +6,10 @@ use crate::output::stdout;
 use crate::place;
 use anyhow::Context;
 use clap::Args;
+use std::fs::DirBuilder;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use takt_collector::scrape::TargetConfig;
@@ -66,6 +68,12 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
         .build()?;
     let served = runtime.block_on(async {
         let shutdown = server::signals().context("cannot listen for signals")?;
+        // The exporter writes into it before the store opens it.
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&dir)
+            .with_context(|| format!("cannot create {}", dir.display()))?;
         let mut options = asked.exporter.clone();
         options
             .state_directory

@@ -128,6 +128,32 @@ fn tables_fit_a_terminal_of_eighty_columns_and_name_the_job() {
     );
 }
 
+/// 13: `takt jobs` stopped at 50 rows without a word.
+#[test]
+fn a_listing_that_leaves_out_rows_says_so() {
+    let takt = with_jobs(60);
+    let asked = |more: &[&str]| {
+        let run = takt.run(
+            ["--config", "takt.toml", "jobs", "--format", "csv"]
+                .iter()
+                .chain(more),
+        );
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        (run.stdout.lines().count() - 1, run.stderr)
+    };
+    let (rows, said) = asked(&[]);
+    assert_eq!(rows, 50);
+    assert!(
+        said.contains("newest 50") && said.contains("--limit"),
+        "{said}"
+    );
+    for all in [&["--limit", "61"][..], &["--user", "bob"]] {
+        let (_, said) = asked(all);
+        assert!(!said.contains("--limit"), "{said}");
+    }
+    assert_eq!(asked(&["--limit", "61"]).0, 61);
+}
+
 #[test]
 fn times_are_in_the_clusters_time_zone_with_and_without_a_server() {
     let takt = with_jobs(1);
@@ -319,6 +345,38 @@ fn a_reload_with_a_mistake_fails_visibly() {
     takt.run(["reload"]).ok();
     server.stop();
     assert!(takt.run(["reload"]).fails(1).contains("no server runs"));
+}
+
+/// `takt up` created its data directory for everyone to read, then asked for other permissions.
+#[test]
+fn the_data_directory_of_up_is_private() {
+    let takt = Takt::fresh();
+    let any = "127.0.0.1:0";
+    let mut up = takt.start(["up", "--web.listen-address", any, "--listen-address", any]);
+    let data = takt.directory().join("takt-data");
+    up.wait_until("storing", Duration::from_secs(60), || {
+        data.join("records.duckdb").exists().then_some(())
+    });
+    let mode = data.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o077, 0, "{mode:o}");
+}
+
+/// A channel that a reload added was missing for `takt doctor` until the server started again.
+#[test]
+fn doctor_follows_a_reload() {
+    let takt = with_jobs(1);
+    let (_server, _) = serve(&takt);
+    let doctor = || takt.run(["doctor", "--only", "tell.channels"]).stdout;
+    assert!(
+        doctor().contains("no channel is configured"),
+        "{}",
+        doctor()
+    );
+    let config = std::fs::read_to_string(takt.directory().join("takt.toml")).unwrap();
+    let channel = "[alerts]\nwebhook_url = \"http://127.0.0.1:9/x\"\n";
+    takt.file("takt.toml", format!("{config}{channel}"));
+    takt.run(["reload"]).ok();
+    assert!(!doctor().contains("no channel"), "{}", doctor());
 }
 
 #[test]

@@ -123,7 +123,19 @@ fn remote_requests_need_a_read_or_write_token() {
         );
     }
     let seal = ["store", "seal", "--server", &url, "--token-file"];
-    ask(&takt, &[&seal[..], &[&reader]].concat()).fails(1);
+    let said = ask(&takt, &[&seal[..], &[&reader]].concat()).fails(1);
+    assert!(said.contains("needs the role"), "{said}");
+    // A refusal of the alerts' API once said only "403 Forbidden".
+    let silence = [
+        "alerts",
+        "silence",
+        "node=g01",
+        "--server",
+        &url,
+        "--token-file",
+    ];
+    let said = ask(&takt, &[&silence[..], &[&reader]].concat()).fails(1);
+    assert!(said.contains("needs the role"), "{said}");
     ask(&takt, &[&seal[..], &[&writer]].concat()).ok();
 }
 

@@ -130,7 +130,21 @@ fn the_units_work_with_their_privileges() {
         .stdout;
     assert!(!says_denied(&log), "{log}");
 
+    // As docs/install.md says.
+    machine
+        .run([
+            "sh",
+            "-c",
+            "install -d -m 750 -g takt /etc/takt && chgrp takt /etc/takt/takt.toml",
+        ])
+        .ok();
     machine.run(["systemctl", "start", "takt"]).ok();
+    // systemd warns if the folder has other rights than the unit says.
+    let all = machine.run(["journalctl", "--output=cat"]).stdout;
+    assert!(
+        all.contains("Takt server") && !all.contains("mode is different"),
+        "{all}"
+    );
     let takt = |machine: &Machine, arguments: &[&str]| {
         machine.run(
             ["env", "TAKT_SERVER=http://127.0.0.1:9856", "takt"]

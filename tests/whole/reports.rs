@@ -122,6 +122,12 @@ fn a_month_of_a_user_an_account_and_the_cluster() {
     );
     let efficiency = report(&takt, "efficiency", &["--format", "csv"]).ok();
     assert_eq!(efficiency.lines().count(), 4, "{efficiency}");
+    let few = report(&takt, "efficiency", &["--runs", "1"]);
+    assert!(
+        few.stderr.contains("1 of 3 runs") && few.stderr.contains("--runs"),
+        "{}",
+        few.stderr
+    );
     assert!(report(&takt, "cluster", &[]).ok().contains("node failed"));
 }
 

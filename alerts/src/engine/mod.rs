@@ -243,19 +243,24 @@ impl Engine {
         (batch, report)
     }
 
-    /// Takes an event of a node. Its labels name the place, and the job and user there.
-    pub fn event(&mut self, event: &Event, now: Timestamp) -> Batch {
+    /// Takes an event of a node. Its labels name the place; `jobs` are the labels of the jobs there.
+    pub fn event(&mut self, event: &Event, jobs: &[Labels], now: Timestamp) -> Batch {
         let url = self.server.settings.external_url.clone();
-        let change = self
-            .events
-            .event(event, &self.server.external_labels, &url, now);
+        let external_labels = &self.server.external_labels;
+        let change = self.events.event(event, jobs, external_labels, &url, now);
         self.event_changed(change, now)
     }
 
     /// Takes an event of the exporter at `address`; the place up to which it was read is committed
     /// with the changes.
-    pub fn event_of(&mut self, address: &str, event: &Event, now: Timestamp) -> Batch {
-        let mut batch = self.event(event, now);
+    pub fn event_of(
+        &mut self,
+        address: &str,
+        event: &Event,
+        jobs: &[Labels],
+        now: Timestamp,
+    ) -> Batch {
+        let mut batch = self.event(event, jobs, now);
         self.read.insert(address.to_owned(), event.id);
         batch.read.push((address.to_owned(), event.id));
         batch

@@ -562,7 +562,7 @@ fn an_event_is_sent_at_once_and_ends_when_the_gpu_is_back() {
     takt.set("takt_gpu_up{node=\"g01\",uuid=\"GPU-1\"}", 0.0);
     takt.set("takt_gpu_up{node=\"g01\",uuid=\"GPU-2\"}", 1.0);
     takt.seconds(10);
-    let batch = takt.engine.event(&xid(79, "7", 10), takt.now);
+    let batch = takt.engine.event(&xid(79, "7", 10), &[], takt.now);
     takt.commit(&batch);
     takt.second(None);
     assert_eq!(takt.reasons(SLACK), [(11, Reason::FirstFiring)]);
@@ -579,7 +579,7 @@ fn an_event_is_sent_at_once_and_ends_when_the_gpu_is_back() {
         assert_eq!(takt.delivered.len(), 2, "both channels, in the same second");
     }
     // The same fault again belongs to the same episode.
-    let batch = takt.engine.event(&xid(79, "7", 12), takt.now);
+    let batch = takt.engine.event(&xid(79, "7", 12), &[], takt.now);
     takt.commit(&batch);
     takt.seconds(100);
     takt.restart();
@@ -600,7 +600,9 @@ fn user_faults_count_only_in_different_jobs_and_bursts() {
             .any(|(_, _, instance)| instance.fired_at.is_some())
     };
     let mut happens = |number, job: &str, seconds| {
-        let batch = takt.engine.event(&xid(number, job, seconds), at(seconds));
+        let batch = takt
+            .engine
+            .event(&xid(number, job, seconds), &[], at(seconds));
         takt.commit(&batch);
         fires(&takt)
     };
@@ -686,7 +688,7 @@ proptest! {
                 Chaos::Down(node, down) => drop(values.insert(format!("up{{node=\"g{node}\"}}"), if *down { 0.0 } else { 1.0 })),
                 Chaos::Event(number) => {
                     let event = xid(*number, "7", takt.now.whole_seconds().0);
-                    let batch = takt.engine.event(&event, takt.now);
+                    let batch = takt.engine.event(&event, &[], takt.now);
                     takt.commit(&batch);
                 }
                 Chaos::Silence(node, seconds) => {
@@ -825,7 +827,7 @@ impl Takt {
             labels: labels.into_iter().collect(),
             message: "NVRM: Xid (PCI:0000:01:00): 79".to_owned(),
         };
-        let batch = self.engine.event(&event, self.now);
+        let batch = self.engine.event(&event, &[], self.now);
         self.commit(&batch);
     }
 

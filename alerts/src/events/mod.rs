@@ -5,7 +5,7 @@ mod read;
 mod run;
 pub mod xid;
 
-pub use run::{Change, EventBurst, EventInstance, EventRun};
+pub use run::{Change, EventBurst, EventInstance, EventRun, with_jobs};
 
 use crate::routing::matcher::Matchers;
 use crate::template::Template;
@@ -50,6 +50,13 @@ pub struct EventRule {
     pub annotations: Vec<(String, Template)>,
     /// The line of the file it begins on.
     pub line: usize,
+}
+
+impl EventRule {
+    /// Whether alerts of different jobs or users are different alerts.
+    pub fn is_by_job(&self) -> bool {
+        self.by.is_empty() || self.by.iter().any(|name| name == "jobid" || name == "user")
+    }
 }
 
 /// Events of one kind.

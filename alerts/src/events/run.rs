@@ -144,28 +144,38 @@ impl EventRun {
             .get(&fingerprint)
     }
 
-    /// Counts an event. Its labels name the place, and the job and user there.
+    /// Counts an event. Its labels name the place. `jobs` are the jobs there, each with `jobid`, `user`
+    /// and `job_name`: a rule that identifies alerts by job or user counts the event for each job.
     pub fn event(
         &mut self,
         event: &Event,
+        jobs: &[Labels],
         external_labels: &Labels,
         external_url: &str,
         now: Timestamp,
     ) -> Change {
         let mut change = Change::default();
-        let (labels, class) = self.described(event);
+        let whole = [self.described(with_jobs(event, jobs))];
+        let by_job = jobs
+            .iter()
+            .map(|job| self.described(with_jobs(event, std::slice::from_ref(job))))
+            .collect::<Vec<_>>();
+        let class = &whole[0].class;
         for run in &mut self.rules {
-            if let Some(when) = run
-                .rule
-                .when
-                .iter()
-                .find(|when| when.accepts(event, &class))
-            {
-                let burst = when.burst.unwrap_or(run.rule.repeat.burst);
+            let whens = &run.rule.when;
+            let Some(when) = whens.iter().find(|w| w.accepts(&whole[0].event, class)) else {
+                continue;
+            };
+            let burst = when.burst.unwrap_or(run.rule.repeat.burst);
+            let counted = if run.rule.is_by_job() && !by_job.is_empty() {
+                &by_job[..]
+            } else {
+                &whole
+            };
+            for described in counted {
                 run.happened(
-                    event,
+                    described,
                     burst,
-                    &labels,
                     (external_labels, external_url),
                     now,
                     &mut change,
@@ -273,22 +283,62 @@ impl EventRun {
         change
     }
 
-    /// The event's labels with the XID's entry in the table, and the XID's class.
-    fn described(&self, event: &Event) -> (Labels, String) {
+    /// Adds the XID's entry in the table.
+    fn described(&self, event: Event) -> DescribedEvent {
         let mut labels = event.labels.clone();
         let xid = labels
             .get("xid")
             .and_then(|xid| xid.parse().ok())
             .filter(|_| event.kind == EventKind::Xid);
         let Some(xid) = xid.and_then(|xid: u32| Some(self.xids.as_ref()?.get(xid))) else {
-            return (labels, String::new());
+            return DescribedEvent {
+                event,
+                labels,
+                class: String::new(),
+            };
         };
         labels.set("xid_class", &xid.class);
         labels.set("xid_severity", &xid.severity);
         labels.set("xid_meaning", &xid.meaning);
         labels.set("xid_action", &xid.action);
-        (labels, xid.class)
+        DescribedEvent {
+            event,
+            labels,
+            class: xid.class,
+        }
     }
+}
+
+/// An event with what the XID table says about it.
+struct DescribedEvent {
+    event: Event,
+    /// The event's labels and those of the table.
+    labels: Labels,
+    /// Class of the XID; empty if the event is no XID, or one that the table lacks.
+    class: String,
+}
+
+/// Returns the event with the labels of its jobs that it lacks. Values of several jobs are joined
+/// with commas; the name of a job is added only if the event has one job.
+pub fn with_jobs(event: &Event, jobs: &[Labels]) -> Event {
+    let mut event = event.clone();
+    let names: &[&str] = if jobs.len() == 1 {
+        &["jobid", "user", "job_name"]
+    } else {
+        &["jobid", "user"]
+    };
+    for name in names {
+        let values: BTreeSet<&str> = jobs
+            .iter()
+            .filter_map(|job| job.get(name))
+            .filter(|value| !value.is_empty())
+            .collect();
+        if !values.is_empty() && event.labels.get(name).is_none() {
+            let values: Vec<&str> = values.into_iter().collect();
+            event.labels.set(name, &values.join(","));
+        }
+    }
+    event
 }
 
 impl EventPattern {
@@ -305,9 +355,12 @@ impl EventPattern {
 impl RuleRun {
     fn happened(
         &mut self,
-        event: &Event,
+        DescribedEvent {
+            event,
+            labels: described,
+            ..
+        }: &DescribedEvent,
         burst: Duration,
-        described: &Labels,
         (external_labels, external_url): (&Labels, &str),
         now: Timestamp,
         change: &mut Change,
@@ -443,77 +496,4 @@ fn agree(series: &Labels, alert: &Labels) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::Memory;
-
-    #[test]
-    fn a_sample_from_before_the_event_does_not_end_its_alert() {
-        let text = "groups: [{name: g, rules: [{alert: A, when: [{kind: gpu_lost}], by: [node], \
-             until: up == 1}]}]";
-        let file = EventFile::read("a.events.yml", text, XidTable::shipped()).unwrap();
-        let mut run = EventRun::new(&[file], XidTable::shipped().clone());
-        let samples = Memory::default();
-        samples.load(Duration::from_secs(15), "up{node=g01}", "1 0 0 0 0 0 1");
-        let at = Timestamp::from_seconds;
-        let event = Event {
-            id: 1,
-            at: at(5),
-            kind: EventKind::GpuLost,
-            labels: [("node", "g01")].into_iter().collect(),
-            message: String::new(),
-        };
-        run.event(&event, &Labels::new(), "", at(5));
-        let ended = (6..120).find(|now| !run.tick(&samples, at(*now)).transitions.is_empty());
-        assert_eq!(ended, Some(90), "the first sample of the returned GPU");
-    }
-
-    #[test]
-    fn an_address_ends_its_alert_in_every_spelling() {
-        let alert: Labels = [("node", "g01"), ("pci_bus_id", "0000:01:00.0")]
-            .into_iter()
-            .collect();
-        let series = |address: &'static str| -> Labels {
-            [("node", "g01"), ("pci_bus_id", address)]
-                .into_iter()
-                .collect()
-        };
-        assert!(agree(&series("0000:01:00.0"), &alert));
-        assert!(agree(&series("00000000:01:00.0"), &alert), "NVML's form");
-        assert!(!agree(&series("00000000:21:00.0"), &alert), "another GPU");
-    }
-
-    #[test]
-    fn what_is_read_late_is_held_from_then_on() {
-        let text =
-            "groups: [{name: g, rules: [{alert: A, when: [{kind: xid}], by: [node], hold: 1h}]}]";
-        let file = EventFile::read("a.events.yml", text, XidTable::shipped()).unwrap();
-        let mut run = EventRun::new(&[file], XidTable::shipped().clone());
-        let at = Timestamp::from_seconds;
-        let labels = [("node", "g01"), ("xid", "79")].into_iter().collect();
-        let event = Event {
-            id: 1,
-            at: at(0),
-            kind: EventKind::Xid,
-            labels,
-            message: String::new(),
-        };
-        // The server was away for two hours.
-        assert_eq!(
-            run.event(&event, &Labels::new(), "", at(7_200))
-                .transitions
-                .len(),
-            1
-        );
-        let ends =
-            |run: &mut EventRun, now: i64| run.tick(&Memory::default(), at(now)).transitions.len();
-        assert_eq!(
-            [
-                ends(&mut run, 7_200),
-                ends(&mut run, 10_799),
-                ends(&mut run, 10_800)
-            ],
-            [0, 0, 1]
-        );
-    }
-}
+mod tests;

@@ -22,6 +22,7 @@ pub use listen::{Exporter, RequestFactory, listen};
 pub use metrics::AlertMetrics;
 pub use watch::{Heartbeat, WatchConfig};
 
+use crate::events::with_jobs;
 use crate::notify::channels::Channels;
 use crate::outbox::{Outcome, Row, RowState};
 use crate::ports::{AlertStore, IsDown, Query, SampleSink, StoreError};
@@ -66,8 +67,9 @@ pub trait Outside: Query + AlertStore + SampleSink + Send {
     /// Current and future maintenance of nodes; `None` if it cannot be read now.
     fn maintenance(&self, now: Timestamp) -> Option<Vec<Maintenance>>;
 
-    /// Labels that an event lacks: the job and the user at the place where it happened.
-    fn describe(&self, event: &Event) -> Labels;
+    /// The jobs at the place where the event happened, each with the labels `jobid`, `user` and
+    /// `job_name`. Jobs that share a GPU are all returned.
+    fn jobs_at(&self, event: &Event) -> Vec<Labels>;
 
     /// The reason why samples are not written to the disk at present, if they are not.
     fn storage_problem(&self) -> Option<String>;
@@ -261,15 +263,12 @@ impl<O: Outside> Runner<O> {
         Batch::default()
     }
 
-    fn event(&mut self, exporter: &str, mut event: Event, now: Timestamp) -> Batch {
+    fn event(&mut self, exporter: &str, event: Event, now: Timestamp) -> Batch {
         self.metrics.events.inc();
         self.metrics.event_lag.set((now - event.at) as f64 / 1e3);
-        for (name, value) in self.outside.describe(&event).iter() {
-            if event.labels.get(name).is_none() {
-                event.labels.set(name, value);
-            }
-        }
-        let mut batch = self.engine.event_of(exporter, &event, now);
+        let jobs = self.outside.jobs_at(&event);
+        let mut batch = self.engine.event_of(exporter, &event, &jobs, now);
+        let event = with_jobs(&event, &jobs);
         if self.recorded.admits(&event) {
             batch.events.push(event);
         }

@@ -64,8 +64,8 @@ impl Outside for FailingStore {
         None
     }
 
-    fn describe(&self, _event: &Event) -> Labels {
-        Labels::new()
+    fn jobs_at(&self, _event: &Event) -> Vec<Labels> {
+        Vec::new()
     }
 
     fn storage_problem(&self) -> Option<String> {

@@ -194,10 +194,7 @@ impl Watch {
             ("severity", "critical"),
             ("scope", "takt"),
         ];
-        let summary = format!(
-            "Takt has not been able to store alert state since {}: {}",
-            failure.since, failure.error
-        );
+        let summary = format!("Takt cannot store alert state: {}", failure.error);
         let action = "Look at the disk of the data directory. Messages are still sent; after a \
                       restart some may come twice.";
         Some(posted(&labels, &summary, action, failure.since, now))
@@ -214,10 +211,7 @@ impl Watch {
             ("severity", "critical"),
             ("scope", "takt"),
         ];
-        let summary = format!(
-            "Takt has not stored samples since {}: {}",
-            failure.since, failure.reason
-        );
+        let summary = format!("Takt does not store samples: {}", failure.reason);
         let action = "Free space on the disk of the data directory, or repair it. Samples wait in \
                       memory meanwhile; a restart loses them.";
         Some(posted(&labels, &summary, action, failure.since, now))

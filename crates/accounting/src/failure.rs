@@ -291,7 +291,19 @@ fn gpu_words(traces: &Traces<'_>) -> (String, String) {
     )
 }
 
+/// The signal that Slurm records if slurmstepd could not start the script, mostly because it could
+/// not create the file of its output.
+const NOT_STARTED: u32 = 53;
+
 fn signal_words(signal: u32) -> (String, String) {
+    if signal == NOT_STARTED {
+        return (
+            "Slurm could not start the script (signal 53)".to_owned(),
+            "check that the folders of --output, --error and --chdir exist on the node and that you \
+             may write into them"
+                .to_owned(),
+        );
+    }
     match SIGNALS.iter().find(|(number, ..)| *number == signal) {
         Some((_, name, meaning)) => (
             format!("signal {signal} ({name}) ended the program: {meaning}"),

@@ -1,5 +1,6 @@
 //! `takt.toml`: reads the file and checks it once, so that the rest of the program can trust it.
 
+mod current;
 mod mistake;
 mod readers;
 
@@ -10,6 +11,7 @@ use crate::http::AuthConfig;
 use crate::remote_write::RemoteWriteConfig;
 use crate::reports::ReportsConfig;
 use anyhow::{Context, bail};
+pub use current::CurrentConfig;
 use jiff::tz::TimeZone;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

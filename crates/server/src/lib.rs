@@ -28,7 +28,7 @@ pub mod tasks;
 #[cfg(test)]
 mod testing;
 
-pub use config::Config;
+pub use config::{Config, CurrentConfig};
 pub use config_reference::page as config_reference;
 pub use failure::{Failure, OrUsage};
 pub use postgres::{Passwords, PasswordsError, SqlConfig, SqlConfigError, SqlServer};

@@ -2,7 +2,7 @@
 
 use crate::alerting;
 use crate::answers::AnswerError;
-use crate::config::Config;
+use crate::config::{Config, CurrentConfig};
 use crate::http::GuardedRouter;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -22,6 +22,8 @@ pub struct Reload {
     source: Source,
     scrape: Arc<ScrapeManager>,
     alerts: alerting::Reload,
+    /// The configuration in force, which a reload changes.
+    pub(crate) current: CurrentConfig,
     /// Whether the last reload succeeded.
     reloaded: Gauge,
 }
@@ -32,6 +34,7 @@ impl Reload {
         source: Source,
         scrape: Arc<ScrapeManager>,
         alerts: alerting::Reload,
+        current: CurrentConfig,
         registry: &mut Registry,
     ) -> Self {
         let reloaded = Gauge::default();
@@ -45,6 +48,7 @@ impl Reload {
             source,
             scrape,
             alerts,
+            current,
             reloaded,
         }
     }
@@ -75,6 +79,7 @@ impl Reload {
         let (config, alerts) = read.await??;
         self.scrape.reload(&config.scrape)?;
         self.alerts.follow(&config, alerts).await?;
+        self.current.follow(config);
         tracing::info!(
             "configuration reloaded: [scrape], [alerts] and [email] are in use; other sections need a restart"
         );

@@ -4,7 +4,7 @@ use crate::SqlServer;
 use crate::alerting::{self, Alerts};
 use crate::answers::{self, AnswerConfig};
 use crate::assess;
-use crate::config::{Config, read_token};
+use crate::config::{Config, CurrentConfig, read_token};
 use crate::failure::{Failure, OrUsage};
 use crate::http::access::SlurmFollower;
 use crate::http::{self, Access, App, AppParts, Connections, GuardedRouter, Pushing};
@@ -432,6 +432,7 @@ impl Serving<'_> {
         reload: &Reload,
         polls: &Option<watch::Receiver<PollStatus>>,
     ) {
+        let reload_config = reload.current.clone();
         let reload = reload.clone();
         tasks.spawn("reload", move |stop| {
             until_stopped(stop, reload.clone().at_hangups())
@@ -476,7 +477,7 @@ impl Serving<'_> {
         if reports::is_sending(self.config) {
             let of = Arc::clone(store);
             let cluster = self.cluster.to_owned();
-            let config = self.config.clone();
+            let config = reload_config;
             let access = self.access.clone();
             tasks.spawn("reports", move |stop| {
                 let sent = reports::keep_sending(
@@ -547,6 +548,7 @@ impl Serving<'_> {
             Arc::clone(&self.source),
             Arc::clone(&scrape),
             alerts.reload(),
+            CurrentConfig::new(self.config.clone()),
             &mut self.registry,
         );
         let polls = self.poll(&mut tasks, &store, &zone);
@@ -566,7 +568,7 @@ impl Serving<'_> {
             });
         }
         let pushing = self.pushing(&mut tasks, &store)?;
-        let answers = Arc::new(AnswerConfig::of(self.config));
+        let answers = Arc::new(AnswerConfig::of(reload.current.clone()));
         let page = PageState {
             store: Arc::clone(&store),
             scrape: Arc::clone(&scrape),

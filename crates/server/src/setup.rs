@@ -98,7 +98,9 @@ impl Found {
         }
         let setting = |key: &str| self.slurm.get(key).map_or("", String::as_str);
         let has_gpus = self.nodes.values().any(|gpus| *gpus > 0);
-        if has_gpus && !setting("AccountingStorageTRES").contains("gres/gpu") {
+        let has_database = setting("AccountingStorageType").contains("slurmdbd");
+        // Without slurmdbd, slurmctld refuses to start with this setting.
+        if has_gpus && has_database && !setting("AccountingStorageTRES").contains("gres/gpu") {
             warnings.push(
                 "Slurm does not record the GPUs of jobs. Add to slurm.conf: \
                  AccountingStorageTRES=gres/gpu, then: scontrol reconfigure"
@@ -112,11 +114,10 @@ impl Found {
                     .to_owned(),
             );
         }
-        let has_database = setting("AccountingStorageType").contains("slurmdbd");
         if !has_database && setting("JobCompType") != "jobcomp/filetxt" {
             warnings.push(
                 "Slurm keeps no job records. Add to slurm.conf: JobCompType=jobcomp/filetxt and \
-                 JobCompLoc=/var/log/slurm/job_completions"
+                 JobCompLoc=/var/log/slurm/job_completions, then restart slurmctld"
                     .to_owned(),
             );
         }
@@ -463,14 +464,16 @@ mod tests {
         found
             .slurm
             .insert("PrivateData".to_owned(), "jobs,usage".to_owned());
+        let says = |found: &Found, words: [&str; 2]| {
+            let warnings = found.warnings();
+            assert_eq!(warnings.len(), 2, "{warnings:?}");
+            for (warning, word) in warnings.iter().zip(words) {
+                assert!(warning.contains(word), "{warning}");
+            }
+        };
+        says(&found, ["gres/gpu", "operator"]);
+        // Without slurmdbd, AccountingStorageTRES=gres/gpu keeps slurmctld from starting.
         found.slurm.remove("AccountingStorageType");
-        let warnings = found.warnings();
-        assert_eq!(warnings.len(), 3);
-        for (warning, word) in warnings
-            .iter()
-            .zip(["gres/gpu", "operator", "jobcomp/filetxt"])
-        {
-            assert!(warning.contains(word), "{warning}");
-        }
+        says(&found, ["operator", "jobcomp/filetxt"]);
     }
 }

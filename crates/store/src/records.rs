@@ -394,6 +394,21 @@ impl<'d> Records<'d> {
         Ok(told.into_iter().next().flatten())
     }
 
+    /// Returns the time of the last complete poll of any scheduler, in UTC seconds; `None` if no
+    /// scheduler was polled.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn last_poll(&self) -> Result<Option<i64>, StoreError> {
+        let polled = self.list(
+            "look up the last poll",
+            "SELECT epoch_ms(max(told_until)) // 1000 FROM records.polls",
+            Vec::new(),
+            |row| row.get(0),
+        )?;
+        Ok(polled.into_iter().next().flatten())
+    }
+
     fn list<T>(
         &self,
         what: &'static str,

@@ -228,8 +228,8 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
     if !asked.messages && !asked.pending {
         // Most conditions end before their `for` has passed: such alerts were never sent.
         wanted.push(
-            "NOT (state_after = 'pending' AND state_before = 'inactive') \
-             AND NOT (state_before = 'pending' AND state_after = 'inactive')"
+            "NOT (state_after = 'pending' AND state_before IN ('inactive', 'unknown')) \
+             AND NOT (state_before = 'pending' AND state_after IN ('inactive', 'unknown'))"
                 .to_owned(),
         );
         if asked.alert.is_none() {
@@ -254,10 +254,11 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
     let statement = format!(
         "SELECT {columns} FROM {table} WHERE {} ORDER BY {order} DESC LIMIT {}",
         wanted.join(" AND "),
-        asked.limit
+        asked.limit.saturating_add(1)
     );
     let source: Source<Database> = super::source(place)?;
     let mut answer = source.ask(&SqlQuestion { statement })?;
+    let is_cut = super::cut(&mut answer.rows, asked.limit);
     let zone = source.zone();
     // The first column is the time, which SQL gives in UTC without an offset.
     for row in &mut answer.rows {
@@ -269,7 +270,9 @@ fn history(place: &Place, asked: &AlertsHistory) -> Result<(), Failure> {
         }
     }
     let minor = &["labels", "value", "severity", "attempts", "state_before"];
-    super::sql::show_timed(asked.format, &answer, minor)
+    super::sql::show_timed(asked.format, &answer, minor)?;
+    super::note_cut(is_cut, asked.limit);
+    Ok(())
 }
 
 fn route_test(place: &Place, asked: &AlertsRouteTest) -> Result<(), Failure> {

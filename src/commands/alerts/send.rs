@@ -25,7 +25,8 @@ pub struct AlertsTestSend {
     pub channel: Option<String>,
 }
 
-/// Runs the command. Tries all channels, then fails if one did not accept the message.
+/// Runs the command. Tries all channels, then fails if one did not accept the message, or if none
+/// was tested.
 pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
     let config = place::load(place).usage()?;
     let channels = alerting::load(&config).usage()?.channels;
@@ -46,6 +47,7 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
         .enable_all()
         .build()?;
     let mut out = stdout();
+    let mut sent = 0;
     let mut failed = 0;
     for name in &names {
         let channel = channels.get(name).context("a listed channel is missing")?;
@@ -56,13 +58,19 @@ pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {
                 format!("failed for now: {error}")
             }
             Outcome::GiveUp { error } => format!("refused: {error}"),
-            Outcome::NoRecipient { error } => format!("no recipient: {error}"),
+            // The mails of owners depend on a job, and a test has none.
+            Outcome::NoRecipient { .. } => {
+                writeln!(out, "{name}: not tested: it mails the owner of a job")?;
+                continue;
+            }
         };
+        sent += usize::from(said == "sent");
         failed += usize::from(said != "sent");
         writeln!(out, "{name}: {said}")?;
     }
     match failed {
-        0 => Ok(()),
+        0 if sent > 0 => Ok(()),
+        0 => Err(Failure::Failed(anyhow!("no channel was tested"))),
         failed => Err(Failure::Failed(anyhow!(
             "{failed} of {} channels did not accept the message",
             names.len()

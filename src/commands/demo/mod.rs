@@ -21,7 +21,7 @@ use takt_access::Viewer;
 use takt_demo::{Cluster, Demo, MailFolder, Ports, Size, Stop};
 use takt_model::UnixTime;
 use takt_server::answers::{AnswerConfig, Question, TokenOrder};
-use takt_server::config::Config;
+use takt_server::config::{Config, CurrentConfig};
 use takt_server::serve::{self as server, Ready};
 use takt_server::{Failure, OrUsage};
 
@@ -246,7 +246,11 @@ fn welcome_user(
         ..TokenOrder::default()
     };
     let database = ready.store.database();
-    let answer = order.answer(&Viewer::server(), database, &AnswerConfig::of(config))?;
+    let answer = order.answer(
+        &Viewer::server(),
+        database,
+        &AnswerConfig::of(CurrentConfig::new(config.clone())),
+    )?;
     let file = folder.join(format!("{user}-token"));
     std::fs::write(&file, answer.token.unwrap_or_default())?;
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600))?;

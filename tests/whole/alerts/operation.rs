@@ -169,7 +169,7 @@ fn an_alert_is_closed_by_hand_with_person_and_comment() {
 }
 
 /// With the shipped rules and routes, a fault of a job is mailed to its owner and pages no
-/// operator.
+/// operator. Each owner gets a mail if jobs share a GPU.
 #[test]
 fn faults_of_a_job_go_to_its_owner() {
     let takt = Takt::fresh();
@@ -224,6 +224,9 @@ fn faults_of_a_job_go_to_its_owner() {
     let rules = held(
         "takt_gpu_job_info",
         &format!("uuid: {uuid}, jobid: '42', user: ada"),
+    ) + &held(
+        "takt_gpu_job_info",
+        &format!("uuid: {uuid}, jobid: '43', user: carol"),
     ) + &held("takt_job_info", "jobid: '7', user: bob");
     fs::remove_file(lab.takt.directory().join("rules/test.events.yml")).unwrap();
     lab.takt.file(
@@ -233,6 +236,7 @@ fn faults_of_a_job_go_to_its_owner() {
     lab.serve();
     lab.wait_for_listener();
     lab.wait_for_series("takt_gpu_job_info{user=\"ada\"}", "\"42\"");
+    lab.wait_for_series("takt_gpu_job_info{user=\"carol\"}", "\"43\"");
     lab.wait_for_series("takt_job_info{jobid=\"7\"}", "\"bob\"");
 
     let kernel = |line: &str| {
@@ -252,6 +256,11 @@ fn faults_of_a_job_go_to_its_owner() {
     let mail = lab.smtp.mails("a.lovelace@uni.example", 1).remove(0);
     assert!(
         mail.contains("job 42") && mail.contains("GpuXidUserApp"),
+        "{mail}"
+    );
+    let mail = lab.smtp.mails("carol@lab.example", 1).remove(0);
+    assert!(
+        mail.contains("job 43") && !mail.contains("job 42") && mail.contains("GpuXidUserApp"),
         "{mail}"
     );
     let mail = lab.smtp.mails("bob@lab.example", 1).remove(0);
@@ -282,6 +291,37 @@ fn faults_of_a_job_go_to_its_owner() {
         .takt(&["alerts", "history", "--messages", "--format", "csv"])
         .ok();
     assert!(told.contains("owners/owner/0,first_firing"), "{told}");
+
+    // A fault of the machine that may have damaged results pages, and is mailed to the owners.
+    kernel(&format!(
+        "NVRM: Xid (PCI:{bus}): 48, An uncorrectable double bit error"
+    ));
+    for address in ["a.lovelace@uni.example", "carol@lab.example"] {
+        let mails = lab.smtp.mails(address, 2);
+        assert!(
+            mails.iter().any(|mail| mail.contains("GpuXidDoubleBitEcc")),
+            "{address}: {mails:?}"
+        );
+    }
+    wait_for("a page about the memory error", SOON, || {
+        let paged = lab.slack.on("/pager");
+        paged
+            .iter()
+            .any(|one| names(one).contains("GpuXidDoubleBitEcc"))
+            .then_some(())
+    });
+
+    // A test message has no job, so that no owner can get it: that is no failure.
+    let tested = lab.takt(&["alerts", "test-send"]).ok();
+    assert!(tested.contains("owners/owner/0: not tested"), "{tested}");
+    let only = ["alerts", "test-send", "--channel", "owners/owner/0"];
+    let run = lab.takt(&only);
+    assert_eq!(run.code, Some(1), "{}", run.stdout);
+    assert!(
+        run.stderr.contains("no channel was tested"),
+        "{}",
+        run.stderr
+    );
 }
 
 /// No message is sent about a node in a maintenance reservation of Slurm.

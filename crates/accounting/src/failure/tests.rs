@@ -103,6 +103,13 @@ fn states_exit_codes_and_signals() {
          program"
     );
     assert_eq!(cause("FAILED", "139:0").0, FailureCause::Signal);
+    // Slurm's own number for a script that it could not start: the program wrote no output.
+    let not_started = of(&run("FAILED", "0:53"), NodeFigures::default(), &[]);
+    assert!(
+        not_started.words.contains("could not start"),
+        "{not_started:?}"
+    );
+    assert!(not_started.advice.contains("--output"), "{not_started:?}");
     assert_eq!(cause("CANCELLED", "0:15").0, FailureCause::Cancelled);
     assert_eq!(cause("PREEMPTED", "0:0").0, FailureCause::Preempted);
     assert_eq!(cause("OUT_OF_MEMORY", "0:125").0, FailureCause::OutOfMemory);

@@ -2,7 +2,7 @@
 //! commit together.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use takt_alerts::ports::{AlertStore, IsDown, Query, QueryError, Sample, SampleSink, StoreError};
@@ -271,9 +271,9 @@ impl Outside for OverStore {
         Some(work.collect())
     }
 
-    /// Returns the user and name of the job that the event names, or that held the GPU at that
-    /// time. Slurm's records supply a user that the exporter did not know.
-    fn describe(&self, event: &Event) -> Labels {
+    /// Returns the job that the event names, or the jobs that held the GPU at that time. Slurm's
+    /// records supply names, and users that the exporter did not know.
+    fn jobs_at(&self, event: &Event) -> Vec<Labels> {
         let label = |name: &str| event.labels.get(name);
         let expr = match (label("node"), label("uuid"), label("jobid")) {
             (Some(node), Some(uuid), _) => {
@@ -286,30 +286,36 @@ impl Outside for OverStore {
                 let job = quoted(job);
                 format!("takt_job_info{{node={node},jobid={job}}}")
             }
-            _ => return Labels::new(),
+            _ => return Vec::new(),
         };
-        let found = instant(&*self.store, &expr, event.at).unwrap_or_default();
-        let mut labels = Labels::new();
-        for name in ["jobid", "user"] {
-            let mut values: Vec<&str> = found
-                .iter()
-                .filter_map(|(labels, _)| labels.get(name))
-                .collect();
-            values.sort_unstable();
-            values.dedup();
-            values.retain(|value| !value.is_empty());
-            if !values.is_empty() {
-                labels.set(name, &values.join(","));
-            }
+        // A node's clock may be ahead; the server has no samples of that time yet.
+        let at = event.at.min(SystemTime::now().into());
+        let found = instant(&*self.store, &expr, at).unwrap_or_default();
+        let mut jobs: BTreeMap<String, String> = found
+            .iter()
+            .filter_map(|(labels, _)| {
+                let id = labels.get("jobid").filter(|id| !id.is_empty())?;
+                let user = labels.get("user").unwrap_or_default();
+                Some((id.to_owned(), user.to_owned()))
+            })
+            .collect();
+        if let Some(named) = label("jobid") {
+            jobs.retain(|id, _| id == named);
+            jobs.entry(named.to_owned()).or_default();
         }
-        let id = labels.get("jobid").or(label("jobid")).map(str::to_owned);
-        if let Some(run) = id.and_then(|id| self.job(&id)) {
-            if labels.get("user").is_none() {
-                labels.set("user", &run.user);
+        let labels = |(id, user): (String, String)| {
+            let run = self.job(&id);
+            let mut labels: Labels = [("jobid", id)].into_iter().collect();
+            let of_run = run.as_ref().map(|run| run.user.clone());
+            if let Some(user) = Some(user).filter(|user| !user.is_empty()).or(of_run) {
+                labels.set("user", &user);
             }
-            labels.set("job_name", run.name.as_deref().unwrap_or_default());
-        }
-        labels
+            if let Some(name) = run.and_then(|run| run.name) {
+                labels.set("job_name", &name);
+            }
+            labels
+        };
+        jobs.into_iter().map(labels).collect()
     }
 
     fn storage_problem(&self) -> Option<String> {
@@ -317,5 +323,67 @@ impl Outside for OverStore {
             Health::Writing => None,
             Health::Waiting(reason) | Health::Invalidated(reason) => Some(reason.clone()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{import, store_in};
+    use takt_model::{EventKind, METRIC_NAME};
+
+    /// A node whose clock was ten minutes ahead: the owner of the job got no mail.
+    #[test]
+    fn jobs_of_an_event_are_found_although_the_nodes_clock_is_ahead() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(store_in(folder.path()));
+        let now = Timestamp::from(SystemTime::now());
+        let group = store.group();
+        let held = |job: &str, user: &str| {
+            let labels = [
+                (METRIC_NAME, "takt_gpu_job_info"),
+                ("node", "g01"),
+                ("uuid", "GPU-1"),
+                ("jobid", job),
+                ("user", user),
+            ];
+            group.column(&labels.into_iter().collect()).unwrap()
+        };
+        held("7", "ada");
+        held("8", "");
+        let row = vec![1.0; group.width()];
+        let ticket = group.ticket(now).unwrap();
+        group.commit(ticket, &row, &[]).unwrap();
+        import(
+            store.database(),
+            None,
+            [JobRun {
+                cluster: "lab".into(),
+                job_id: "8".into(),
+                submit: now.whole_seconds(),
+                user: "bob".into(),
+                state: "RUNNING".into(),
+                name: Some("sweep".into()),
+                ..JobRun::default()
+            }],
+        );
+        let over = OverStore::new(Arc::clone(&store), "lab", now).unwrap();
+        let event = |ahead: u64, more: &[(&str, &str)]| Event {
+            id: 1,
+            at: now.plus(Duration::from_secs(ahead)),
+            kind: EventKind::Xid,
+            labels: [("node", "g01"), ("uuid", "GPU-1")]
+                .iter()
+                .chain(more)
+                .copied()
+                .collect(),
+            message: String::new(),
+        };
+        let job = |pairs: &[(&str, &str)]| pairs.iter().copied().collect::<Labels>();
+        let ada = job(&[("jobid", "7"), ("user", "ada")]);
+        let bob = job(&[("jobid", "8"), ("user", "bob"), ("job_name", "sweep")]);
+        assert_eq!(over.jobs_at(&event(0, &[])), [ada.clone(), bob.clone()]);
+        assert_eq!(over.jobs_at(&event(600, &[])), [ada, bob.clone()]);
+        assert_eq!(over.jobs_at(&event(0, &[("jobid", "8")])), [bob]);
     }
 }

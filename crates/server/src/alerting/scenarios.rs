@@ -330,7 +330,7 @@ fn a_silent_file_server_is_one_page_and_one_end() {
         message: "nfs: server nas not responding, still trying".to_owned(),
     };
     let now = lab.at();
-    lab.engine.event(&event, now);
+    lab.engine.event(&event, &[], now);
     lab.more = server(0.0);
     lab.run(600);
     lab.more = server(1.0);
@@ -378,7 +378,7 @@ fn a_gpu_off_the_bus_ends_with_its_return_and_hides_no_other_gpu() {
         message: "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.".to_owned(),
     };
     let now = lab.at();
-    lab.engine.event(&event, now);
+    lab.engine.event(&event, &[], now);
     lab.more = both(0.0, 1.0);
     lab.run(300);
     lab.more = both(0.0, 0.0);

@@ -1,15 +1,14 @@
 //! The part of the configuration that answers depend on.
 
-use super::DoctorConfig;
 use crate::http::access::SignInWays;
-use crate::{Config, QueryConfig};
+use crate::{CurrentConfig, QueryConfig};
 use takt_accounting::efficiency::EfficiencyConfig;
 use takt_accounting::{BudgetConfig, PolicyWindow, RatesConfig};
 use takt_collector::schedulers::SharesConfig;
 use takt_store::sql::Limits;
 
 /// The part of the configuration that answers depend on.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default)]
 pub struct AnswerConfig {
     /// Prices, budgets and thresholds of reports.
     pub accounting: AccountingConfig,
@@ -19,8 +18,8 @@ pub struct AnswerConfig {
     pub query: QueryConfig,
     /// Limits of one SQL statement.
     pub sql: Limits,
-    /// Settings that the checks of `takt doctor` read.
-    pub doctor: DoctorConfig,
+    /// The configuration in force, for the checks of `takt doctor`.
+    pub current: CurrentConfig,
     /// Ways to sign in with a browser.
     pub sign_in: SignInWays,
     /// Whether people sign in with passwords of `takt passwd`.
@@ -28,16 +27,17 @@ pub struct AnswerConfig {
 }
 
 impl AnswerConfig {
-    /// The part of `config` that answers depend on.
-    pub fn of(config: &Config) -> Self {
+    /// The part of `current` that answers depend on.
+    pub fn of(current: CurrentConfig) -> Self {
+        let config = current.get();
         Self {
             accounting: config.accounting(),
             shares: config.fairshare.clone(),
             query: config.query.clone(),
             sql: config.sql.limits(),
-            doctor: DoctorConfig::of(config),
             sign_in: config.auth.sign_in_ways(),
             keeps_passwords: config.auth.passwords,
+            current,
         }
     }
 }

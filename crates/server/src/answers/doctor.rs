@@ -196,7 +196,7 @@ pub const CHECKS: &[Check] = &[
     ),
     check(
         "data.disk",
-        "the disk with the data is nearly full",
+        "samples are not stored, or the disk with the data is nearly full",
         of_server::data_disk,
     ),
     check(
@@ -263,7 +263,7 @@ impl Question for DoctorQuestion {
                 ids.join(", ")
             )));
         }
-        let facts = Facts::gather(store, &config.doctor)?;
+        let facts = Facts::gather(store, &DoctorConfig::of(&config.current.get()))?;
         Ok(diagnose(&facts, &checks))
     }
 }

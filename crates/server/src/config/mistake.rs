@@ -88,6 +88,9 @@ fn plain(message: &str) -> Option<String> {
         let expected = expected.trim_start_matches("one of ").replace('`', "");
         return Some(format!("expected one of {expected}, found {found:?}"));
     }
+    if let Some(said) = syntax(message) {
+        return Some(said.to_owned());
+    }
     if let Some(rest) = message.strip_prefix("missing field ") {
         return Some(format!("the key {} is missing", rest.replace('`', "")));
     }
@@ -118,6 +121,29 @@ fn plain(message: &str) -> Option<String> {
         }
     };
     Some(format!("expected {expected}, found {found}"))
+}
+
+/// Translates what the parser says about the syntax; `None` for other messages.
+fn syntax(message: &str) -> Option<&'static str> {
+    let known = [
+        (
+            "invalid basic string, expected `\"`",
+            "the closing quote \" is missing",
+        ),
+        (
+            "invalid literal string, expected `'`",
+            "the closing quote ' is missing",
+        ),
+        ("string values must be quoted", "a text must be in quotes"),
+        ("unclosed table", "the closing bracket ] is missing"),
+        (
+            "unclosed array",
+            "the closing bracket ] of a list is missing",
+        ),
+        ("key with no value", "expected KEY = VALUE"),
+    ];
+    let found = known.iter().find(|(start, _)| message.starts_with(start));
+    found.map(|(_, said)| *said)
 }
 
 #[cfg(test)]
@@ -154,7 +180,28 @@ mod tests {
         ] {
             assert_eq!(plain(said).as_deref(), Some(expected));
         }
-        assert_eq!(plain("unclosed table"), None);
+    }
+
+    #[test]
+    fn mistakes_of_syntax_are_in_plain_words() {
+        for (text, expected) in [
+            (
+                "cluster = \"x\n",
+                "cluster: the closing quote \" is missing",
+            ),
+            ("cluster = 'x\n", "cluster: the closing quote ' is missing"),
+            ("cluster = x\n", "cluster: a text must be in quotes"),
+            ("[alerts\nx = 1\n", "the closing bracket ] is missing"),
+            (
+                "a = [1, 2\n",
+                "a: the closing bracket ] of a list is missing",
+            ),
+            ("cluster\n", "expected KEY = VALUE"),
+        ] {
+            let error = toml::from_str::<toml::Table>(text).unwrap_err();
+            let said = explain(&error, text, Path::new("takt.toml")).to_string();
+            assert_eq!(said, format!("takt.toml, line 1: {expected}"));
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! with `takt report send`.
 
 use crate::answers::{self, AccountingConfig, SentQuestion, SheetQuestion};
-use crate::config::Config;
+use crate::config::{Config, CurrentConfig};
 use crate::http::Access;
 use crate::reports::{
     Letter as ReportLetter, ReportsConfig, SLACK, WEEKLY, WEEKLY_DAYS, due, in_short, warnings,
@@ -30,7 +30,7 @@ const INTERVAL: Duration = Duration::from_secs(3600);
 struct Dispatcher {
     store: Arc<Store>,
     cluster: String,
-    config: Config,
+    config: Arc<Config>,
     zone: TimeZone,
     access: Access,
 }
@@ -44,18 +44,20 @@ pub fn is_sending(config: &Config) -> bool {
 pub async fn keep_sending(
     store: Arc<Store>,
     cluster: String,
-    config: Config,
+    config: CurrentConfig,
     access: Access,
     stop: CancellationToken,
 ) {
-    let dispatcher = Dispatcher {
+    let mut dispatcher = Dispatcher {
         store,
         cluster,
-        zone: config.zone(),
-        config,
+        zone: config.get().zone(),
+        config: config.get(),
         access,
     };
     while !stop.is_cancelled() {
+        // A reload may have changed the mail server.
+        dispatcher.config = config.get();
         dispatcher.send_all().await;
         // A timeout starts the next round.
         let _ = tokio::time::timeout(INTERVAL, stop.cancelled()).await;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use takt_model::{Labels, METRIC_NAME, MatchOp, Matcher, Timestamp};
 use takt_slurm::{JobRun, nodelist};
-use takt_store::{JobFilter, Records, Store};
+use takt_store::{Health, JobFilter, Records, Store};
 
 /// How far back the last sample of a series may be.
 const LOOKBACK: Duration = Duration::from_secs(300);
@@ -74,6 +74,8 @@ pub(super) struct Facts {
     pub running: Vec<RunningJob>,
     /// Number and node of jobs that exporters see and Slurm's records lack.
     pub unrecorded: Vec<(String, String)>,
+    /// The reason why samples are not written at present, if they are not.
+    pub unwritten: Option<String>,
     /// Time of the facts, UTC seconds.
     pub now: f64,
     /// Version of the server.
@@ -115,6 +117,10 @@ impl Facts {
             now: now.as_seconds(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config: config.clone(),
+            unwritten: match &*store.health().borrow() {
+                Health::Writing => None,
+                Health::Waiting(reason) | Health::Invalidated(reason) => Some(reason.clone()),
+            },
             ..Self::default()
         };
         if let Some(cluster) = cluster {

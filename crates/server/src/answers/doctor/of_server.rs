@@ -30,6 +30,18 @@ pub(super) fn config_secrets(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn data_disk(facts: &Facts) -> Vec<Finding> {
+    if let Some(reason) = &facts.unwritten {
+        return vec![finding(
+            Severity::Failure,
+            "",
+            format!("samples are not stored: {reason}"),
+            "They wait in memory; a restart loses them.",
+            [
+                "takt store stat".to_owned(),
+                "retention_days = 7        # below [store] in takt.toml".to_owned(),
+            ],
+        )];
+    }
     let last = |metric: &str| facts.values(metric).last().map(|reading| reading.value);
     let free = last("takt_store_disk_free_bytes");
     let size = last("takt_store_disk_size_bytes");
@@ -129,7 +141,8 @@ pub(super) fn slurm_tres(facts: &Facts) -> Vec<Finding> {
         format!("Slurm does not say how many GPUs {unknown} running jobs have"),
         "Jobs of the past have an unknown number of GPUs; reports exclude and list them.",
         [
-            "AccountingStorageTRES=gres/gpu        # in slurm.conf, then: scontrol reconfigure"
+            "AccountingStorageTRES=gres/gpu        # in slurm.conf, only with slurmdbd: without it \
+             slurmctld does not start; then: scontrol reconfigure"
                 .to_owned(),
         ],
     )]

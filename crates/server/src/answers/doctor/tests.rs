@@ -217,6 +217,10 @@ fn each_defect_is_found_by_its_check_alone() {
         ),
         ("data.disk", set("takt_store_disk_free_bytes", vec![], 1e10)),
         (
+            "data.disk",
+            Box::new(|facts| facts.unwritten = Some("the disk is full".into())),
+        ),
+        (
             "targets.complete",
             Box::new(|facts| facts.slurm_nodes.extend([("g03".to_owned(), 0)])),
         ),

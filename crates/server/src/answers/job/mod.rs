@@ -307,7 +307,11 @@ fn refuse_several_clusters(runs: &[ListedRun], job_id: &str) -> Result<(), Answe
     )))
 }
 
-/// The error for a job without records, with similar job ids.
+/// Time after a poll in which the next one is expected.
+const POLL_EXPECTED_SECONDS: i64 = 3600;
+
+/// The error for a job without records, with similar job ids. While a scheduler is polled, it says
+/// when a job that was just submitted appears.
 fn unknown_job(
     viewer: &Viewer,
     records: &Records<'_>,
@@ -323,8 +327,17 @@ fn unknown_job(
         }
         _ => did_you_mean(job_id, named),
     };
+    let age = |polled: i64| Timestamp::now().as_second() - polled;
+    let polled = records.last_poll()?.map(age);
+    let expected = polled.filter(|age| (0..POLL_EXPECTED_SECONDS).contains(age));
+    let later = match expected {
+        Some(age) if near.is_empty() && job_id.starts_with(|c: char| c.is_ascii_digit()) => {
+            format!("; a new job appears with the next poll of Slurm, the last was {age} s ago")
+        }
+        _ => String::new(),
+    };
     Ok(AnswerError::Input(format!(
-        "no job {job_id} is recorded{near}"
+        "no job {job_id} is recorded{near}{later}"
     )))
 }
 

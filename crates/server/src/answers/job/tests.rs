@@ -3,8 +3,8 @@ use crate::answers::AnswerConfig;
 use crate::testing::{import, store_in};
 use takt_accounting::FailureCause;
 use takt_accounting::efficiency::Grade;
-use takt_model::{Labels, METRIC_NAME, UnixTime};
-use takt_store::{Column, STALE};
+use takt_model::{Labels, METRIC_NAME, Timestamp as SampleTime, UnixTime};
+use takt_store::{Column, Origin, STALE, Shifted};
 
 const NODE: &str = "gpu-1";
 
@@ -290,6 +290,21 @@ fn arrays_requeues_and_unknown_jobs() {
         error(&job("trai")),
         "no job trai is recorded; the newest job named train is 20_2"
     );
+    let origin = Origin {
+        source: "sacct",
+        name: "poll",
+        timezone: None,
+        told_until: Some(("lab", Timestamp::now().as_second() - 40)),
+        shifted: Shifted::Refuse,
+    };
+    let none = std::iter::empty::<Result<_, std::convert::Infallible>>();
+    Records::of(store.database()).import(&origin, none).unwrap();
+    let said = error(&job("999"));
+    assert!(
+        said.starts_with("no job 999 is recorded; a new job appears with the next poll of Slurm"),
+        "{said}"
+    );
+    assert!(!error(&job("trai")).contains("poll"), "no job id");
     let outside = JobQuestion {
         from: Some("500".into()),
         ..job("20_1")

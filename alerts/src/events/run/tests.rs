@@ -1,0 +1,121 @@
+use super::*;
+use crate::testing::Memory;
+
+#[test]
+fn a_sample_from_before_the_event_does_not_end_its_alert() {
+    let text = "groups: [{name: g, rules: [{alert: A, when: [{kind: gpu_lost}], by: [node], \
+         until: up == 1}]}]";
+    let file = EventFile::read("a.events.yml", text, XidTable::shipped()).unwrap();
+    let mut run = EventRun::new(&[file], XidTable::shipped().clone());
+    let samples = Memory::default();
+    samples.load(Duration::from_secs(15), "up{node=g01}", "1 0 0 0 0 0 1");
+    let at = Timestamp::from_seconds;
+    let event = Event {
+        id: 1,
+        at: at(5),
+        kind: EventKind::GpuLost,
+        labels: [("node", "g01")].into_iter().collect(),
+        message: String::new(),
+    };
+    run.event(&event, &[], &Labels::new(), "", at(5));
+    let ended = (6..120).find(|now| !run.tick(&samples, at(*now)).transitions.is_empty());
+    assert_eq!(ended, Some(90), "the first sample of the returned GPU");
+}
+
+#[test]
+fn an_address_ends_its_alert_in_every_spelling() {
+    let alert: Labels = [("node", "g01"), ("pci_bus_id", "0000:01:00.0")]
+        .into_iter()
+        .collect();
+    let series = |address: &'static str| -> Labels {
+        [("node", "g01"), ("pci_bus_id", address)]
+            .into_iter()
+            .collect()
+    };
+    assert!(agree(&series("0000:01:00.0"), &alert));
+    assert!(agree(&series("00000000:01:00.0"), &alert), "NVML's form");
+    assert!(!agree(&series("00000000:21:00.0"), &alert), "another GPU");
+}
+
+#[test]
+fn what_is_read_late_is_held_from_then_on() {
+    let text =
+        "groups: [{name: g, rules: [{alert: A, when: [{kind: xid}], by: [node], hold: 1h}]}]";
+    let file = EventFile::read("a.events.yml", text, XidTable::shipped()).unwrap();
+    let mut run = EventRun::new(&[file], XidTable::shipped().clone());
+    let at = Timestamp::from_seconds;
+    let labels = [("node", "g01"), ("xid", "79")].into_iter().collect();
+    let event = Event {
+        id: 1,
+        at: at(0),
+        kind: EventKind::Xid,
+        labels,
+        message: String::new(),
+    };
+    // The server was away for two hours.
+    assert_eq!(
+        run.event(&event, &[], &Labels::new(), "", at(7_200))
+            .transitions
+            .len(),
+        1
+    );
+    let ends =
+        |run: &mut EventRun, now: i64| run.tick(&Memory::default(), at(now)).transitions.len();
+    assert_eq!(
+        [
+            ends(&mut run, 7_200),
+            ends(&mut run, 10_799),
+            ends(&mut run, 10_800)
+        ],
+        [0, 0, 1]
+    );
+}
+
+/// Jobs that share a GPU once gave one alert of the user "ada,bob", whose mail had no recipient.
+#[test]
+fn an_event_of_several_jobs_is_an_alert_for_each_owner() {
+    let text = "groups: [{name: g, rules: [\
+         {alert: Owners, when: [{kind: xid}], by: [node, uuid, jobid, user], hold: 1h, \
+          annotations: {summary: '{{ $labels.job_name }} of {{ $labels.user }}'}}, \
+         {alert: Machine, when: [{kind: xid}], by: [node, uuid], hold: 1h, \
+          annotations: {summary: '{{ $labels.jobid }} of {{ $labels.user }}'}}]}]";
+    let file = EventFile::read("a.events.yml", text, XidTable::shipped()).unwrap();
+    let mut run = EventRun::new(&[file], XidTable::shipped().clone());
+    let job = |id, user, name| -> Labels {
+        [("jobid", id), ("user", user), ("job_name", name)]
+            .into_iter()
+            .collect()
+    };
+    let jobs = [job("7", "ada", "train"), job("8", "bob", "sweep")];
+    let at = Timestamp::from_seconds(5);
+    let event = Event {
+        id: 1,
+        at,
+        kind: EventKind::Xid,
+        labels: [("node", "g01"), ("uuid", "GPU-1"), ("xid", "31")]
+            .into_iter()
+            .collect(),
+        message: String::new(),
+    };
+    run.event(&event, &jobs, &Labels::new(), "", at);
+    let fired: BTreeSet<_> = run
+        .iter()
+        .filter(|(_, _, instance)| instance.fired_at.is_some())
+        .map(|(_, _, instance)| {
+            let label = |name| instance.labels.get(name).unwrap_or("-");
+            let summary = &instance.annotations[0].1;
+            format!(
+                "{} {} {}: {summary}",
+                label(ALERT_NAME),
+                label("jobid"),
+                label("user")
+            )
+        })
+        .collect();
+    let expected = [
+        "Machine - -: 7,8 of ada,bob",
+        "Owners 7 ada: train of ada",
+        "Owners 8 bob: sweep of bob",
+    ];
+    assert_eq!(fired, expected.map(str::to_owned).into());
+}
