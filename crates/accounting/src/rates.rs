@@ -176,6 +176,14 @@ impl Rates {
         Self { cards }
     }
 
+    /// Returns each card with the start and the end of its validity (UTC seconds), in order. The last
+    /// card has no end.
+    pub fn cards(&self) -> impl Iterator<Item = (i64, Option<i64>, &RateCard)> {
+        let ends = self.cards.iter().skip(1).map(|(from, _)| Some(*from));
+        let cards = self.cards.iter().zip(ends.chain([None]));
+        cards.map(|((from, card), until)| (*from, until, card))
+    }
+
     /// Returns the cost of holding these amounts from one instant to another (UTC seconds).
     pub fn cost(&self, held: &HeldAmounts, model: Option<&str>, from: i64, to: i64) -> Cost {
         let mut cost = Cost {
