@@ -778,7 +778,8 @@ async fn note_fairshare(store: Arc<Store>, cluster: String) {
     }
 }
 
-/// Stores time zones, prices and budgets for SQL every ten minutes: clusters may be added, and budgets are used.
+/// Stores time zones, prices and budgets for SQL every ten minutes: clusters may be added, and
+/// budgets are used.
 async fn note_calendar(store: Arc<Store>, cluster: String, config: AccountingConfig) {
     const INTERVAL: Duration = Duration::from_secs(600);
     loop {
@@ -792,7 +793,7 @@ async fn note_calendar(store: Arc<Store>, cluster: String, config: AccountingCon
         match tokio::task::spawn_blocking(note).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(error = %error_chain(&error), "cannot store time zones, prices and budgets")
+                tracing::warn!(error = %error_chain(&error), "cannot store prices and budgets")
             }
             Err(_) => return,
         }

@@ -84,7 +84,7 @@ fn the_queue_has_data_from_a_real_slurm() {
         })
         .collect();
 
-    // The server polls every second and writes its own series every fifteen. No exporter is scraped.
+    // The server polls every second and writes its own series every fifteen. It scrapes no exporter.
     let is_of_slurm = |query: &&Query| {
         let named = metrics(&query.text);
         !named.is_empty() && named.iter().all(|name| name.starts_with("takt_slurm_"))
@@ -114,7 +114,8 @@ fn the_queue_has_data_from_a_real_slurm() {
     }
     let outside = r#"takt_slurm_node_partition{node="node2", partition="short"}"#;
     assert!(instant_query(&url, outside).unwrap().is_empty());
-    let in_sql = "SELECT \"partition\", string_agg(node, ' ' ORDER BY node) AS nodes FROM partition_nodes GROUP BY ALL ORDER BY ALL";
+    let in_sql = "SELECT \"partition\", string_agg(node, ' ' ORDER BY node) AS nodes
+                  FROM partition_nodes GROUP BY ALL ORDER BY ALL";
     let in_sql: Value =
         serde_json::from_str(&takt.run(["sql", "--format", "json", in_sql]).ok()).unwrap();
     let expected = serde_json::json!({"partition": "gpu", "nodes": "node0 node1 node2"});

@@ -162,7 +162,8 @@ mod tests {
         let store = store_in(folder.path());
         let database = store.database();
         let now = Timestamp::now();
-        // Summer time begins at 02:00, at midnight (Havana), by half an hour (Lord Howe), or never; Samoa skipped a day.
+        // Summer time begins at 02:00, at midnight (Havana), with half an hour (Lord Howe), or never.
+        // Samoa skipped a day.
         for zone in [
             "Europe/Oslo",
             "America/Havana",
