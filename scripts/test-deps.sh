@@ -12,6 +12,7 @@ PACKAGES=(
 	munge libnss-wrapper mariadb-server-core mariadb-client-core
 	# SQL clients
 	postgresql-client python3-psycopg python3-psycopg2 python3-asyncpg python3-sqlalchemy openssl
+	libpostgresql-jdbc-java
 	# a D-Bus with a stand-in for systemd
 	dbus-daemon python3-dbus python3-gi
 	# a changed clock

@@ -8,7 +8,8 @@ const POSTGRESQL = { type: 'postgres', uid: '${sql}' };
 /** Grafana 10.2 reads this version; newer ones migrate it when they load it. */
 const SCHEMA_VERSION = 38;
 
-function list(name, label, datasource, query, { single = false, regex = '' } = {}) {
+function list(name, label, datasource, query, how = {}) {
+  const { single = false, regex = '', allValue = '.*' } = how;
   const all = { selected: true, text: ['All'], value: ['$__all'] };
   return {
     name,
@@ -26,7 +27,7 @@ function list(name, label, datasource, query, { single = false, regex = '' } = {
     sort: 7,
     multi: !single,
     includeAll: !single,
-    ...(single ? {} : { allValue: '.*' }),
+    ...(single || !allValue ? {} : { allValue }),
   };
 }
 
@@ -37,9 +38,34 @@ const IN_RANGE = `submit_time < $__timeTo()::TIMESTAMP
 const distinct = (column) =>
   `SELECT DISTINCT ${column} FROM jobs WHERE ${IN_CLUSTER} AND ${IN_RANGE} ORDER BY 1`;
 
+const IN_PARTITION = 'takt_slurm_node_partition';
+
+/**
+ * Nodes in the chosen partitions. With all partitions, and in a cluster whose partitions are not
+ * known, every node.
+ */
+function inPartition() {
+  const known = series(IN_PARTITION, CLUSTER);
+  const chosen = series(IN_PARTITION, CLUSTER, 'partition=~"$partition"');
+  const nodes = `group by (cluster, node)
+    (${series('up', CLUSTER, 'node!=""')} or ${series('node_uname_info', CLUSTER)} or ${known})`;
+  return folded(
+    `${nodes} and on (cluster, node) ${chosen} or
+      ${nodes} unless on (cluster) (${known} unless ${chosen})`,
+  );
+}
+
 const VARIABLES = {
   cluster: () => list('cluster', 'Cluster', PROMETHEUS, 'label_values(node_uname_info, cluster)'),
-  node: (how) => list('node', 'Node', PROMETHEUS, labels('node_uname_info', CLUSTER, 'node'), how),
+  node: ({ within, ...how }) =>
+    within
+      ? list('node', 'Node', PROMETHEUS, `query_result(group by (node) (${inPartition()}))`, {
+          regex: '/node="([^"]+)"/',
+          // Without it, All is the list of the nodes in the chosen partitions.
+          allValue: '',
+          ...how,
+        })
+      : list('node', 'Node', PROMETHEUS, labels('node_uname_info', CLUSTER, 'node'), how),
   gpu: (how) =>
     list(
       'gpu',
@@ -55,21 +81,13 @@ const VARIABLES = {
     }),
   user: () => list('user', 'User', PROMETHEUS, labels('takt_job_info', CLUSTER, 'user')),
   partition: () => list('partition', 'Partition', POSTGRESQL, distinct('"partition"')),
+  // For boards without records.
+  nodePartition: () =>
+    list('partition', 'Partition', PROMETHEUS, labels(IN_PARTITION, CLUSTER, 'partition')),
   account: () => list('account', 'Account', POSTGRESQL, distinct('account')),
   // People without a job at the moment have no series; records know them.
   sqlUser: (how) => list('user', 'User', POSTGRESQL, distinct('"user"'), how),
   sqlAccount: (how) => list('account', 'Account', POSTGRESQL, distinct('account'), how),
-  // Seconds east of UTC on the nodes' clocks: days begin at their midnight.
-  zone: () => ({
-    ...list(
-      'zone',
-      'Seconds east of UTC',
-      PROMETHEUS,
-      `query_result(max(${series('node_time_zone_offset_seconds', CLUSTER)}))`,
-      { single: true, regex: '/\\} ([-0-9]+)/' },
-    ),
-    hide: 2,
-  }),
 };
 
 /** A text field, such as a price. */
@@ -205,7 +223,8 @@ export function board({
   panels,
 }) {
   const asked = variables.map((entry) => (Array.isArray(entry) ? entry : [entry]));
-  const shown = asked.map(([name, how]) => VARIABLES[name](how));
+  const within = asked.some(([name]) => ['partition', 'nodePartition'].includes(name));
+  const shown = asked.map(([name, how]) => VARIABLES[name]({ ...how, within }));
   const names = new Set(shown.map((variable) => variable.name));
   const kept = ['partition', 'account', 'user', 'node'].filter((name) => !names.has(name));
   const uses = (datasource) =>

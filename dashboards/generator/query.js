@@ -46,6 +46,20 @@ export function ofJob(expr, on = 'cluster, node, uuid', info = 'takt_gpu_job_inf
 }
 
 /**
+ * Without the jobs that the scheduler knows in another account or partition than the chosen ones.
+ * Without a scheduler every job stays.
+ */
+export function ofAccount(expr) {
+  const known = series('takt_slurm_job_info', CLUSTER);
+  const chosen = series(
+    'takt_slurm_job_info',
+    CLUSTER,
+    'account=~"$account", partition=~"$partition"',
+  );
+  return `(${expr} unless on (cluster, jobid) (${known} unless ${chosen}))`;
+}
+
+/**
  * `expr` for the `count` highest by `rank`, the same ones at every step: `rank` looks at the whole
  * time range (`[$__range] @ end()`), so a line does not come and go.
  */
@@ -145,30 +159,39 @@ export function instants(name, start, step) {
 }
 
 /**
- * Hours by day and `by`, the ten largest by name. A run is cut at midnight of the nodes' clocks.
+ * Rows of `from` with `day_start`: the midnight of the cluster's clocks before `instant`. Days have
+ * 23 and 25 hours where the clocks change.
  */
+export const dated = (from, instant) =>
+  `${from} ASOF JOIN (SELECT cluster AS day_cluster, day_start FROM days) AS calendar
+    ON day_cluster = cluster AND ${instant} >= day_start`;
+
+/** Hours by day and `by`, the ten largest by name. A run is cut at midnight of its cluster. */
 export function daily(column, by) {
-  return `WITH days AS (${instants('day', day(FROM), 'INTERVAL 1 DAY')}),
-    held AS (
-      SELECT day, ${by} AS name, sum(${column} * greatest(0, epoch(least(${RUN_END}, day + INTERVAL
-        1 DAY, ${TO}))
-        - epoch(greatest(start_time, day, ${FROM})))) / 3600 AS hours
-      FROM days JOIN jobs ON start_time < day + INTERVAL 1 DAY AND ${RUN_END} > day
-      WHERE ${RUNS} GROUP BY ALL),
+  return `WITH held AS (
+      SELECT day_start, ${by} AS name, sum(${column} * greatest(0, epoch(least(${RUN_END}, day_end,
+        ${TO})) - epoch(greatest(start_time, day_start, ${FROM})))) / 3600 AS hours
+      FROM days JOIN jobs USING (cluster)
+      WHERE day_start < ${TO} AND day_end > ${FROM} AND start_time < day_end
+        AND ${RUN_END} > day_start AND ${RUNS} GROUP BY ALL),
     largest AS (SELECT name FROM held GROUP BY name ORDER BY sum(hours) DESC NULLS LAST LIMIT 10)
-    SELECT day AS time, CASE WHEN name IN (SELECT name FROM largest) THEN name ELSE 'others' END AS
-      metric,
-      sum(hours) AS "hours"
+    SELECT day_start AS time, CASE WHEN name IN (SELECT name FROM largest) THEN name ELSE 'others'
+      END AS metric, sum(hours) AS "hours"
     FROM held GROUP BY ALL ORDER BY time, metric`;
 }
 
-/** An instant of SQL (UTC) moved so that its date is the date on the nodes' clocks. */
-export function local(instant) {
-  return `(${instant} + to_seconds(coalesce(try_cast('$zone' AS BIGINT), 0)))`;
-}
+/** Hours of a row of `job_prices` inside the time range. */
+const PRICED_HOURS = `greatest(0, epoch(least(coalesce(until_time, now()::TIMESTAMP), ${TO})) -
+  epoch(greatest(from_time, ${FROM}))) / 3600`;
 
-/** The first instant (UTC) of that day. */
-export function day(instant) {
-  const start = `date_trunc('day', ${local(instant)})`;
-  return `(${start} - to_seconds(coalesce(try_cast('$zone' AS BIGINT), 0)))`;
-}
+/** Money for what runs held, and for the energy that their GPUs drew. */
+export const MONEY = {
+  held: `sum(money_per_hour * ${PRICED_HOURS})`,
+  energy: `sum(energy_money_per_hour * ${PRICED_HOURS})`,
+};
+
+/** Priced runs of the choice that ran in the time range. */
+export const PRICED =
+  `FROM job_prices WHERE from_time < ${TO} ` +
+  `AND coalesce(until_time, now()::TIMESTAMP) > ${FROM} ` +
+  `AND ${chosen('cluster', 'partition', 'account', 'user')}`;

@@ -1,8 +1,20 @@
 // What is shown of usage: panels over job records that the user's and the account's boards share.
 
-import { ASSESSED, ENDED, FROM, RUNS, TO, chosen, daily, hours, sql } from './query.js';
+import {
+  ASSESSED,
+  ENDED,
+  FROM,
+  MONEY,
+  PRICED,
+  RUNS,
+  TO,
+  chosen,
+  daily,
+  hours,
+  sql,
+} from './query.js';
 import { JOB_STATE } from './look.js';
-import { columns, lines, pie, stat, steps, table } from './panels.js';
+import { columns, lines, pie, stat, steps, table, worseFrom } from './panels.js';
 
 export const NO_JOBS =
   'No job of this choice held anything in the time range, or no job records are read.';
@@ -95,7 +107,7 @@ export const overTime = (by, what) => [
     bars: true,
     stack: true,
     min: 0,
-    about: `GPU-hours held each day (days of the nodes' clocks), the ten largest by name. Runs are
+    about: `GPU-hours held each day (days of the cluster's clocks), the ten largest by name. Runs are
       cut at midnight.`,
     targets: [sql(daily('gpus', by), 'time_series')],
   }),
@@ -172,5 +184,99 @@ export const summary = (by, title) =>
       mean_wait_seconds: { unit: 's', name: 'mean wait' },
       in_use: { unit: 'percentunit', bar: true, min: 0, max: 1, decimals: 0, name: 'in use' },
       kwh: { unit: 'kwatth', decimals: 1 },
+    },
+  });
+
+export const NO_PRICES = 'No rate card in [[rates.cards]] of takt.toml was valid in this time.';
+
+/** The cost by the rate cards, in all and for each of `by`. */
+export const cost = (by, what) => [
+  stat({
+    title: 'Cost',
+    unit: 'none',
+    none: NO_PRICES,
+    width: 4,
+    decimals: 2,
+    thresholds: steps('text'),
+    textMode: 'value_and_name',
+    about: `What the chosen jobs cost in the time range by the rate cards of takt.toml, with the
+      measured energy of finished jobs. Running jobs count up to now. Credits are not subtracted.`,
+    values: true,
+    targets: [
+      sql(`SELECT currency, ${MONEY.held} + ${MONEY.energy} AS money ${PRICED} GROUP BY currency`),
+    ],
+  }),
+  table({
+    title: `Cost by ${what}`,
+    unit: 'none',
+    none: NO_PRICES,
+    width: 12,
+    height: 8,
+    about: `Money for GPUs, CPUs and memory held, and for the measured energy of finished jobs, most
+      expensive first.`,
+    targets: [
+      sql(`SELECT cluster, ${by}, ${MONEY.held} AS held, ${MONEY.energy} AS energy,
+        ${MONEY.held} + ${MONEY.energy} AS money, currency
+      ${PRICED} GROUP BY ALL ORDER BY money DESC`),
+    ],
+    columns: { held: { decimals: 2 }, energy: { decimals: 2 }, money: { decimals: 2 } },
+  }),
+];
+
+/** The rate cards that were valid in the time range. */
+export const prices = table({
+  title: 'Prices',
+  unit: 'none',
+  none: NO_PRICES,
+  width: 8,
+  height: 8,
+  about: `Rate cards of takt.toml that were valid in the time range. A model in "by model" has its own
+    price of a GPU-hour.`,
+  targets: [
+    sql(`SELECT cluster, from_time, currency, gpu_hour, gpu_models::VARCHAR AS gpu_models, cpu_hour,
+      mem_gib_hour, kwh, co2_g_per_kwh
+    FROM rate_cards WHERE from_time < ${TO} AND coalesce(until_time > ${FROM}, true)
+      AND ${chosen('cluster')} ORDER BY cluster, from_time`),
+  ],
+  columns: {
+    from_time: { name: 'from' },
+    gpu_hour: { name: 'GPU-hour' },
+    gpu_models: { name: 'by model' },
+    cpu_hour: { name: 'CPU-hour' },
+    mem_gib_hour: { name: 'GiB-hour' },
+    kwh: { name: 'kWh' },
+    co2_g_per_kwh: { name: 'g CO2 in a kWh' },
+  },
+});
+
+/** Budgets of takt.toml of the chosen users or accounts. */
+export const budgets = (of) =>
+  table({
+    title: 'Budgets now',
+    unit: 'none',
+    none: 'No budget of this choice in [[budgets]] of takt.toml.',
+    height: 7,
+    about: `Each budget with its use in the current month or year, accounts below included and credits
+      subtracted. Computed every ten minutes, for any time range of the board. Orange from 80 %.`,
+    targets: [
+      sql(`SELECT cluster, ${of}, period, unit, amount, used, amount - used AS left_over,
+        used / amount AS share, from_time, until_time, noted_at
+      FROM budgets WHERE ${chosen('cluster', of.replaceAll('"', ''))} ORDER BY share DESC`),
+    ],
+    columns: {
+      amount: { decimals: 1, name: 'budget' },
+      used: { decimals: 1 },
+      left_over: { decimals: 1, name: 'left', thresholds: steps('red', [0, 'text']) },
+      share: {
+        unit: 'percentunit',
+        bar: true,
+        min: 0,
+        max: 1,
+        decimals: 0,
+        thresholds: worseFrom(0.8, 1),
+      },
+      from_time: { name: 'from' },
+      until_time: { name: 'until' },
+      noted_at: { name: 'as of' },
     },
   });

@@ -109,6 +109,8 @@ def with_asyncpg():
         equal(tuple(await connection.fetchrow("SELECT $1::VARCHAR, $2::BIGINT + 1, $3::DATE", "it's", 7,
             datetime.date(2026, 10, 1))), ("it's", 8, datetime.date(2026, 10, 1)))
         equal(await connection.fetchval("SELECT $1", "anything"), "anything")
+        equal(await connection.fetch("SELECT job_id FROM jobs WHERE job_id = ANY($1) ORDER BY 1", ["1", "2", "9"]),
+            [("1",), ("2",)])
         async with connection.transaction():
             equal([row[0] async for row in connection.cursor("SELECT n FROM range(120) AS t(n)")], list(range(120)))
         await connection.close()

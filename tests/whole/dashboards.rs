@@ -17,7 +17,7 @@ use boards::{Query, boards, metrics, repository};
 use lab::{Lab, hardware};
 
 /// Variables of the boards with a value each: one of two clusters, everything in it, and one job.
-const VALUES: [(&str, &str); 16] = [
+pub const VALUES: [(&str, &str); 15] = [
     ("cluster", "lab"),
     ("node", ".*"),
     ("gpu", ".*"),
@@ -28,7 +28,6 @@ const VALUES: [(&str, &str); 16] = [
     ("price", "0.25"),
     ("co2", "30"),
     ("budget", "100"),
-    ("zone", "3600"),
     ("__rate_interval", "1m"),
     ("__interval", "45s"),
     ("__interval_ms", "45000"),
@@ -116,7 +115,8 @@ fn promql() -> Vec<Query> {
     queries.collect()
 }
 
-fn statements() -> Vec<Query> {
+/// Statements of panels and variables of all boards.
+pub fn statements() -> Vec<Query> {
     let queries = boards().into_iter().flat_map(|board| {
         let variables = board.variable_statements();
         board
@@ -282,26 +282,28 @@ fn every_usage_panel_has_data() {
     );
 }
 
-/// A run is cut at midnight of the nodes' clocks, not of UTC.
+/// A run is cut at midnight of its cluster's clocks, also on days of 23 and 25 hours.
 #[test]
-fn days_begin_at_midnight_of_the_nodes() {
+fn days_begin_at_midnight_of_the_cluster() {
     let takt = Takt::fresh();
-    // From 21:00 to 23:00 UTC: an hour on each side of a midnight that is two hours east of UTC.
-    takt.import_sacct("JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw\n\
-         1|alice|a|gpu|2026-10-01T21:00:00|2026-10-01T21:00:00|2026-10-01T23:00:00|COMPLETED|cpu=8,gres/gpu=2,node=1|1|8|n1|7200\n");
+    takt.file(
+        "jobs.txt",
+        "JobID|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw\n\
+         1|alice|a|gpu|2026-03-28T23:00:00|2026-03-28T23:00:00|2026-03-30T01:00:00|COMPLETED|cpu=8,gres/gpu=2,node=1|1|8|n1|90000\n\
+         2|alice|a|gpu|2026-10-24T23:00:00|2026-10-24T23:00:00|2026-10-26T02:00:00|COMPLETED|cpu=8,gres/gpu=2,node=1|1|8|n1|100800\n",
+    );
+    let zone = ["--timezone", "Europe/Oslo", "--cluster", "lab"];
+    takt.run([&["import", "sacct", "jobs.txt"], &zone[..]].concat())
+        .ok();
     let daily = statements()
         .into_iter()
         .find(|query| query.place == "user: GPU-hours a day by user")
         .unwrap();
-    let ask = |zone: &str| {
-        let values: Vec<_> = VALUES
-            .iter()
-            .map(|(name, value)| (*name, if *name == "zone" { zone } else { *value }))
-            .collect();
+    let ask = |from: &str, to: &str| {
         let sent = daily
-            .sent(&values)
-            .replace("$__timeFrom()", "'2026-09-30T00:00:00Z'")
-            .replace("$__timeTo()", "'2026-10-04T00:00:00Z'");
+            .sent(&VALUES)
+            .replace("$__timeFrom()", &format!("'{from}'"))
+            .replace("$__timeTo()", &format!("'{to}'"));
         let answer: Vec<Value> =
             serde_json::from_str(&takt.run(["sql", "--format", "json", &sent]).ok()).unwrap();
         answer
@@ -314,12 +316,20 @@ fn days_begin_at_midnight_of_the_nodes() {
             })
             .collect::<Vec<_>>()
     };
-    assert_eq!(ask("0"), [("2026-10-01 00".to_owned(), 4.0)]);
     assert_eq!(
-        ask("7200"),
+        ask("2026-03-01T00:00:00Z", "2026-04-01T00:00:00Z"),
         [
-            ("2026-09-30 22".to_owned(), 2.0),
-            ("2026-10-01 22".to_owned(), 2.0)
+            ("2026-03-27 23".to_owned(), 2.0),
+            ("2026-03-28 23".to_owned(), 46.0),
+            ("2026-03-29 22".to_owned(), 2.0)
+        ]
+    );
+    assert_eq!(
+        ask("2026-10-01T00:00:00Z", "2026-11-01T00:00:00Z"),
+        [
+            ("2026-10-23 22".to_owned(), 2.0),
+            ("2026-10-24 22".to_owned(), 50.0),
+            ("2026-10-25 23".to_owned(), 4.0)
         ]
     );
 }

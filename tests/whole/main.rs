@@ -37,6 +37,7 @@ mod sign_in;
 mod slurm_lab;
 mod sources;
 mod sql_clients;
+mod sql_drivers;
 mod sql_limits;
 mod store;
 mod support;

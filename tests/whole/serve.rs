@@ -281,7 +281,7 @@ fn nothing_up_to_the_watermark_is_lost_by_a_kill() {
 
 /// Background tasks of a server that scrapes, polls and sends messages. `scheduler` and `reports`
 /// need a configuration.
-const TASKS: [&str; 10] = [
+const TASKS: [&str; 11] = [
     "http",
     "sql",
     "scheduler",
@@ -290,6 +290,7 @@ const TASKS: [&str; 10] = [
     "process-usage",
     "strips",
     "fairshare-history",
+    "calendar",
     "efficiency",
     "own-series",
 ];

@@ -18,16 +18,16 @@ const JOBS: &str = "JobID|User|Account|Partition|Submit|Eligible|Start|End|State
     3|bob|b|cpu|2026-10-03T10:00:00|2026-10-03T10:00:00|2026-10-03T10:00:10|2026-10-03T10:10:10|COMPLETED|cpu=4,mem=8G,node=1|1|4|n2|600\n";
 
 /// A server with some jobs that scrapes one node.
-struct Server {
-    takt: Takt,
+pub struct Server {
+    pub takt: Takt,
     daemon: Daemon,
-    port: u16,
+    pub port: u16,
     _exporter: Daemon,
 }
 
 impl Server {
     /// Starts it with the lines `extra` in the section `[sql]`.
-    fn start(extra: &str) -> Self {
+    pub fn start(extra: &str) -> Self {
         let takt = Takt::fresh();
         takt.file("jobs.txt", JOBS);
         takt.run([
@@ -152,7 +152,7 @@ fn psql() -> Result<(), Skip> {
     }])
 }
 
-fn python(module: &'static str, package: &'static str) -> Result<(), Skip> {
+pub fn python(module: &'static str, package: &'static str) -> Result<(), Skip> {
     let known = Command::new("/usr/bin/python3")
         .args(["-c", &format!("import {module}")])
         .output();

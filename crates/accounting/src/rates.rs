@@ -169,6 +169,14 @@ impl Rates {
         Self { cards }
     }
 
+    /// Returns each card with the start and the end of its validity, in order. The last
+    /// card has no end.
+    pub fn cards(&self) -> impl Iterator<Item = (UnixTime, Option<UnixTime>, &RateCard)> {
+        let ends = self.cards.iter().skip(1).map(|(from, _)| Some(*from));
+        let cards = self.cards.iter().zip(ends.chain([None]));
+        cards.map(|((from, card), until)| (*from, until, card))
+    }
+
     /// Returns the cost of holding these amounts from one instant to another.
     pub fn cost(
         &self,

@@ -2,7 +2,7 @@
 
 use crate::SqlServer;
 use crate::alerting::{self, Alerts};
-use crate::answers::{self, AnswerConfig};
+use crate::answers::{self, AccountingConfig, AnswerConfig};
 use crate::assess;
 use crate::config::{Config, CurrentConfig, read_token};
 use crate::failure::{Failure, OrUsage};
@@ -468,6 +468,14 @@ impl Serving<'_> {
 
         let of = Arc::clone(store);
         let cluster = self.cluster.to_owned();
+        let accounting = self.config.accounting();
+        tasks.spawn("calendar", move |stop| {
+            let noted = note_calendar(Arc::clone(&of), cluster.clone(), accounting.clone());
+            until_stopped(stop, noted)
+        });
+
+        let of = Arc::clone(store);
+        let cluster = self.cluster.to_owned();
         let rules = self.config.efficiency.clone();
         let reach = Duration::from_secs(self.config.store.retention_days * 86_400);
         tasks.spawn("efficiency", move |stop| {
@@ -527,6 +535,8 @@ impl Serving<'_> {
         )?;
         let scrape = Arc::new(scrape);
         configure_shares(&store, self.cluster, &self.config.fairshare)?;
+        let accounting = self.config.accounting();
+        answers::note_calendar(store.database(), Some(self.cluster), &accounting)?;
         let connections = Arc::new(Connections::new(&mut self.registry));
         let mut tasks = Supervisor::new(&mut self.registry);
         let follower = SlurmFollower::new(
@@ -694,6 +704,29 @@ async fn note_fairshare(store: Arc<Store>, cluster: String) {
             }
             Err(_) => return,
         }
+    }
+}
+
+/// Stores time zones, prices and budgets for SQL every ten minutes: clusters may be added, and
+/// budgets are used.
+async fn note_calendar(store: Arc<Store>, cluster: String, config: AccountingConfig) {
+    const INTERVAL: Duration = Duration::from_secs(600);
+    loop {
+        let store = Arc::clone(&store);
+        let cluster = cluster.clone();
+        let config = config.clone();
+        let note = move || {
+            answers::note_calendar(store.database(), Some(&cluster), &config)?;
+            answers::note_budgets(store.database(), Some(&cluster), &config)
+        };
+        match tokio::task::spawn_blocking(note).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(error = %error_chain(&error), "cannot store prices and budgets")
+            }
+            Err(_) => return,
+        }
+        tokio::time::sleep(INTERVAL).await;
     }
 }
 

@@ -68,12 +68,12 @@ pub use listing::Listed;
 pub use open::Store;
 pub use push::{Placed, Placement, PushError};
 pub use records::{
-    AlertTransition, AuditFilter, AuditRecord, CONFIGURED, ChargedRun, DeleteRuns, Due,
+    AlertTransition, AuditFilter, AuditRecord, BudgetNow, CONFIGURED, ChargedRun, DeleteRuns, Due,
     FairsharePoint, GivenGpu, GpuHold, GpuInterval, HeldGpu, HoldingRun, ImportError, ImportRecord,
     ImportSummary, JobCursor, JobFilter, JobOrder, JobSort, KnownCluster, KnownReason, LIVE_QUEUE,
-    ListedJob, LostJob, Names, OpenRun, Origin, QueueCounts, RecordHits, Records,
+    ListedJob, LostJob, Names, OpenRun, Origin, PricedTime, QueueCounts, RecordHits, Records,
     RemoteWriteProgress, RunCurves, RunStrip, RunningJob, SchedulerNow, SentReport, SessionRecord,
-    ShareSettingsRecord, Shifted, SortValue, TokenRecord, VisibleRuns, WaitingRun,
+    ShareSettingsRecord, Shifted, SortValue, TimeOffset, TokenRecord, VisibleRuns, WaitingRun,
 };
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};

@@ -190,7 +190,8 @@ SELECT 0 AS seqrelid, 0 AS seqtypid, 0 AS seqstart, 0 AS seqincrement, 0 AS seqm
     false AS seqcycle WHERE false;
 CREATE VIEW pg.pg_proc AS
 SELECT 0 AS oid, '' AS proname, 0 AS pronamespace, 0 AS proowner, 0 AS prolang, '' AS prokind, false AS proretset,
-    0 AS prorettype, 0 AS pronargs, NULL::INTEGER[] AS proargtypes, NULL::VARCHAR[] AS proargnames, '' AS prosrc
+    0 AS prorettype, 0 AS pronargs, NULL::INTEGER[] AS proargtypes, NULL::VARCHAR[] AS proargnames,
+    NULL::VARCHAR[] AS proargmodes, NULL::INTEGER[] AS proallargtypes, '' AS prosrc
 WHERE false;
 CREATE VIEW pg.pg_extension AS
 SELECT 0 AS oid, '' AS extname, 0 AS extowner, 0 AS extnamespace, '' AS extversion WHERE false;
@@ -266,6 +267,8 @@ CREATE MACRO pg.same_list(list) AS list;
 CREATE MACRO pg.array_lower(list, dimension) AS CASE WHEN len(list) > 0 THEN 1 END;
 CREATE MACRO pg.array_upper(list, dimension) AS CASE WHEN len(list) > 0 THEN len(list) END;
 CREATE MACRO pg.cardinality(list) AS len(list);
+-- pgjdbc expands the columns of primary keys, of which takt has none.
+CREATE MACRO information._pg_expandarray(list) AS {'x': list[1], 'n': 1};
 CREATE MACRO pg.array_to_string(list, separator) AS list_aggregate(list, 'string_agg', separator);
 CREATE MACRO pg.json_build_object(a, b, c, d, e, f, g, h, i, j, k, l, m, n) AS NULL::VARCHAR;
 CREATE MACRO pg.has_schema_privilege(schema_name, privilege) AS true, (role, schema_name, privilege) AS true;

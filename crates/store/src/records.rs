@@ -1,6 +1,7 @@
 //! Queries on the job records.
 
 mod access;
+mod calendar;
 mod credits;
 mod curves;
 mod efficiency;
@@ -17,6 +18,7 @@ mod search;
 mod shares;
 
 pub use access::{AuditFilter, AuditRecord, SessionRecord, TokenRecord};
+pub use calendar::{BudgetNow, PricedTime, TimeOffset};
 pub use credits::SentReport;
 pub use curves::{RunCurves, RunStrip};
 pub use efficiency::Due;

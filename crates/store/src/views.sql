@@ -6,7 +6,10 @@ CREATE SCHEMA metrics;
 
 CREATE VIEW job_gpus AS SELECT * FROM records.job_gpus;
 
-CREATE VIEW scheduler_nodes AS SELECT * FROM records.nodes;
+CREATE VIEW scheduler_nodes AS SELECT * EXCLUDE (partitions) FROM records.nodes;
+
+CREATE VIEW partition_nodes AS
+SELECT cluster, unnest(string_split(partitions, ',')) AS "partition", node FROM records.nodes WHERE partitions <> '';
 
 CREATE VIEW node_events AS SELECT * FROM records.node_events;
 
@@ -17,6 +20,35 @@ CREATE VIEW job_reasons AS SELECT * FROM records.job_reasons;
 CREATE VIEW fairshare AS SELECT * FROM records.fairshare;
 
 CREATE VIEW share_settings AS SELECT * FROM records.share_settings;
+
+CREATE VIEW budgets AS SELECT * FROM records.budgets;
+
+CREATE VIEW rate_cards AS
+SELECT * REPLACE (CAST(gpu_models::JSON AS MAP(VARCHAR, DOUBLE)) AS gpu_models) FROM records.rate_cards;
+
+CREATE VIEW time_offsets AS SELECT * FROM records.time_offsets;
+
+-- The time on the clocks of a cluster at an instant (UTC); UTC for a cluster without a known time zone.
+CREATE MACRO local_time(of_cluster, instant) AS instant + to_seconds(coalesce((
+    SELECT arg_max(o.offset_seconds, o.from_time) FROM records.time_offsets AS o
+    WHERE o.cluster = of_cluster AND o.from_time <= instant), 0));
+
+-- Days of each cluster, from one midnight of its clocks to the next. A day whose midnight the clocks skip begins when
+-- they were put forward.
+CREATE VIEW days AS
+WITH dates AS (
+    SELECT cluster, timezone, from_time, until_time, offset_seconds, unnest(generate_series(
+        date_trunc('day', from_time + to_seconds(offset_seconds)),
+        until_time + to_seconds(offset_seconds) - INTERVAL 1 SECOND, INTERVAL 1 DAY)) AS date
+    FROM records.time_offsets
+), starts AS (
+    SELECT cluster, timezone, date, max(until_time) AS until_time,
+        min(greatest(date - to_seconds(offset_seconds), from_time::TIMESTAMP)) AS day_start
+    FROM dates GROUP BY ALL
+)
+SELECT cluster, timezone, date::DATE AS day, date_trunc('month', date)::DATE AS month, day_start,
+    coalesce(lead(day_start) OVER (PARTITION BY cluster ORDER BY day_start), until_time::TIMESTAMP) AS day_end
+FROM starts;
 
 CREATE VIEW series AS SELECT id, metric, labels FROM hot.series;
 
@@ -83,6 +115,23 @@ SELECT cluster, job_id, submit_time, start_time, end_time, state, "user", accoun
     billing * run_seconds AS billing_seconds
 FROM jobs
 WHERE start_time IS NOT NULL;
+
+-- Price of an hour of each run, once for each rate card that was valid while it ran. The measured energy is spread evenly
+-- over the run.
+CREATE VIEW job_prices AS
+SELECT j.cluster, j.job_id, j.submit_time, j."user", j.account, j."partition",
+    greatest(j.start_time, c.from_time) AS from_time, least(j.end_time, c.until_time) AS until_time, c.currency,
+    coalesce(j.gpus, 0) * coalesce(map_extract_value(c.gpu_models, j.gpu_model), c.gpu_hour)
+        + coalesce(j.cpus, 0) * c.cpu_hour
+        + coalesce(j.mem_bytes, 0) / 1073741824 * c.mem_gib_hour AS money_per_hour,
+    coalesce(e.kw * c.kwh, 0) AS energy_money_per_hour, coalesce(e.kw * c.co2_g_per_kwh, 0) AS co2_grams_per_hour
+FROM jobs AS j
+JOIN rate_cards AS c ON c.cluster = j.cluster AND coalesce(j.end_time > c.from_time, true)
+    AND coalesce(c.until_time > j.start_time, true)
+LEFT JOIN (SELECT cluster, job_id, submit_time, gpu_energy_joules / greatest(held_seconds, 1) / 1000 AS kw
+           FROM records.run_efficiency) AS e
+    ON e.cluster = j.cluster AND e.job_id = j.job_id AND e.submit_time = j.submit_time
+WHERE j.start_time IS NOT NULL;
 
 CREATE VIEW users AS
 SELECT cluster, "user", list_sort(list(DISTINCT account)) AS accounts, count(*) AS runs,

@@ -25,6 +25,9 @@ FROM (VALUES
     ('3', TIMESTAMP_S '2026-10-01 09:00:00', TIMESTAMP_S '2026-10-01 09:00:10', TIMESTAMP_S '2026-10-01 10:00:10',
         'COMPLETED', 'bob', 'b', NULL)
 ) AS t(job_id, submit_time, start_time, end_time, state, user_name, account, gpus);
+INSERT INTO records.time_offsets VALUES
+    ('lab', 'Europe/Oslo', TIMESTAMP_S '2026-03-29 01:00:00', TIMESTAMP_S '2026-10-25 01:00:00', 7200);
+INSERT INTO records.rate_cards VALUES ('lab', TIMESTAMP_S '2025-12-31 23:00:00', NULL, 'EUR', 1.5, '{}', 0.05, 0, 0, 0);
 INSERT INTO hot.series (id, metric, labels) VALUES
     (1, 'up', '{"cluster":"lab","instance":"n1:9855","node":"n1"}'),
     (2, 'up', '{"cluster":"lab","instance":"n2:9855","node":"n2"}'),
@@ -72,9 +75,11 @@ fn expected() -> Vec<(&'static str, Value)> {
             "time asked for and time used",
             json!([["alice", 1, 0.5], ["bob", 1, 0.5]]),
         ),
+        ("submissions by hour of the day", json!([[10, 2], [11, 1]])),
+        ("GPU hours by day", json!([["2026-10-01", 2.0]])),
         (
-            "submissions by hour of the day (UTC)",
-            json!([[8, 2], [9, 1]]),
+            "cost by account",
+            json!([["b", "EUR", 2.3], ["a", "EUR", 1.9]]),
         ),
         (
             "nodes and GPUs that are down",

@@ -1,9 +1,19 @@
 import { board, field, row } from '../board.js';
 import { FROM, RUNS, TO, chosen, hours, instants, sql } from '../query.js';
-import { NO_JOBS, endings, largest, overTime, summary, totals } from '../usage.js';
+import {
+  NO_JOBS,
+  budgets,
+  cost,
+  endings,
+  largest,
+  overTime,
+  prices,
+  summary,
+  totals,
+} from '../usage.js';
 import { lines, stat, steps, table, worseFrom } from '../panels.js';
 
-const NO_BUDGET = 'Enter a budget in GPU-hours above.';
+const NO_BUDGET = 'Enter a budget in GPU-hours above, for example to try one out.';
 const NO_LIMIT = 'Slurm limits no account by GrpTRESMins, or its associations are not read.';
 const BUDGET = `nullif(coalesce(try_cast('$budget' AS DOUBLE), 0), 0)`;
 
@@ -27,8 +37,8 @@ export default board({
   uid: 'account',
   title: 'accounts and budgets',
   about: 'Which account used what, and how much of its budget is left.',
-  variables: ['cluster', 'partition', 'account', 'sqlUser', 'zone'],
-  fields: [field('budget', 'Budget in GPU-hours', '')],
+  variables: ['cluster', 'partition', 'account', 'sqlUser'],
+  fields: [field('budget', 'Try a budget in GPU-hours', '')],
   from: 'now/M',
   refresh: '5m',
   panels: [
@@ -38,9 +48,11 @@ export default board({
     largest('account', 'account'),
     endings,
     summary('account', 'By account'),
-    row('Budget'),
+    summary('"user"', 'By user'),
+    row('Budgets and limits'),
+    budgets('account'),
     stat({
-      title: 'Budget used',
+      title: 'Tried budget used',
       unit: 'percentunit',
       none: NO_BUDGET,
       width: 4,
@@ -52,7 +64,7 @@ export default board({
       targets: [sql(`SELECT ${hours('gpus')} / ${BUDGET} AS "used" FROM jobs WHERE ${RUNS}`)],
     }),
     stat({
-      title: 'Budget left',
+      title: 'Tried budget left',
       unit: 'h',
       none: NO_BUDGET,
       width: 4,
@@ -105,6 +117,9 @@ export default board({
         share: { unit: 'percentunit', bar: true, min: 0, max: 1, decimals: 0 },
       },
     }),
+    row('Cost'),
+    ...cost('account', 'account'),
+    prices,
     row('Credits'),
     table({
       title: 'Hours given back',

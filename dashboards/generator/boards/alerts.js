@@ -1,5 +1,5 @@
 import { board, row } from '../board.js';
-import { CLUSTER, FROM, TO, day, instant, range, rows, series, sql } from '../query.js';
+import { CLUSTER, FROM, TO, dated, instant, range, rows, series, sql } from '../query.js';
 import { ALERT_STATE, SENT, SEVERITY, fromLabels } from '../look.js';
 import { badFrom, bars, joined, lines, spans, stat, steps, table, worseFrom } from '../panels.js';
 
@@ -12,6 +12,12 @@ const firing = (more) =>
   series('ALERTS', `${CLUSTER}, node=~"$node|"`, `alertstate="firing"${more ? `, ${more}` : ''}`);
 const RANGE = `happened_at >= ${FROM} AND happened_at < ${TO} AND coalesce(labels ->> '$.cluster',
   '') ~ '\${cluster:regex}|' AND coalesce(node, '') ~ '\${node:regex}|'`;
+/** Alerts with the midnight before each. An alert of no cluster has the day of the first one. */
+const DATED = dated(
+  `(SELECT *, coalesce(labels ->> '$.cluster', (SELECT min(cluster) FROM time_offsets)) AS cluster
+    FROM alert_transitions) AS alerts`,
+  'happened_at',
+);
 const severity = (name, thresholds) =>
   stat({
     title: `Firing: ${name}`,
@@ -61,7 +67,7 @@ export default board({
   uid: 'alerts',
   title: 'alerts',
   about: 'What fires, what happened, who was notified.',
-  variables: ['cluster', 'node', 'zone'],
+  variables: ['cluster', 'nodePartition', 'node'],
   from: 'now-24h',
   panels: [
     row('Now'),
@@ -181,8 +187,8 @@ export default board({
       about: 'Alerts that began to fire, by day and severity.',
       targets: [
         sql(
-          `SELECT ${day('happened_at')} AS time, coalesce(severity, 'none') AS metric, count(*) AS
-            value FROM alert_transitions
+          `SELECT day_start AS time, coalesce(severity, 'none') AS metric, count(*) AS value FROM
+            ${DATED}
         WHERE ${RANGE} AND state_after = 'firing' AND state_before <> 'firing' GROUP BY ALL ORDER BY
           time, metric`,
           'time_series',

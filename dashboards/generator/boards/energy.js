@@ -1,5 +1,5 @@
 import { board, field, row } from '../board.js';
-import { ASSESSED, ENDED, NODE, day, instant, limitDefault, range, series, sql } from '../query.js';
+import { ASSESSED, ENDED, NODE, dated, instant, limitDefault, range, series, sql } from '../query.js';
 import { NO_ASSESSMENT } from '../usage.js';
 import { fromLabels } from '../look.js';
 import { bars, columns, lines, stat, steps, table } from '../panels.js';
@@ -21,7 +21,7 @@ export default board({
   uid: 'energy',
   title: 'energy and cost',
   about: 'What GPUs and CPUs draw, who caused it, and what it costs.',
-  variables: ['cluster', 'partition', 'account', 'sqlUser', 'node', 'zone'],
+  variables: ['cluster', 'partition', 'account', 'sqlUser', 'node'],
   fields: [field('price', 'Price of a kWh', '0.25'), field('co2', 'Grams of CO2 in a kWh', '30')],
   from: 'now-7d',
   refresh: '5m',
@@ -167,8 +167,8 @@ export default board({
       about: 'Energy that the GPUs of jobs drew, counted on the day a job ended.',
       targets: [
         sql(
-          `SELECT ${day('end_time')} AS time, ${energy} AS "energy" FROM ${ASSESSED} WHERE ${ENDED}
-            GROUP BY 1 ORDER BY 1`,
+          `SELECT day_start AS time, ${energy} AS "energy" FROM ${dated(ASSESSED, 'end_time')} WHERE
+            ${ENDED} GROUP BY 1 ORDER BY 1`,
           'time_series',
         ),
       ],

@@ -25,7 +25,7 @@ export default board({
   title: 'GPU faults',
   about: `Which cards are failing: XIDs, memory errors, remapped rows, links, heat, and the parts of
       divided GPUs.`,
-  variables: ['cluster', 'node'],
+  variables: ['cluster', 'nodePartition', 'node'],
   from: 'now-7d',
   panels: [
     row('Now'),

@@ -75,7 +75,7 @@ export default board({
   uid: 'network',
   title: 'network links',
   about: 'Do links have the speed they should, are they full, do they lose data.',
-  variables: ['cluster', 'node'],
+  variables: ['cluster', 'nodePartition', 'node'],
   panels: [
     row('Now'),
     stat({

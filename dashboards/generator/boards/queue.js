@@ -5,7 +5,7 @@ import {
   JOB_COLUMNS,
   TO,
   chosen,
-  day,
+  dated,
   instant,
   instants,
   range,
@@ -29,7 +29,7 @@ export default board({
   uid: 'queue',
   title: 'queue',
   about: 'Who waits for what, how long, what is free, and what is reserved.',
-  variables: ['cluster', 'partition', 'account', 'sqlUser', 'zone'],
+  variables: ['cluster', 'partition', 'account', 'sqlUser'],
   from: 'now-7d',
   panels: [
     row('Now'),
@@ -165,10 +165,10 @@ export default board({
           95 % what people complain about.`,
       targets: [
         sql(
-          `SELECT ${day('start_time')} AS time, median(wait_seconds) AS "median",
+          `SELECT day_start AS time, median(wait_seconds) AS "median",
             quantile_cont(wait_seconds, 0.9) AS "90 %",
-        quantile_cont(wait_seconds, 0.95) AS "95 %", max(wait_seconds) AS "longest" FROM jobs WHERE
-          ${STARTED} GROUP BY 1 ORDER BY 1`,
+        quantile_cont(wait_seconds, 0.95) AS "95 %", max(wait_seconds) AS "longest" FROM
+          ${dated('jobs', 'start_time')} WHERE ${STARTED} GROUP BY 1 ORDER BY 1`,
           'time_series',
         ),
       ],

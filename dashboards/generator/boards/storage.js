@@ -127,7 +127,7 @@ export default board({
   uid: 'storage',
   title: 'NFS and disks',
   about: 'Do file servers answer, are disks healthy, what fills up.',
-  variables: ['cluster', 'node'],
+  variables: ['cluster', 'nodePartition', 'node'],
   panels: [
     row('Now'),
     hung,

@@ -8,24 +8,37 @@ import {
   TO,
   USER,
   chosen,
-  day,
+  dated,
   instant,
+  ofAccount,
   rows,
   series,
   sql,
 } from '../query.js';
-import { NO_ASSESSMENT, NO_JOBS, endings, largest, overTime, summary, totals } from '../usage.js';
+import {
+  NO_ASSESSMENT,
+  NO_JOBS,
+  budgets,
+  cost,
+  endings,
+  largest,
+  overTime,
+  prices,
+  summary,
+  totals,
+} from '../usage.js';
 import { JOB_STATE } from '../look.js';
 import { joined, lines, stat, steps, table, worseFrom } from '../panels.js';
 
 const NO_GPU = 'No chosen user holds a GPU now.';
-const HELD = `max by (cluster, node, uuid, jobid, user) (${series('takt_gpu_job_info', USER)})`;
+const HELD = `max by (cluster, node, uuid, jobid, user)
+  (${ofAccount(series('takt_gpu_job_info', USER))})`;
 
 export default board({
   uid: 'user',
   title: 'users',
   about: 'Who used what, how well, and how long they waited.',
-  variables: ['cluster', 'partition', 'account', 'sqlUser', 'zone'],
+  variables: ['cluster', 'partition', 'account', 'sqlUser'],
   from: 'now-30d',
   refresh: '5m',
   panels: [
@@ -35,6 +48,10 @@ export default board({
     largest('"user"', 'user'),
     endings,
     summary('"user"', 'By user'),
+    row('Cost and budgets'),
+    ...cost('"user"', 'user'),
+    prices,
+    budgets('"user"'),
     row('Now'),
     stat({
       title: 'GPUs held now',
@@ -93,9 +110,9 @@ export default board({
           "median", one in twenty longer than "95 %".`,
       targets: [
         sql(
-          `SELECT ${day('start_time')} AS time, median(wait_seconds) AS "median",
+          `SELECT day_start AS time, median(wait_seconds) AS "median",
             quantile_cont(wait_seconds, 0.95) AS "95 %"
-        FROM jobs WHERE start_time >= ${FROM} AND start_time < ${TO} AND
+        FROM ${dated('jobs', 'start_time')} WHERE start_time >= ${FROM} AND start_time < ${TO} AND
           ${chosen('cluster', 'partition', 'account', 'user')}
         GROUP BY 1 ORDER BY 1`,
           'time_series',
@@ -111,9 +128,9 @@ export default board({
       about: 'Share of the measured GPU hours in which GPUs worked, of jobs that ended that day.',
       targets: [
         sql(
-          `SELECT ${day('end_time')} AS time, sum(used_gpu_seconds) / nullif(sum(held_gpu_seconds -
+          `SELECT day_start AS time, sum(used_gpu_seconds) / nullif(sum(held_gpu_seconds -
             unmeasured_gpu_seconds), 0) AS "in use"
-        FROM ${ASSESSED} WHERE ${ENDED} GROUP BY 1 ORDER BY 1`,
+        FROM ${dated(ASSESSED, 'end_time')} WHERE ${ENDED} GROUP BY 1 ORDER BY 1`,
           'time_series',
         ),
       ],

@@ -4,10 +4,11 @@ import {
   ENDED,
   JOB_COLUMNS,
   NODE,
-  day,
+  dated,
   indexed,
   instant,
   limitDefault,
+  ofAccount,
   range,
   rows,
   series,
@@ -19,7 +20,7 @@ import { badFrom, columns, joined, lines, stat, steps, table, worseFrom } from '
 
 const NO_GPU = 'No GPU is held by a job now, or no exporter sees jobs (docs/jobs-on-a-node.md).';
 const GPU = 'cluster, node, uuid';
-const HELD = series('takt_gpu_job_info', NODE, 'user=~"$user"');
+const HELD = ofAccount(series('takt_gpu_job_info', NODE, 'user=~"$user"'));
 const USED = series('takt_gpu_utilization_ratio', NODE);
 const IDLE = limitDefault('job_gpu_idle_ratio');
 const CAUSES = [
@@ -49,7 +50,7 @@ export default board({
   uid: 'waste',
   title: 'waste',
   about: 'GPU hours without work, by user, account, job and cause.',
-  variables: ['cluster', 'partition', 'account', 'sqlUser', 'node', 'zone'],
+  variables: ['cluster', 'partition', 'account', 'sqlUser', 'node'],
   from: 'now-30d',
   refresh: '5m',
   panels: [
@@ -94,8 +95,8 @@ export default board({
       about: 'GPU hours of jobs that ended that day. Hours that were not measured are in no bar.',
       targets: [
         sql(
-          `SELECT ${day('end_time')} AS time, ${split} FROM ${ASSESSED} WHERE ${ENDED} GROUP BY 1
-            ORDER BY 1`,
+          `SELECT day_start AS time, ${split} FROM ${dated(ASSESSED, 'end_time')} WHERE ${ENDED}
+            GROUP BY 1 ORDER BY 1`,
           'time_series',
         ),
       ],

@@ -100,12 +100,11 @@ impl Board {
         self.variables()
             .filter_map(|variable| Some((variable, variable["query"]["query"].as_str()?)))
             .map(|(variable, call)| {
-                let (function, inside) = call.trim_end_matches(')').split_once('(').unwrap();
+                let (function, inside) = call.strip_suffix(')').unwrap().split_once('(').unwrap();
                 let promql = if function == "label_values" {
                     inside.rsplit_once(',').unwrap().0.to_owned()
                 } else {
-                    // Its last bracket was one of the two at the end.
-                    format!("{inside})")
+                    inside.to_owned()
                 };
                 Query {
                     place: format!("{}: ${}", self.name, text(&variable["name"])),

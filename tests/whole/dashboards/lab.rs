@@ -269,6 +269,9 @@ fn takt_configuration(address: &str, nodes: &[(&str, String)]) -> String {
     });
     format!(
         "cluster = \"lab\"\ntimezone = \"UTC\"\n[server]\nlisten_address = \"{address}\"\n\
+         [rates]\ncurrency = \"EUR\"\n[[rates.cards]]\nfrom = \"2026-01-01\"\ngpu_hour = 1.5\n\
+         kwh = 0.3\n[[budgets]]\naccount = \"a\"\ngpu_hours = 100\n\
+         [[budgets]]\nuser = \"alice\"\ngpu_hours = 10\n\
          [sql]\nlisten_address = \"127.0.0.1:{}\"\n[jobs]\npoll = false\n\
          [scrape]\ninterval_seconds = 1\ntimeout_seconds = 1\n{}",
         free_port(),

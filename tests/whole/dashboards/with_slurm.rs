@@ -4,7 +4,7 @@
 use serde_json::Value;
 use std::time::Duration;
 
-use super::boards::metrics;
+use super::boards::{Query, list, metrics};
 use super::{VALUES, promql, statements};
 use crate::support::or_skip;
 use crate::support::process::{free_port, wait_for};
@@ -84,11 +84,12 @@ fn the_queue_has_data_from_a_real_slurm() {
         })
         .collect();
 
-    // The server polls every second and writes its own series every fifteen.
-    for query in promql()
-        .iter()
-        .filter(|query| query.text.contains("takt_slurm_"))
-    {
+    // The server polls every second and writes its own series every fifteen. It scrapes no exporter.
+    let is_of_slurm = |query: &&Query| {
+        let named = metrics(&query.text);
+        !named.is_empty() && named.iter().all(|name| name.starts_with("takt_slurm_"))
+    };
+    for query in promql().iter().filter(is_of_slurm) {
         let sent = query.sent(&values);
         if QUIET
             .iter()
@@ -100,6 +101,25 @@ fn the_queue_has_data_from_a_real_slurm() {
             instant_query(&url, &sent).ok()?.first().map(|_| ())
         });
     }
+    // Boards filter the series of jobs and nodes by these.
+    for series in [
+        format!(
+            r#"takt_slurm_job_info{{jobid="{runs}", user="alice", account="lab-a", partition="gpu"}}"#
+        ),
+        r#"takt_slurm_node_partition{node="node2", partition="gpu"}"#.to_owned(),
+    ] {
+        wait_for(&series, SOON, || {
+            instant_query(&url, &series).ok()?.first().map(|_| ())
+        });
+    }
+    let outside = r#"takt_slurm_node_partition{node="node2", partition="short"}"#;
+    assert!(instant_query(&url, outside).unwrap().is_empty());
+    let in_sql = "SELECT \"partition\", string_agg(node, ' ' ORDER BY node) AS nodes
+                  FROM partition_nodes GROUP BY ALL ORDER BY ALL";
+    let in_sql: Value =
+        serde_json::from_str(&takt.run(["sql", "--format", "json", in_sql]).ok()).unwrap();
+    let expected = serde_json::json!({"partition": "gpu", "nodes": "node0 node1 node2"});
+    assert!(list(&in_sql).any(|row| *row == expected), "{in_sql}");
     let of_slurm = |text: &str| OF_SLURM.iter().any(|table| text.contains(table));
     for query in statements().iter().filter(|query| of_slurm(&query.text)) {
         let sent = query

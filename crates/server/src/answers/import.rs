@@ -1,5 +1,6 @@
 //! Import of job records.
 
+use super::calendar::note_calendar;
 use super::fairshare::configure_shares;
 use super::period::configured_zone;
 use super::{AnswerConfig, AnswerError};
@@ -80,7 +81,7 @@ pub fn import(
         told_until: None,
         shifted: question.shifted,
     };
-    match question.format {
+    let summary = match question.format {
         ImportFormat::Sacct => {
             let columns = question.columns.as_ref();
             let options = sacct::Options {
@@ -111,7 +112,9 @@ pub fn import(
                 entries.map_err(AnswerError::input)?,
             )
         }
-    }
+    }?;
+    note_calendar(database, None, &config.accounting)?;
+    Ok(summary)
 }
 
 /// Stores the configured shares, as a server does at its start. For a command that opened the files.

@@ -7,6 +7,7 @@ mod about;
 mod assess;
 mod audit;
 mod budgets;
+mod calendar;
 mod capacity;
 mod cluster;
 mod compare;
@@ -54,6 +55,7 @@ pub use about::{AboutAnswer, AboutQuestion, about};
 pub use assess::AssessQuestion;
 pub use audit::AuditQuestion;
 pub use budgets::budgets_now;
+pub use calendar::{note_budgets, note_calendar};
 pub use capacity::{CapacityAnswer, CapacityDay, CapacityQuestion, Charge};
 pub use cluster::{
     ClusterAnswer, ClusterQuestion, GpuCounts, GpuNow, GpuState, Holder, IdleHolder, NodeNow,

@@ -1,6 +1,6 @@
 //! One read-only SQL statement.
 
-use super::{AnswerConfig, AnswerError, Question, RequestForm};
+use super::{AnswerConfig, AnswerError, Question, RequestForm, note_budgets, note_calendar};
 use serde::{Deserialize, Serialize};
 use takt_access::{Need, Role, Viewer};
 use takt_store::Database;
@@ -34,5 +34,11 @@ impl Question for SqlQuestion {
             SqlError::Store(error) => error.into(),
             other => AnswerError::failed(other),
         })
+    }
+
+    fn prepare(&self, database: &Database, config: &AnswerConfig) -> Result<(), AnswerError> {
+        let own = config.accounting.cluster.as_deref();
+        note_calendar(database, own, &config.accounting)?;
+        note_budgets(database, own, &config.accounting)
     }
 }

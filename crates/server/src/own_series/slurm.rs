@@ -4,12 +4,15 @@ use super::{Row, named};
 use std::collections::BTreeMap;
 use takt_accounting::capacity::{Effect, effect_of};
 use takt_collector::schedulers::{Pending, PollState, PollStatus};
-use takt_model::Timestamp;
+use takt_model::{Labels, Timestamp};
 use takt_slurm::{Node, nodelist};
-use takt_store::SchedulerNow;
+use takt_store::{RunningJob, SchedulerNow};
 
 /// Seconds for which a job that a node failure ended has a series.
 const FAILED_JOB_SECONDS: i64 = 3600;
+
+/// Maximum number of running jobs with a series.
+const MAX_RUNNING: usize = 10_000;
 
 /// Returns whether slurmctld answered: only then is the list of pending jobs known, even if it is
 /// empty. slurmdbd also answers without slurmctld.
@@ -51,9 +54,21 @@ pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> 
             .iter()
             .map(|job| (named("takt_slurm_job_interactive", &[("jobid", job)]), 1.0)),
     );
+    row.extend(now.running.iter().take(MAX_RUNNING).map(job_info));
     row.extend(maintenance(now));
     row.extend(failures(now, at));
     row
+}
+
+/// Returns the account and the partition of a running job, which its nodes do not know.
+fn job_info(job: &RunningJob) -> (Labels, f64) {
+    let labels = [
+        ("jobid", job.number.as_str()),
+        ("user", &job.user),
+        ("account", &job.account),
+        ("partition", &job.partition),
+    ];
+    (named("takt_slurm_job_info", &labels), 1.0)
 }
 
 /// Returns whether each of Slurm's daemons answers. A daemon that was not asked has no series.
@@ -96,6 +111,8 @@ fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
         let polled = polled_nodes.get(node.as_str());
         for partition in polled.iter().flat_map(|polled| &polled.partitions) {
             *idle.entry(partition).or_default() += u64::from(shown == "idle");
+            let labels = [("node", node.as_str()), ("partition", partition)];
+            row.push((named("takt_slurm_node_partition", &labels), 1.0));
         }
         *counts.entry(shown).or_default() += 1;
         if is_reached(state) {
@@ -223,6 +240,13 @@ mod tests {
             ],
             last_start: Some(UnixTime(100)),
             interactive: vec!["9".to_owned()],
+            running: vec![RunningJob {
+                number: "12".to_owned(),
+                job_id: "11_1".to_owned(),
+                user: "ada".to_owned(),
+                account: "physics".to_owned(),
+                partition: "gpu".to_owned(),
+            }],
             lost_jobs: vec![
                 lost("7", "g[1-2]", UnixTime(9_000)),
                 lost("8", "g2", UnixTime(100)),
@@ -269,7 +293,11 @@ mod tests {
             [
                 r#"takt_slurm_up{daemon="slurmctld"} 1"#,
                 r#"takt_slurm_up{daemon="slurmdbd"} 1"#,
+                r#"takt_slurm_node_partition{node="g1", partition="all"} 1"#,
+                r#"takt_slurm_node_partition{node="g1", partition="gpu"} 1"#,
                 r#"takt_slurm_node_responding{node="g1"} 1"#,
+                r#"takt_slurm_node_partition{node="g2", partition="gpu"} 1"#,
+                r#"takt_slurm_node_partition{node="g3", partition="big"} 1"#,
                 r#"takt_slurm_node_responding{node="g3"} 1"#,
                 r#"takt_slurm_node_unavailable{by="ann", node="g3", reason="fan", since="2023-11-14T22:13:20Z", state="IDLE+DRAIN"} 1"#,
                 r#"takt_slurm_node_responding{node="g4"} 1"#,
@@ -283,6 +311,7 @@ mod tests {
                 "takt_slurm_last_start_timestamp_seconds 100",
                 r#"takt_slurm_jobs_pending{partition="gpu", reason="Resources"} 3"#,
                 r#"takt_slurm_job_interactive{jobid="9"} 1"#,
+                r#"takt_slurm_job_info{account="physics", jobid="12", partition="gpu", user="ada"} 1"#,
                 r#"takt_slurm_node_maintenance{node="g4", reservation="firmware"} 1"#,
                 r#"takt_slurm_node_maintenance{node="g5", reservation="firmware"} 1"#,
                 r#"takt_slurm_job_node_failure{job_name="train", jobid="7", node="g[1-2]", user="ada"} 1"#,

@@ -6,6 +6,7 @@
 //! [`encode`] writes the values. The catalog with which clients list tables and columns is
 //! `store/postgres.sql`.
 
+mod array_parameter;
 mod auth;
 mod command;
 mod config;

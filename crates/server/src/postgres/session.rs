@@ -1,5 +1,6 @@
 //! One client connection: simple and prepared statements, and the session's settings.
 
+use super::array_parameter::ItemStatement;
 use super::auth::ClientAuth;
 use super::command::{Command, DEFAULTS, command, milliseconds};
 use super::dialect::translate;
@@ -238,17 +239,25 @@ impl Sessions {
     ) -> PgWireResult<Vec<Type>> {
         let count = count(statement).max(named.len());
         let named = |at: usize| named.get(at).cloned().flatten();
+        let items = ItemStatement::of(statement);
         let found = if (0..count).all(|at| named(at).is_some()) {
             HashMap::new()
         } else {
-            let sql = translate(statement);
+            let sql = translate(&items.tokens);
             let limits = self.limits();
             let types = self.ask(client, move |asker, database| {
                 asker.parameter_types(database, &sql, limits)
             });
             types.await?.unwrap_or_default()
         };
-        let found = |at: usize| reported_type(found.get(&(at + 1)).map(String::as_str));
+        let found = |at: usize| {
+            let kind = reported_type(found.get(&(at + 1)).map(String::as_str));
+            if kind == Type::TEXT && items.arrays.contains(&(at + 1)) {
+                Type::TEXT_ARRAY
+            } else {
+                kind
+            }
+        };
         Ok((0..count)
             .map(|at| named(at).unwrap_or_else(|| found(at)))
             .collect())

@@ -31,7 +31,7 @@ impl Records<'_> {
             db.execute_batch("BEGIN")?;
             db.execute("DELETE FROM records.nodes WHERE cluster = ?", params![cluster])?;
             let mut insert = db.prepare(
-                "INSERT INTO records.nodes VALUES (?, ?, ?, ?, ?, ?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S)",
+                "INSERT INTO records.nodes VALUES (?, ?, ?, ?, ?, ?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S, ?)",
             )?;
             for node in nodes {
                 let Amounts { cpus, gpus, mem_bytes } = node.has;
@@ -43,7 +43,8 @@ impl Records<'_> {
                     cpus,
                     gpus,
                     mem_bytes,
-                    micros(now)
+                    micros(now),
+                    node.partitions.join(",")
                 ])?;
             }
             db.execute_batch("COMMIT")

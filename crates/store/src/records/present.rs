@@ -16,6 +16,8 @@ pub struct RunningJob {
     pub user: String,
     /// Account of the job.
     pub account: String,
+    /// Partition of the job.
+    pub partition: String,
 }
 
 /// Number of jobs by state.
@@ -62,7 +64,7 @@ impl Records<'_> {
     pub fn running_jobs(&self, cluster: &str) -> Result<Vec<RunningJob>, StoreError> {
         self.list(
             "list the running jobs",
-            "SELECT coalesce(raw_job_id, job_id), job_id, \"user\", account FROM records.jobs
+            "SELECT coalesce(raw_job_id, job_id), job_id, \"user\", account, \"partition\" FROM records.jobs
              WHERE cluster = ? AND end_time IS NULL AND start_time IS NOT NULL",
             vec![cluster.to_owned().into()],
             |row| {
@@ -71,6 +73,7 @@ impl Records<'_> {
                     job_id: row.get(1)?,
                     user: row.get(2)?,
                     account: row.get(3)?,
+                    partition: row.get(4)?,
                 })
             },
         )

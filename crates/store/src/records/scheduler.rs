@@ -1,6 +1,6 @@
 //! Current state of the scheduler, for the series that the server exports.
 
-use super::{Records, TimeColumns, micros};
+use super::{Records, RunningJob, TimeColumns, micros};
 use crate::StoreError;
 use takt_model::UnixTime;
 use takt_slurm::Reservation;
@@ -16,6 +16,8 @@ pub struct SchedulerNow {
     pub lost_jobs: Vec<LostJob>,
     /// Running interactive jobs, judged by their names. Idle times of such jobs are normal.
     pub interactive: Vec<String>,
+    /// Running jobs.
+    pub running: Vec<RunningJob>,
     /// Maintenance reservations that have begun and not ended.
     pub maintenance: Vec<Reservation>,
 }
@@ -93,6 +95,7 @@ impl Records<'_> {
             last_start,
             lost_jobs,
             interactive,
+            running: self.running_jobs(cluster)?,
             maintenance,
         })
     }

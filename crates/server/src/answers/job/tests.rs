@@ -3,7 +3,7 @@ use crate::answers::AnswerConfig;
 use crate::testing::{import, store_in};
 use takt_accounting::FailureCause;
 use takt_accounting::efficiency::Grade;
-use takt_model::{Labels, METRIC_NAME, Timestamp as SampleTime, UnixTime};
+use takt_model::{Labels, METRIC_NAME, UnixTime};
 use takt_store::{Column, Origin, STALE, Shifted};
 
 const NODE: &str = "gpu-1";
