@@ -16,6 +16,7 @@ mod current_prometheus;
 mod dashboards;
 mod demo;
 mod disk_faults;
+mod doctor;
 mod elsewhere;
 mod exporter_jobs;
 mod fairshare;

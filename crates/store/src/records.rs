@@ -3,6 +3,7 @@
 mod access;
 mod credits;
 mod curves;
+mod deliveries;
 mod efficiency;
 mod held_gpus;
 mod import;
@@ -19,6 +20,7 @@ mod shares;
 pub use access::{AuditFilter, AuditRecord, SessionRecord, TokenRecord};
 pub use credits::SentReport;
 pub use curves::{RunCurves, RunStrip};
+pub use deliveries::FailingChannel;
 pub use efficiency::Due;
 pub use held_gpus::{GivenGpu, GpuInterval, HeldGpu};
 pub use import::{ImportError, ImportSummary, LIVE_QUEUE, Origin, Shifted};
