@@ -24,6 +24,7 @@ mod hostile_clients;
 mod installed;
 mod job_pages;
 mod letters;
+mod packages;
 mod pages;
 mod prometheus_lab;
 mod promql_api;
