@@ -29,6 +29,7 @@ mod pages;
 mod prometheus_lab;
 mod promql_api;
 mod push;
+mod recipes;
 mod remote_write;
 mod reports;
 mod scrape_prometheus;
