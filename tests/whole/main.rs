@@ -41,4 +41,5 @@ mod sql_clients;
 mod sql_limits;
 mod store;
 mod support;
+mod upgrade;
 mod usage;
