@@ -4,13 +4,19 @@
 #
 # For another processor: BIN=target/aarch64-unknown-linux-gnu/release NATIVE=target/release scripts/dist.sh. The programs of
 # NATIVE run here and write man pages and completions. Without rpmbuild (Debian: rpm) no .rpm is built; RPM=1 makes that an
-# error.
+# error. QUICK=1 compresses little, for tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=${BIN:-target/release}
 native=${NATIVE:-$bin}
 out=${OUT:-target/dist}
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+if [ "${QUICK:-}" = 1 ]; then
+    deb_compression="-Zgzip -z1" rpm_compression=w1.gzdio
+else
+    # Debian before 12 and RHEL 8 read xz.
+    deb_compression=-Zxz rpm_compression=w6.xzdio
+fi
 # The date of the last commit, so that two builds of one commit are equal.
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 umask 022
@@ -56,6 +62,7 @@ deb() {
     mkdir "$out/$1/DEBIAN"
     install -m 755 "packaging/debian/$1.postinst" "$out/$1/DEBIAN/postinst"
     install -m 755 "packaging/debian/$1.prerm" "$out/$1/DEBIAN/prerm"
+    install -m 755 "packaging/debian/$1.postrm" "$out/$1/DEBIAN/postrm"
     cat >"$out/$1/DEBIAN/control" <<EOF
 Package: $1
 Version: $version
@@ -69,12 +76,12 @@ Description: $3
 $(fold -sw 78 <<<"$4" | sed 's/^/ /; s/ *$//')
 EOF
     find "$out/$1" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +
-    dpkg-deb --root-owner-group -Zxz --build "$out/$1" "$out/${1}_${version}_$arch.deb"
+    dpkg-deb --root-owner-group $deb_compression --build "$out/$1" "$out/${1}_${version}_$arch.deb"
     rm -r "$out/$1/DEBIAN"
 }
 
 # rpm_of NAME REQUIRES SUMMARY DESCRIPTION. The requirements are named here, since the tools of this machine would find
-# the names of its own distribution. RHEL 8 reads the xz payload.
+# the names of its own distribution.
 rpm_of() {
     mkdir -p "$out/$1.rpmbuild"
     # Fedora and RHEL look for zsh's completions elsewhere.
@@ -92,16 +99,19 @@ $4
 %install
 cp -a $(realpath "$out/$1")/. %{buildroot}
 %files
+$(cd "$out/$1" && find . -type d -name 'takt*' -printf '%%dir "/%P"\n' | sort)
 $(cd "$out/$1" && find . \( -type f -o -type l \) -printf '"/%P"\n' | sort)
 %post
 $(cat "packaging/rpm/$1.post")
 %preun
 $(cat "packaging/rpm/$1.preun")
+%postun
+$(cat "packaging/rpm/$1.postun")
 EOF
     rpmbuild -bb --quiet --target "$machine-linux" --define "_topdir $(realpath "$out/$1.rpmbuild")" \
         --define "_rpmdir $(realpath "$out")" --define '_build_name_fmt %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm' \
         --define 'debug_package %{nil}' --define '__os_install_post %{nil}' --define '_build_id_links none' \
-        --define '_binary_payload w6.xzdio' --define '_buildhost localhost' --define 'use_source_date_epoch_as_buildtime 1' \
+        --define "_binary_payload $rpm_compression" --define '_buildhost localhost' --define 'use_source_date_epoch_as_buildtime 1' \
         --define 'clamp_mtime_to_source_date_epoch 1' "$out/$1.rpmbuild/$1.spec"
     rm -rf "$out/$1.rpmbuild"
 }

@@ -17,6 +17,8 @@ PACKAGES=(
 	dbus-daemon python3-dbus python3-gi
 	# a changed clock
 	libfaketime
+	# packages of both families
+	dpkg-dev binutils rpm
 	# full and read-only disks
 	e2fsprogs mount
 	# proxies before the server, a directory, and a tunnel

@@ -46,10 +46,11 @@ pub fn backup(place: &Place, asked: &Backup) -> Result<(), Failure> {
     let unfinished = PathBuf::from(format!("{}.unfinished", to.display()));
     remove(&unfinished)?;
     let source = source::<Store>(place)?;
-    let taken = source.ask(&SnapshotQuestion { drop: false })?;
+    let taken = source.ask(&SnapshotQuestion::default())?;
     let taken = taken.context("the server made no copy; is it of another version?")?;
     let copied = copy_folder(&taken.path, &unfinished);
-    let dropped = source.ask(&SnapshotQuestion { drop: true });
+    let drop = |backup: Option<Snapshot>| source.ask(&SnapshotQuestion { drop: true, backup });
+    let dropped = drop(None);
     copied.with_context(|| format!("cannot copy {}", taken.path.display()))?;
     dropped?;
     let verified = Snapshot::of(&unfinished, taken.taken_at)?;
@@ -63,6 +64,8 @@ pub fn backup(place: &Place, asked: &Backup) -> Result<(), Failure> {
     };
     fs::write(unfinished.join(FACTS), serde_json::to_vec_pretty(&facts)?)?;
     fs::rename(&unfinished, &to).with_context(|| format!("cannot create {}", to.display()))?;
+    // For `takt doctor`.
+    drop(Some(facts.clone()))?;
     report("Backed up and verified", &facts, &to);
     Ok(())
 }

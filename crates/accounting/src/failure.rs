@@ -96,12 +96,14 @@ const AROUND_END: i64 = 600;
 /// Share of the requested memory above which a run that was killed was probably out of memory.
 const NEAR_LIMIT: f64 = 0.95;
 
+/// Returns whether a run ended in a state that [`failure`] explains.
+pub fn has_failed(run: &JobRun) -> bool {
+    run.end.is_some() && FAILED_STATES.contains(&run.state.as_str())
+}
+
 /// Returns the cause of a run's failure. `None` for a run that has not ended, or that completed.
 pub fn failure(run: &JobRun, traces: &Traces<'_>) -> Option<Failure> {
-    let end = run.end?;
-    if !FAILED_STATES.contains(&run.state.as_str()) {
-        return None;
-    }
+    let end = run.end.filter(|_| has_failed(run))?;
     let mut evidence = recorded(run, end);
     let memory = memory_evidence(run, traces);
     let gpus = gpu_evidence(traces);

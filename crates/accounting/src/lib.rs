@@ -22,7 +22,7 @@ pub mod waste;
 pub use accounts::Accounts;
 pub use budget::{BudgetConfig, BudgetPeriod, BudgetUse};
 pub use credit::{Credit, in_force};
-pub use failure::{Evidence, Failure, FailureCause, Traces, XidMeaning, failure};
+pub use failure::{Evidence, Failure, FailureCause, Traces, XidMeaning, failure, has_failed};
 pub use period::{Period, PeriodError, TimeSlice, Unit};
 pub use policy::{Breach, PolicyWindow};
 pub use rates::{Cost, HeldAmounts, RateCard, Rates, RatesConfig};

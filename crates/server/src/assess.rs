@@ -15,7 +15,7 @@ use takt_accounting::efficiency::{
     self, AssessedRun, Axis, EfficiencyConfig, METRICS, MeterSample, NodeFigures, NodeMeter, Window,
 };
 use takt_model::{METRIC_NAME, MatchOp, Matcher, MatcherError, Timestamp, UnixTime, error_chain};
-use takt_slurm::{JobRun, nodelist};
+use takt_slurm::{JobRun, NodeEvent, nodelist};
 use takt_store::{Due, Reading, Records, SeriesData, Store, StoreError, is_stale};
 use tokio_util::sync::CancellationToken;
 
@@ -39,8 +39,12 @@ const MOST_SAMPLES: usize = 4 << 20;
 /// nodes, because reading a block costs almost the same for one node and for all.
 const FIRST_NODES: usize = 16;
 
-/// Number of runs that are assessed together and stored in one transaction.
-const BATCH: usize = 1000;
+/// Number of runs for which the samples are read together. Each batch reads the blocks of its time
+/// again, from the start of its longest run on; a run takes less than a kilobyte.
+const BATCH: usize = 30_000;
+
+/// Number of measured runs that are stored in one transaction.
+const STORED_TOGETHER: usize = 1000;
 
 /// Held during a pass: two passes would read the same samples and assess the same runs.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -135,24 +139,47 @@ pub fn pass(
         let Some(last) = runs.last().cloned() else {
             return Ok(done);
         };
-        let Some(figures) = reader.measure(&runs, || go_on(&done))? else {
-            return Ok(done);
+        let first = runs.iter().filter_map(|run| run.start).min();
+        let events = records.node_events(cluster, first.unwrap_or(from))?;
+        let mut store_measured = |measured: Vec<Measured<'_>>| {
+            let kept = keep(&records, &events, &measured, rules)?;
+            done.runs += kept.runs;
+            done.measured += kept.measured;
+            Ok::<bool, AssessError>(go_on(&done))
         };
-        let mut found = Vec::with_capacity(runs.len());
-        let mut curves = Vec::new();
-        for (run, nodes) in runs.into_iter().zip(&figures) {
-            curves.extend(kept_curves(store, &run, nodes, rules)?);
-            if let Some(efficiency) = efficiency::assess(&run, nodes, rules) {
-                done.runs += 1;
-                done.measured += u64::from(efficiency.is_measured(rules));
-                found.push(AssessedRun { run, efficiency });
-            }
+        if !reader.measure(&runs, &mut store_measured)? {
+            return Ok(done);
         }
-        // First the curves: a run without an efficiency is assessed again.
-        records.keep_curves(&curves)?;
-        records.keep_efficiencies(&found, now().whole_seconds())?;
         after = Some(last);
     }
+}
+
+/// A run with the figures of all its nodes.
+type Measured<'r> = (&'r JobRun, Vec<NodeFigures>);
+
+/// Stores the efficiencies and curves of runs. Returns the number of assessed runs.
+fn keep(
+    records: &Records<'_>,
+    events: &[NodeEvent],
+    measured: &[Measured<'_>],
+    rules: &EfficiencyConfig,
+) -> Result<Assessed, AssessError> {
+    let mut done = Assessed::default();
+    let mut found = Vec::with_capacity(measured.len());
+    let mut curves = Vec::new();
+    for (run, nodes) in measured {
+        curves.extend(kept_curves(run, nodes, events, rules)?);
+        if let Some(efficiency) = efficiency::assess(run, nodes, rules) {
+            done.runs += 1;
+            done.measured += u64::from(efficiency.is_measured(rules));
+            let run = (*run).clone();
+            found.push(AssessedRun { run, efficiency });
+        }
+    }
+    // First the curves: a run without an efficiency is assessed again.
+    records.keep_curves(&curves)?;
+    records.keep_efficiencies(&found, now().whole_seconds())?;
+    Ok(done)
 }
 
 /// Measures one run by node, with curves over `axis`. The run needs a start and an end; for a
@@ -168,8 +195,12 @@ pub fn measure(
 ) -> Result<Vec<NodeFigures>, AssessError> {
     let axis = |_: &JobRun| axis;
     let reader = SampleReader::new(store, &run.cluster, rules, &axis)?;
-    let figures = reader.measure(std::slice::from_ref(run), || true)?;
-    Ok(figures.and_then(|mut runs| runs.pop()).unwrap_or_default())
+    let mut figures = Vec::new();
+    reader.measure(std::slice::from_ref(run), &mut |measured| {
+        figures.extend(measured.into_iter().flat_map(|(_, nodes)| nodes));
+        Ok(true)
+    })?;
+    Ok(figures)
 }
 
 /// Reads the samples of nodes, each span of each node once for all runs on it.
@@ -204,6 +235,56 @@ struct NodeRun<'r> {
     held: Option<u64>,
 }
 
+/// Takes measured runs; none before each reading. Returns whether to go on.
+type Sink<'s, 'r> = &'s mut dyn FnMut(Vec<Measured<'r>>) -> Result<bool, AssessError>;
+
+/// Runs of which not all nodes are measured, and measured runs that were not passed on.
+#[derive(Default)]
+struct Unfinished<'r> {
+    /// By position of the run: the run, its figures so far, and the number of nodes to come.
+    runs: Vec<(&'r JobRun, Vec<NodeFigures>, usize)>,
+    /// Positions of the runs that are measured.
+    complete: Vec<usize>,
+}
+
+impl<'r> Unfinished<'r> {
+    /// Adds the next run.
+    fn begin(&mut self, run: &'r JobRun, nodes: usize) {
+        if nodes == 0 {
+            self.complete.push(self.runs.len());
+        }
+        self.runs.push((run, Vec::new(), nodes));
+    }
+
+    /// Adds the figures of a node.
+    fn add(&mut self, run: usize, figures: NodeFigures) {
+        let (_, known, to_come) = &mut self.runs[run];
+        known.push(figures);
+        *to_come -= 1;
+        if *to_come == 0 {
+            self.complete.push(run);
+        }
+    }
+
+    /// Passes the measured runs on, at most `most` together. Returns whether to go on.
+    fn pass_on(&mut self, most: usize, sink: Sink<'_, 'r>) -> Result<bool, AssessError> {
+        let mut complete = std::mem::take(&mut self.complete);
+        complete.sort_unstable();
+        for numbers in complete.chunks(most) {
+            let measured = numbers.iter().map(|&number| {
+                let (run, figures, _) = &mut self.runs[number];
+                let mut figures = std::mem::take(figures);
+                figures.sort_by(|a, b| a.node.cmp(&b.node));
+                (*run, figures)
+            });
+            if !sink(measured.collect())? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
 /// A node and the runs on it, each with its measurements so far.
 type OpenNode<'r> = (String, Vec<(NodeRun<'r>, NodeMeter)>);
 
@@ -232,20 +313,21 @@ impl<'s> SampleReader<'s> {
         }
     }
 
-    /// Measurements of each run by node, in the order of the runs; `None` if the pass was stopped.
-    fn measure(
-        &self,
-        runs: &[JobRun],
-        mut go_on: impl FnMut() -> bool,
-    ) -> Result<Option<Vec<Vec<NodeFigures>>>, AssessError> {
-        let mut to_come: Vec<NodeRun<'_>> = runs
-            .iter()
-            .enumerate()
-            .flat_map(|(number, run)| self.parts(number, run))
-            .collect();
+    /// Measures runs by node. Passes them to `sink` when all their nodes are measured, some at a
+    /// time and in order of their ends. Stops when `sink` returns false, and returns false then.
+    ///
+    /// # Errors
+    /// If the store or `sink` fails.
+    fn measure<'r>(&self, runs: &'r [JobRun], sink: Sink<'_, 'r>) -> Result<bool, AssessError> {
+        let mut to_come: Vec<NodeRun<'r>> = Vec::new();
+        let mut unfinished = Unfinished::default();
+        for (number, run) in runs.iter().enumerate() {
+            let parts = self.parts(number, run);
+            unfinished.begin(run, parts.len());
+            to_come.extend(parts);
+        }
         to_come.sort_by_key(|part| std::cmp::Reverse(part.from));
-        let mut open: BTreeMap<String, Vec<(NodeRun<'_>, NodeMeter)>> = BTreeMap::new();
-        let mut figures: Vec<Vec<NodeFigures>> = runs.iter().map(|_| Vec::new()).collect();
+        let mut open: BTreeMap<String, Vec<(NodeRun<'r>, NodeMeter)>> = BTreeMap::new();
         let mut pace = Pace {
             chunk: LONGEST_CHUNK,
             nodes: FIRST_NODES,
@@ -261,11 +343,12 @@ impl<'s> SampleReader<'s> {
                     .or_default()
                     .push((part, meter));
             }
-            let mut nodes: Vec<OpenNode<'_>> = std::mem::take(&mut open).into_iter().collect();
+            let mut nodes: Vec<OpenNode<'r>> = std::mem::take(&mut open).into_iter().collect();
             let mut rest = nodes.as_mut_slice();
             while !rest.is_empty() {
-                if !go_on() {
-                    return Ok(None);
+                // The caller may want to stop.
+                if !sink(Vec::new())? {
+                    return Ok(false);
                 }
                 let (group, others) = rest.split_at_mut(pace.nodes.min(rest.len()));
                 self.read(group, from, to, &mut pace)?;
@@ -275,10 +358,13 @@ impl<'s> SampleReader<'s> {
                 let (over, going): (Vec<_>, Vec<_>) =
                     parts.into_iter().partition(|(part, _)| part.to <= to);
                 over.into_iter()
-                    .for_each(|(part, meter)| figures[part.run].push(meter.finish(part.held)));
+                    .for_each(|(part, meter)| unfinished.add(part.run, meter.finish(part.held)));
                 if !going.is_empty() {
                     open.insert(node, going);
                 }
+            }
+            if !unfinished.pass_on(STORED_TOGETHER, sink)? {
+                return Ok(false);
             }
             // Spans without runs are not read.
             let after = to.plus(Duration::from_millis(1));
@@ -288,17 +374,10 @@ impl<'s> SampleReader<'s> {
                 Some(after)
             };
         }
-        figures
-            .iter_mut()
-            .for_each(|nodes| nodes.sort_by(|a, b| a.node.cmp(&b.node)));
-        Ok(Some(figures))
+        unfinished.pass_on(STORED_TOGETHER, sink)
     }
 
-    fn parts<'r>(
-        &self,
-        number: usize,
-        run: &'r JobRun,
-    ) -> impl Iterator<Item = NodeRun<'r>> + use<'r> {
+    fn parts<'r>(&self, number: usize, run: &'r JobRun) -> Vec<NodeRun<'r>> {
         // A list that cannot be expanded names no scraped node.
         let names = run
             .node_list
@@ -310,14 +389,15 @@ impl<'s> SampleReader<'s> {
         let around = Duration::from_millis(2 * window.reach_ms.cast_unsigned());
         let from = window.from.minus(around);
         let to = window.to.plus(around);
-        names.into_iter().map(move |node| NodeRun {
+        let part = |node| NodeRun {
             run: number,
             of: run,
             node,
             from,
             to,
             held,
-        })
+        };
+        names.into_iter().map(part).collect()
     }
 
     fn window(&self, run: &JobRun) -> Window {

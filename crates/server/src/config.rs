@@ -6,7 +6,7 @@ mod readers;
 
 use crate::QueryConfig;
 use crate::SqlConfig;
-use crate::answers::AccountingConfig;
+use crate::answers::{AcceptedFindings, AccountingConfig};
 use crate::http::AuthConfig;
 use crate::remote_write::RemoteWriteConfig;
 use crate::reports::ReportsConfig;
@@ -71,6 +71,8 @@ pub struct Config {
     pub policy_windows: Vec<PolicyWindow>,
     /// The monthly reports: recipients and schedule.
     pub reports: ReportsConfig,
+    /// Findings of `takt doctor`.
+    pub doctor: AcceptedFindings,
     /// Programs that push samples, by Prometheus remote write or OTLP.
     pub push: PushConfig,
     /// Other systems that get the stored samples by Prometheus remote write.
@@ -269,6 +271,7 @@ impl Config {
             .try_for_each(PolicyWindow::validate)
             .context("policy_windows")?;
         self.reports.validate().context("reports")?;
+        self.doctor.validate().context("doctor")?;
         self.push
             .validate(self.store.retention_days)
             .context("push")?;

@@ -390,10 +390,12 @@ mod tests {
         db.execute_batch("INSERT INTO records.schema_version VALUES (99, TIMESTAMP '2026-01-01')")
             .unwrap();
         drop(db);
-        assert!(matches!(
-            open(root.path()),
-            Err(StoreError::Newer { found: 99, .. })
-        ));
+        let file = RECORDS.file(root.path());
+        let before = fs::read(&file).unwrap();
+        let error = open(root.path()).unwrap_err();
+        assert!(matches!(error, StoreError::Newer { found: 99, .. }));
+        assert!(error.to_string().contains("restore the backup"), "{error}");
+        assert_eq!(fs::read(&file).unwrap(), before);
     }
 
     #[test]

@@ -58,7 +58,8 @@ pub enum StoreError {
     },
     /// A file was written by a newer version of takt.
     #[error(
-        "{path} has schema version {found}, newer than {known} of this takt: use a newer version of takt"
+        "{path} has schema version {found}, newer than {known} of this takt: install the newer takt \
+         again, or restore the backup from before the upgrade (takt restore)"
     )]
     Newer {
         /// The database file.

@@ -24,6 +24,7 @@ mod head;
 #[cfg(test)]
 mod head_memory;
 mod intake;
+mod last_backup;
 mod layout;
 mod listing;
 mod metric_views;
@@ -69,11 +70,12 @@ pub use open::Store;
 pub use push::{Placed, Placement, PushError};
 pub use records::{
     AlertTransition, AuditFilter, AuditRecord, BudgetNow, CONFIGURED, ChargedRun, DeleteRuns, Due,
-    FairsharePoint, GivenGpu, GpuHold, GpuInterval, HeldGpu, HoldingRun, ImportError, ImportRecord,
-    ImportSummary, JobCursor, JobFilter, JobOrder, JobSort, KnownCluster, KnownReason, LIVE_QUEUE,
-    ListedJob, LostJob, Names, OpenRun, Origin, PricedTime, QueueCounts, RecordHits, Records,
-    RemoteWriteProgress, RunCurves, RunStrip, RunningJob, SchedulerNow, SentReport, SessionRecord,
-    ShareSettingsRecord, Shifted, SortValue, TimeOffset, TokenRecord, VisibleRuns, WaitingRun,
+    FailingChannel, FairsharePoint, GivenGpu, GpuHold, GpuInterval, HeldGpu, HoldingRun,
+    ImportError, ImportRecord, ImportSummary, JobCursor, JobFilter, JobOrder, JobSort,
+    KnownCluster, KnownReason, LIVE_QUEUE, ListedJob, LostJob, Names, OpenRun, Origin, PricedTime,
+    QueueCounts, RecordHits, Records, RemoteWriteProgress, RunCurves, RunStrip, RunningJob,
+    SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord, Shifted, SortValue, TimeOffset,
+    TokenRecord, VisibleRuns, WaitingRun,
 };
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};

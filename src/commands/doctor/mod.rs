@@ -74,6 +74,10 @@ fn write_text(diagnosis: &Diagnosis, verbose: bool) -> std::io::Result<()> {
             writeln!(out, "   {:<18}   {line}", "")?;
         }
     }
+    if !diagnosis.accepted.is_empty() {
+        let names = diagnosis.accepted.join(", ");
+        writeln!(out, "   accepted: {names}")?;
+    }
     let count = diagnosis.in_order.len();
     if diagnosis.findings.is_empty() {
         writeln!(out, "All {count} checks are in order.")?;

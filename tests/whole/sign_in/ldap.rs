@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 const ENTRIES: &str = include_str!("uni.ldif");
 
-fn needs_slapd() -> Result<(), Skip> {
+pub(super) fn needs_slapd() -> Result<(), Skip> {
     needs()?;
     need(&[
         Needed {
@@ -29,15 +29,15 @@ fn needs_slapd() -> Result<(), Skip> {
     ])
 }
 
-struct Slapd {
+pub(super) struct Slapd {
     folder: tempfile::TempDir,
-    port: u16,
+    pub port: u16,
     tls_port: u16,
-    daemon: Daemon,
+    pub daemon: Daemon,
 }
 
 impl Slapd {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         std::fs::create_dir(path("db")).unwrap();
@@ -95,7 +95,7 @@ impl Slapd {
     }
 
     /// The configuration for this directory, at a URL.
-    fn auth(&self, url: &str, more: &str) -> String {
+    pub fn auth(&self, url: &str, more: &str) -> String {
         let password = self.file("password", "search only\n");
         format!(
             "privacy = \"private\"\n[auth.ldap]\nurl = \"{url}\"\nbase = \"dc=uni\"\n\

@@ -2,6 +2,7 @@
 //! real munge; and the attacks on each of them.
 
 mod anonymous;
+mod examined;
 mod ldap;
 mod munge;
 mod openid;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-fn needs_munge() -> Result<(), Skip> {
+pub(super) fn needs_munge() -> Result<(), Skip> {
     needs()?;
     need(&[
         Needed {
@@ -23,18 +23,18 @@ fn needs_munge() -> Result<(), Skip> {
 }
 
 /// A command for which `/run/munge` is a folder of the test: munge has its socket there.
-fn with_munge(run: &Path, command: &Command) -> Command {
+pub(super) fn with_munge(run: &Path, command: &Command) -> Command {
     let mount = "mkdir -p /run/munge && mount --bind \"$0\" /run/munge";
     with_mount(mount, run, command)
 }
 
-struct Munged {
+pub(super) struct Munged {
     folder: tempfile::TempDir,
     _daemon: Daemon,
 }
 
 impl Munged {
-    fn start() -> Self {
+    pub fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         set_mode(folder.path(), 0o755);
         let run = folder.path().join("run");
@@ -65,7 +65,7 @@ impl Munged {
         }
     }
 
-    fn run(&self) -> PathBuf {
+    pub fn run(&self) -> PathBuf {
         self.folder.path().join("run")
     }
 

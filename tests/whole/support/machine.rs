@@ -41,7 +41,7 @@ impl Machine {
             need_program(program)?;
         }
         need_file("/lib/systemd/systemd", "systemd")?;
-        let disk = Mount::tmpfs(directory, "size=512m");
+        let disk = Mount::tmpfs(directory, "size=2g");
         for folder in ["files", "work", "root"] {
             std::fs::create_dir(directory.join(folder)).unwrap();
         }

@@ -3,7 +3,9 @@
 //! Facts are collected once. Each check is a pure function of the facts, so a test can give it the
 //! facts of a broken cluster.
 
+mod accepted;
 mod facts;
+mod of_auth;
 mod of_nodes;
 mod of_server;
 #[cfg(test)]
@@ -11,6 +13,8 @@ mod tests;
 
 use super::{AnswerConfig, AnswerError, Question};
 use crate::Config;
+use crate::http::AuthConfig;
+pub use accepted::AcceptedFindings;
 use facts::Facts;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -61,6 +65,9 @@ pub struct Diagnosis {
     pub findings: Vec<Finding>,
     /// Ids of the checks without a finding.
     pub in_order: Vec<String>,
+    /// Names of accepted findings: the id, and the node after a colon.
+    #[serde(default)]
+    pub accepted: Vec<String>,
 }
 
 /// The part of the configuration that checks depend on.
@@ -78,6 +85,12 @@ pub struct DoctorConfig {
     pub has_heartbeat: bool,
     /// Files with secrets that every user can read.
     pub open_secrets: Vec<PathBuf>,
+    /// File with the token for slurmrestd.
+    pub slurm_token_file: Option<PathBuf>,
+    /// Sign-in and privacy.
+    pub auth: AuthConfig,
+    /// Findings that are wanted.
+    pub accepted: AcceptedFindings,
 }
 
 impl DoctorConfig {
@@ -98,6 +111,9 @@ impl DoctorConfig {
             has_external_url: alerts.external_url.is_some(),
             has_heartbeat: alerts.heartbeat_url.is_some(),
             open_secrets: config.open_secrets(),
+            slurm_token_file: config.jobs.slurmrestd.token_file.clone(),
+            auth: config.auth.clone(),
+            accepted: config.doctor.clone(),
         }
     }
 }
@@ -133,6 +149,11 @@ pub const CHECKS: &[Check] = &[
         "gpu.answers",
         "a GPU does not answer",
         of_nodes::gpu_answers,
+    ),
+    check(
+        "gpu.count",
+        "a node has another number of GPUs than Slurm",
+        of_nodes::gpu_count,
     ),
     check(
         "gpu.process",
@@ -215,6 +236,11 @@ pub const CHECKS: &[Check] = &[
         of_server::slurm_tres,
     ),
     check(
+        "slurm.token",
+        "the token for slurmrestd ends soon",
+        of_server::slurm_token,
+    ),
+    check(
         "jobs.joined",
         "the GPUs of running jobs are unknown",
         of_server::jobs_joined,
@@ -234,7 +260,45 @@ pub const CHECKS: &[Check] = &[
         "links in messages lead nowhere, or nothing watches Takt",
         of_server::tell_links,
     ),
+    check(
+        "tell.works",
+        "messages do not arrive in a channel",
+        of_server::tell_works,
+    ),
+    check(
+        "auth.ldap",
+        "the LDAP directory does not answer, or refuses Takt",
+        of_auth::ldap,
+    ),
+    check(
+        "auth.oidc",
+        "the OpenID Connect provider does not answer, or has another issuer",
+        of_auth::oidc,
+    ),
+    check(
+        "auth.munge",
+        "munge does not work on the server's machine",
+        of_auth::munge,
+    ),
+    check(
+        "auth.proxy",
+        "others than the proxies can name a client address",
+        of_auth::proxy,
+    ),
+    check(
+        "auth.privacy",
+        "Takt shows more than Slurm's PrivateData allows",
+        of_auth::privacy,
+    ),
+    check(
+        "backup.last",
+        "no backup is newer than a week, or it is on the disk of the data",
+        of_server::backup_last,
+    ),
 ];
+
+/// Topic of the checks for which the services of `[auth]` are asked.
+const AUTH: &str = "auth.";
 
 impl Question for DoctorQuestion {
     const PATH: &'static str = "/api/takt/v1/doctor";
@@ -263,7 +327,12 @@ impl Question for DoctorQuestion {
                 ids.join(", ")
             )));
         }
-        let facts = Facts::gather(store, &DoctorConfig::of(&config.current.get()))?;
+        let asks_services = checks.iter().any(|check| check.id.starts_with(AUTH));
+        let facts = Facts::gather(
+            store,
+            &DoctorConfig::of(&config.current.get()),
+            asks_services,
+        )?;
         Ok(diagnose(&facts, &checks))
     }
 }
@@ -279,7 +348,11 @@ fn diagnose(facts: &Facts, checks: &[&Check]) -> Diagnosis {
             id: check.id.to_owned(),
             ..finding
         });
-        diagnosis.findings.extend(named);
+        let is_accepted = |finding: &Finding| facts.config.accepted.has(finding);
+        let (accepted, others): (Vec<_>, Vec<_>) = named.partition(is_accepted);
+        let names = accepted.iter().map(accepted::name);
+        diagnosis.accepted.extend(names);
+        diagnosis.findings.extend(others);
     }
     diagnosis
         .findings

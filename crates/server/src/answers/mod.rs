@@ -66,7 +66,9 @@ pub use credit::CreditOrder;
 pub use credits::CreditsQuestion;
 pub use delete_records::DeleteRecordsQuestion;
 pub use delete_samples::DeleteQuestion;
-pub use doctor::{CHECKS, Check, Diagnosis, DoctorConfig, DoctorQuestion, Finding, Severity};
+pub use doctor::{
+    AcceptedFindings, CHECKS, Check, Diagnosis, DoctorConfig, DoctorQuestion, Finding, Severity,
+};
 pub use energy::{EnergyAnswer, EnergyQuestion};
 pub use error::AnswerError;
 pub use events::{ClusterEvent, EventsQuestion};

@@ -11,6 +11,9 @@ pub struct SnapshotQuestion {
     /// Whether the copy is deleted instead.
     #[serde(default)]
     pub drop: bool,
+    /// With `drop`: the verified backup that the command has made of the copy.
+    #[serde(default)]
+    pub backup: Option<Snapshot>,
 }
 
 impl Question for SnapshotQuestion {
@@ -29,6 +32,9 @@ impl Question for SnapshotQuestion {
     ) -> Result<Option<Snapshot>, AnswerError> {
         if self.drop {
             store.database().drop_snapshot()?;
+            if let Some(backup) = &self.backup {
+                store.database().note_backup(backup)?;
+            }
             Ok(None)
         } else {
             Ok(Some(store.snapshot()?))

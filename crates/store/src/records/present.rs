@@ -57,6 +57,23 @@ pub struct GpuHold {
 }
 
 impl Records<'_> {
+    /// Returns the number of runs with an unknown number of GPUs that run, or that ended after
+    /// `since` (UTC seconds).
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn runs_with_unknown_gpus(&self, cluster: &str, since: i64) -> Result<u64, StoreError> {
+        let found = self.list(
+            "count runs with an unknown number of GPUs",
+            "SELECT count(*) FROM records.jobs
+             WHERE cluster = ? AND gpus IS NULL AND start_time IS NOT NULL AND source <> 'processes'
+               AND coalesce(end_time > make_timestamp(?::BIGINT)::TIMESTAMP_S, true)",
+            vec![cluster.to_owned().into(), micros(since).into()],
+            |row| row.get(0),
+        )?;
+        Ok(found.into_iter().next().unwrap_or(0))
+    }
+
     /// Returns the running jobs of a cluster.
     ///
     /// # Errors

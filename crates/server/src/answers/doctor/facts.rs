@@ -2,12 +2,17 @@
 
 use super::DoctorConfig;
 use crate::answers::AnswerError;
+use crate::http::access::{SignInDefect, sign_in_defects};
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use jiff::Timestamp as Now;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 use takt_model::{Labels, METRIC_NAME, MatchOp, Matcher, Timestamp};
 use takt_slurm::{JobRun, nodelist};
-use takt_store::{Health, JobFilter, Records, Store};
+use takt_store::{FailingChannel, Health, JobFilter, Records, Snapshot, Store};
 
 /// How far back the last sample of a series may be.
 const LOOKBACK: Duration = Duration::from_secs(300);
@@ -18,6 +23,7 @@ const METRICS: &[&str] = &[
     "takt_exporter_build_info",
     "takt_gpu_info",
     "takt_gpu_up",
+    "takt_gpu_mig_info",
     "takt_gpu_process_without_job",
     "takt_gpu_row_remap_failed",
     "takt_gpu_pcie_degraded",
@@ -41,6 +47,9 @@ const METRICS: &[&str] = &[
 
 /// Jobs that are younger may be missing in the records: the server reads Slurm once a minute.
 const RECORDED_WITHIN: Duration = Duration::from_secs(150);
+
+/// Age up to which ended runs, and attempts to send a message, count.
+const RECENT: Duration = Duration::from_secs(7 * 86_400);
 
 /// Maximum number of unrecorded jobs.
 const UNRECORDED_MAX: usize = 10;
@@ -72,8 +81,22 @@ pub(super) struct Facts {
     pub slurm_nodes: BTreeMap<String, u64>,
     /// Running jobs of the scheduler.
     pub running: Vec<RunningJob>,
+    /// Number of runs of the last week, and of running ones, whose number of GPUs is unknown.
+    pub unknown_gpus: u64,
     /// Number and node of jobs that exporters see and Slurm's records lack.
     pub unrecorded: Vec<(String, String)>,
+    /// Channels whose last message was not delivered.
+    pub failing_channels: Vec<FailingChannel>,
+    /// Services of `[auth]` that do not work.
+    pub sign_in: Vec<SignInDefect>,
+    /// Slurm's `PrivateData`, if it is known.
+    pub private_data: Option<String>,
+    /// End of the validity of slurmrestd's token, UTC seconds.
+    pub slurm_token_until: Option<f64>,
+    /// The last backup, and whether it is on the disk of the data.
+    pub backup: Option<(Snapshot, bool)>,
+    /// Time at which the data directory was created, UTC seconds.
+    pub created_at: f64,
     /// The reason why samples are not written at present, if they are not.
     pub unwritten: Option<String>,
     /// Time of the facts, UTC seconds.
@@ -84,8 +107,12 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Reads the facts.
-    pub fn gather(store: &Store, config: &DoctorConfig) -> Result<Self, AnswerError> {
+    /// Reads the facts. With `asks_services`, asks the services of `[auth]`.
+    pub fn gather(
+        store: &Store,
+        config: &DoctorConfig,
+        asks_services: bool,
+    ) -> Result<Self, AnswerError> {
         let now = Timestamp::from(Now::now());
         let metrics = Matcher::new(METRIC_NAME, MatchOp::Regex, &METRICS.join("|"));
         let metrics = metrics.map_err(AnswerError::failed)?;
@@ -103,7 +130,8 @@ impl Facts {
                     labels: series.labels,
                 });
         }
-        let records = Records::of(store.database());
+        let database = store.database();
+        let records = Records::of(database);
         let clusters = records.clusters()?;
         let cluster = config
             .cluster
@@ -112,8 +140,17 @@ impl Facts {
                 [only] => Some(only.cluster.clone()),
                 _ => None,
             });
+        let backup = database.last_backup().map(|backup| {
+            let is_near = is_same_disk(&backup.path, &store.path());
+            (backup, is_near)
+        });
+        let token = config.slurm_token_file.as_deref();
         let mut facts = Self {
             readings,
+            failing_channels: records.failing_channels(now.minus(RECENT).0)?,
+            slurm_token_until: token.and_then(expiry),
+            backup,
+            created_at: database.created_at()? as f64,
             now: now.as_seconds(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config: config.clone(),
@@ -123,11 +160,17 @@ impl Facts {
             },
             ..Self::default()
         };
+        if asks_services {
+            facts.sign_in = sign_in_defects(&config.auth);
+        }
         if let Some(cluster) = cluster {
+            facts.private_data = records.private_data(&cluster)?;
             let nodes = records.node_capacities(&cluster)?;
             let nodes = nodes.into_iter().map(|node| (node.node, node.amounts.gpus));
             facts.slurm_nodes = nodes.collect();
             facts.unrecorded = facts.find_unrecorded(store, &records, &cluster, now)?;
+            let since = now.minus(RECENT).whole_seconds();
+            facts.unknown_gpus = records.runs_with_unknown_gpus(&cluster, since)?;
             let running = records.jobs(&JobFilter {
                 cluster: Some(cluster),
                 states: vec!["RUNNING".to_owned()],
@@ -193,6 +236,22 @@ impl Facts {
     }
 }
 
+/// Returns the end of the validity of the JWT in a file, UTC seconds; `None` if the file cannot be
+/// read, or the token has no end.
+fn expiry(file: &Path) -> Option<f64> {
+    let token = std::fs::read_to_string(file).ok()?;
+    let claims = token.trim().split('.').nth(1)?;
+    let claims = BASE64_URL_SAFE_NO_PAD.decode(claims).ok()?;
+    let claims: serde_json::Value = serde_json::from_slice(&claims).ok()?;
+    claims["exp"].as_f64()
+}
+
+/// Whether two paths are on one disk. Paths that do not exist are on none.
+fn is_same_disk(one: &Path, other: &Path) -> bool {
+    let disk = |path: &Path| Some(std::fs::metadata(path).ok()?.dev());
+    disk(one).is_some_and(|first| disk(other) == Some(first))
+}
+
 impl Reading {
     /// Returns a label, or an empty text.
     pub fn label(&self, name: &str) -> &str {
@@ -216,5 +275,25 @@ impl RunningJob {
             nodes: nodes.unwrap_or_default(),
             gpus: run.gpus,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_token_is_read_from_its_claims() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        let until = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            expiry(&file)
+        };
+        let claims = BASE64_URL_SAFE_NO_PAD.encode(r#"{"exp":1795000000,"sun":"takt"}"#);
+        assert_eq!(until(&format!("e30.{claims}.c2ln\n")), Some(1.795e9));
+        assert_eq!(until("e30.e30.c2ln"), None);
+        assert_eq!(until("no token"), None);
+        assert_eq!(expiry(&folder.path().join("none")), None);
     }
 }

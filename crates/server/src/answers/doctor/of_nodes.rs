@@ -91,6 +91,40 @@ pub(super) fn gpu_answers(facts: &Facts) -> Vec<Finding> {
     all.filter(lost).map(report).collect()
 }
 
+pub(super) fn gpu_count(facts: &Facts) -> Vec<Finding> {
+    let readings = |metric: &'static str| facts.values(metric).iter();
+    let gpus: BTreeSet<(&str, &str)> = readings("takt_gpu_up")
+        .map(|reading| (reading.node(), reading.label("uuid")))
+        .collect();
+    // Slurm may count the parts of a divided GPU.
+    let is_divided = |node: &str| readings("takt_gpu_mig_info").any(|part| part.node() == node);
+    let exporters: BTreeSet<&str> = readings("takt_exporter_build_info")
+        .map(Reading::node)
+        .collect();
+    let up = facts.nodes_up();
+    let report = |node: &str| {
+        let of_slurm = *facts.slurm_nodes.get(node)?;
+        let count = gpus.iter().filter(|(of, _)| *of == node).count();
+        if count as u64 == of_slurm || is_divided(node) || !up.contains(node) {
+            return None;
+        }
+        Some(finding(
+            Severity::Warning,
+            node,
+            format!("the exporter sees {count} GPUs, Slurm has {of_slurm}"),
+            "Slurm gives jobs GPUs that do not work, or leaves GPUs unused.",
+            [
+                format!("ssh {node} 'nvidia-smi -L; lspci | grep -i nvidia'"),
+                format!(
+                    "NodeName={node} Gres=gpu:{count}        # in slurm.conf and gres.conf, then: \
+                     scontrol reconfigure"
+                ),
+            ],
+        ))
+    };
+    exporters.into_iter().filter_map(report).collect()
+}
+
 pub(super) fn gpu_process(facts: &Facts) -> Vec<Finding> {
     // Without a scheduler, all processes run outside jobs.
     if facts.slurm_nodes.is_empty() {

@@ -5,12 +5,19 @@ use super::{Finding, Severity, finding};
 use crate::setup::ExporterFiles;
 use std::collections::BTreeSet;
 use std::path::Path;
+use takt_store::FailingChannel;
 
 /// Seconds after the server's start in which targets may be unscraped yet.
 const START_SECONDS: f64 = 60.0;
 
 /// Free share of the disk below which it is nearly full.
 const FREE_RATIO: f64 = 0.1;
+
+/// Age at which a backup is old, in seconds, and age from which data need one.
+const BACKUP_SECONDS: f64 = 7.0 * 86_400.0;
+
+/// Remaining validity at which a token ends soon, in seconds.
+const TOKEN_SECONDS: f64 = 7.0 * 86_400.0;
 
 /// Share of the running GPU jobs whose GPUs must be known.
 const JOINED_RATIO: f64 = 0.9;
@@ -127,18 +134,14 @@ pub(super) fn slurm_answers(facts: &Facts) -> Vec<Finding> {
 
 pub(super) fn slurm_tres(facts: &Facts) -> Vec<Finding> {
     let has_gpus = facts.slurm_nodes.values().any(|gpus| *gpus > 0);
-    let unknown = facts
-        .running
-        .iter()
-        .filter(|job| job.gpus.is_none())
-        .count();
+    let unknown = facts.unknown_gpus;
     if !has_gpus || unknown == 0 {
         return Vec::new();
     }
     vec![finding(
         Severity::Warning,
         "",
-        format!("Slurm does not say how many GPUs {unknown} running jobs have"),
+        format!("Slurm does not say how many GPUs {unknown} jobs of the last week had"),
         "Jobs of the past have an unknown number of GPUs; reports exclude and list them.",
         [
             "AccountingStorageTRES=gres/gpu        # in slurm.conf, only with slurmdbd: without it \
@@ -258,4 +261,83 @@ pub(super) fn tell_links(facts: &Facts) -> Vec<Finding> {
         ));
     }
     found
+}
+
+pub(super) fn tell_works(facts: &Facts) -> Vec<Finding> {
+    let report = |failing: &FailingChannel| {
+        let FailingChannel { channel, error } = failing;
+        finding(
+            Severity::Failure,
+            "",
+            format!("the last message to {channel} was not delivered: {error}"),
+            "Alerts do not arrive in this channel.",
+            [
+                format!("takt alerts test-send --channel {channel}"),
+                "takt alerts history --messages".to_owned(),
+            ],
+        )
+    };
+    facts.failing_channels.iter().map(report).collect()
+}
+
+pub(super) fn slurm_token(facts: &Facts) -> Vec<Finding> {
+    let (Some(until), Some(file)) = (facts.slurm_token_until, &facts.config.slurm_token_file)
+    else {
+        return Vec::new();
+    };
+    let left = until - facts.now;
+    if left >= TOKEN_SECONDS {
+        return Vec::new();
+    }
+    let file = file.display();
+    let (severity, evidence) = if left <= 0.0 {
+        (
+            Severity::Failure,
+            format!("the token for slurmrestd in {file} is no longer valid"),
+        )
+    } else {
+        let hours = left / 3600.0;
+        (
+            Severity::Warning,
+            format!("the token for slurmrestd in {file} ends in {hours:.0} hours"),
+        )
+    };
+    vec![finding(
+        severity,
+        "",
+        evidence,
+        "Without a valid token, Takt reads no jobs, queue and node states.",
+        [format!(
+            "scontrol token username=takt lifespan=2592000 | cut -d= -f2 | sudo tee {file} >/dev/null"
+        )],
+    )]
+}
+
+pub(super) fn backup_last(facts: &Facts) -> Vec<Finding> {
+    let days = |seconds: f64| (seconds / 86_400.0).floor();
+    let evidence = match &facts.backup {
+        None if facts.now - facts.created_at < BACKUP_SECONDS => return Vec::new(),
+        None => format!(
+            "the data are {} days old, and no backup was made",
+            days(facts.now - facts.created_at)
+        ),
+        Some((backup, is_near)) => {
+            let age = facts.now - backup.taken_at as f64;
+            let path = backup.path.display();
+            if age >= BACKUP_SECONDS {
+                format!("the last backup, {path}, is {} days old", days(age))
+            } else if *is_near {
+                format!("the last backup, {path}, is on the disk of the data")
+            } else {
+                return Vec::new();
+            }
+        }
+    };
+    vec![finding(
+        Severity::Warning,
+        "",
+        evidence,
+        "If this disk fails, job records, budgets and history are lost.",
+        ["sudo -u takt takt backup --to /OTHER-DISK/takt-$(date +%F)".to_owned()],
+    )]
 }

@@ -1,12 +1,38 @@
 //! Each check, with the facts of a cluster in order and of a broken one.
 
 use super::facts::{Facts, Reading, RunningJob};
-use super::{CHECKS, Check, Diagnosis, DoctorConfig, Severity, diagnose};
+use super::{AcceptedFindings, CHECKS, Check, Diagnosis, DoctorConfig, Severity, diagnose};
+use crate::http::AuthConfig;
+use crate::http::access::{SignInDefect, SignInService};
 use std::collections::BTreeSet;
 use takt_model::{Labels, METRIC_NAME, Timestamp};
+use takt_store::{FailingChannel, Snapshot};
 
 /// Time of all readings, in seconds since 1970.
 const NOW: f64 = 1_795_000_000.0;
+
+const DAY: f64 = 86_400.0;
+
+/// Every way to sign in.
+const AUTH: &str = r#"
+munge = true
+privacy = "open"
+external_url = "https://takt.lab.example"
+proxy = { trusted = ["10.0.0.5"] }
+ldap = { url = "ldaps://ldap.uni.example", base = "dc=uni", bind_dn = "cn=takt,dc=uni" }
+oidc = { issuer = "https://idp.uni.example/realms/hpc/", client_id = "takt" }
+"#;
+
+fn backup(taken_at: f64) -> Snapshot {
+    Snapshot {
+        path: "/backup/takt".into(),
+        version: "1.2.3".to_owned(),
+        taken_at: taken_at as i64,
+        runs: 7,
+        series: 8,
+        blocks: 9,
+    }
+}
 
 fn reading(facts: &mut Facts, metric: &str, labels: &[(&str, &str)], value: f64) {
     let mut all: Labels = labels.iter().copied().collect();
@@ -28,8 +54,14 @@ fn in_order() -> Facts {
             has_channel: true,
             has_external_url: true,
             has_heartbeat: true,
+            slurm_token_file: Some("/etc/takt/slurm-token".into()),
+            auth: toml::from_str(AUTH).unwrap(),
             ..DoctorConfig::default()
         },
+        slurm_token_until: Some(NOW + 30.0 * DAY),
+        private_data: Some("none".to_owned()),
+        created_at: NOW - 400.0 * DAY,
+        backup: Some((backup(NOW - DAY), false)),
         ..Facts::default()
     };
     for node in ["g01", "g02"] {
@@ -135,6 +167,11 @@ fn each_defect_is_found_by_its_check_alone() {
     let set = |metric: &'static str, labels: Vec<(&'static str, &'static str)>, value: f64| {
         Box::new(move |facts: &mut Facts| reading(facts, metric, &labels, value)) as Change
     };
+    let defect = |service| {
+        let error = "it does not answer".to_owned();
+        let defect = SignInDefect { service, error };
+        Box::new(move |facts: &mut Facts| facts.sign_in.push(defect)) as Change
+    };
     let target = vec![("instance", "g02:9855"), ("job", "node"), ("node", "g02")];
     let cases: Vec<(&str, Change)> = vec![
         ("exporter.answers", set("up", target, 0.0)),
@@ -149,6 +186,10 @@ fn each_defect_is_found_by_its_check_alone() {
         (
             "gpu.answers",
             set("takt_gpu_up", vec![gpu[0], gpu[1], ("reason", "lost")], 0.0),
+        ),
+        (
+            "gpu.count",
+            Box::new(|facts| facts.slurm_nodes.extend([("g02".to_owned(), 2)])),
         ),
         (
             "gpu.process",
@@ -228,7 +269,7 @@ fn each_defect_is_found_by_its_check_alone() {
             "slurm.answers",
             set("takt_slurm_up", vec![("daemon", "slurmctld")], 0.0),
         ),
-        ("slurm.tres", Box::new(|facts| facts.running[0].gpus = None)),
+        ("slurm.tres", Box::new(|facts| facts.unknown_gpus = 3)),
         (
             "jobs.joined",
             Box::new(|facts| drop(facts.readings.remove("takt_gpu_job_info"))),
@@ -245,6 +286,36 @@ fn each_defect_is_found_by_its_check_alone() {
             "tell.links",
             Box::new(|facts| facts.config.has_external_url = false),
         ),
+        (
+            "tell.works",
+            Box::new(|facts| {
+                facts.failing_channels.push(FailingChannel {
+                    channel: "ops/slack/0".to_owned(),
+                    error: "channel_not_found".to_owned(),
+                })
+            }),
+        ),
+        (
+            "slurm.token",
+            Box::new(|facts| facts.slurm_token_until = Some(NOW + DAY)),
+        ),
+        ("auth.ldap", defect(SignInService::Ldap)),
+        ("auth.oidc", defect(SignInService::Oidc)),
+        ("auth.munge", defect(SignInService::Munge)),
+        ("auth.proxy", defect(SignInService::Proxy)),
+        (
+            "auth.privacy",
+            Box::new(|facts| facts.private_data = Some("usage,jobs".to_owned())),
+        ),
+        (
+            "backup.last",
+            Box::new(|facts| facts.backup = Some((backup(NOW - 8.0 * DAY), false))),
+        ),
+        (
+            "backup.last",
+            Box::new(|facts| facts.backup = Some((backup(NOW - DAY), true))),
+        ),
+        ("backup.last", Box::new(|facts| facts.backup = None)),
     ];
     let tested: BTreeSet<&str> = cases.iter().map(|(id, _)| *id).collect();
     let all: BTreeSet<&str> = CHECKS.iter().map(|check| check.id).collect();
@@ -272,6 +343,89 @@ fn targets_are_not_missing_before_their_first_scrape() {
     for young in [Some(5.0), None] {
         assert!(!without(young).contains(&"targets.complete".to_owned()));
     }
+}
+
+/// Slurm counts the parts of a divided GPU, and nodes without a scheduler have no number to compare.
+#[test]
+fn other_numbers_of_gpus_can_be_in_order() {
+    let part = [("node", "g02"), ("uuid", "g02"), ("mig_uuid", "m1")];
+    let found = broken(|facts| {
+        facts.slurm_nodes.insert("g02".to_owned(), 7);
+        reading(facts, "takt_gpu_mig_info", &part, 1.0);
+        facts.slurm_nodes.remove("g01");
+    });
+    assert!(!found.contains(&"gpu.count".to_owned()), "{found:?}");
+}
+
+#[test]
+fn signing_in_is_examined_with_the_configured_addresses() {
+    let mut facts = in_order();
+    for service in [SignInService::Ldap, SignInService::Oidc] {
+        let error = "it does not answer".to_owned();
+        facts.sign_in.push(SignInDefect { service, error });
+    }
+    let fixes: Vec<String> = examine(&facts)
+        .findings
+        .into_iter()
+        .map(|finding| finding.fix[0].clone())
+        .collect();
+    assert_eq!(
+        fixes,
+        [
+            "ldapsearch -x -H ldaps://ldap.uni.example -D 'cn=takt,dc=uni' -W -b 'dc=uni' -s base",
+            "curl -sS https://idp.uni.example/realms/hpc/.well-known/openid-configuration",
+        ]
+    );
+}
+
+#[test]
+fn slurm_s_own_level_of_privacy_is_never_too_low() {
+    let found = broken(|facts| {
+        facts.private_data = Some("jobs".to_owned());
+        facts.config.auth = AuthConfig::default();
+    });
+    assert!(found.is_empty(), "{found:?}");
+}
+
+#[test]
+fn new_data_need_no_backup_yet() {
+    let found = broken(|facts| {
+        facts.backup = None;
+        facts.created_at = NOW - DAY;
+    });
+    assert!(found.is_empty(), "{found:?}");
+}
+
+#[test]
+fn accepted_findings_are_named_only() {
+    let mut facts = in_order();
+    for node in ["g01", "g02"] {
+        reading(
+            &mut facts,
+            "takt_kernel_log_followed",
+            &[("node", node)],
+            0.0,
+        );
+    }
+    facts.config.has_heartbeat = false;
+    let accepted = |facts: &mut Facts, accept: &[&str]| {
+        let accept = accept.iter().map(|entry| (*entry).to_owned()).collect();
+        facts.config.accepted = AcceptedFindings { accept };
+        let diagnosis = examine(facts);
+        let found = diagnosis.findings.iter().map(super::accepted::name);
+        (found.collect::<Vec<_>>(), diagnosis.accepted)
+    };
+    let (found, named) = accepted(&mut facts, &["kernel.log:g02", "tell.links"]);
+    assert_eq!(found, ["kernel.log:g01"]);
+    assert_eq!(named, ["kernel.log:g02", "tell.links"]);
+    let (found, named) = accepted(&mut facts, &["kernel.log", "tell.links"]);
+    assert_eq!((found.len(), named.len()), (0, 3));
+    let said = |entry: &str| {
+        let accept = vec![entry.to_owned()];
+        AcceptedFindings { accept }.validate().is_ok()
+    };
+    assert!(said("link.speed:desk03") && said("link.speed"));
+    assert!(!said("link") && !said("link.sped:desk03"));
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! Kept curves of an ended run: written with its efficiency, read after its samples are deleted.
 
 use super::measured::{NodeReport, idle_streaks, node_reports};
-use super::report::{SHORTEST_STEP_MS, cause};
+use super::report::{SHORTEST_STEP_MS, cause_among};
 use crate::answers::AnswerError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use takt_accounting::Failure;
 use takt_accounting::efficiency::{Axis, Curve, EfficiencyConfig, NodeFigures};
 use takt_model::{Timestamp, UnixTime};
-use takt_slurm::JobRun;
+use takt_slurm::{JobRun, NodeEvent};
 use takt_store::{Records, RunCurves, Store};
 
 /// Maximum number of steps of a kept curve.
@@ -35,14 +35,14 @@ pub fn kept_axis(run: &JobRun) -> Axis {
 }
 
 /// The curves of an ended run that [`Records::keep_curves`] stores; `None` if nothing of the run was
-/// measured.
+/// measured. `events` are those of the cluster's nodes since the run's start or earlier.
 ///
 /// # Errors
-/// When the store fails.
+/// When the curves cannot be written as JSON.
 pub fn kept_curves(
-    store: &Store,
     run: &JobRun,
     figures: &[NodeFigures],
+    events: &[NodeEvent],
     rules: &EfficiencyConfig,
 ) -> Result<Option<RunCurves>, AnswerError> {
     let axis = kept_axis(run);
@@ -55,7 +55,7 @@ pub fn kept_curves(
     let mean = Curve::mean(&utilization);
     let kept = KeptReport {
         axis,
-        failure: cause(store, run, figures)?,
+        failure: cause_among(events, run, figures),
         curves: curves_of(&mut by_node)
             .into_iter()
             .map(|curve| {

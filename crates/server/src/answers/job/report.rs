@@ -11,10 +11,10 @@ use takt_accounting::efficiency::{
     Advice, Axis, Efficiency, Grade, NodeFigures, Split, Verdict, assess as efficiency_of, hints,
     verdict,
 };
-use takt_accounting::{Cost, Failure, HeldAmounts, Rates, Traces, XidMeaning, failure};
+use takt_accounting::{Cost, Failure, HeldAmounts, Rates, Traces, XidMeaning, failure, has_failed};
 use takt_alerts::events::xid::XidTable;
 use takt_model::UnixTime;
-use takt_slurm::{JobRun, nodelist};
+use takt_slurm::{JobRun, NodeEvent, nodelist};
 use takt_store::{Records, Store};
 
 /// One run in full.
@@ -266,29 +266,45 @@ fn cost(run: &JobRun, seen: &Efficiency, rates: &Rates) -> Cost {
     rates.cost(&held, run.gpu_model.as_deref(), start, end)
 }
 
-/// The cause of a failure; `None` for a run that did not fail.
+/// Returns the cause of a run's failure; `None` unless the run failed.
+///
+/// # Errors
+/// When the store fails.
 pub(super) fn cause(
     store: &Store,
     run: &JobRun,
     nodes: &[NodeFigures],
 ) -> Result<Option<Failure>, AnswerError> {
-    let Some(end) = run.end else {
+    // Without a failure, the events are not needed.
+    let start = run.start.or(run.end).filter(|_| has_failed(run));
+    let Some(start) = start else {
         return Ok(None);
     };
-    let records = Records::of(store.database());
+    let events = Records::of(store.database()).node_events(&run.cluster, start)?;
+    Ok(cause_among(&events, run, nodes))
+}
+
+/// Like [`cause`], with the events of the run's cluster since its start or earlier.
+pub(super) fn cause_among(
+    events: &[NodeEvent],
+    run: &JobRun,
+    nodes: &[NodeFigures],
+) -> Option<Failure> {
+    let start = run.start.or(run.end).filter(|_| has_failed(run))?;
+    let of_run = |event: &&NodeEvent| event.to.is_none_or(|to| to > start);
+    let events: Vec<NodeEvent> = events.iter().filter(of_run).cloned().collect();
     let names = run
         .node_list
         .as_deref()
         .and_then(|list| nodelist::expand(list).ok())
         .unwrap_or_default();
-    let events = records.node_events(&run.cluster, run.start.unwrap_or(end))?;
     let traces = Traces {
         nodes,
         node_events: &events,
         node_names: &names,
         xid: xid_meaning,
     };
-    Ok(failure(run, &traces))
+    failure(run, &traces)
 }
 
 fn xid_meaning(xid: &str) -> XidMeaning {

@@ -39,6 +39,9 @@ const NO_SUCH_OBJECT: u32 = 32;
 /// Result code of a search with more entries than asked for.
 const SIZE_LIMIT: u32 = 4;
 
+/// Selects no attribute of an entry (RFC 4511, 4.5.1.8).
+const NO_ATTRIBUTES: &str = "1.1";
+
 /// Place of the user's name in a filter.
 const USER: &str = "{user}";
 
@@ -212,11 +215,7 @@ impl Directory {
     }
 
     async fn ask(&self, user: &str, password: &str) -> anyhow::Result<Option<FoundUser>> {
-        let mut search = self.connect().await?;
-        if let (Some(dn), Some(password)) = (&self.config.bind_dn, &self.bind_password) {
-            let bound = search.simple_bind(dn, password).await?.success();
-            bound.context("the directory refuses bind_dn and its password")?;
-        }
+        let mut search = self.connect_to_search().await?;
         let found = self.find(&mut search, user).await?;
         // An unknown user takes as long as a wrong password.
         let dn = found.as_ref().map(|entry| entry.dn.clone());
@@ -248,6 +247,40 @@ impl Directory {
         groups.extend(self.groups_of(&mut search, &user, &entry.dn).await?);
         drop(search.unbind().await);
         Ok(Some(FoundUser { user, groups }))
+    }
+
+    /// Connects and looks for entries below the configured bases.
+    ///
+    /// # Errors
+    /// If the directory does not answer, refuses `bind_dn`, or shows nothing below a base.
+    pub async fn examine(&self) -> anyhow::Result<()> {
+        let mut ldap = self.connect_to_search().await?;
+        let bases = [
+            ("base", Some(&self.config.base)),
+            ("group_base", self.config.group_base.as_ref()),
+        ];
+        for (key, base) in bases {
+            let Some(base) = base else {
+                continue;
+            };
+            let found = search(&mut ldap, base, "(objectClass=*)", &[NO_ATTRIBUTES], 1).await?;
+            let entries = found.with_context(|| format!("{key}: the directory has no {base}"))?;
+            if entries.is_empty() {
+                bail!("{key}: the directory shows no entry of {base}");
+            }
+        }
+        drop(ldap.unbind().await);
+        Ok(())
+    }
+
+    /// Connects and binds as `bind_dn`, if that is set.
+    async fn connect_to_search(&self) -> anyhow::Result<Ldap> {
+        let mut ldap = self.connect().await?;
+        if let (Some(dn), Some(password)) = (&self.config.bind_dn, &self.bind_password) {
+            let bound = ldap.simple_bind(dn, password).await?.success();
+            bound.context("the directory refuses bind_dn and its password")?;
+        }
+        Ok(ldap)
     }
 
     /// Finds the entry of a user. Several entries are as good as none.

@@ -8,6 +8,7 @@
 mod change_password;
 mod config;
 mod directory;
+mod examine;
 mod guarded;
 mod kernel;
 mod keyring;
@@ -22,6 +23,7 @@ mod slurm;
 
 pub use config::{AnonymousSetting, AuthConfig, GroupRoles, PrivacySetting, SignInWays};
 pub use directory::LdapConfig;
+pub use examine::{SignInDefect, SignInService, sign_in_defects};
 pub use guarded::{GuardedRouter, NeedTable};
 pub use known::{Access, check_files};
 pub use munge::MungeChallenge;

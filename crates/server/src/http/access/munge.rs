@@ -148,6 +148,21 @@ struct Decoded {
     payload: String,
 }
 
+/// Makes a credential and decodes it.
+///
+/// # Errors
+/// If munge is not installed, or does not answer.
+pub(super) async fn examine() -> anyhow::Result<()> {
+    let mut munge = Command::new("munge");
+    let made = munge.arg("--no-input").kill_on_drop(true).output().await;
+    let made = made.context("cannot run munge")?;
+    if !made.status.success() {
+        bail!("{}", String::from_utf8_lossy(&made.stderr).trim());
+    }
+    let credential = String::from_utf8_lossy(&made.stdout);
+    decode(credential.trim()).await.map(drop)
+}
+
 /// Decodes a credential. `unmunge` prints uid and payload of a replayed credential, too: only its
 /// exit status says that it is valid.
 async fn decode(credential: &str) -> anyhow::Result<Decoded> {

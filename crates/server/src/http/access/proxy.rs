@@ -9,7 +9,7 @@
 use super::config::GroupRoles;
 use super::{Peer, equal};
 use crate::config::read_token;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use axum::http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 use schemars::JsonSchema;
@@ -135,6 +135,29 @@ impl ProxyConfig {
         self.groups.validate()
     }
 
+    /// Looks for settings with which others than the proxies could name a client.
+    ///
+    /// # Errors
+    /// If a trusted network is very large, or if every program on this machine is trusted.
+    pub fn examine(&self) -> anyhow::Result<()> {
+        if self.unix_user.is_some() || self.secret_file.is_some() {
+            return Ok(());
+        }
+        for (text, place) in self.trusted.iter().zip(self.places()?) {
+            match place {
+                Place::Network(network) if network.network().is_loopback() => bail!(
+                    "every program on this machine can name any client address, because \
+                     {text} is trusted"
+                ),
+                Place::Network(network) if network.prefix_len() < least_prefix(&network) => {
+                    bail!("every machine in {text} can name any client address")
+                }
+                Place::Socket | Place::Network(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     fn places(&self) -> Result<Vec<Place>, ConfigError> {
         let place = |text: &String| {
             if text == SOCKET {
@@ -149,6 +172,14 @@ impl ProxyConfig {
                 .map_err(|_| ConfigError::new("trusted", expected, text))
         };
         self.trusted.iter().map(place).collect()
+    }
+}
+
+/// Shortest prefix of a network that plausibly has proxies only.
+fn least_prefix(network: &IpNet) -> u8 {
+    match network {
+        IpNet::V4(_) => 16,
+        IpNet::V6(_) => 48,
     }
 }
 
@@ -512,6 +543,27 @@ mod tests {
         assert_eq!((&*known.name, known.groups.len()), ("alice", 2));
         let twice = user(&[(name, "alice"), ("x-groups", "hpc"), ("x-groups", "admins")]);
         assert!(twice.unwrap().groups.is_empty());
+    }
+
+    #[test]
+    fn trusted_addresses_of_others_than_proxies_are_found() {
+        let said = |toml: &str| config(toml).examine().map_err(|error| error.to_string());
+        for safe in [
+            "trusted = ['10.0.0.5', '10.1.0.0/16', '2001:db8::/48', 'socket']",
+            "trusted = ['127.0.0.1']\nunix_user = 'www-data'",
+            "trusted = ['0.0.0.0/0']\nsecret_file = 's'",
+        ] {
+            assert_eq!(said(safe), Ok(()), "{safe}");
+        }
+        for (unsafe_one, word) in [
+            ("trusted = ['127.0.0.1']", "every program on this machine"),
+            ("trusted = ['10.0.0.5', '::1']", "::1 is trusted"),
+            ("trusted = ['10.0.0.0/8']", "every machine in 10.0.0.0/8"),
+            ("trusted = ['::/0']", "every machine in ::/0"),
+        ] {
+            let said = said(unsafe_one).unwrap_err();
+            assert!(said.contains(word), "{said}");
+        }
     }
 
     #[test]

@@ -193,6 +193,14 @@ impl Oidc {
         &self.config.groups
     }
 
+    /// Reads the provider's description.
+    ///
+    /// # Errors
+    /// If the provider does not answer, or describes another issuer.
+    pub async fn examine(&self) -> anyhow::Result<()> {
+        self.provider.description().await.map(drop)
+    }
+
     /// Begins a sign-in that leads to the path `next`. `Ok(None)` if too many of this address are
     /// under way.
     ///

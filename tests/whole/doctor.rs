@@ -1,0 +1,184 @@
+//! `takt init` and `takt doctor` on a real Slurm with several things broken at once.
+
+use crate::support::or_skip;
+use crate::support::process::{Daemon, free_port, wait_for};
+use crate::support::slurm::{Mode, Service, SlurmLab};
+use crate::support::takt::Takt;
+use crate::support::target::scrape_target;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// The page of an exporter with two GPUs.
+fn page(path: &str) -> (&'static str, String) {
+    let page = match path {
+        "/metrics" => format!(
+            "takt_exporter_build_info{{version=\"{}\"}} 1\n\
+             takt_gpu_up{{uuid=\"GPU-0\",reason=\"\"}} 1\ntakt_gpu_up{{uuid=\"GPU-1\",reason=\"\"}} 1\n",
+            env!("CARGO_PKG_VERSION")
+        ),
+        _ => String::new(),
+    };
+    ("text/plain; version=0.0.4", page)
+}
+
+fn target(node: &str, address: &str) -> String {
+    format!("[[scrape.targets]]\naddress = \"{address}\"\nnode = \"{node}\"\n")
+}
+
+fn serve(takt: &Takt, config: &str) -> Daemon {
+    takt.file("takt.toml", config);
+    takt.start(["serve", "--config", "takt.toml"])
+}
+
+/// Findings of the server: evidence, cost and lines to paste by id and node.
+fn findings(takt: &Takt) -> BTreeMap<String, String> {
+    let run = takt.run(["doctor", "--format", "json"]);
+    let Ok(diagnosis) = serde_json::from_str::<Value>(&run.stdout) else {
+        return BTreeMap::new();
+    };
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let findings = diagnosis["findings"].as_array().unwrap().iter();
+    findings
+        .map(|finding| {
+            let place = format!("{} {}", text(&finding["id"]), text(&finding["node"]));
+            let fix = finding["fix"].as_array().unwrap().iter().map(text);
+            let lines: Vec<String> = [text(&finding["evidence"])]
+                .into_iter()
+                .chain(fix)
+                .collect();
+            (place.trim_end().to_owned(), lines.join("\n"))
+        })
+        .collect()
+}
+
+#[test]
+fn each_of_many_defects_is_named_with_its_remedy() {
+    let Some(mut lab) = or_skip(SlurmLab::start_with(
+        Mode::WithoutGpuTres,
+        "UTC",
+        "PrivateData=jobs\n",
+    )) else {
+        return;
+    };
+    let takt = Takt::fresh().with_environment(lab.environment());
+
+    // Before the first start: init finds the cluster, and what Slurm does not record or hides.
+    let said = takt.run(["init", "--to", "proposed.toml"]).ok();
+    for words in [
+        "Slurm cluster lab: 3 nodes, 6 GPUs",
+        "AccountingStorageTRES=gres/gpu",
+        "sacctmgr add user takt account=root adminlevel=operator",
+        "takt doctor --config proposed.toml",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    takt.run(["check-config", "--config", "proposed.toml"]).ok();
+
+    let exporter = scrape_target(page).to_string();
+    let silent = format!("127.0.0.1:{}", free_port());
+    let password = takt.file("ldap-password", "secret\n");
+    std::fs::set_permissions(&password, Permissions::from_mode(0o644)).unwrap();
+    let server = format!("127.0.0.1:{}", free_port());
+    let ldap = format!("127.0.0.1:{}", free_port());
+    let common = format!(
+        "timezone = \"UTC\"\n[server]\nlisten_address = \"{server}\"\n\
+         [jobs]\ninterval_seconds = 1\nlook_back_seconds = 60\nhistory_days = 1\n\
+         [sql]\nlisten_address = \"\"\n[store]\nmin_free_bytes = 0\n\
+         [scrape]\ninterval_seconds = 1\ntimeout_seconds = 1\n"
+    );
+    let broken = format!(
+        "{common}{}{}[auth]\nprivacy = \"open\"\n[auth.ldap]\nurl = \"ldap://{ldap}\"\n\
+         base = \"dc=uni\"\nbind_dn = \"cn=takt,dc=uni\"\nbind_password_file = \"ldap-password\"\n",
+        target("node0", &exporter),
+        target("node1", &silent),
+    );
+    lab.submit(
+        "alice",
+        &[
+            "-J",
+            "train",
+            "--gres=gpu:a100:1",
+            "-w",
+            "node0",
+            "-t",
+            "20",
+        ],
+        "sleep 900",
+    );
+    let mut daemon = serve(&takt, &broken);
+    wait_for("the running job", PATIENCE, || {
+        let jobs = takt.run(["jobs", "--format", "json"]).stdout;
+        jobs.contains("\"RUNNING\"").then_some(())
+    });
+    lab.stop(Service::Slurmdbd);
+    let expected = [
+        // What is broken, and a part of the remedy.
+        ("targets.complete", "slurm_sd_configs = [{ port = 9855 }]"),
+        (
+            "exporter.answers node1",
+            "systemctl enable --now takt-exporter",
+        ),
+        ("config.secrets", "sudo chmod 640"),
+        ("slurm.answers", "systemctl status slurmdbd"),
+        ("auth.ldap", "ldapsearch -x -H ldap://127.0.0.1:"),
+        ("auth.privacy", "privacy = \"slurm\""),
+    ];
+    let began = Instant::now();
+    let found = loop {
+        let found = findings(&takt);
+        let missing = expected
+            .iter()
+            .find(|(place, _)| !found.contains_key(*place));
+        let Some((missing, _)) = missing else {
+            break found;
+        };
+        assert!(began.elapsed() < PATIENCE, "no {missing} in {found:#?}");
+        std::thread::sleep(Duration::from_secs(1));
+    };
+    for (place, remedy) in expected {
+        assert!(found[place].contains(remedy), "{place}: {}", found[place]);
+    }
+    assert!(found["targets.complete"].contains("1 of 3 nodes of Slurm are not scraped: node2"));
+    assert!(found["slurm.answers"].contains("slurmdbd did not answer"));
+    assert!(found["config.secrets"].contains("ldap-password"));
+    assert!(!found.contains_key("exporter.answers node0"), "{found:?}");
+    let run = takt.run(["doctor"]);
+    assert_eq!(run.code, Some(2), "{}", run.stdout);
+
+    // The remedies: each finding that the lab can repair is gone.
+    assert!(daemon.stop().success(), "{}", daemon.log());
+    lab.start_service(Service::Slurmdbd);
+    let listen = format!("--web.listen-address={silent}");
+    let state = format!(
+        "--state-directory={}",
+        takt.directory().join("state").display()
+    );
+    let log = takt.directory().join("exporter.log");
+    let _started = Daemon::start(
+        "exporter",
+        takt.command(["exporter", &listen, &state]),
+        &log,
+    );
+    let repaired = format!(
+        "{common}{}{}{}",
+        target("node0", &exporter),
+        target("node1", &silent),
+        target("node2", &exporter),
+    );
+    std::fs::set_permissions(&password, Permissions::from_mode(0o600)).unwrap();
+    let mut daemon = serve(&takt, &repaired);
+    wait_for("the end of the findings", PATIENCE, || {
+        let found = findings(&takt);
+        let is_over = expected
+            .iter()
+            .all(|(place, _)| !found.contains_key(*place));
+        // A finding that stays shows that the server answers.
+        (is_over && found.contains_key("tell.channels")).then_some(())
+    });
+    assert!(daemon.stop().success(), "{}", daemon.log());
+}
