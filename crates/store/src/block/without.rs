@@ -1,6 +1,7 @@
 //! Deletes series from a block.
 
 use super::files::BlockFacts;
+use super::verify::check_bytes;
 use super::write::{BlockDraft, copy};
 use super::{Block, BlockName, SAMPLES, SERIES, damaged};
 use crate::{Database, StoreError};
@@ -50,6 +51,7 @@ pub(crate) fn without(
             format!("expected {expected} rows, found {found}"),
         ));
     }
+    check_bytes(block)?;
     let BlockFacts { from_ms, to_ms, .. } = block.facts;
     let name = BlockName::new(
         Timestamp(from_ms),
