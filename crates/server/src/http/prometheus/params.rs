@@ -11,6 +11,9 @@ use takt_model::Timestamp;
 const MIN_TIME: (&str, i64) = ("-292273086-05-16T16:47:06Z", i64::MIN / 1000);
 const MAX_TIME: (&str, i64) = ("292277025-08-18T07:12:54.999999999Z", i64::MAX / 1000);
 
+/// Selectors of one request; more are refused.
+const MAX_SELECTORS: usize = 1000;
+
 /// Names and values in order: first those of the form, then those of the query string.
 #[derive(Debug, Default)]
 pub(super) struct Params(Vec<(String, String)>);
@@ -139,6 +142,10 @@ impl Params {
             .iter()
             .filter(|(name, _)| name == "match[]")
             .map(|(_, text)| text.as_str());
+        if all.clone().count() > MAX_SELECTORS {
+            let error = format!("at most {MAX_SELECTORS} selectors are answered");
+            return Err(ApiError::parameter("match[]", error));
+        }
         let selectors = all.map(selector).collect::<Result<Vec<_>, _>>()?;
         match selectors
             .iter()
