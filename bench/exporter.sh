@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scrapes=${SCRAPES:-120}
-bin=${CARGO_TARGET_DIR:-target}/release
+bin=$(realpath "${CARGO_TARGET_DIR:-target}/release")
 peer=${NODE_EXPORTER:-}
 if [ -z "$peer" ] && command -v go >/dev/null; then
 	peer=$(scripts/peers.sh node_exporter)/node_exporter-1.12.1 || true
@@ -40,7 +40,7 @@ gpus='profile rtx5090 8\n'
 printf "$gpus" >"$scratch/gpus.txt"
 : >"$scratch/kmsg"
 NVML_STAND_IN_SCRIPT=$scratch/gpus.txt "$bin/takt-exporter" --web.listen-address=127.0.0.1:$((port + 2)) --collector.meminfo_numa \
-	--nvml.library "$PWD/$bin/libnvml_stand_in.so" --path.kmsg "$scratch/kmsg" --state-directory "$scratch/state" \
+	--nvml.library "$bin/libnvml_stand_in.so" --path.kmsg "$scratch/kmsg" --state-directory "$scratch/state" \
 	>"$scratch/all.log" 2>&1 &
 all_pid=$!
 if [ "$(id -u)" -eq 0 ] && [ -e /dev/fuse ]; then
@@ -50,7 +50,7 @@ if [ "$(id -u)" -eq 0 ] && [ -e /dev/fuse ]; then
 	printf "${gpus}sleep nvmlDeviceGetTemperature 30000\n" >"$scratch/hung.txt"
 	NVML_STAND_IN_SCRIPT=$scratch/hung.txt unshare -m --propagation private python3 bench/hang.py "$scratch/hangs" \
 		"$bin/takt-exporter" --web.listen-address=127.0.0.1:$((port + 3)) --path.procfs "$scratch/proc" \
-		--nvml.library "$PWD/$bin/libnvml_stand_in.so" >"$scratch/hung.log" 2>&1 &
+		--nvml.library "$bin/libnvml_stand_in.so" >"$scratch/hung.log" 2>&1 &
 fi
 sleep 3
 

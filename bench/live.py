@@ -7,7 +7,8 @@ Both scrape the same captured nodes (18) each INTERVAL (5) seconds. A minute aft
 `query.py` are asked over several ranges, each once after a first round. Then both are killed and started again, and the panels are
 asked at once, without a first round. Nothing is sealed before that, unless SEAL_MINUTES says so. Prints totals and percentiles, the
 time until each start answered, CPU a sample and memory, the ratios, and regressions against `recorded.json`.
-PROMETHEUS and TAKT name other programs. ONLY=takt leaves Prometheus out.
+Prometheus is the release that scripts/peers.sh built, else the installed one. PROMETHEUS and TAKT name other programs. ONLY=takt
+leaves Prometheus out.
 """
 
 import json
@@ -36,6 +37,11 @@ PORTS = {"nodes": 19200, "takt": 19201, "prometheus": 19202}
 
 def name_of(seconds):
     return f"{seconds // 60} min" if seconds < 3600 else f"{seconds // 3600} h"
+
+
+def current_prometheus():
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
+    return str(max((cache / "takt/peers").glob("prometheus-*"), default="prometheus"))
 
 
 class Server:
@@ -130,7 +136,7 @@ def main():
     toml += "".join(f'[[scrape.targets]]\nurl = "http://{target}/{n}/metrics"\nnode = "n{n:02}"\n' for n in range(NODES))
     (directory / "takt.toml").write_text(toml)
     takt = os.environ.get("TAKT", str(HERE.parent / "target" / "release" / "takt"))
-    prometheus = os.environ.get("PROMETHEUS", "prometheus")
+    prometheus = os.environ.get("PROMETHEUS") or current_prometheus()
     commands = {
         "prometheus": [prometheus, "--config.file=scrape.yml", "--storage.tsdb.path=prometheus", f"--web.listen-address=127.0.0.1:{PORTS['prometheus']}"],
         "takt": [takt, "serve", "--config", "takt.toml"],

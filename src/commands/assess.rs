@@ -1,11 +1,24 @@
 //! `takt assess`.
 
 use super::ask;
-use crate::cli::{Assess, Place};
+use crate::cli::{Period, Place};
 use crate::output::stdout;
+use clap::Args;
 use std::io::Write;
 use takt_server::Failure;
 use takt_server::answers::AssessQuestion;
+
+#[derive(Debug, Args)]
+pub struct Assess {
+    #[command(flatten)]
+    pub period: Period,
+    /// Compute again for jobs that already have an efficiency
+    #[arg(long)]
+    pub again: bool,
+    /// Cluster; required if the records have several
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+}
 
 /// Assesses runs and prints their number.
 pub fn run(place: &Place, asked: &Assess) -> Result<(), Failure> {

@@ -1,12 +1,26 @@
 //! `takt audit`: sign-ins and changes.
 
 use super::{instant, print, source};
-use crate::cli::{Audit, Place};
+use crate::cli::{ListingFormat, Place};
 use crate::source::Source;
+use clap::Args;
 use takt_server::Failure;
 use takt_server::answers::AuditQuestion;
 use takt_server::listing::{Column, Listing};
 use takt_store::Database;
+
+#[derive(Debug, Args)]
+pub struct Audit {
+    /// Only this Unix user
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Maximum number of entries
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub limit: usize,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Audit) -> Result<(), Failure> {

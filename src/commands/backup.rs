@@ -1,11 +1,12 @@
 //! `takt backup` and `takt restore`.
 
 use super::source;
-use crate::cli::{Backup, Place, Restore};
+use crate::cli::Place;
 use crate::output::stdout;
 use crate::place;
 use crate::source::Whereabouts;
 use anyhow::{Context, bail};
+use clap::Args;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
@@ -13,6 +14,20 @@ use std::path::{Path, PathBuf};
 use takt_server::answers::SnapshotQuestion;
 use takt_server::{Failure, OrUsage};
 use takt_store::{DataDir, Snapshot, Store};
+
+#[derive(Debug, Clone, Args)]
+pub struct Backup {
+    /// Directory of the backup; it must not exist
+    #[arg(long, value_name = "DIR")]
+    pub to: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Restore {
+    /// Directory of the backup
+    #[arg(long, value_name = "DIR")]
+    pub from: PathBuf,
+}
 
 /// File that makes a directory a backup. It is written last.
 const FACTS: &str = "backup.json";

@@ -1,11 +1,24 @@
 //! `takt capacity`: use of the cluster's resources.
 
 use super::{ask, print};
-use crate::cli::{Capacity, Place};
+use crate::cli::{ListingFormat, Period, Place};
+use clap::Args;
 use takt_accounting::capacity::CapacityReport;
 use takt_server::Failure;
 use takt_server::answers::CapacityQuestion;
 use takt_server::listing::{Column, Listing};
+
+#[derive(Debug, Args)]
+pub struct Capacity {
+    #[command(flatten)]
+    pub period: Period,
+    /// Cluster; required if the records have several
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Capacity) -> Result<(), Failure> {

@@ -1,15 +1,23 @@
 //! `takt check-config`: reads the configuration as the server does and prints the effective
 //! settings.
 
-use crate::cli::{CheckConfig, Place};
+use crate::cli::Place;
 use crate::output::stdout;
 use crate::place;
 use anyhow::Context;
+use clap::Args;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use takt_server::alerting;
 use takt_server::config::ServiceUser;
 use takt_server::{Config, Failure, OrUsage};
+
+#[derive(Debug, Args)]
+pub struct CheckConfig {
+    /// Print the reference page of all keys instead
+    #[arg(long)]
+    pub reference: bool,
+}
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {

@@ -1,15 +1,47 @@
 //! `takt completions` and `takt man`.
 
-use crate::cli::{Cli, CompletionShell, Completions, Program};
+use crate::cli::Cli;
 use crate::output::stdout;
 use anyhow::Context;
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command, CommandFactory, ValueEnum};
 use clap_complete::{Shell, generate};
-use clap_mangen::Man;
 use std::fs;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use takt_server::Failure;
+
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// Shell; `source <(takt completions bash)` switches them on in bash
+    #[arg(value_enum)]
+    pub shell: CompletionShell,
+    /// Program that is completed
+    #[arg(long, value_enum, default_value_t)]
+    pub program: Program,
+}
+
+/// Shell of a completion script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CompletionShell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// Program with completions and man pages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Program {
+    #[default]
+    Takt,
+    TaktExporter,
+}
+
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Directory, such as /usr/local/share/man/man1
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+}
 
 /// Prints the completion script of a shell.
 pub fn script(asked: &Completions) -> Result<(), Failure> {
@@ -51,7 +83,7 @@ fn write_pages(command: &Command, name: &str, directory: &Path) -> Result<(), Fa
     let path = directory.join(format!("{name}.1"));
     let named = command.clone().name(name.to_owned());
     let mut text = Vec::new();
-    Man::new(named).render(&mut text)?;
+    clap_mangen::Man::new(named).render(&mut text)?;
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     let is_shown = |command: &&Command| !command.is_hide_set() && command.get_name() != "help";
     command

@@ -1,10 +1,11 @@
 //! `takt credit`.
 
 use super::{ask, instant, print, source};
-use crate::cli::{Credit as Asked, Place};
+use crate::cli::{ListingFormat, Person, Place};
 use crate::output::stdout;
 use crate::person::operator;
 use crate::source::Source;
+use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::io::Write;
@@ -14,17 +15,60 @@ use takt_server::answers::{CreditOrder, CreditsQuestion};
 use takt_server::listing::{Column, Listing};
 use takt_store::Database;
 
+#[derive(Debug, Subcommand)]
+pub enum CreditCommand {
+    /// Credit the hours that a job lost
+    Job(CreditJob),
+    /// Revoke a credit
+    Revoke(CreditRevoke),
+    /// List all credits with author, date and reason
+    List(CreditList),
+}
+
+#[derive(Debug, Args)]
+pub struct CreditJob {
+    /// Job id; of a requeued job, the run that a fault ended is credited
+    pub id: String,
+    /// Submit time of the run (2026-10-02T08:00:00Z), if the job has several lost runs
+    #[arg(long, value_name = "TIME")]
+    pub submit: Option<Timestamp>,
+    /// Reason for the credit
+    #[arg(long)]
+    pub reason: String,
+    /// GPU-hours to credit [default: all GPU-hours of the run]
+    #[arg(long, value_name = "HOURS")]
+    pub gpu_hours: Option<f64>,
+}
+
+#[derive(Debug, Args)]
+pub struct CreditRevoke {
+    /// Number of the credit
+    pub id: i64,
+    /// Reason for the revocation
+    #[arg(long)]
+    pub reason: String,
+}
+
+#[derive(Debug, Args)]
+pub struct CreditList {
+    #[command(flatten)]
+    pub person: Person,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
 /// Runs the command.
-pub fn run(place: &Place, asked: &Asked) -> Result<(), Failure> {
+pub fn run(place: &Place, asked: &CreditCommand) -> Result<(), Failure> {
     let order = match asked {
-        Asked::List(asked) => {
+        CreditCommand::List(asked) => {
             let source: Source<Database> = source(place)?;
             let mut ledger = source.ask(&CreditsQuestion::default())?;
             let user = asked.person.name();
             ledger.retain(|credit| user.as_ref().is_none_or(|name| *name == credit.user));
             return print(asked.format, &listing(&ledger, &source.zone()), &ledger);
         }
-        Asked::Job(asked) => CreditOrder {
+        CreditCommand::Job(asked) => CreditOrder {
             job_id: Some(asked.id.clone()),
             submit: asked.submit.map(Timestamp::as_second),
             gpu_hours: asked.gpu_hours,
@@ -32,7 +76,7 @@ pub fn run(place: &Place, asked: &Asked) -> Result<(), Failure> {
             granted_by: operator(),
             ..CreditOrder::default()
         },
-        Asked::Revoke(asked) => CreditOrder {
+        CreditCommand::Revoke(asked) => CreditOrder {
             revokes: Some(asked.id),
             reason: asked.reason.clone(),
             granted_by: operator(),

@@ -1,10 +1,11 @@
 //! `takt fairshare`: the lines of `sshare -l -a`, explanations, and the history.
 
 use super::{instant, print};
-use crate::cli::{Fairshare, ListingFormat, Place};
+use crate::cli::{ListingFormat, Person, Place};
 use crate::output::stdout;
 use crate::place;
 use crate::source::{Missing, Source};
+use clap::Args;
 use jiff::tz::TimeZone;
 use std::io::Write;
 use takt_accounting::fairshare::ShareRow;
@@ -13,6 +14,39 @@ use takt_server::answers::{FairshareAnswer, FairshareQuestion};
 use takt_server::listing::{Column, Listing};
 use takt_slurm::Shares;
 use takt_store::{Database, FairsharePoint};
+
+#[derive(Debug, Args)]
+pub struct Fairshare {
+    #[command(flatten)]
+    pub person: Person,
+    /// Only this account and its sub-accounts
+    #[arg(long, value_name = "NAME")]
+    pub account: Option<String>,
+    /// Explain the user's position and when it changes
+    #[arg(long, requires = "person")]
+    pub explain: bool,
+    /// Show the effect of a job with these resources: cpu=8,gres/gpu=1,mem=64G
+    #[arg(long, value_name = "TRES", requires = "person")]
+    pub plan: Option<String>,
+    /// Run time of the planned job in hours
+    #[arg(long, value_name = "HOURS", requires = "plan", default_value_t = 1.0)]
+    pub hours: f64,
+    /// Partition of the planned job
+    #[arg(long, value_name = "NAME", requires = "plan")]
+    pub partition: Option<String>,
+    /// Quality of service of the planned job
+    #[arg(long, value_name = "NAME", requires = "plan")]
+    pub qos: Option<String>,
+    /// Show the history of the last days instead
+    #[arg(long, value_name = "DAYS", conflicts_with_all = ["explain", "plan"])]
+    pub history: Option<u32>,
+    /// Cluster; required if the records have several
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Fairshare) -> Result<(), Failure> {

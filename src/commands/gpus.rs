@@ -1,12 +1,28 @@
 //! `takt gpus`: the GPUs with their users, jobs, memory and utilization.
 
 use super::{ask, print};
-use crate::cli::{Gpus, Place};
+use crate::cli::{ListingFormat, Person, Place};
+use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 use takt_server::Failure;
 use takt_server::answers::SqlQuestion;
 use takt_server::listing::{Column, Listing};
+
+#[derive(Debug, Args)]
+pub struct Gpus {
+    /// Only this node
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+    /// Only the GPU with this index or UUID
+    #[arg(long, value_name = "INDEX")]
+    pub gpu: Option<String>,
+    #[command(flatten)]
+    pub person: Person,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
 
 /// A GPU with one of its users, or without.
 #[derive(Debug, Serialize)]

@@ -1,18 +1,67 @@
 //! `takt import sacct` and `takt import jobcomp`.
 
 use super::print;
-use crate::cli::{ImportFrom, ImportSacct, OnShift, Place};
+use crate::cli::{ListingFormat, Place};
 use crate::place;
 use crate::source::{Missing, Source};
+use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use takt_server::Failure;
 use takt_server::answers::{ImportFormat, ImportQuestion};
 use takt_server::listing::{Column, Listing};
 use takt_store::{ImportSummary, Shifted};
+
+#[derive(Debug, Subcommand)]
+pub enum Import {
+    /// Import the output of `sacct -P`; importing it again changes nothing
+    Sacct(ImportSacct),
+    /// Import Slurm's job completion file (JobCompType=jobcomp/filetxt)
+    Jobcomp(ImportFrom),
+}
+
+#[derive(Debug, Args)]
+pub struct ImportSacct {
+    #[command(flatten)]
+    pub from: ImportFrom,
+    /// Column names of a file without a header, separated by |
+    #[arg(long, value_name = "NAMES", value_delimiter = '|')]
+    pub columns: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ImportFrom {
+    /// File to read, gzip or plain; - for standard input
+    pub file: PathBuf,
+    /// Time zone of the file's timestamps, such as Europe/Oslo [default: the configured one, else
+    /// the cluster's]
+    #[arg(long, value_name = "ZONE")]
+    pub timezone: Option<String>,
+    /// Cluster name for records that have none
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// Action if the runs are already stored, but with times of another time zone
+    #[arg(long, value_enum, default_value_t)]
+    pub shifted: OnShift,
+    /// Output format of the summary
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+/// Treatment of runs that exist with times shifted by a time zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum OnShift {
+    /// Import nothing and fail
+    #[default]
+    Refuse,
+    /// Replace the existing runs
+    Replace,
+    /// Keep both as different runs
+    Keep,
+}
 
 /// Imports the output of `sacct -P`.
 pub fn sacct(place: &Place, asked: &ImportSacct) -> Result<(), Failure> {

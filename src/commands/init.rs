@@ -1,9 +1,9 @@
 //! `takt init`: proposes a configuration for this machine and its cluster.
 
 use super::one_thread;
-use crate::cli::Init;
 use crate::output::stdout;
 use anyhow::Context;
+use clap::Args;
 use futures_util::stream::{self, StreamExt};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -13,6 +13,22 @@ use std::time::Duration;
 use takt_collector::schedulers::{self, JobsConfig};
 use takt_server::setup::{EXPORTER_PORTS, Found, RemoteTool, installation, proposal};
 use takt_server::{Config, Failure, OrUsage};
+
+#[derive(Debug, Clone, Args)]
+pub struct Init {
+    /// File to write
+    #[arg(long, value_name = "FILE", default_value = "takt.toml")]
+    pub to: PathBuf,
+    /// Print the proposal instead of writing it
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Replace an existing file, which is kept as FILE.old
+    #[arg(long)]
+    pub force: bool,
+    /// Directory of Slurm's commands [default: PATH]
+    #[arg(long, value_name = "DIR")]
+    pub slurm_bin: Option<PathBuf>,
+}
 
 /// Time for a node to accept a connection.
 const CONNECT: Duration = Duration::from_millis(500);

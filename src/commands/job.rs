@@ -1,8 +1,9 @@
 //! `takt job`: one job in full, in 80 columns.
 
 use super::{ask, jobs, print};
-use crate::cli::{Job, ListingFormat, Place};
+use crate::cli::{ListingFormat, Place};
 use crate::output::{self, stdout};
+use clap::Args;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::fmt::Write as _;
@@ -15,6 +16,15 @@ use takt_server::listing::{Column, Listing, printable};
 use takt_server::reports::words::{UNKNOWN, amount, duration, money, percent};
 use takt_server::sparkline;
 use takt_slurm::JobRun;
+
+#[derive(Debug, Args)]
+pub struct Job {
+    /// Job id: 123, 123_4, 123+0
+    pub id: String,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
 
 /// Number of bars of a curve.
 const BARS: usize = 20;

@@ -1,13 +1,29 @@
 //! `takt jobs`.
 
 use super::{instant, print, source};
-use crate::cli::{Jobs, Place};
+use crate::cli::{ListingFormat, Person, Place};
 use crate::source::Source;
+use clap::Args;
 use jiff::tz::TimeZone;
 use takt_server::Failure;
 use takt_server::answers::{JobsQuestion, ListedRun};
 use takt_server::listing::{Column, Listing};
 use takt_store::Database;
+
+#[derive(Debug, Args)]
+pub struct Jobs {
+    #[command(flatten)]
+    pub person: Person,
+    /// Only jobs in these states: RUNNING,FAILED or R,F
+    #[arg(long, value_name = "STATE")]
+    pub state: Option<String>,
+    /// Maximum number of rows
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub limit: usize,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
 
 /// Lists runs, the newest first.
 pub fn list(place: &Place, asked: &Jobs) -> Result<(), Failure> {

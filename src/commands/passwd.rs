@@ -1,13 +1,23 @@
 //! `takt passwd`: passwords of people.
 
 use super::ask;
-use crate::cli::{Passwd, Place};
+use crate::cli::Place;
 use crate::output::stdout;
 use anyhow::{Context, bail};
+use clap::Args;
 use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 use std::io::{BufRead, IsTerminal, Write};
 use takt_server::answers::PasswordOrder;
 use takt_server::{Failure, OrUsage};
+
+#[derive(Debug, Args)]
+pub struct Passwd {
+    /// Unix user; admins only [default: you]
+    pub user: Option<String>,
+    /// Remove the password
+    #[arg(long)]
+    pub remove: bool,
+}
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Passwd) -> Result<(), Failure> {

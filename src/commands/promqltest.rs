@@ -1,11 +1,20 @@
 //! `takt promqltest`: Prometheus' test scripts, run on our evaluator.
 
+use clap::Args;
+
 use crate::output::stdout;
 use anyhow::{Context, anyhow};
 use std::io::Write;
 use std::path::PathBuf;
 use takt_promql::script::{self, Report};
 use takt_server::{Failure, OrUsage};
+
+#[derive(Debug, Args)]
+pub struct Promqltest {
+    /// Test scripts
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+}
 
 /// Runs the command. Runs and prints all cases, then fails if one failed.
 pub fn run(files: &[PathBuf]) -> Result<(), Failure> {

@@ -2,9 +2,10 @@
 
 use super::plot::plot;
 use super::{print, source};
-use crate::cli::{ListingFormat, Place, Query, QueryFormat};
+use crate::cli::{ListingFormat, Place};
 use crate::output::{self, stdout};
 use crate::source::Source;
+use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
@@ -14,6 +15,38 @@ use takt_server::http::{QueryData, QueryQuestion};
 use takt_server::listing::Listing;
 use takt_server::{Failure, OrUsage};
 use takt_store::Store;
+
+#[derive(Debug, Args)]
+pub struct Query {
+    /// The query; - for standard input
+    pub promql: String,
+    /// Instant: seconds since 1970 or RFC 3339 [default: now]
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["start", "end", "step"])]
+    pub time: Option<String>,
+    /// Start of a range
+    #[arg(long, value_name = "TIME", requires = "end", requires = "step")]
+    pub start: Option<String>,
+    /// End of a range
+    #[arg(long, value_name = "TIME", requires = "start")]
+    pub end: Option<String>,
+    /// Step of a range (15, 1m)
+    #[arg(long, value_name = "DURATION", requires = "start")]
+    pub step: Option<String>,
+    /// Output format; plot needs a range
+    #[arg(long, value_enum, default_value_t)]
+    pub format: QueryFormat,
+}
+
+/// Output format of a query.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum QueryFormat {
+    #[default]
+    Table,
+    Json,
+    Csv,
+    /// Curves in the terminal
+    Plot,
+}
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {

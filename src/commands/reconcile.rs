@@ -1,9 +1,10 @@
 //! `takt reconcile`: our hours beside `sreport`'s, with the reason of each difference.
 
 use super::{one_thread, print};
-use crate::cli::{Place, Reconcile};
+use crate::cli::{ListingFormat, Period, Place};
 use crate::place;
 use crate::source::{Missing, Source};
+use clap::Args;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use takt_accounting::UsageReport;
@@ -14,6 +15,21 @@ use takt_server::answers::{CapacityQuestion, SqlQuestion, UsageQuestion};
 use takt_server::listing::{Column, Listing};
 use takt_slurm::sreport::SreportKey;
 use takt_store::Database;
+
+#[derive(Debug, Args)]
+pub struct Reconcile {
+    #[command(flatten)]
+    pub period: Period,
+    /// Show differences only
+    #[arg(long)]
+    pub differences: bool,
+    /// Cluster; required if the records have several
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Reconcile) -> Result<(), Failure> {

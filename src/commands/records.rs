@@ -1,10 +1,12 @@
 //! `takt records`: the log of imports, and the deletion of job records.
 
+use super::store::StoreListing;
 use super::{ask, instant, print, source};
-use crate::cli::{Place, RecordsCommand, RecordsDelete};
+use crate::cli::Place;
 use crate::output::stdout;
 use crate::source::Source;
 use anyhow::anyhow;
+use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::io::Write;
@@ -12,6 +14,38 @@ use takt_server::answers::{DeleteRecordsQuestion, ImportsQuestion, UndoImportQue
 use takt_server::listing::{Column, Listing};
 use takt_server::{Failure, OrUsage};
 use takt_store::{Database, DeleteRuns, ImportRecord};
+
+#[derive(Debug, Subcommand)]
+pub enum RecordsCommand {
+    /// List the imports, the newest first
+    Imports(StoreListing),
+    /// Delete the runs that only this import has stored
+    Undo(RecordsUndo),
+    /// Delete the records of a job or of a cluster
+    Delete(RecordsDelete),
+}
+
+#[derive(Debug, Args)]
+pub struct RecordsUndo {
+    /// Number of the import, from `takt records imports`
+    pub id: i64,
+}
+
+#[derive(Debug, Args)]
+pub struct RecordsDelete {
+    /// Job id
+    #[arg(long, value_name = "ID")]
+    pub job: Option<String>,
+    /// Submit time of the run (2026-10-02T08:00:00Z). Default: all runs of the job
+    #[arg(long, value_name = "TIME", requires = "job")]
+    pub submit: Option<Timestamp>,
+    /// Cluster
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// Confirm the deletion
+    #[arg(long)]
+    pub yes: bool,
+}
 
 /// Runs the command.
 pub fn run(place: &Place, command: &RecordsCommand) -> Result<(), Failure> {

@@ -1,13 +1,115 @@
 //! `takt report`.
 
+use super::report_send::ReportSend;
 use super::{ask, pdf, report_send};
-use crate::cli::{Place, Report, ReportFormat, ReportSheet, ReportUsage};
+use crate::cli::{Period, Person, Place};
 use crate::output::{self, stdout};
 use crate::person::operator;
+use clap::{Args, Subcommand, ValueEnum};
 use std::io::{self, BufWriter, Write};
 use takt_server::answers::{SheetQuestion, UsageQuestion};
 use takt_server::reports::{self, View};
 use takt_server::{Failure, OrUsage};
+
+#[derive(Debug, Subcommand)]
+pub enum Report {
+    /// CPU-, GPU-, node- and memory-hours, jobs and waiting times
+    Usage(ReportUsage),
+    /// Efficiency of each job
+    Efficiency(ReportSheet),
+    /// Allocated but unused hours by cause, with advice
+    Waste(ReportSheet),
+    /// Monthly report of the cluster
+    Cluster(ReportSheet),
+    /// Monthly report of an account
+    Account(ReportSheet),
+    /// Monthly report of a user
+    User(ReportSheet),
+    /// Send monthly reports that were not sent yet (a running server does this by itself)
+    Send(ReportSend),
+}
+
+#[derive(Debug, Args)]
+pub struct ReportSheet {
+    #[command(flatten)]
+    pub period: Period,
+    /// `report user` without them reports on the user who runs the command.
+    #[command(flatten)]
+    pub person: Person,
+    /// Only this account
+    #[arg(long, value_name = "NAME", conflicts_with = "person")]
+    pub account: Option<String>,
+    /// Cluster; required if the records have several
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// Time zone of the period's days, such as Europe/Oslo [default: the cluster's]
+    #[arg(long, value_name = "ZONE")]
+    pub timezone: Option<String>,
+    /// Maximum number of jobs to list
+    #[arg(long, value_name = "N")]
+    pub runs: Option<usize>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ReportFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct ReportUsage {
+    /// Month, such as 2026-10 [default: this month]
+    #[arg(long, value_name = "YYYY-MM", conflicts_with_all = ["from", "to"])]
+    pub month: Option<String>,
+    /// Start of the period: a date or an instant
+    #[arg(long, value_name = "DATE", requires = "to")]
+    pub from: Option<String>,
+    /// End of the period (exclusive): a date or an instant
+    #[arg(long, value_name = "DATE", requires = "from")]
+    pub to: Option<String>,
+    /// Group by user, account, account_tree (including sub-accounts), partition, qos, node,
+    /// gpu_model, state, and one of hour, day, month, year; separate several with commas
+    #[arg(
+        long,
+        value_name = "KEYS",
+        value_delimiter = ',',
+        default_value = "user"
+    )]
+    pub by: Vec<String>,
+    #[command(flatten)]
+    pub person: Person,
+    /// Cluster; required if the records have several
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// Time zone of the period's days, such as Europe/Oslo [default: the cluster's]
+    #[arg(long, value_name = "ZONE")]
+    pub timezone: Option<String>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ReportFormat,
+}
+
+/// Output format of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum ReportFormat {
+    #[default]
+    Table,
+    Html,
+    Csv,
+    Json,
+    Md,
+    /// The HTML page, printed by an installed Chromium
+    Pdf,
+}
+
+impl From<ReportFormat> for reports::ReportFormat {
+    fn from(format: ReportFormat) -> Self {
+        match format {
+            ReportFormat::Table => Self::Table,
+            ReportFormat::Html | ReportFormat::Pdf => Self::Html,
+            ReportFormat::Csv => Self::Csv,
+            ReportFormat::Json => Self::Json,
+            ReportFormat::Md => Self::Md,
+        }
+    }
+}
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Report) -> Result<(), Failure> {

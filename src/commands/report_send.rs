@@ -1,21 +1,39 @@
 //! `takt report send`.
 
 use super::source;
-use crate::cli::{Place, ReportSend};
+use crate::cli::Place;
 use crate::output::stdout;
 use crate::place;
 use crate::source::Source;
 use anyhow::Context;
+use clap::Args;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use std::fs;
 use std::io::Write;
+use std::path::PathBuf;
 use takt_mail::{EmailConfig, Mailer};
 use takt_server::answers::{NoteSentReport, SentQuestion};
 use takt_server::reports;
 use takt_server::reports::due;
 use takt_server::{Failure, OrUsage};
 use takt_store::Database;
+
+#[derive(Debug, Args)]
+pub struct ReportSend {
+    /// Month, such as 2026-10 [default: last month]
+    #[arg(long, value_name = "YYYY-MM")]
+    pub month: Option<String>,
+    /// Do not send: print the mails, or write them into the directory of --out
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Directory for the mails, as .eml and .html files
+    #[arg(long, value_name = "DIR", requires = "dry_run")]
+    pub out: Option<PathBuf>,
+    /// Cluster; required if the records have several
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<String>,
+}
 
 /// Sends the reports of a month that are due, or with `--dry-run` only shows them.
 pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {

@@ -1,13 +1,21 @@
 //! `takt serve`: the server, by its configuration.
 
 use super::refuse_server;
-use crate::cli::{Place, Serve};
+use crate::cli::Place;
 use crate::place;
 use anyhow::Context;
+use clap::Args;
 use std::sync::Arc;
 use takt_server::Config;
 use takt_server::serve as server;
 use takt_server::{Failure, OrUsage};
+
+#[derive(Debug, Clone, Args)]
+pub struct Serve {
+    /// Address of the web pages and the API [default: server.listen_address]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen_address: Option<String>,
+}
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Serve) -> Result<(), Failure> {

@@ -1,13 +1,23 @@
 //! `takt sql`: one SELECT over the tables.
 
 use super::{ask, print};
-use crate::cli::{ListingFormat, Place, Sql};
+use crate::cli::{ListingFormat, Place};
+use clap::Args;
 use serde_json::{Map, Value};
 use std::io::Read;
 use takt_server::answers::SqlQuestion;
 use takt_server::listing::Listing;
 use takt_server::{Failure, OrUsage};
 use takt_store::sql::Rows;
+
+#[derive(Debug, Args)]
+pub struct Sql {
+    /// One SELECT statement; - for standard input
+    pub statement: String,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
 
 /// Runs the command.
 pub fn run(place: &Place, sql: &Sql) -> Result<(), Failure> {

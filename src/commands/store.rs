@@ -1,14 +1,50 @@
 //! `takt store`: the samples on disk.
 
 use super::{ask, in_zone, print, source};
-use crate::cli::{ListingFormat, Place, StoreCommand, StoreDelete};
+use crate::cli::{ListingFormat, Place};
 use crate::source::Source;
 use anyhow::anyhow;
+use clap::{Args, Subcommand};
 use jiff::tz::TimeZone;
 use takt_server::answers::{DeleteQuestion, SealQuestion, StatQuestion, VerifyQuestion};
 use takt_server::listing::{Column, Listing};
 use takt_server::{Failure, OrUsage};
 use takt_store::{CompactionSummary, Database, Stat};
+
+#[derive(Debug, Subcommand)]
+pub enum StoreCommand {
+    /// List blocks with their time range, series, rows and bytes
+    Stat(StoreListing),
+    /// Read every block completely; exit code 1 if one is damaged
+    Verify(StoreListing),
+    /// Seal all recent samples into blocks now
+    Seal(StoreListing),
+    /// Delete all samples of a node or of the series that match a selector
+    Delete(StoreDelete),
+}
+
+#[derive(Debug, Args)]
+pub struct StoreListing {
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct StoreDelete {
+    /// Node whose samples are deleted
+    #[arg(long, value_name = "NAME", conflicts_with = "selector")]
+    pub node: Option<String>,
+    /// A PromQL selector: 'power_watts{gpu="3"}'
+    #[arg(long, value_name = "SELECTOR")]
+    pub selector: Option<String>,
+    /// Confirm the deletion
+    #[arg(long)]
+    pub yes: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
 
 /// Runs the command.
 pub fn run(place: &Place, command: &StoreCommand) -> Result<(), Failure> {

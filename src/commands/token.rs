@@ -1,10 +1,11 @@
 //! `takt token`: tokens of programs.
 
 use super::{ask, instant, print, source};
-use crate::cli::{Place, Token, TokenCreate};
+use crate::cli::{ListingFormat, Place};
 use crate::output::stdout;
 use crate::source::Source;
 use anyhow::anyhow;
+use clap::{Args, Subcommand};
 use jiff::tz::TimeZone;
 use std::io::Write;
 use takt_model::duration;
@@ -12,6 +13,44 @@ use takt_server::answers::{TokenOrder, TokensQuestion};
 use takt_server::listing::{Column, Listing};
 use takt_server::{Failure, OrUsage};
 use takt_store::{Database, TokenRecord};
+
+#[derive(Debug, Subcommand)]
+pub enum Token {
+    /// Create a token; prints it once
+    Create(TokenCreate),
+    /// List tokens: yours, or all for admins
+    List(TokenList),
+    /// Revoke a token
+    Revoke(TokenRevoke),
+}
+
+#[derive(Debug, Args)]
+pub struct TokenCreate {
+    /// Name of the token, such as the program that will use it
+    pub name: String,
+    /// Role: status, user, viewer, support or admin [default: user]
+    #[arg(long, value_name = "ROLE")]
+    pub role: Option<String>,
+    /// Unix user on whose behalf the token asks [default: you, for the role user]
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Validity (90d, 12h) [default: until it is revoked]
+    #[arg(long = "for", value_name = "DURATION")]
+    pub duration: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct TokenList {
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct TokenRevoke {
+    /// Number of the token, from `takt token list`
+    pub id: i64,
+}
 
 /// Runs the command.
 pub fn run(place: &Place, command: &Token) -> Result<(), Failure> {

@@ -1,10 +1,11 @@
 //! `takt up`: monitors this machine without any configuration.
 
 use super::{one_thread, refuse_server};
-use crate::cli::{Place, Up};
+use crate::cli::Place;
 use crate::output::stdout;
 use crate::place;
 use anyhow::Context;
+use clap::Args;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -15,6 +16,24 @@ use takt_server::Config;
 use takt_server::serve as server;
 use takt_server::{Failure, OrUsage};
 use tokio::sync::watch;
+
+#[derive(Debug, Clone, Args)]
+#[command(mut_arg("listen_address", |arg| arg.default_value("127.0.0.1:9855").help("Address of the exporter, HOST:PORT")))]
+pub struct Up {
+    /// Address of the web pages and the API
+    #[arg(
+        long = "listen-address",
+        id = "server_address",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:9856"
+    )]
+    pub server_address: String,
+    /// Seconds between two scrapes
+    #[arg(long, value_name = "SECONDS")]
+    pub interval_seconds: Option<f64>,
+    #[command(flatten)]
+    pub exporter: takt_exporter::Options,
+}
 
 /// Seconds between two scrapes by default. Short, since there is one target.
 const INTERVAL_SECONDS: f64 = 5.0;

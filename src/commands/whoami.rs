@@ -1,10 +1,18 @@
 //! `takt whoami`: who the server takes this user for.
 
 use super::{ask, print};
-use crate::cli::{Place, Whoami};
+use crate::cli::{ListingFormat, Place};
+use clap::Args;
 use takt_server::Failure;
 use takt_server::answers::WhoamiQuestion;
 use takt_server::listing::{Column, Listing};
+
+#[derive(Debug, Args)]
+pub struct Whoami {
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Whoami) -> Result<(), Failure> {

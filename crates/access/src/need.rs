@@ -1,8 +1,8 @@
-//! What a route needs.
+//! Access that a route needs.
 
 use crate::Role;
 
-/// What a request to a route needs.
+/// Access that a request to a route needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Need {
     /// Nothing: health checks, and the pages that sign in.

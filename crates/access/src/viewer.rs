@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Name in place of a user whom the viewer may not see. Unix names contain no space.
+/// Name in place of a user that the viewer may not see. Unix names contain no space.
 pub const OTHER_USER: &str = "another user";
 
 /// Name in place of an account that the viewer may not see.

@@ -17,6 +17,7 @@ mod own_series;
 mod postgres;
 mod process_usage;
 mod query_config;
+pub mod reload;
 mod remote_write;
 pub mod reports;
 pub mod serve;

@@ -1,7 +1,7 @@
 //! The server: the store, the tasks that fill it, and the routes that answer from it.
 
 use crate::alerting::{self, Absence, Alerts};
-use crate::answers::{self, AnswerConfig, AnswerError};
+use crate::answers::{self, AnswerConfig};
 use crate::assess;
 use crate::config::{Config, read_token};
 use crate::failure::{Failure, OrUsage};
@@ -10,25 +10,22 @@ use crate::http::{self, Access, App, AppParts, Connections, GuardedRouter, Pushi
 use crate::opening::OpeningPage;
 use crate::own_series::OwnSeries;
 use crate::process_usage;
+use crate::reload::Reload;
+pub use crate::reload::Source;
 use crate::remote_write::{Destination, RemoteWriteMetrics};
 use crate::reports;
 use crate::strips;
 use crate::tasks::Supervisor;
 use crate::{SqlMetrics, SqlServer};
 use anyhow::Context;
-use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use axum::routing::post;
 use axum::{Router, middleware};
 use jiff::tz::TimeZone;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use takt_access::{Role, RouteNeeds};
 use takt_alerts::run::Handle;
 use takt_collector::push::{PushMetrics, Senders};
 use takt_collector::schedulers::poll::Poller;
@@ -69,9 +66,6 @@ enum End {
     /// The clock was set back: after reopening, the store continues at the clock's time.
     ClockWentBack,
 }
-
-/// Reads the configuration, at the start and at every reload.
-pub type Source = Arc<dyn Fn() -> anyhow::Result<Config> + Send + Sync>;
 
 /// A server that is about to answer its first request.
 #[derive(Debug)]
@@ -342,6 +336,8 @@ pub struct PageState {
     pub zone: TimeZone,
     /// Configuration of the answers.
     pub config: Arc<AnswerConfig>,
+    /// Reads the configuration again.
+    pub reload: Reload,
     /// Cancelled when the server stops: live pages end their streams.
     pub stop: CancellationToken,
 }
@@ -612,20 +608,12 @@ impl Serving<'_> {
         );
         follower.first().await;
         self.sql(&mut tasks, &store).await?;
-        let reloaded = Gauge::default();
-        reloaded.set(1);
-        let help = "Whether the last reload of the configuration succeeded";
-        self.registry.register(
-            "takt_server_config_reload_successful",
-            help,
-            reloaded.clone(),
+        let reload = Reload::new(
+            Arc::clone(&self.source),
+            Arc::clone(&scrape),
+            alerts.reload(),
+            &mut self.registry,
         );
-        let reload = Reload {
-            source: Arc::clone(&self.source),
-            scrape: Arc::clone(&scrape),
-            alerts: alerts.reload(),
-            reloaded,
-        };
         let polls = self.poll(&mut tasks, &store, &zone);
         self.background(&mut tasks, &store, &scrape, &alerts, &reload, &polls);
         let remote_write = RemoteWriteMetrics::register(&mut self.registry);
@@ -652,6 +640,7 @@ impl Serving<'_> {
             cluster: self.cluster.into(),
             zone: zone.clone(),
             config: Arc::clone(&answers),
+            reload: reload.clone(),
             stop: tasks.stop_token(),
         };
         let registry = Arc::new(self.registry);
@@ -675,9 +664,8 @@ impl Serving<'_> {
         tasks.spawn("roles", move |stop| {
             until_stopped(stop, follower.clone().keep_following())
         });
-        let reloading = RouteNeeds::change(Role::Admin);
-        let routes = GuardedRouter::new()
-            .route("/-/reload", reloading, post(reload_now).with_state(reload))
+        let routes = reload
+            .router()
             .merge(http::router(app))
             .merge(http::push_router(pushing))
             .merge(alerts.router())
@@ -741,67 +729,6 @@ async fn until_stopped(stop: CancellationToken, task: impl Future<Output = ()>) 
     tokio::select! {
         () = stop.cancelled() => {}
         () = task => {}
-    }
-}
-
-/// Reloads the configuration while the server runs.
-#[derive(Clone)]
-struct Reload {
-    source: Source,
-    scrape: Arc<ScrapeManager>,
-    alerts: alerting::Reload,
-    /// Whether the last reload succeeded.
-    reloaded: Gauge,
-}
-
-impl Reload {
-    /// Applies the new `[scrape]`, `[alerts]` and `[email]`. If one of them is invalid, changes
-    /// nothing.
-    async fn now(&self) -> anyhow::Result<()> {
-        let result = self.read_and_follow().await;
-        self.reloaded.set(i64::from(result.is_ok()));
-        result
-    }
-
-    async fn read_and_follow(&self) -> anyhow::Result<()> {
-        let source = Arc::clone(&self.source);
-        let read = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
-            let config = source()?;
-            let alerts = alerting::load(&config)?;
-            Ok((config, alerts))
-        });
-        let (config, alerts) = read.await??;
-        self.scrape.reload(&config.scrape)?;
-        self.alerts.follow(&config, alerts).await?;
-        tracing::info!(
-            "configuration reloaded: [scrape], [alerts] and [email] are in use; other sections need a restart"
-        );
-        Ok(())
-    }
-
-    async fn at_hangups(self) {
-        use tokio::signal::unix::{SignalKind, signal};
-        let Ok(mut hangups) = signal(SignalKind::hangup()) else {
-            return;
-        };
-        while hangups.recv().await.is_some() {
-            if let Err(error) = self.now().await {
-                tracing::error!(
-                    error = format!("{error:#}"),
-                    "reload failed; keeping the previous configuration"
-                );
-            }
-        }
-    }
-}
-
-async fn reload_now(State(reload): State<Reload>) -> Response {
-    match reload.now().await {
-        Ok(()) => "reloaded\n".into_response(),
-        Err(error) => {
-            let error = format!("{error:#}; keeping the previous configuration");
-            AnswerError::failed(error).into_response()
-        }
     }
 }
 

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// State of [`Placed::committed`] before the commit.
 const UNCOMMITTED: i64 = i64::MIN;
 
-/// What happened to a pushed sample.
+/// Result of placing a pushed sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placement {
     /// The sample is new.

@@ -515,6 +515,9 @@ const RUN_COLUMNS: &str = "cluster, job_id, epoch_ms(submit_time) // 1000, epoch
      nodes, cpus, gpus, gpu_model, mem_bytes, billing, alloc_tres, req_tres, node_list, elapsed_seconds, \
      suspended_seconds, timelimit_seconds, exit_code, reservation, raw_job_id";
 
+/// Number of [`RUN_COLUMNS`].
+const RUN_COLUMN_COUNT: usize = 27;
+
 fn job_run(row: &Row<'_>) -> duckdb::Result<JobRun> {
     Ok(JobRun {
         cluster: row.get(0)?,

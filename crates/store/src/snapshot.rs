@@ -2,7 +2,7 @@
 //!
 //! All samples are sealed first. The two databases are copied in one transaction each, which begin
 //! at the same moment. Blocks never change, so the copy has hard links to their files. The copy lies
-//! in the data directory; whoever asked for it moves it elsewhere.
+//! in the data directory; the caller moves it elsewhere.
 
 use super::database::quoted;
 use super::layout::remove_if_there;

@@ -1,13 +1,27 @@
 //! Closing alerts by hand.
 
 use super::{server, text};
-use crate::cli::{AlertsClose, Place};
+use crate::cli::Place;
 use crate::output::stdout;
 use crate::person;
+use clap::Args;
 use reqwest::Method;
 use serde_json::json;
 use std::io::Write;
 use takt_server::Failure;
+
+#[derive(Debug, Args)]
+pub struct AlertsClose {
+    /// Conditions that the alerts to close meet: alertname=GpuFellOffBus node=g01
+    #[arg(required = true, value_name = "MATCHER")]
+    pub matchers: Vec<String>,
+    /// Why they are closed
+    #[arg(long, value_name = "TEXT")]
+    pub comment: String,
+    /// Person who closes them [default: the user who runs the command]
+    #[arg(long, value_name = "NAME")]
+    pub by: Option<String>,
+}
 
 /// Closes the alerts that match all matchers, and prints them.
 pub fn run(place: &Place, asked: &AlertsClose) -> Result<(), Failure> {

@@ -1,29 +1,109 @@
 //! `takt alerts`: active alerts, sent messages, rules and silences.
 
-mod close;
-mod files;
-mod send;
-mod silences;
+pub(crate) mod close;
+pub(crate) mod files;
+pub(crate) mod send;
+pub(crate) mod silences;
 
+use self::close::AlertsClose;
+use self::send::AlertsTestSend;
+use self::silences::{AlertsAck, AlertsSilence};
 use super::{in_zone, print};
-use crate::cli::{Alerts, AlertsHistory, AlertsList, AlertsRouteTest, Place};
+use crate::cli::{ListingFormat, Place};
 use crate::client::Server;
 use crate::output::stdout;
 use crate::person;
 use crate::place;
 use crate::source::{self, Source, zone_of};
 use anyhow::anyhow;
+use clap::{Args, Subcommand};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use reqwest::Method;
 use serde_json::Value;
 use std::io::Write;
+use std::path::PathBuf;
 use takt_model::Labels;
 use takt_server::alerting;
 use takt_server::answers::{AboutQuestion, SqlQuestion};
 use takt_server::listing::{Column, Listing};
 use takt_server::{Failure, OrUsage};
 use takt_store::Database;
+
+/// Commands of the alerts.
+#[derive(Debug, Subcommand)]
+pub enum Alerts {
+    /// List active alerts (needs a running server)
+    List(AlertsList),
+    /// Show the history of alerts, newest first
+    History(AlertsHistory),
+    /// Check rule files (Prometheus' format, *.events.yml) and alertmanager.yml files
+    Check(AlertsFiles),
+    /// Run rule tests in promtool's format
+    Test(AlertsFiles),
+    /// Show the receivers of an alert with these labels
+    RouteTest(AlertsRouteTest),
+    /// Create, list or expire silences (needs a running server)
+    Silence(AlertsSilence),
+    /// Silence matching active alerts
+    Ack(AlertsAck),
+    /// Close active alerts by hand, with a reason for the history (needs a running server)
+    Close(AlertsClose),
+    /// Send a test message through every channel and report the results
+    TestSend(AlertsTestSend),
+}
+
+#[derive(Debug, Args)]
+pub struct AlertsList {
+    /// Only alerts that match all of these: node=g01 'alertname=~"Gpu.*"'
+    #[arg(value_name = "MATCHER")]
+    pub matchers: Vec<String>,
+    /// Only alerts about the jobs of the user who runs the command
+    #[arg(long)]
+    pub me: bool,
+    /// Include alerts of severity "none", which report no fault: Watchdog
+    #[arg(long)]
+    pub all: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct AlertsHistory {
+    /// Only this alert
+    #[arg(long, value_name = "NAME")]
+    pub alert: Option<String>,
+    /// Only this node
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+    /// Include alerts that became pending and never fired, and those of severity "none"
+    #[arg(long, conflicts_with = "messages")]
+    pub pending: bool,
+    /// Show sent messages and their results instead of alerts
+    #[arg(long, conflicts_with_all = ["alert", "node"])]
+    pub messages: bool,
+    /// Maximum number of rows
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub limit: usize,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct AlertsFiles {
+    /// Files
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct AlertsRouteTest {
+    /// Labels of the alert: alertname=GpuFellOffBus severity=critical
+    #[arg(required = true, value_name = "LABEL=VALUE")]
+    pub labels: Vec<String>,
+}
 
 /// Runs the command.
 pub fn run(place: &Place, asked: &Alerts) -> Result<(), Failure> {

@@ -1,9 +1,10 @@
 //! `takt alerts test-send`: sends a test message through every channel.
 
-use crate::cli::{AlertsTestSend, Place};
+use crate::cli::Place;
 use crate::output::stdout;
 use crate::place;
 use anyhow::{Context, anyhow};
+use clap::Args;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -16,6 +17,13 @@ use takt_model::{Labels, Timestamp};
 use takt_server::Config;
 use takt_server::alerting;
 use takt_server::{Failure, OrUsage};
+
+#[derive(Debug, Args)]
+pub struct AlertsTestSend {
+    /// Only this channel (receiver/kind/number)
+    #[arg(long, value_name = "CHANNEL")]
+    pub channel: Option<String>,
+}
 
 /// Runs the command. Tries all channels, then fails if one did not accept the message.
 pub fn run(place: &Place, asked: &AlertsTestSend) -> Result<(), Failure> {

@@ -1,13 +1,14 @@
 //! Silences, and acknowledgements: silences of the alerts that fire now.
 
 use super::{firing, local, server, text};
-use crate::cli::{AlertsAck, AlertsSilence, Place};
+use crate::cli::{ListingFormat, Place};
 use crate::client::Server;
 use crate::commands::print;
 use crate::output::stdout;
 use crate::person;
 use crate::source::zone_of;
 use anyhow::anyhow;
+use clap::Args;
 use jiff::tz::TimeZone;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -17,6 +18,42 @@ use takt_alerts::routing::matcher::{MatchOp, parse_matchers};
 use takt_server::Failure;
 use takt_server::answers::AboutQuestion;
 use takt_server::listing::{Column, Listing};
+
+#[derive(Debug, Args)]
+pub struct AlertsSilence {
+    /// Matchers of the silence: node=g01 'alertname=~"Gpu.*"'; without any, existing silences are
+    /// listed
+    #[arg(value_name = "MATCHER")]
+    pub matchers: Vec<String>,
+    /// Duration (30m, 2h, 3d)
+    #[arg(long = "for", value_name = "DURATION", default_value = "2h")]
+    pub duration: String,
+    /// Start time: 2026-11-22T08:00 in the cluster's time zone, or 2026-11-22T07:00Z [default: now]
+    #[arg(long, value_name = "TIME")]
+    pub start: Option<String>,
+    /// Reason for the silence
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub comment: String,
+    /// Expire the silence with this id
+    #[arg(long, value_name = "ID", conflicts_with = "matchers")]
+    pub expire: Option<String>,
+    /// Output format of the list
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct AlertsAck {
+    /// Matchers that select active alerts
+    #[arg(required = true, value_name = "MATCHER")]
+    pub matchers: Vec<String>,
+    /// How long notifications stay silenced
+    #[arg(long = "for", value_name = "DURATION", default_value = "8h")]
+    pub duration: String,
+    /// Comment, such as the action taken
+    #[arg(long, value_name = "TEXT", default_value = "acknowledged")]
+    pub comment: String,
+}
 
 /// Creates, expires or lists silences.
 pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {

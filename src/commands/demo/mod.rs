@@ -4,9 +4,10 @@ mod history;
 mod settings;
 
 use super::{one_thread, refuse_server};
-use crate::cli::{Demo as DemoArgs, DemoSlurm, Place};
+use crate::cli::Place;
 use crate::output::stdout;
 use anyhow::Context;
+use clap::Args;
 use history::History;
 use jiff::Timestamp as Now;
 use settings::Settings;
@@ -22,6 +23,44 @@ use takt_server::answers::{AnswerConfig, Question, TokenOrder};
 use takt_server::config::Config;
 use takt_server::serve::{self as server, Ready};
 use takt_server::{Failure, OrUsage};
+
+#[derive(Debug, Clone, Args)]
+pub struct DemoArgs {
+    /// Number of simulated nodes: 3, 30 or 300
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = demo_nodes)]
+    pub nodes: u32,
+    /// Address of the web pages and the API [default: 127.0.0.1:9856, or a free port]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen_address: Option<String>,
+    /// Also print a link that shows the pages as this user of the simulated cluster sees them
+    #[arg(long = "as", value_name = "USER")]
+    pub as_user: Option<String>,
+    /// Speed of jobs and faults after the start: with 10, an hour passes in 6 minutes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=30))]
+    pub speed: u8,
+    /// Keep the data in this new directory; without it they are deleted at the end
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+}
+
+fn demo_nodes(text: &str) -> Result<u32, String> {
+    let nodes = text.parse().ok();
+    nodes
+        .filter(|nodes| Size::of(*nodes).is_some())
+        .ok_or_else(|| "expected 3, 30 or 300".to_owned())
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct DemoSlurm {
+    /// URL of the simulated cluster
+    pub url: String,
+    /// The command of Slurm
+    pub program: String,
+    /// Its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub args: Vec<String>,
+}
 
 /// Default address of the pages.
 const ADDRESS: &str = "127.0.0.1:9856";

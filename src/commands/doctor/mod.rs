@@ -3,13 +3,34 @@
 mod bundle;
 
 use super::{ask, print};
-use crate::cli::{Doctor, ListingFormat, Place};
+use crate::cli::{ListingFormat, Place};
 use crate::output::stdout;
+use clap::Args;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use takt_server::Failure;
 use takt_server::answers::{Diagnosis, DoctorQuestion, Finding, Severity};
 use takt_server::listing::{Column, Listing};
+
+#[derive(Debug, Clone, Args)]
+pub struct Doctor {
+    /// Only checks whose id begins with this: gpu, or gpu.answers
+    #[arg(long, value_name = "ID")]
+    pub only: Option<String>,
+    /// Skip checks whose id begins with this
+    #[arg(long, value_name = "ID")]
+    pub skip: Option<String>,
+    /// List the checks that are in order, too
+    #[arg(long, short)]
+    pub verbose: bool,
+    /// Also write findings, configuration without secrets, and logs into this new .tar.gz
+    #[arg(long, value_name = "FILE")]
+    pub bundle: Option<PathBuf>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
 
 /// Prints the findings. Exit code 2 with a failure, 1 with a warning, else 0.
 pub fn run(place: &Place, asked: &Doctor) -> Result<ExitCode, Failure> {

@@ -1,4 +1,4 @@
-//! Those who are not signed in.
+//! Visitors without a sign-in.
 
 use crate::access::{ALICE, BEARER_ADMIN, BEARER_READER, Lab, ROOT, WWW_DATA, needs};
 use crate::support::or_skip;
@@ -57,7 +57,7 @@ fn an_open_server_shows_everything_and_changes_nothing() {
         );
     }
     assert_eq!(lab.curl(WWW_DATA, "/api/takt/v1/audit", &AWAY).0, 401);
-    // Whoever is known sees no less.
+    // A known viewer sees no less.
     assert_eq!(
         lab.json(ALICE, "/api/takt/v1/whoami", &[])["role"],
         "viewer"

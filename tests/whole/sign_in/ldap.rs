@@ -152,7 +152,7 @@ fn a_directory_signs_users_in() {
         "{}",
         lab.server.log()
     );
-    // The entry of carol has alice's name, too: the name is ambiguous, and nobody signs in with it.
+    // The entry of carol has alice's name, too: the name is ambiguous, and no one signs in with it.
     assert_eq!(role("alice", "correct horse"), None);
     assert_eq!(role("alice", "carols secret"), None);
     assert_eq!(role("carol", "carols secret"), None);
@@ -203,7 +203,7 @@ fn groups_of_the_directory_decide_who_signs_in() {
     assert_eq!(whoami(&lab, &alice)["role"], "anonymous");
     assert_eq!(whoami(&lab, &bob)["role"], "anonymous");
     assert!(password(&lab, "alice", "correct horse", &[]).is_refused("group"));
-    // Sessions of a way that is not configured any more are nobody's.
+    // Sessions of a way that is not configured any more do not count.
     lab.restart(|config| {
         let (before, rest) = config.split_once("[auth.ldap]").unwrap();
         let (_, after) = rest.split_once("[server]").unwrap();

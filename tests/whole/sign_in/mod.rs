@@ -5,24 +5,24 @@ mod anonymous;
 mod ldap;
 mod munge;
 mod openid;
-mod passwords;
+pub(crate) mod passwords;
 mod proxies;
 
 use crate::access::{Lab, SAME, WWW_DATA};
 use serde_json::Value;
 
-/// What a browser got after a form: the status, the address to which it goes, and the cookie of a
+/// Reply to a form of a browser: the status, the address to which it goes, and the cookie of a
 /// session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Signed {
-    status: u16,
-    to: String,
+pub(crate) struct Signed {
+    pub status: u16,
+    pub to: String,
     /// `Cookie: takt=…`; `None` without a session.
-    cookie: Option<String>,
+    pub cookie: Option<String>,
 }
 
 impl Signed {
-    fn of((status, text): (u16, String)) -> Self {
+    pub fn of((status, text): (u16, String)) -> Self {
         let value = |name: &str| {
             let mut lines = text.lines().filter_map(|line| line.split_once(": "));
             lines.find_map(|(key, value)| {
@@ -49,7 +49,7 @@ impl Signed {
 }
 
 /// Sends the form with a name and a password, as a page of the server does.
-fn password(lab: &Lab, user: &str, password: &str, more: &[&str]) -> Signed {
+pub(crate) fn password(lab: &Lab, user: &str, password: &str, more: &[&str]) -> Signed {
     let user = format!("user={user}");
     let password = format!("password={password}");
     let mut arguments = vec![
@@ -64,7 +64,7 @@ fn password(lab: &Lab, user: &str, password: &str, more: &[&str]) -> Signed {
     Signed::of(lab.curl(WWW_DATA, "/login/password", &arguments))
 }
 
-/// Who the server takes the holder of a cookie for.
-fn whoami(lab: &Lab, header: &str) -> Value {
+/// The viewer of a cookie, as the server knows it.
+pub(crate) fn whoami(lab: &Lab, header: &str) -> Value {
     lab.json(WWW_DATA, "/api/takt/v1/whoami", &["--header", header])
 }

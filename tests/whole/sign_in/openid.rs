@@ -49,7 +49,7 @@ impl Idp {
         daemon
     }
 
-    /// Sets the user whom the provider signs in from now on.
+    /// Sets the user that the provider signs in from now on.
     fn signs_in(&self, user: &str, groups: &[&str]) {
         let state = serde_json::json!({ "user": user, "groups": groups });
         std::fs::write(&self.state, state.to_string()).unwrap();
@@ -244,7 +244,7 @@ fn an_answer_counts_once_for_the_browser_that_asked() {
         let end = rest.find('&').map_or("", |at| &rest[at..]);
         format!("{start}{key}={value}{end}")
     };
-    // The attacker's own answer, in the browser of somebody else (login CSRF).
+    // The attacker's own answer, in the browser of another person (login CSRF).
     let mallory = Browser::new(&lab, "mallory");
     let answer = mallory.answer();
     let victim = Browser::new(&lab, "victim");

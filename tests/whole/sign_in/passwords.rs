@@ -12,7 +12,7 @@ use std::time::Duration;
 const RIGHT: &str = "correct horse";
 
 /// Runs `takt passwd` with a password as its input.
-fn passwd(lab: &Lab, uid: u32, arguments: &[&str], password: &str) -> Run {
+pub(crate) fn passwd(lab: &Lab, uid: u32, arguments: &[&str], password: &str) -> Run {
     let arguments = [&["passwd"][..], arguments].concat();
     let mut command = lab.command(uid, &arguments);
     command
@@ -139,6 +139,74 @@ fn a_password_signs_a_browser_in() {
     }
 }
 
+/// The form of the page `/me`: the session alone changes nothing.
+#[test]
+fn a_signed_in_user_changes_the_own_password() {
+    if or_skip(needs()).is_none() {
+        return;
+    }
+    let lab = Lab::start("passwords = true");
+    passwd(&lab, ALICE, &[], RIGHT).ok();
+    let sign_in = || password(&lab, "alice", RIGHT, &[]).cookie.unwrap();
+    let (cookie, elsewhere) = (sign_in(), sign_in());
+    let (_, page) = lab.curl(WWW_DATA, "/me", &["--header", &cookie]);
+    assert!(page.contains("action=\"/me/password\""), "{page}");
+
+    let change = |cookie: &str, [old, new, again]: [&str; 3], site: &str| {
+        let form = format!("old={old}&new={new}&again={again}");
+        let arguments = [
+            "--include",
+            "--data",
+            &form,
+            "--header",
+            cookie,
+            "--header",
+            site,
+        ];
+        Signed::of(lab.curl(WWW_DATA, "/me/password", &arguments))
+    };
+    const OLD: &str = "correct+horse";
+    const NEW: &str = "another+horse";
+    for (form, reason) in [
+        (["wrong+horse", NEW, NEW], "wrong"),
+        ([OLD, NEW, OLD], "again"),
+        ([OLD, "short", "short"], "weak"),
+        ([OLD, "alice-has-a-horse", "alice-has-a-horse"], "weak"),
+    ] {
+        let refused = change(&cookie, form, SAME);
+        assert_eq!(refused.to, format!("/me?password={reason}"));
+        assert_eq!(refused.cookie, None, "{reason}");
+    }
+    let form = [OLD, NEW, NEW];
+    for (site, status) in [("Sec-Fetch-Site: cross-site", 403), ("X-None: 1", 401)] {
+        assert_eq!(change(&cookie, form, site).status, status, "{site}");
+    }
+    assert_eq!(change("X-None: 1", form, SAME).status, 401);
+    let token = change(BEARER_READER, form, SAME);
+    assert!(
+        token.status == 401 || token.to.ends_with("=session"),
+        "{token:?}"
+    );
+    assert!(password(&lab, "alice", "another horse", &[]).is_refused("password"));
+
+    let changed = change(&cookie, form, SAME);
+    assert_eq!(changed.to, "/me?password=set");
+    let fresh = changed.cookie.unwrap();
+    assert_eq!(whoami(&lab, &fresh)["user"], "alice");
+    for old in [&cookie, &elsewhere] {
+        assert_eq!(whoami(&lab, old)["role"], "anonymous");
+    }
+    assert!(password(&lab, "alice", RIGHT, &[]).is_refused("password"));
+    let (_, page) = lab.curl(WWW_DATA, "/me?password=set", &["--header", &fresh]);
+    assert!(page.contains("The password is set"), "{page}");
+    let log = lab.json(ROOT, "/api/takt/v1/audit", &["--header", BEARER_ADMIN]);
+    let log = log.to_string();
+    assert!(
+        log.contains("set_password") && !log.contains("horse"),
+        "{log}"
+    );
+}
+
 /// Five wrong passwords of an account from one address, then the right one has to wait, too; others
 /// do not.
 #[test]
@@ -163,7 +231,7 @@ fn passwords_cannot_be_guessed_quickly() {
         from("198.51.100.7", "ALICE", RIGHT).is_refused("wait"),
         "another case"
     );
-    // What the client claims before the proxy's word does not count.
+    // Addresses before the proxy's own do not count.
     assert!(from("192.0.2.1, 198.51.100.7", "alice", RIGHT).is_refused("wait"));
     assert!(
         from("198.51.100.7", "bob", RIGHT).cookie.is_some(),

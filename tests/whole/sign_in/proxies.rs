@@ -103,7 +103,7 @@ fn nginx_signs_users_in_and_nobody_else_can() {
         (&known["user"], &known["role"], &known["way"]),
         (&"alice".into(), &"user".into(), &"proxy".into())
     );
-    // The proxy replaces what its client sends; root signs nobody in.
+    // The proxy replaces what its client sends; root names no user.
     for header in [
         "X-Remote-User: bob",
         "X-Forwarded-For: 10.0.0.1",
@@ -297,7 +297,7 @@ fn start_caddy(file: &Path, home: &Path, port: u16) -> Daemon {
     daemon
 }
 
-/// What the server would refuse at its start, `takt check-config` refuses, too.
+/// `takt check-config` refuses a configuration that the server would refuse at its start.
 #[test]
 fn check_config_looks_at_secrets_and_users() {
     let takt = Takt::fresh();

@@ -122,7 +122,7 @@ pub(super) fn read(
     }
 }
 
-/// Somebody runs a program on the last GPU of the last node, outside Slurm, for an hour each day.
+/// A user runs a program on the last GPU of the last node, outside Slurm, for an hour each day.
 fn without_job(
     demo: &Demo,
     number: usize,

@@ -30,7 +30,7 @@ mod jobs;
 mod listed_run;
 mod near;
 mod note_sent_report;
-mod password;
+pub(crate) mod password;
 mod period;
 mod queue;
 mod run_strips;

@@ -62,37 +62,69 @@ impl Question for PasswordOrder {
                 "expected the name of a person; root has no password here",
             ));
         }
-        let hash = match &self.password {
-            Some(_) if !config.keeps_passwords => {
+        if let Some(password) = &self.password {
+            if !config.keeps_passwords {
                 return Err(refused("set auth.passwords = true in takt.toml first"));
             }
-            Some(password) => {
-                check(&user, password).map_err(AnswerError::usage)?;
-                Some(hash(password).map_err(AnswerError::failed)?)
-            }
-            None => None,
-        };
-        let now = Timestamp::now().as_second();
-        let by = viewer.user().unwrap_or(viewer.role_name());
-        let records = Records::of(database);
-        let had_password = records.set_password(&user, hash.as_deref(), by, now)?;
-        let action = if hash.is_some() {
-            "set_password"
-        } else {
-            "remove_password"
-        };
-        records.audit(&AuditRecord {
-            at: now,
-            user: Some(by.to_owned()),
-            role: viewer.role_name().to_owned(),
-            way: viewer.way().name().to_owned(),
-            address: String::new(),
-            action: action.to_owned(),
-            object: user.clone(),
-            outcome: "done".to_owned(),
-        })?;
+            check(&user, password).map_err(AnswerError::usage)?;
+        }
+        let setter = Setter::of(viewer);
+        let had_password = set_password(database, &setter, &user, self.password.as_deref())
+            .map_err(AnswerError::failed)?;
         Ok(PasswordAnswer { user, had_password })
     }
+}
+
+/// The person or program that sets a password, for the audit log.
+#[derive(Debug, Clone)]
+pub(crate) struct Setter {
+    name: String,
+    role: &'static str,
+    way: &'static str,
+}
+
+impl Setter {
+    /// Returns the viewer as the audit log names it.
+    pub fn of(viewer: &Viewer) -> Self {
+        Self {
+            name: viewer.user().unwrap_or(viewer.role_name()).to_owned(),
+            role: viewer.role_name(),
+            way: viewer.way().name(),
+        }
+    }
+}
+
+/// Stores the hash of a user's password, or removes the password, and notes this in the audit log.
+/// Returns whether the user had a password. The password was checked before.
+///
+/// # Errors
+/// If the system has no random numbers, or the store fails.
+pub(crate) fn set_password(
+    database: &Database,
+    by: &Setter,
+    user: &str,
+    password: Option<&str>,
+) -> anyhow::Result<bool> {
+    let hash = password.map(hash).transpose()?;
+    let now = Timestamp::now().as_second();
+    let records = Records::of(database);
+    let had_password = records.set_password(user, hash.as_deref(), &by.name, now)?;
+    let action = if hash.is_some() {
+        "set_password"
+    } else {
+        "remove_password"
+    };
+    records.audit(&AuditRecord {
+        at: now,
+        user: Some(by.name.clone()),
+        role: by.role.to_owned(),
+        way: by.way.to_owned(),
+        address: String::new(),
+        action: action.to_owned(),
+        object: user.to_owned(),
+        outcome: "done".to_owned(),
+    })?;
+    Ok(had_password)
 }
 
 /// Returns whether a viewer may set a user's password. A stolen session or token must not become a

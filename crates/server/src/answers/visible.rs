@@ -109,7 +109,7 @@ fn own_accounts(
     }
 }
 
-/// The users whom the viewer may know, for the proposals in errors.
+/// The users that the viewer may know, for the proposals in errors.
 pub(super) fn known_users(viewer: &Viewer, mut users: Vec<String>) -> Vec<String> {
     users.retain(|user| viewer.sees_usage(Owner::new(user, "")));
     users

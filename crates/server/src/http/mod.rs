@@ -74,7 +74,7 @@ pub struct AppParts {
     pub started: jiff::Timestamp,
 }
 
-/// The routes of the API. The caller adds the access check with [`guarded`], without which they answer nobody.
+/// The routes of the API. The caller adds the access check with [`guarded`]; without it they refuse every request.
 pub fn router(app: App) -> GuardedRouter {
     let open = RouteNeeds::get(Need::Nothing);
     GuardedRouter::new()

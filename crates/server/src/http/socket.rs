@@ -1,4 +1,4 @@
-//! The Unix socket of the server: its path, and whom a command trusts there.
+//! The Unix socket of the server: its path, and the servers that a command trusts there.
 
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -12,7 +12,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// Interval between two log lines about the same kind of trouble.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What to do after an attempt.
+/// The next step after an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Attempt {
     /// The receiver stored the samples.

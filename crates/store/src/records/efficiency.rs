@@ -3,10 +3,12 @@
 //! The columns of `run_efficiency` are the fields of [`Efficiency`] by name. A new figure needs a
 //! field in the struct and a migration.
 
-use super::{JobRun, RUN_COLUMNS, Records, StoreError, job_run, micros};
-use duckdb::types::Value;
+use super::{JobRun, RUN_COLUMN_COUNT, RUN_COLUMNS, Records, StoreError, job_run, micros};
+use duckdb::types::{Value, ValueRef};
 use duckdb::{Row, appender_params_from_iter};
-use serde_json::{Map, Number, Value as Json};
+use serde::de::value::MapDeserializer;
+use serde::de::{Deserialize, Deserializer, IntoDeserializer, Visitor};
+use serde_json::{Map, Value as Json};
 use takt_accounting::efficiency::{AssessedRun, Efficiency};
 
 /// Selects finished runs to assess.
@@ -143,7 +145,7 @@ impl Records<'_> {
         self.list("read the efficiency of runs", &sql, values, |row| {
             Ok(AssessedRun {
                 run: job_run(row)?,
-                efficiency: efficiency(row, &names)?,
+                efficiency: efficiency(row, RUN_COLUMN_COUNT)?,
             })
         })
     }
@@ -181,19 +183,51 @@ fn values(efficiency: &Efficiency) -> impl Iterator<Item = Value> + use<> {
         })
 }
 
-pub(super) fn efficiency(row: &Row<'_>, names: &[&str]) -> duckdb::Result<Efficiency> {
-    let field = |name: &&str| -> duckdb::Result<(String, Json)> {
-        let value = match row.get::<_, Value>(*name)? {
-            Value::Boolean(value) => Json::Bool(value),
-            Value::BigInt(value) => Json::Number(value.into()),
-            Value::Double(value) => Number::from_f64(value).map_or(Json::Null, Json::Number),
-            Value::Text(text) => Json::String(text),
-            _ => Json::Null,
-        };
-        Ok(((*name).to_owned(), value))
-    };
-    let fields: Map<String, Json> = names.iter().map(field).collect::<duckdb::Result<_>>()?;
-    serde_json::from_value(Json::Object(fields)).map_err(|error| {
-        duckdb::Error::FromSqlConversionFailure(0, duckdb::types::Type::Any, Box::new(error))
+/// Reads an assessment from the columns at `first` and after it, which are those of [`columns`].
+pub(super) fn efficiency(row: &Row<'_>, first: usize) -> duckdb::Result<Efficiency> {
+    let fields = columns()
+        .zip(first..)
+        .map(|(name, position)| Ok((name, Cell(row.get_ref(position)?))));
+    let fields: Vec<_> = fields.collect::<duckdb::Result<_>>()?;
+    Efficiency::deserialize(MapDeserializer::new(fields.into_iter())).map_err(|error| {
+        duckdb::Error::FromSqlConversionFailure(first, duckdb::types::Type::Any, Box::new(error))
     })
+}
+
+/// A value of a row, for serde.
+struct Cell<'a>(ValueRef<'a>);
+
+impl<'de> IntoDeserializer<'de> for Cell<'de> {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+impl<'de> Deserializer<'de> for Cell<'de> {
+    type Error = serde::de::value::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        match self.0 {
+            ValueRef::Boolean(value) => visitor.visit_bool(value),
+            ValueRef::BigInt(value) => visitor.visit_i64(value),
+            ValueRef::Double(value) => visitor.visit_f64(value),
+            ValueRef::Text(text) => visitor.visit_str(&String::from_utf8_lossy(text)),
+            _ => visitor.visit_unit(),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        if self.0 == ValueRef::Null {
+            visitor.visit_none()
+        } else {
+            visitor.visit_some(self)
+        }
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
+        unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+    }
 }

@@ -1,7 +1,10 @@
 //! Lists of runs with their efficiency and their reason for waiting, in any order, page by page.
 
 use super::efficiency::{columns, efficiency};
-use super::{JobFilter, KnownReason, RUN_COLUMNS, Records, StoreError, job_run, micros, names};
+use super::{
+    JobFilter, KnownReason, RUN_COLUMN_COUNT, RUN_COLUMNS, Records, StoreError, job_run, micros,
+    names,
+};
 use duckdb::Row;
 use duckdb::types::Value;
 use std::collections::HashMap;
@@ -201,7 +204,9 @@ impl Records<'_> {
         self.list("list the jobs", &sql, values, |row| {
             let run = job_run(row)?;
             let is_assessed = row.get::<_, Option<f64>>("coverage_ratio")?.is_some();
-            let efficiency = is_assessed.then(|| efficiency(row, &names)).transpose()?;
+            let efficiency = is_assessed
+                .then(|| efficiency(row, RUN_COLUMN_COUNT))
+                .transpose()?;
             Ok(ListedJob {
                 cursor: JobCursor {
                     value: sort_value(row)?,
@@ -280,7 +285,7 @@ impl Records<'_> {
                 micros(run.submit).into(),
                 micros(run.end.unwrap_or(0)).into(),
             ],
-            |row| efficiency(row, &names),
+            |row| efficiency(row, 0),
         )?;
         Ok(found.into_iter().next())
     }

@@ -5,7 +5,7 @@ use super::{Cancel, Limits, ResultSet, Rows, SqlError, json};
 use crate::{Database, StoreError};
 use std::collections::HashMap;
 
-/// Who reads with a statement.
+/// The reader of a statement's rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a> {
     /// Name of the user of PostgreSQL's protocol.

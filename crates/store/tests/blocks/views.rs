@@ -80,6 +80,6 @@ fn a_condition_on_a_label_reads_the_rows_of_its_series() {
         "{}",
         most("ts < '2026-11-21 01:00'")
     );
-    // Of the unsealed hour, the rows of the metric are read.
+    // The rows of the metric in the unsealed hour are read.
     assert!(most("node = 'n07' AND ts < '2026-11-21 01:00'") <= 61 * NODES);
 }

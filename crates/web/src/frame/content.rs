@@ -1,4 +1,4 @@
-//! What a page says: its title, the values of its template, and its table.
+//! The content of a page: its title, the values of its template, and its table.
 
 use super::Table;
 use minijinja::Value;

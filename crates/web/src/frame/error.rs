@@ -13,7 +13,7 @@ use takt_store::StoreError;
 pub struct PageError {
     #[serde(skip)]
     pub(super) status: StatusCode,
-    /// What is wrong, in a few words.
+    /// The error in a few words.
     pub(super) title: String,
     /// The reason, and what can be done.
     pub(super) text: String,

@@ -1,6 +1,6 @@
 //! Forms that a page receives.
 
-use super::PageError;
+use super::{Content, PageError};
 
 /// Largest form, in bytes.
 pub const FORM_MAX: usize = 256 << 10;
@@ -34,6 +34,10 @@ impl Form {
     }
 }
 
-/// Where a form leads to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Redirect(pub String);
+/// Reply to a form.
+pub enum FormReply {
+    /// The browser goes to this address.
+    Redirect(String),
+    /// The page itself, with something that is shown once.
+    Page(Box<Content>),
+}

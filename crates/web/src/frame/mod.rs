@@ -1,4 +1,4 @@
-//! What all pages share: layout, navigation, addresses, tables, time ranges, errors, live updates.
+//! Parts of all pages: layout, navigation, addresses, tables, time ranges, errors, live updates.
 //!
 //! A page is a [`Page`] in a file of its own and one line in [`crate::pages::PAGES`].
 
@@ -24,7 +24,7 @@ mod visit;
 
 pub use content::Content;
 pub use error::PageError;
-pub use form::{Form, Redirect};
+pub use form::{Form, FormReply};
 pub use page::{Group, Page};
 pub use range::{Range, ticks};
 pub use routes::routes;

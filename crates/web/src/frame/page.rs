@@ -1,6 +1,6 @@
 //! A page: its address, its template, and the function that answers it.
 
-use super::{Content, Form, PageError, Redirect, Visit};
+use super::{Content, Form, FormReply, PageError, Visit};
 use takt_access::{Need, Role};
 
 /// Groups of the navigation, in their order.
@@ -10,14 +10,14 @@ pub enum Group {
     Now,
     /// Jobs and the people who run them.
     Work,
-    /// What was used, and how well.
+    /// Usage and its efficiency.
     Use,
     /// Faults, and Takt itself.
     System,
 }
 
 /// Carries out a form of a page.
-pub type Submit = fn(&Visit, &Form) -> Result<Redirect, PageError>;
+pub type Submit = fn(&Visit, &Form) -> Result<FormReply, PageError>;
 
 /// A page.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct Page {
     pub is_live: bool,
     /// Answers a visit.
     pub show: fn(&Visit) -> Result<Content, PageError>,
-    /// What reading the page needs.
+    /// The access that reading the page needs.
     pub need: Need,
     /// Carries out a form of the page.
     pub submit: Option<Submit>,

@@ -19,7 +19,7 @@ use tokio::sync::OnceCell;
 /// A smaller body is not compressed: it fits into one packet.
 const LEAST_COMPRESSED: usize = 1400;
 
-/// A hash of content. It only detects changes: nobody gains by a collision.
+/// A hash of content. It only detects changes: a collision gives an attacker nothing.
 pub(super) fn hash(content: &[u8]) -> u64 {
     // The keys of this hasher are fixed.
     #[expect(

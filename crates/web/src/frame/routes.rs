@@ -2,10 +2,9 @@
 
 use super::assets::{ICON, LOGIN, SCRIPT, STYLE};
 use super::form::FORM_MAX;
-use super::page::Submit;
 use super::rendered::{Body, Cache, Rendered};
 use super::visit::Format;
-use super::{Form, Page, PageError, Redirect, Visit, live, templates};
+use super::{Content, Form, FormReply, Page, PageError, Visit, live, templates};
 use crate::pages::PAGES;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, RawQuery};
@@ -92,9 +91,9 @@ fn handlers(page: &'static Page, frame: &Frame) -> MethodRouter {
         reader.show(page, request, &headers).await
     };
     let routes = get(show);
-    let Some(submit) = page.submit else {
+    if page.submit.is_none() {
         return routes;
-    };
+    }
     let frame = frame.clone();
     routes.post(
         async move |By(viewer): By,
@@ -107,7 +106,7 @@ fn handlers(page: &'static Page, frame: &Frame) -> MethodRouter {
                 query: String::new(),
                 parameters,
             };
-            frame.submit(request, submit, body).await
+            frame.submit(page, request, body).await
         },
     )
 }
@@ -153,19 +152,28 @@ impl Frame {
         self.cache.page(&viewer, &address, render).await
     }
 
-    async fn submit(&self, request: Request, submit: Submit, body: Bytes) -> Response {
+    async fn submit(&self, page: &'static Page, request: Request, body: Bytes) -> Response {
         let fields = form_urlencoded::parse(&body).into_owned().collect();
         let visit = Visit::of(&self.site, &request);
         let cache = self.cache.clone();
         let outcome = blocking(move || {
-            submit(&visit, &Form(fields))
-                .map_err(|error| Box::new(error_page(&visit.site, &visit, &error)))
+            let shown = match page.submit.map(|submit| submit(&visit, &Form(fields))) {
+                Some(Ok(FormReply::Redirect(to))) => return Ok(to),
+                Some(Ok(FormReply::Page(content))) => html(page, &request, &visit, *content),
+                Some(Err(error)) => Err(error),
+                None => Err(PageError::no_page(&visit.path)),
+            };
+            let rendered = shown.unwrap_or_else(|error| error_page(&visit.site, &visit, &error));
+            Err(Box::new(rendered))
         })
         .await;
         cache.clear();
         match outcome {
-            Ok(Redirect(to)) => (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response(),
-            Err(error) => error.response(&HeaderMap::new()),
+            Ok(to) => (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response(),
+            Err(shown) => {
+                let not_kept = [(header::CACHE_CONTROL, "no-store")];
+                (not_kept, shown.response(&HeaderMap::new())).into_response()
+            }
         }
     }
 }
@@ -203,18 +211,27 @@ fn render(page: &'static Page, site: &PageState, request: &Request) -> Rendered 
         if let Some(location) = content.moved {
             return Ok(Rendered::moved(location));
         }
-        let table = content.table.as_ref().map(super::Table::on_page);
-        let values = context! {
-            title => content.title,
-            table => table,
-            live => live_address(page, request),
-            permanent => visit.address(&[]),
-            ..content.values
-        };
-        let html = templates::render(page.path, frame(site, &visit, values))?;
-        Ok(Rendered::page(StatusCode::OK, &html))
+        html(page, request, &visit, content)
     });
     shown.unwrap_or_else(|error| error_page(site, &visit, &error))
+}
+
+fn html(
+    page: &Page,
+    request: &Request,
+    visit: &Visit,
+    content: Content,
+) -> Result<Rendered, PageError> {
+    let table = content.table.as_ref().map(super::Table::on_page);
+    let values = context! {
+        title => content.title,
+        table => table,
+        live => live_address(page, request),
+        permanent => visit.address(&[]),
+        ..content.values
+    };
+    let html = templates::render(page.path, frame(&visit.site, visit, values))?;
+    Ok(Rendered::page(StatusCode::OK, &html))
 }
 
 fn live_address(page: &Page, request: &Request) -> Option<String> {

@@ -295,7 +295,7 @@ impl Table {
         self.total == 0
     }
 
-    /// What the template shows: only the rows of the page.
+    /// The table for the template: only the rows of the page.
     pub(super) fn on_page(&self) -> Self {
         let mut page = self.clone();
         page.rows.truncate(page.shown);

@@ -38,7 +38,7 @@ impl Format {
 pub struct Visit {
     /// The sources of the pages.
     pub site: PageState,
-    /// Who asks.
+    /// The viewer who asks.
     pub viewer: Viewer,
     /// Time of the visit.
     pub now: jiff::Timestamp,

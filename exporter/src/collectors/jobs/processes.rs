@@ -210,6 +210,12 @@ impl Processes {
         ))
     }
 
+    /// Returns whether a process is Slurm's daemon of the node.
+    pub fn is_slurmd(&self, pid: u32) -> bool {
+        let comm = self.procfs.join(pid.to_string()).join("comm");
+        read_to_string(comm).is_ok_and(|name| name.trim_ascii_end() == "slurmd")
+    }
+
     fn job_of_ancestor(&self, process: &ProcessStat) -> Option<JobKey> {
         let mut parent = process.parent;
         for _ in 0..MOST_ANCESTORS {

@@ -6,8 +6,12 @@ use super::processes::Processes;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// How often a node that has shown no `slurmstepd` is looked through.
+/// How often a node that has a `slurmd`, and has shown no `slurmstepd`, is looked through.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// How often a node without `slurmd` is looked through. To list all processes costs a fifth of a
+/// scrape.
+const LOOK_FOR_SLURMD: Duration = Duration::from_secs(60);
 
 /// A `slurmstepd` begins as a copy of slurmd, so its name is looked at several times.
 const LOOKS: u8 = 3;
@@ -20,13 +24,19 @@ pub(super) struct Stepds {
     /// How often each process was looked at.
     looked: HashMap<u32, u8>,
     stepds: HashSet<u32>,
+    slurmds: HashSet<u32>,
     last: Option<Instant>,
 }
 
 impl Stepds {
     /// The processes by job and step, as [`super::tree::processes`] has them.
     pub fn jobs(&mut self, processes: &Processes) -> BTreeMap<JobKey, BTreeMap<String, Vec<u32>>> {
-        if !self.stepds.is_empty() || self.last.is_none_or(|last| last.elapsed() > LOOK_AGAIN) {
+        let pause = if self.slurmds.is_empty() {
+            LOOK_FOR_SLURMD
+        } else {
+            LOOK_AGAIN
+        };
+        if !self.stepds.is_empty() || self.last.is_none_or(|last| last.elapsed() > pause) {
             self.last = Some(Instant::now());
             self.look(processes);
         }
@@ -50,11 +60,16 @@ impl Stepds {
         let mut looked = HashMap::new();
         for pid in processes.all() {
             let times = self.looked.get(&pid).copied().unwrap_or(0);
-            if times < LOOKS && processes.step_of_stepd(pid).is_some() {
-                self.stepds.insert(pid);
+            if times < LOOKS {
+                if processes.step_of_stepd(pid).is_some() {
+                    self.stepds.insert(pid);
+                } else if processes.is_slurmd(pid) {
+                    self.slurmds.insert(pid);
+                }
             }
             looked.insert(pid, times.saturating_add(1).min(LOOKS));
         }
+        self.slurmds.retain(|pid| looked.contains_key(pid));
         self.looked = looked;
     }
 }

@@ -114,7 +114,7 @@ fn render(known: &BTreeMap<String, Identity>) -> String {
         let minor = minor.map_or_else(String::new, |minor| minor.to_string());
         let index = index.to_string();
         let fields = [uuid, &index, &minor, pci_bus_id, model, driver, serial];
-        // Nobody's name has a tab in it; if it had, a blank would do.
+        // No name has a tab in it; if one had, a blank would do.
         let fields = fields.map(|field| field.replace(['\t', '\n'], " "));
         text += &format!("{}\n", fields.join("\t"));
     }
@@ -185,7 +185,7 @@ mod tests {
         gpus[1].reading = Err(UnavailableReason::Lost);
         history.recognise(&mut gpus);
         assert_eq!(gpus[1].identity.uuid, "GPU-b");
-        // The second moved up, so place 1 is nobody's; but only the first is missing.
+        // The second moved up, so place 1 is free; but only the first is missing.
         let mut gpus = [gpu("GPU-b", 0, "0:2"), gpu("unknown-1", 1, "")];
         history.recognise(&mut gpus);
         assert_eq!(gpus[1].identity.uuid, "GPU-a");

@@ -16,7 +16,7 @@ pub struct AuthConfig {
     /// Address of this server for browsers, such as `https://takt.lab.example`: for the links of
     /// `takt login` and for `[auth.oidc]`. Default: the listen address.
     pub external_url: Option<String>,
-    /// What users see of each other: `open`, `usage`, `private`, or `slurm` for Slurm's
+    /// Data that users see of each other: `open`, `usage`, `private`, or `slurm` for Slurm's
     /// PrivateData (`open` without Slurm).
     pub privacy: PrivacySetting,
     /// Role of those who are not signed in: `none`; `status` for the page `/status`, which has no

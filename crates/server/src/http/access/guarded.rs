@@ -30,7 +30,7 @@ impl<S: Clone + Send + Sync + 'static> GuardedRouter<S> {
         }
     }
 
-    /// Returns a router of another crate with the needs of its routes. A route that is missing in `needs` answers nobody.
+    /// Returns a router of another crate with the needs of its routes. A route that is missing in `needs` refuses every request.
     pub fn of<'a>(
         router: Router<S>,
         needs: impl IntoIterator<Item = &'a (&'a str, RouteNeeds)>,

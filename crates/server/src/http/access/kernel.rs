@@ -25,7 +25,7 @@ const ESTABLISHED: u8 = 1;
 /// Position of `idiag_uid` in `struct inet_diag_msg`; `idiag_inode` follows.
 const UID_AT: usize = 4 + 48 + 12;
 
-/// Uid of a user whom the kernel cannot name here.
+/// Uid of a user that the kernel cannot name here.
 const OVERFLOW_UID: u32 = 65_534;
 
 /// First uid of people, if `/etc/login.defs` does not say.

@@ -90,7 +90,7 @@ pub(super) enum Origin {
     Socket(Option<u32>),
     /// This machine; the owner of the connection.
     Local(Option<u32>),
-    /// A trusted proxy, with the user whom it has signed in.
+    /// A trusted proxy, with the user that it has signed in.
     Proxy(Option<ProxyUser>),
     /// Another machine, or a proxy that is not trusted.
     Elsewhere,
@@ -370,7 +370,7 @@ impl Access {
             Some(viewer) => viewer,
             None => Viewer::anonymous(privacy),
         };
-        // Whoever is known sees at least what everybody sees.
+        // A known viewer sees at least what anonymous viewers see.
         viewer.with_role_at_least(self.state.anonymous)
     }
 
@@ -438,7 +438,7 @@ impl Access {
         Some(viewer.with_role_at_least(role))
     }
 
-    /// Returns the viewer whom a trusted proxy names.
+    /// Returns the viewer that a trusted proxy names.
     async fn proxy_viewer(
         &self,
         user: ProxyUser,

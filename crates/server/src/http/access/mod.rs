@@ -5,6 +5,7 @@
 //! the kernel: the peer of the Unix socket, or the owner of a loopback connection. Handlers get the
 //! [`Viewer`] from this check alone.
 
+mod change_password;
 mod config;
 mod directory;
 mod guarded;

@@ -1,4 +1,4 @@
-//! Reverse proxies whose headers count: the address of the client, and the user whom the proxy has
+//! Reverse proxies whose headers count: the address of the client, and the user that the proxy has
 //! signed in.
 //!
 //! A proxy is known by its address, and by more where the header of a user counts: a shared secret
@@ -53,9 +53,9 @@ pub struct ProxyConfig {
     pub secret_file: Option<PathBuf>,
     /// Header with the address of the client: `X-Forwarded-For`, `Forwarded` or `X-Real-IP`.
     pub address_header: String,
-    /// Header with the Unix name of the user whom the proxy has signed in, such as
+    /// Header with the Unix name of the user that the proxy has signed in, such as
     /// `X-Remote-User`. Requires `secret_file`, or `unix_user` with proxies on this machine only.
-    /// Default: the proxy signs nobody in.
+    /// Default: the proxy names no user.
     pub user_header: Option<String>,
     /// Header with the groups of that user, separated by commas.
     pub groups_header: Option<String>,
@@ -191,16 +191,16 @@ pub(super) struct Proxies {
     pub groups: GroupRoles,
 }
 
-/// What a trusted proxy says of a request.
+/// The client and the user of a request, from the headers of a trusted proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Forwarded {
     /// The client.
     pub client: IpAddr,
-    /// The user whom the proxy has signed in, with groups.
+    /// The user that the proxy has signed in, with groups.
     pub user: Option<ProxyUser>,
 }
 
-/// The user whom a proxy has signed in.
+/// The user that a proxy has signed in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProxyUser {
     pub name: String,
@@ -313,7 +313,7 @@ impl Proxies {
         client
     }
 
-    /// Returns the user. A header that occurs twice names nobody: one of them may be the client's
+    /// Returns the user. A header that occurs twice names no user: one of them may be the client's
     /// own.
     fn user(&self, headers: &HeaderMap) -> Option<ProxyUser> {
         let name = only(headers, self.user_header.as_ref()?)?;

@@ -1,11 +1,12 @@
 //! Signing in and out with a browser.
 //!
 //! `takt login` prints a link, whose code is in the fragment, so that no log and no `Referer` has
-//! it. The page `/login` shows whom the link signs in, and a button sends the code. The page also
+//! it. The page `/login` shows the user that the link signs in, and a button sends the code. The page also
 //! has a form for a name and a password, and a link to the provider of OpenID Connect, where these
 //! are configured. A browser that fails to sign in goes back to the page, whose address names the
 //! reason.
 
+use super::change_password::{CHANGE_PATH, change_password};
 use super::keyring::NewSession;
 use super::known::SignInWay;
 use super::munge::MungeChallenge;
@@ -20,7 +21,7 @@ use axum::response::{AppendHeaders, IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
 use takt_access::session::{is_user_name, next_path};
-use takt_access::{Need, RouteNeeds, Way};
+use takt_access::{Need, Role, RouteNeeds, Way};
 
 /// Path that makes a link; for `takt login`.
 pub const LINK_PATH: &str = "/api/takt/v1/login";
@@ -104,6 +105,11 @@ pub(super) fn router(access: Access) -> GuardedRouter {
         .route("/login/user", open, post(user_of_link))
         .route("/login/session", open, post(sign_in))
         .route("/logout", open, post(sign_out))
+        .route(
+            CHANGE_PATH,
+            RouteNeeds::change(Role::User),
+            post(change_password),
+        )
         .with_state(access)
 }
 
@@ -125,7 +131,7 @@ async fn challenge(State(access): State<Access>) -> Result<Json<MungeChallenge>,
     munge.challenge(now()).map(Json).map_err(failed)
 }
 
-/// Makes a link for the user whom a credential of munge proves.
+/// Makes a link for the user that a credential of munge proves.
 async fn link_by_munge(
     State(access): State<Access>,
     Extension(peer): Extension<Peer>,
@@ -299,7 +305,7 @@ async fn from_provider(
     back_to_form(reason, "")
 }
 
-/// Returns the user whom the provider has signed in and the path to which the browser goes, or why
+/// Returns the user that the provider has signed in and the path to which the browser goes, or why
 /// the user may not sign in.
 async fn identity_of(
     access: &Access,
@@ -315,7 +321,7 @@ async fn identity_of(
     if !is_user_name(&user) || !access.is_known_user(&user).await? {
         tracing::info!(
             user,
-            "the provider of OpenID Connect names a user whom the cluster does not know"
+            "the provider of OpenID Connect names a user that the cluster does not know"
         );
         return Ok(Err("unknown"));
     }
@@ -346,7 +352,7 @@ fn back_to_form(reason: &str, next: &str) -> Response {
     (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
 }
 
-/// Whom a code signs in. Does not use the code up.
+/// Returns the user that a code signs in. Does not use the code up.
 async fn user_of_link(
     State(access): State<Access>,
     Extension(peer): Extension<Peer>,
@@ -386,7 +392,7 @@ async fn sign_in(
 
 /// Begins a session and sends the browser to the path `next`. The session that the browser had
 /// ends. `also` is another cookie to set.
-async fn begin(
+pub(super) async fn begin(
     access: &Access,
     peer: Peer,
     headers: &HeaderMap,

@@ -1,6 +1,6 @@
 //! The forms of the alerts: acknowledge, silence, close, end a silence.
 
-use crate::frame::{Form, PageError, Redirect, Visit};
+use crate::frame::{Form, FormReply, PageError, Visit};
 use takt_alerts::api::new_silence_id;
 use takt_alerts::duration;
 use takt_alerts::routing::matcher::{MatchOp, Matcher, Matchers, parse_matchers};
@@ -10,7 +10,7 @@ use takt_alerts::{Batch, Engine};
 use takt_model::Timestamp;
 
 /// Carries out a form of the page.
-pub fn submit(visit: &Visit, form: &Form) -> Result<Redirect, PageError> {
+pub fn submit(visit: &Visit, form: &Form) -> Result<FormReply, PageError> {
     match form.required("do")? {
         "acknowledge" => silence(visit, form, of_alert(visit, form)?)?,
         "silence" => {
@@ -23,7 +23,7 @@ pub fn submit(visit: &Visit, form: &Form) -> Result<Redirect, PageError> {
         "expire" => expire(visit, form.required("id")?)?,
         other => return Err(wrong(format!("The page has no action '{other}'."))),
     }
-    Ok(Redirect("/alerts".to_owned()))
+    Ok(FormReply::Redirect("/alerts".to_owned()))
 }
 
 fn wrong(text: String) -> PageError {

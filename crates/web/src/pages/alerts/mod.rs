@@ -105,7 +105,7 @@ pub struct AlertView {
     pub name: String,
     /// Severity; may be empty.
     pub severity: String,
-    /// What is wrong.
+    /// The summary annotation.
     pub summary: String,
     /// Begin, UTC seconds.
     since: i64,

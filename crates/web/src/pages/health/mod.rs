@@ -2,16 +2,21 @@
 
 mod scheduler;
 
-use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit, href};
+use crate::frame::{
+    Cell, Column, Content, Form, FormReply, Group, Page, PageError, Table, Visit, href,
+};
 use minijinja::{Value, context};
 use scheduler::scheduler;
-use takt_access::Need;
+use takt_access::{Need, Role};
 use takt_server::answers::{DoctorQuestion, Question, Severity, StatQuestion};
 use takt_server::reports::words;
 use takt_store::Health;
 
 pub const PAGE: Page = Page::new("/health", include_str!("health.html"), show)
     .menu(Group::System, "Health")
+    .filters(&["reloaded"])
+    .submit_by(Role::Admin)
+    .submit(submit)
     .rows()
     .live();
 
@@ -88,6 +93,8 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let values = context! {
         findings,
         checks,
+        may_reload => visit.viewer.check(Need::Change(Role::Admin)).is_ok(),
+        is_reloaded => visit.get("reloaded").is_some(),
         facts => [
             context! { name => "series", value => words::count(stat.series) },
             context! {
@@ -99,6 +106,22 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         ],
     };
     Ok(Content::new("Health", values).table(table))
+}
+
+/// Reads the configuration again.
+fn submit(visit: &Visit, form: &Form) -> Result<FormReply, PageError> {
+    let action = form.required("do")?;
+    let refused = |text: String| PageError::wrong(text).next("/health", "Health of the server");
+    if action != "reload" {
+        return Err(refused(format!("The page has no action '{action}'.")));
+    }
+    let runtime = tokio::runtime::Handle::current();
+    runtime.block_on(visit.site.reload.now()).map_err(|error| {
+        refused(format!(
+            "The previous configuration stays in use: {error:#}."
+        ))
+    })?;
+    Ok(FormReply::Redirect("/health?reloaded=yes".to_owned()))
 }
 
 /// Findings of `takt doctor`; `None` if the viewer may not see them.

@@ -1,13 +1,16 @@
 //! `/jobs/ID`: one job in full, or the tasks of an array.
 
+mod credit;
 mod picture;
 
 use super::work::{Plain, address, columns, length, memory, runs, share, state_class, time_row};
 use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit, href};
+use credit::{credits_of, may_credit};
 use minijinja::{Value, context};
 use picture::{GIB, Metric, Scene, gpu_name, life};
 use serde::Serialize;
 use std::collections::BTreeSet;
+use takt_access::Role;
 use takt_server::answers::{
     ClusterEvent, EventsQuestion, GpuReport, JobAnswer, JobPhase, JobQuestion, JobReport,
     ListedRun, NodeReport, requested,
@@ -15,7 +18,9 @@ use takt_server::answers::{
 
 pub const PAGE: Page = Page::new("/jobs/{job}", include_str!("job.html"), show)
     .filters(&["submit", "metric"])
-    .live();
+    .live()
+    .submit_by(Role::Admin)
+    .submit(credit::submit);
 
 /// Number of GPUs above which rows are strips of colour instead of areas.
 const MOST_AREAS: usize = 16;
@@ -107,6 +112,15 @@ fn one(visit: &Visit, answer: &JobAnswer, report: &JobReport) -> Result<Content,
         is_zoomed => visit.get("from").is_some() || visit.get("to").is_some(),
         whole => visit.address(&[("from", ""), ("to", "")]),
         zooms => zooms(report, visit),
+        may_credit => may_credit(visit, run),
+        credits => credits_of(visit, run)?.iter().map(|credit| context! {
+            id => credit.id,
+            gpu_hours => credit.gpu_seconds / 3600.0,
+            reason => credit.reason,
+            by => credit.granted_by,
+            at => credit.granted_at,
+        }).collect::<Vec<_>>(),
+        submit => run.submit,
         earlier => others("Other runs of this job", &earlier, now),
         same_name => others("Jobs of the same name", &answer.same_name, now),
         neighbours => others("Jobs on the same node at that time", &answer.neighbours, now),

@@ -77,7 +77,7 @@ impl Metric {
     }
 }
 
-/// What the curves of a job have in common.
+/// Properties that all curves of a job have.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scene {
     /// Reading of the GPUs.

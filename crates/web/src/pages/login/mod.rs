@@ -2,7 +2,7 @@
 //! or with the link of `takt login`.
 //!
 //! The code is in the fragment of the address, which browsers send to no server. The script reads
-//! it, shows whom it signs in, and fills the form. Without a script, the code is pasted.
+//! it, shows the user that it signs in, and fills the form. Without a script, the code is pasted.
 
 use crate::frame::{Content, Page, PageError, Visit};
 use minijinja::context;

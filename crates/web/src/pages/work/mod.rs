@@ -1,4 +1,4 @@
-//! What the pages about jobs and usage share: cells, addresses, lists of runs, and periods.
+//! Parts of the pages about jobs and usage: cells, addresses, lists of runs, and periods.
 
 mod current;
 mod list;

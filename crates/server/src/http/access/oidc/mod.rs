@@ -5,7 +5,7 @@
 //! would bring 33 crates for that, among them `rsa`, whose timing has an open advisory.
 //!
 //! `state`, `nonce` and the verifier of PKCE belong to one browser, by a cookie: an answer that
-//! another browser got signs nobody in here (login CSRF), and a stolen code is of no use.
+//! another browser got gives no session here (login CSRF), and a stolen code is of no use.
 
 mod provider;
 mod token;
@@ -165,7 +165,7 @@ pub(super) struct Back {
     error_description: Option<String>,
 }
 
-/// A user whom the provider has signed in.
+/// A user that the provider has signed in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SignedIn {
     pub user: String,
@@ -253,7 +253,7 @@ impl Oidc {
         true
     }
 
-    /// Ends a sign-in: returns the user whom the provider names. A sign-in ends once, however it
+    /// Ends a sign-in: returns the user that the provider names. A sign-in ends once, however it
     /// ends.
     ///
     /// # Errors

@@ -57,7 +57,7 @@ struct Header {
     crit: Option<Value>,
 }
 
-/// What the claims of an ID token must say.
+/// The expected claims of an ID token.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Expected<'a> {
     pub issuer: &'a str,

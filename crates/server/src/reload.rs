@@ -1,0 +1,109 @@
+//! Reading the configuration again while the server runs: at SIGHUP, by a request, from a page.
+
+use crate::alerting;
+use crate::answers::AnswerError;
+use crate::config::Config;
+use crate::http::GuardedRouter;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::sync::Arc;
+use takt_access::{Role, RouteNeeds};
+use takt_collector::scrape::ScrapeManager;
+
+/// Reads the configuration, at the start and at every reload.
+pub type Source = Arc<dyn Fn() -> anyhow::Result<Config> + Send + Sync>;
+
+/// Reloads the configuration while the server runs.
+#[derive(Clone)]
+pub struct Reload {
+    source: Source,
+    scrape: Arc<ScrapeManager>,
+    alerts: alerting::Reload,
+    /// Whether the last reload succeeded.
+    reloaded: Gauge,
+}
+
+impl Reload {
+    /// Returns the handle, and registers the metric of the last reload.
+    pub(crate) fn new(
+        source: Source,
+        scrape: Arc<ScrapeManager>,
+        alerts: alerting::Reload,
+        registry: &mut Registry,
+    ) -> Self {
+        let reloaded = Gauge::default();
+        reloaded.set(1);
+        registry.register(
+            "takt_server_config_reload_successful",
+            "Whether the last reload of the configuration succeeded",
+            reloaded.clone(),
+        );
+        Self {
+            source,
+            scrape,
+            alerts,
+            reloaded,
+        }
+    }
+
+    /// Returns the route that reloads.
+    pub(crate) fn router(self) -> GuardedRouter {
+        let needs = RouteNeeds::change(Role::Admin);
+        GuardedRouter::new().route("/-/reload", needs, post(reload_now).with_state(self))
+    }
+
+    /// Applies the new `[scrape]`, `[alerts]` and `[email]`.
+    ///
+    /// # Errors
+    /// If a part of the configuration is invalid. Nothing changes then.
+    pub async fn now(&self) -> anyhow::Result<()> {
+        let result = self.read_and_follow().await;
+        self.reloaded.set(i64::from(result.is_ok()));
+        result
+    }
+
+    async fn read_and_follow(&self) -> anyhow::Result<()> {
+        let source = Arc::clone(&self.source);
+        let read = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
+            let config = source()?;
+            let alerts = alerting::load(&config)?;
+            Ok((config, alerts))
+        });
+        let (config, alerts) = read.await??;
+        self.scrape.reload(&config.scrape)?;
+        self.alerts.follow(&config, alerts).await?;
+        tracing::info!(
+            "configuration reloaded: [scrape], [alerts] and [email] are in use; other sections need a restart"
+        );
+        Ok(())
+    }
+
+    /// Reloads at each SIGHUP, until the future is dropped.
+    pub(crate) async fn at_hangups(self) {
+        use tokio::signal::unix::{SignalKind, signal};
+        let Ok(mut hangups) = signal(SignalKind::hangup()) else {
+            return;
+        };
+        while hangups.recv().await.is_some() {
+            if let Err(error) = self.now().await {
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "reload failed; keeping the previous configuration"
+                );
+            }
+        }
+    }
+}
+
+async fn reload_now(State(reload): State<Reload>) -> Response {
+    match reload.now().await {
+        Ok(()) => "reloaded\n".into_response(),
+        Err(error) => {
+            let error = format!("{error:#}; keeping the previous configuration");
+            AnswerError::failed(error).into_response()
+        }
+    }
+}
