@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const TAKEN_MAX: usize = 24 << 20;
 
 /// Time limit of a request in these tests.
-const TIMEOUT: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Time in which a delivery ends, also on a busy machine: five requests at most, each within
 /// [`TIMEOUT`].
@@ -70,7 +70,8 @@ const ATTACKS: [Attack; 13] = [
         "HTTP/1.1 200 OK\r\n",
         b"X-Pad: aaaaaaaaaaaaaaaaaaaaaaaa\r\n",
     ),
-    flood(
+    // Nothing of them is kept.
+    drip(
         "endless interim answers",
         "",
         b"HTTP/1.1 100 Continue\r\n\r\n",
@@ -138,10 +139,8 @@ fn a_hostile_service_takes_neither_memory_nor_time() {
                 let outcome = sender.deliver(&*notifier, &row(1, "hot"), None).await;
                 let case = format!("{}, {name}: {outcome:?}", attack.name);
                 assert!(begun.elapsed() < ENDS_WITHIN, "{case}");
-                // Interim answers are read, and none is kept, until the time limit.
-                let is_kept = attack.name != "endless interim answers";
                 let sent = sent.load(Ordering::SeqCst);
-                assert!(!is_kept || sent < TAKEN_MAX, "{case}: {sent} bytes");
+                assert!(sent < TAKEN_MAX, "{case}: {sent} bytes");
                 // A message counts as sent only after a whole head that says so.
                 let said_ok = attack.head.contains("200 OK\r\n\r\n")
                     || attack.head.contains("200 OK\r\nContent-Length");

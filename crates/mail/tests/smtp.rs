@@ -445,10 +445,11 @@ fn tls_of(folder: &tempfile::TempDir) -> Arc<rustls::ServerConfig> {
 fn an_endless_reply_in_tls_fills_no_memory() {
     /// Bytes that a client may take, and those that both kernels may hold for it.
     const TAKEN_MAX: usize = 24 << 20;
+    const LINE: &str = "250-a line of usual length, and after it another one of them\r\n";
     for (mode, part) in [
         (TlsMode::Tls, "a"),
-        (TlsMode::Tls, "220-hello\r\n"),
-        (TlsMode::StartTls, "250-x\r\n"),
+        (TlsMode::Tls, LINE),
+        (TlsMode::StartTls, LINE),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let tls = tls_of(&folder);

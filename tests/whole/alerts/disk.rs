@@ -98,10 +98,14 @@ impl FaultLab {
         number
     }
 
-    /// Only this rack has a temperature.
+    /// Sets the temperature of a rack; earlier ones are cold. A series that ends while the server is
+    /// away would be valid for the look-back of five minutes.
     fn write_heat(&self, rack: u32, value: u32) {
+        let of = |rack: u32, value: u32| format!("heat{{rack=\"{rack}\"}} {value}\n");
+        let cold = self.begun.iter().filter(|one| **one != rack);
+        let text: String = cold.map(|one| of(*one, 20)).collect();
         let new = self.lab.textfiles.join("heat.new");
-        fs::write(&new, format!("heat{{rack=\"{rack}\"}} {value}\n")).unwrap();
+        fs::write(&new, text + &of(rack, value)).unwrap();
         fs::rename(new, self.lab.textfiles.join("heat.prom")).unwrap();
     }
 
@@ -182,7 +186,7 @@ impl FaultLab {
 
     /// Ends all alerts, and checks that every one of them was reported, and its end, too.
     fn finish(mut self) {
-        let _ = fs::remove_file(self.lab.textfiles.join("heat.prom"));
+        self.write_heat(0, 20);
         let closed = [
             "alerts",
             "close",
