@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The long runs: a week of ingest at an accelerated clock (SOAK_DAYS, default 7; SOAK_SERIES, default 2000), SOAK_ROUNDS
-# rounds (default 50) of the tests that kill and restart, and ten minutes of broken queries (TAKT_FUZZ_SECONDS).
+# rounds (default 50) of the tests that kill and restart, a fault at every call that changes a file, with SOAK_SEEDS (default 2) random power
+# losses after each, and ten minutes of broken queries (TAKT_FUZZ_SECONDS).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${SOAK_ROUNDS:-50}
@@ -9,6 +10,11 @@ bench/alerts.py soak "$((rounds * 20))"
 features=()
 [ -z "${DUCKDB_LIB_DIR:-}" ] || features=(--no-default-features)
 cargo run --release "${features[@]}" --locked -q -p takt-store --example soak -- "${SOAK_DAYS:-7}" "${SOAK_SERIES:-2000}"
+echo "== a fault at every call"
+export TAKT_TEST_SEEDS=${SOAK_SEEDS:-2}
+cargo test --release "${features[@]}" --locked -p takt-store --test blocks -- --nocapture power:: faults:: damage::
+cargo test --release "${features[@]}" --locked -p takt --test whole -- --nocapture disk_faults:: alerts::disk::
+unset TAKT_TEST_SEEDS
 for ((round = 1; round <= rounds; round++)); do
 	echo "== round $round of $rounds"
 	cargo test --release "${features[@]}" --locked -p takt-collector --test scrape

@@ -1,7 +1,7 @@
 //! An I/O error at every single write: a file layer below the real program lets one call fail.
 
 use crate::support::takt::{Run, Takt};
-use crate::support::{Needed, need, or_skip};
+use crate::support::{Needed, Skip, need, or_skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -21,8 +21,12 @@ fn row(job: u32) -> String {
     )
 }
 
-/// Compiles the layer.
-fn layer(folder: &Path) -> PathBuf {
+/// Compiles the layer. Skips without a compiler.
+pub(crate) fn layer(folder: &Path) -> Result<PathBuf, Skip> {
+    need(&[Needed {
+        program: "cc",
+        package: "gcc",
+    }])?;
     let library = folder.join("fault.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fault-layer/fault.c");
     let mut command = Command::new("cc");
@@ -31,7 +35,7 @@ fn layer(folder: &Path) -> PathBuf {
         .arg(&library);
     let status = command.arg(source).arg("-ldl").status().unwrap();
     assert!(status.success());
-    library
+    Ok(library)
 }
 
 fn import(takt: &Takt, file: &str) -> Command {
@@ -54,15 +58,10 @@ fn count(takt: &Takt) -> i64 {
 
 /// Imports two more jobs into a copy of a store with two, with a fault at each call in turn.
 fn try_every_call(mode: &str, errno: i32) {
-    let compiler = Needed {
-        program: "cc",
-        package: "gcc",
-    };
-    if or_skip(need(&[compiler])).is_none() {
-        return;
-    }
     let takt = Takt::fresh();
-    let layer = layer(takt.directory());
+    let Some(layer) = or_skip(layer(takt.directory())) else {
+        return;
+    };
     takt.file("two.txt", format!("{HEADER}\n{}{}", row(1), row(2)));
     takt.file("more.txt", format!("{HEADER}\n{}{}", row(3), row(4)));
     Run::of(&import(&takt, "two.txt").output().unwrap()).ok();

@@ -8,6 +8,7 @@
 )]
 
 mod access;
+mod advisories;
 mod alerts;
 mod bad_input;
 mod clock_changes;
@@ -21,9 +22,11 @@ mod elsewhere;
 mod exporter_jobs;
 mod fairshare;
 mod hostile_clients;
+mod hostile_queries;
 mod installed;
 mod job_pages;
 mod letters;
+mod markup;
 mod packages;
 mod page_forms;
 mod pages;

@@ -154,7 +154,7 @@ fn three_hundred_nodes_of_eight_gpus_fit_on_the_overview() {
     let began = Instant::now();
     assert!(cluster.server.stop().success());
     assert!(
-        began.elapsed() < Duration::from_secs(10),
+        began.elapsed() < Duration::from_secs(30),
         "{:?}",
         began.elapsed()
     );

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -139,8 +139,14 @@ fn receivers_get_every_sample_though_they_and_the_server_are_killed() {
     let first = raw_samples(&theirs, "up{node=\"n1\"}", newest - 600_000, newest);
     let first = *first.values().next().unwrap().first_key_value().unwrap().0;
     let stored = raw_samples(&ours, series, first - 1, newest);
-    let received = raw_samples(&theirs, series, first - 1, newest);
     assert!(stored.len() > 200, "{} series", stored.len());
+    // The samples of one scrape arrive in several requests.
+    let until = Instant::now() + SOON;
+    let mut received = raw_samples(&theirs, series, first - 1, newest);
+    while received != stored && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(300));
+        received = raw_samples(&theirs, series, first - 1, newest);
+    }
     for (labels, samples) in &stored {
         assert_eq!(received.get(labels), Some(samples), "{labels}");
     }
@@ -221,7 +227,8 @@ fn mistakes_in_the_configuration_are_named() {
             "missing",
         ),
     ] {
-        takt.file("takt.toml", format!("[[remote_write]]\n{lines}\n"));
+        let listen = format!("server.listen_address = \"127.0.0.1:{}\"\n", free_port());
+        takt.file("takt.toml", format!("{listen}[[remote_write]]\n{lines}\n"));
         let run = takt.run(["serve", "--config", "takt.toml"]);
         assert_eq!(run.code, Some(2), "{lines}: {}", run.stderr);
         assert!(run.stderr.contains(expected), "{lines}: {}", run.stderr);

@@ -4,7 +4,7 @@
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::or_skip;
 use crate::support::process::{free_port, http_get, http_get_with, wait_for};
@@ -164,20 +164,25 @@ fn the_same_configuration_gives_the_same_targets_and_series() {
             (targets.len() == 12 && targets.iter().all(|(.., health)| health == "up")).then_some(())
         });
     }
-    assert_eq!(targets(&ours), targets(theirs.url()));
-    // The first page of the last target may not be stored yet.
-    let expected = wait_for("their series", SOON, || {
-        Some(series(theirs.url())).filter(|found| found.len() >= 12 * 6)
+    wait_for("the same targets", SOON, || {
+        (targets(&ours) == targets(theirs.url())).then_some(())
     });
-    let found = wait_for("our series", SOON, || {
-        Some(series(&ours)).filter(|found| found.len() >= expected.len())
-    });
-    let missing: Vec<_> = expected.difference(&found).collect();
-    let added: Vec<_> = found.difference(&expected).collect();
-    assert!(
-        missing.is_empty() && added.is_empty(),
-        "missing {missing:#?}\nadded {added:#?}"
-    );
+    // The first page of the last target may not be stored yet, on either side.
+    let until = Instant::now() + SOON;
+    loop {
+        let expected = series(theirs.url());
+        let found = series(&ours);
+        if expected.len() >= 12 * 6 && found == expected {
+            break;
+        }
+        let missing: Vec<_> = expected.difference(&found).collect();
+        let added: Vec<_> = found.difference(&expected).collect();
+        assert!(
+            Instant::now() < until,
+            "missing {missing:#?}\nadded {added:#?}"
+        );
+        std::thread::sleep(Duration::from_millis(300));
+    }
 }
 
 #[test]

@@ -567,6 +567,6 @@ fn a_client_that_does_not_log_in_loses_its_place() {
         client.set_read_timeout(Some(SOON)).unwrap();
         let began = Instant::now();
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
-        assert!(began.elapsed() < Duration::from_secs(30));
+        assert!(began.elapsed() < SOON);
     }
 }

@@ -11,7 +11,7 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// Time limit of a statement in these tests, and the time until its end has been reported.
 const LIMIT: Duration = Duration::from_secs(2);
-const ENDED: Duration = Duration::from_secs(6);
+const ENDED: Duration = Duration::from_secs(20);
 
 /// DuckDB computes each of these in one step: outside its memory limit, or without looking for an
 /// interrupt.
@@ -167,7 +167,8 @@ fn a_greedy_statement_ends_at_its_limits_and_samples_are_written_meanwhile() {
                     .any(|cause| said.contains(cause)),
                 "{statement} over {way}: {said}"
             );
-            if took > LIMIT {
+            // A commit comes each second, later on a busy machine.
+            if took > 2 * LIMIT {
                 let after = server.samples();
                 assert!(
                     after > samples,
@@ -225,7 +226,7 @@ fn the_server_stops_in_time_while_greedy_statements_run() {
     let status = server.daemon.stop();
     let took = began.elapsed();
     assert!(status.success(), "{status}: {}", server.daemon.log());
-    assert!(took < Duration::from_secs(5), "stopping took {took:?}");
+    assert!(took < Duration::from_secs(15), "stopping took {took:?}");
     for client in &mut clients {
         client.wait().unwrap();
     }

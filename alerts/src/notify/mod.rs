@@ -5,6 +5,8 @@
 
 pub mod channels;
 pub mod email;
+#[cfg(test)]
+mod hostile;
 pub mod http;
 mod http_config;
 mod looks;

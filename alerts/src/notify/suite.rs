@@ -68,12 +68,13 @@ pub(crate) fn row(alerts: usize, words: &str) -> Row {
     }
 }
 
-fn all() -> Vec<(&'static str, Box<dyn HttpNotifier>)> {
+/// Every notifier that speaks HTTP, for a service at this URL.
+pub(super) fn http_notifiers(base: &str) -> Vec<(&'static str, Box<dyn HttpNotifier>)> {
     vec![
         (
             "webhook",
             Box::new(Webhook {
-                url: "http://x/hook".to_owned(),
+                url: format!("{base}/hook"),
                 alerts_max: 0,
                 payload: None,
                 templates: std::sync::Arc::default(),
@@ -81,16 +82,16 @@ fn all() -> Vec<(&'static str, Box<dyn HttpNotifier>)> {
         ),
         (
             "slack webhook",
-            Box::new(Slack::webhook("http://x/services/T/B/s")),
+            Box::new(Slack::webhook(&format!("{base}/services/T/B/s"))),
         ),
         (
             "slack bot",
-            Box::new(Slack::bot("http://x/api", "xoxb-1", "C1")),
+            Box::new(Slack::bot(&format!("{base}/api"), "xoxb-1", "C1")),
         ),
         (
             "ntfy",
             Box::new(Ntfy {
-                url: "http://x".to_owned(),
+                url: base.to_owned(),
                 topic: "lab".to_owned(),
                 token: None,
             }),
@@ -101,7 +102,7 @@ fn all() -> Vec<(&'static str, Box<dyn HttpNotifier>)> {
 /// The pure half of the suite, for notifiers that speak HTTP.
 #[test]
 fn every_http_notifier_names_the_fault_stays_small_and_reads_replies() {
-    for (name, notifier) in all() {
+    for (name, notifier) in http_notifiers("http://x") {
         let request = notifier.request(&row(1, "too <hot> & loud"));
         assert!(
             request.body.contains("GpuHot") && request.body.contains("g0"),

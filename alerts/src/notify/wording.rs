@@ -255,6 +255,10 @@ mod tests {
         alert
             .labels
             .set("user", "<!here> <https://evil|log in> & \"'");
+        let copied = "held by <!here> <https://evil|log in> & \"', see <https://wiki|runbook>";
+        alert
+            .annotations
+            .insert("copied".to_owned(), copied.to_owned());
         row
     }
 
@@ -280,6 +284,11 @@ mod tests {
         assert_eq!(
             said("{{ .Annotations.summary }}"),
             "&lt;!channel> &lt;@U1> <b>&</b> <https://wiki|runbook> on g0"
+        );
+        // A rule has put a label into an annotation: its link is text, the rule's own is not.
+        assert_eq!(
+            said("{{ .Annotations.copied }}"),
+            "held by &lt;!here&gt; &lt;https://evil|log in&gt; &amp; \"', see <https://wiki|runbook>"
         );
     }
 

@@ -20,7 +20,7 @@ mod watch;
 pub use handle::{ChangeError, EngineError, Handle};
 pub use listen::{Exporter, RequestFactory, listen};
 pub use metrics::AlertMetrics;
-pub use watch::{Heartbeat, WatchConfig};
+pub use watch::{Heartbeat, WatchConfig, store_failure};
 
 use crate::events::with_jobs;
 use crate::notify::channels::Channels;
@@ -211,11 +211,8 @@ impl<O: Outside> Runner<O> {
             .chain([self.tick_at, self.note_at])
             .min()
             .unwrap_or(now);
-        let due = if self.unsaved.is_empty() {
-            due
-        } else {
-            due.max(self.commit_at)
-        };
+        // After a failed commit, everything waits for the next attempt.
+        let due = due.max(self.commit_at);
         Duration::from_millis(u64::try_from(due.0 - now.0).unwrap_or(0)).min(TICK)
     }
 

@@ -185,19 +185,9 @@ impl Watch {
             .retain(|_, failure| failure.last >= now.minus(HOLD));
     }
 
-    /// Alert state cannot be stored: after a crash messages would come twice, and silences and
-    /// acknowledgements would be lost.
     fn uncommitted(&self, now: Timestamp) -> Option<Posted> {
         let failure = self.failing_commits.as_ref()?;
-        let labels = [
-            ("alertname", "TaktCannotStoreAlerts"),
-            ("severity", "critical"),
-            ("scope", "takt"),
-        ];
-        let summary = format!("Takt cannot store alert state: {}", failure.error);
-        let action = "Look at the disk of the data directory. Messages are still sent; after a \
-                      restart some may come twice.";
-        Some(posted(&labels, &summary, action, failure.since, now))
+        Some(store_failure(failure.since, &failure.error, now))
     }
 
     /// Samples cannot be stored: a crash would lose those that wait.
@@ -255,6 +245,20 @@ impl Watch {
         });
         alerts.collect()
     }
+}
+
+/// The alert that says since when alert state cannot be stored: after a crash messages would come
+/// twice, and silences and acknowledgements would be lost.
+pub fn store_failure(since: Timestamp, error: &StoreError, now: Timestamp) -> Posted {
+    let labels = [
+        ("alertname", "TaktCannotStoreAlerts"),
+        ("severity", "critical"),
+        ("scope", "takt"),
+    ];
+    let summary = format!("Takt cannot store alert state: {error}");
+    let action = "Look at the disk of the data directory. Messages are still sent; after a \
+                  restart some may come twice.";
+    posted(&labels, &summary, action, since, now)
 }
 
 /// An alert if silences cover most of the firing alerts.

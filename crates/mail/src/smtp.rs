@@ -9,14 +9,14 @@
 
 use super::compose::{Mail, SenderAddresses, mailbox};
 use super::error::{CONNECTING, HANDOVER};
-use super::limit::LimitedStream;
+use super::limit::{EncryptedStream, LimitedStream};
 use super::{EmailConfig, MailError, TlsMode};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use lettre::address::Envelope;
 use lettre::transport::smtp::authentication::{Credentials, DEFAULT_MECHANISMS, Mechanism};
 use lettre::transport::smtp::client::{
-    AsyncSmtpConnection, Certificate, Tls, TlsParameters, TlsVersion,
+    AsyncSmtpConnection, AsyncTokioStream, Certificate, Tls, TlsParameters, TlsVersion,
 };
 use lettre::transport::smtp::extension::ClientId;
 use std::error::Error as _;
@@ -222,29 +222,22 @@ impl Mailer {
 
     /// Connects; the connection is encrypted unless the configuration says `tls = "none"`.
     async fn connect(&self) -> Result<AsyncSmtpConnection, MailError> {
-        let address = (self.host.as_str(), self.port);
-        if let Tls::Wrapper(parameters) = &self.tls {
-            let limit = Some(self.timeout);
-            let implicit = Some(parameters.clone());
-            return AsyncSmtpConnection::connect_tokio1(
-                address,
-                limit,
-                &self.hello,
-                implicit,
-                None,
-            )
-            .await
-            .map_err(|error| self.failure(CONNECTING, error));
-        }
-        let stream = LimitedStream::connect(address).await;
+        let stream = LimitedStream::connect((self.host.as_str(), self.port)).await;
         let stream = stream.map_err(|source| MailError::Connect {
             server: self.server(),
             source,
         })?;
-        let mut connection =
-            AsyncSmtpConnection::connect_with_transport(Box::new(stream), &self.hello)
-                .await
-                .map_err(|error| self.failure(CONNECTING, error))?;
+        let failed = |error| self.failure(CONNECTING, error);
+        let stream: Box<dyn AsyncTokioStream> = match &self.tls {
+            Tls::Wrapper(parameters) => {
+                let begun = EncryptedStream::begin(stream, parameters.clone()).await;
+                Box::new(begun.map_err(failed)?)
+            }
+            _ => Box::new(stream),
+        };
+        let mut connection = AsyncSmtpConnection::connect_with_transport(stream, &self.hello)
+            .await
+            .map_err(failed)?;
         if let Tls::Required(parameters) = &self.tls {
             if !connection.can_starttls() {
                 let server = self.server();

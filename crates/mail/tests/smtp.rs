@@ -396,17 +396,7 @@ fn a_server_that_falls_silent_is_left_and_does_not_spoil_the_next_mail() {
 #[test]
 fn nothing_sent_before_encryption_counts_afterwards() {
     let folder = tempfile::tempdir().unwrap();
-    certify(&folder.path().to_path_buf());
-    let read = |name| fs::read(folder.path().join(name)).unwrap();
-    let key = PrivateKeyDer::from_pem_slice(&read("server.key")).unwrap();
-    let certificate = CertificateDer::from_pem_slice(&read("server.pem")).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)
-        .unwrap();
+    let tls = tls_of(&folder);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     thread::spawn(move || {
@@ -418,7 +408,7 @@ fn nothing_sent_before_encryption_counts_afterwards() {
         say("250-mail\r\n250 STARTTLS\r\n");
         drop(lines.next());
         say("220 go on\r\n250 mail\r\n250 sender\r\n250 recipient\r\n354 go on\r\n250 taken\r\n");
-        let mut connection = rustls::ServerConnection::new(Arc::new(tls)).unwrap();
+        let mut connection = rustls::ServerConnection::new(tls).unwrap();
         let mut stream = rustls::Stream::new(&mut connection, &mut stream);
         let _ = stream.read_to_end(&mut Vec::new());
     });
@@ -432,6 +422,71 @@ fn nothing_sent_before_encryption_counts_afterwards() {
     };
     let error = send(&config, &to("ann@lab.example")).unwrap_err();
     assert!(error.to_string().contains("STARTTLS"), "{error}");
+}
+
+/// TLS settings of a server for `localhost`, with certificates in `folder`.
+fn tls_of(folder: &tempfile::TempDir) -> Arc<rustls::ServerConfig> {
+    certify(&folder.path().to_path_buf());
+    let read = |name| fs::read(folder.path().join(name)).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(&read("server.key")).unwrap();
+    let certificate = CertificateDer::from_pem_slice(&read("server.pem")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key);
+    Arc::new(tls.unwrap())
+}
+
+/// The limit of bytes holds on port 465, too, where TLS begins at once: a server with a valid
+/// certificate may be broken.
+#[test]
+fn an_endless_reply_in_tls_fills_no_memory() {
+    /// Bytes that a client may take, and those that both kernels may hold for it.
+    const TAKEN_MAX: usize = 24 << 20;
+    const LINE: &str = "250-a line of usual length, and after it another one of them\r\n";
+    for (mode, part) in [
+        (TlsMode::Tls, "a"),
+        (TlsMode::Tls, LINE),
+        (TlsMode::StartTls, LINE),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let tls = tls_of(&folder);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            if mode == TlsMode::StartTls {
+                let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                for reply in ["220 mail\r\n", "250-mail\r\n250 STARTTLS\r\n"] {
+                    stream.write_all(reply.as_bytes()).unwrap();
+                    drop(lines.next());
+                }
+                stream.write_all(b"220 go on\r\n").unwrap();
+            }
+            let mut connection = rustls::ServerConnection::new(tls).unwrap();
+            let mut stream = rustls::Stream::new(&mut connection, &mut stream);
+            let part = part.repeat((16 << 10) / part.len());
+            let mut sent = 0;
+            while sent < 4 * TAKEN_MAX && stream.write_all(part.as_bytes()).is_ok() {
+                sent += part.len();
+            }
+            sent
+        });
+        let config = EmailConfig {
+            server: format!("localhost:{port}"),
+            tls: Some(mode),
+            from: "takt@lab.example".to_owned(),
+            ca_file: Some(folder.path().join("ca.pem")),
+            timeout_seconds: 10,
+            ..EmailConfig::default()
+        };
+        let error = send(&config, &to("ann@lab.example")).unwrap_err();
+        assert!(!error.is_permanent(), "{error}");
+        let sent = server.join().unwrap();
+        assert!(sent < TAKEN_MAX, "{mode:?}: {sent} bytes, {error}");
+    }
 }
 
 #[test]

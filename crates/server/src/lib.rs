@@ -31,6 +31,6 @@ mod testing;
 pub use config::{Config, CurrentConfig};
 pub use config_reference::page as config_reference;
 pub use failure::{Failure, OrUsage};
-pub use postgres::{Passwords, PasswordsError, SqlConfig, SqlConfigError, SqlServer};
+pub use postgres::{Passwords, PasswordsError, SqlConfig, SqlConfigError, SqlMetrics, SqlServer};
 pub use query_config::QueryConfig;
 pub use remote_write::RemoteWriteConfig;

@@ -1,7 +1,7 @@
 //! The server: the store, the tasks that fill it, and the routes that answer from it.
 
 use crate::SqlServer;
-use crate::alerting::{self, Alerts};
+use crate::alerting::{self, Absence, Alerts};
 use crate::answers::{self, AccountingConfig, AnswerConfig};
 use crate::assess;
 use crate::config::{Config, CurrentConfig, read_token};
@@ -17,6 +17,7 @@ use crate::remote_write::{Destination, RemoteWriteMetrics};
 use crate::reports;
 use crate::strips;
 use crate::tasks::Supervisor;
+use crate::{SqlMetrics, SqlServer};
 use anyhow::Context;
 use axum::{Router, middleware};
 use jiff::tz::TimeZone;
@@ -107,12 +108,81 @@ pub async fn run(
     .context("auth")
     .usage()?;
     let mut ready = Some(ready);
+    let mut absence: Option<Absence> = None;
     loop {
+        let opening = Opening {
+            source: &source,
+            dir,
+            config: &config,
+            token: &token,
+            access: &access,
+            parts,
+        };
+        match opening.serve(&mut shutdown, &mut ready, &mut absence).await {
+            Ok(End::Shutdown) => return Ok(()),
+            Ok(End::Invalidated) => {
+                tracing::error!("the database became invalid; reopening it");
+                tokio::time::sleep(REOPEN_PAUSE).await;
+            }
+            Ok(End::ClockWentBack) => {
+                tracing::warn!(
+                    "the clock was set back; reopening the store to continue from its time"
+                )
+            }
+            Err(Failure::Failed(error)) if is_of_disk(&error) => {
+                let error = format!("{error:#}");
+                tracing::error!(error, "cannot open the data directory; trying again");
+                absence.get_or_insert_with(|| Absence::begin(&config, error));
+                tokio::time::sleep(REOPEN_PAUSE).await;
+            }
+            Err(failure) => return Err(failure),
+        }
+        // The configuration may have been reloaded meanwhile.
+        if let Ok(reloaded) = source() {
+            (config.scrape, config.alerts, config.email) =
+                (reloaded.scrape, reloaded.alerts, reloaded.email);
+        }
+    }
+}
+
+/// Whether a disk failed or is full: the same attempt may succeed later.
+fn is_of_disk(error: &anyhow::Error) -> bool {
+    const CAUSES: [&str; 5] = [
+        "No space left",
+        "Disk quota exceeded",
+        "Input/output error",
+        "Read-only file system",
+        "File too large",
+    ];
+    let text = format!("{error:#}");
+    CAUSES.iter().any(|cause| text.contains(cause))
+}
+
+/// One attempt to open the data directory and to serve it.
+struct Opening<'c> {
+    source: &'c Source,
+    dir: &'c Path,
+    config: &'c Config,
+    /// The API token.
+    token: &'c str,
+    access: &'c Access,
+    parts: Parts,
+}
+
+impl Opening<'_> {
+    /// Opens the data directory and serves it. Calls `ready` the first time that it can answer.
+    async fn serve(
+        &self,
+        shutdown: &mut watch::Receiver<bool>,
+        ready: &mut Option<impl FnOnce(&Ready<'_>)>,
+        absence: &mut Option<Absence>,
+    ) -> Result<End, Failure> {
+        let config = self.config;
         let address = &config.server.listen_address;
         let mut registry = Registry::default();
-        (parts.process_metrics)(&mut registry);
-        let Some(dir) = claim(dir, &mut shutdown).await? else {
-            return Ok(());
+        (self.parts.process_metrics)(&mut registry);
+        let Some(dir) = claim(self.dir, shutdown).await? else {
+            return Ok(End::Shutdown);
         };
         let (listener, while_opening) = listen_twice(address)
             .await
@@ -125,8 +195,8 @@ pub async fn run(
         .await??;
         let store = Arc::new(store);
         let database = store.database();
-        database.isolate_sql(parts.query_process, &config.store)?;
-        let cluster = cluster(&config, &store).await?;
+        database.isolate_sql(self.parts.query_process, &config.store)?;
+        let cluster = cluster(config, &store).await?;
         drop(opening);
         let bound = listener.local_addr()?;
         let local_address = SocketAddr::new(
@@ -140,45 +210,30 @@ pub async fn run(
         store.publish(&Holder {
             pid: std::process::id(),
             address: Some(local_address.to_string()),
-            token: Some(token.clone()),
+            token: Some(self.token.to_owned()),
         })?;
         let serving = Serving {
-            config: &config,
-            source: Arc::clone(&source),
-            pages: parts.pages,
+            config,
+            source: Arc::clone(self.source),
+            pages: self.parts.pages,
             cluster: &cluster,
-            access: access.clone(),
+            access: self.access.clone(),
             registry,
             listener,
             local_address,
+            absence,
         };
-        access.attach(&store, local_address);
+        self.access.attach(&store, local_address);
         if let Some(ready) = ready.take() {
             ready(&Ready {
                 address: local_address,
                 listen_address: bound,
                 cluster: &cluster,
                 store: &store,
-                access: &access,
+                access: self.access,
             });
         }
-        match serving.until(store, &mut shutdown).await? {
-            End::Shutdown => return Ok(()),
-            End::Invalidated => {
-                tracing::error!("the database became invalid; reopening it");
-                tokio::time::sleep(REOPEN_PAUSE).await;
-            }
-            End::ClockWentBack => {
-                tracing::warn!(
-                    "the clock was set back; reopening the store to continue from its time"
-                )
-            }
-        }
-        // The configuration may have been reloaded meanwhile.
-        if let Ok(reloaded) = source() {
-            (config.scrape, config.alerts, config.email) =
-                (reloaded.scrape, reloaded.alerts, reloaded.email);
-        }
+        serving.until(store, shutdown).await
     }
 }
 
@@ -261,6 +316,8 @@ struct Serving<'c> {
     registry: Registry,
     listener: TcpListener,
     local_address: SocketAddr,
+    /// The time without a store that ends with this opening.
+    absence: &'c mut Option<Absence>,
 }
 
 /// The sources of the pages. A page reaches them with the viewer who reads it.
@@ -325,18 +382,21 @@ impl Serving<'_> {
 
     /// Serves SQL over PostgreSQL's protocol. If the default port is in use, logs a warning and
     /// serves no SQL.
-    async fn sql(&self, tasks: &mut Supervisor, store: &Store) -> Result<(), Failure> {
+    async fn sql(&mut self, tasks: &mut Supervisor, store: &Store) -> Result<(), Failure> {
         let config = self.config.sql.clone();
         let Some(address) = config.address() else {
             return Ok(());
         };
         let database = Arc::clone(store.database());
         let access = self.access.clone();
-        let mut server = Some(
-            SqlServer::new(Arc::clone(&database), &config, access.clone())
-                .context("sql")
-                .usage()?,
+        let metrics = SqlMetrics::register(&mut self.registry);
+        let server = SqlServer::new(
+            Arc::clone(&database),
+            &config,
+            access.clone(),
+            metrics.clone(),
         );
+        let mut server = Some(server.context("sql").usage()?);
         let listener = match TcpListener::bind(address).await {
             Ok(listener) => listener.into_std()?,
             Err(error) if config.listen_address.is_none() => {
@@ -357,12 +417,13 @@ impl Serving<'_> {
             let database = Arc::clone(&database);
             let config = config.clone();
             let access = access.clone();
+            let metrics = metrics.clone();
             let listener = listener.try_clone();
             async move {
                 let started = async {
                     let server = match first {
                         Some(server) => server,
-                        None => SqlServer::new(database, &config, access)?,
+                        None => SqlServer::new(database, &config, access, metrics)?,
                     };
                     anyhow::Ok((server, TcpListener::from_std(listener?)?))
                 };
@@ -527,6 +588,21 @@ impl Serving<'_> {
         shutdown: &mut watch::Receiver<bool>,
     ) -> Result<End, Failure> {
         let zone = self.config.zone();
+        // These need the disk. If they fail, no task holds the store yet.
+        configure_shares(&store, self.cluster, &self.config.fairshare)?;
+        let accounting = self.config.accounting();
+        answers::note_calendar(store.database(), Some(self.cluster), &accounting)?;
+        let alerts = Alerts::start(
+            self.config,
+            self.cluster,
+            self.local_address,
+            &store,
+            &mut self.registry,
+        )?;
+        if let Some(absence) = self.absence.take() {
+            alerts.note_absence(&absence).await;
+            absence.end().await;
+        }
         let scrape = ScrapeManager::start(
             Arc::clone(&store),
             self.config.scrape.clone(),
@@ -534,9 +610,6 @@ impl Serving<'_> {
             &mut self.registry,
         )?;
         let scrape = Arc::new(scrape);
-        configure_shares(&store, self.cluster, &self.config.fairshare)?;
-        let accounting = self.config.accounting();
-        answers::note_calendar(store.database(), Some(self.cluster), &accounting)?;
         let connections = Arc::new(Connections::new(&mut self.registry));
         let mut tasks = Supervisor::new(&mut self.registry);
         let follower = SlurmFollower::new(
@@ -547,13 +620,6 @@ impl Serving<'_> {
         );
         follower.first().await;
         self.sql(&mut tasks, &store).await?;
-        let alerts = Alerts::start(
-            self.config,
-            self.cluster,
-            self.local_address,
-            &store,
-            &mut self.registry,
-        )?;
         let reload = Reload::new(
             Arc::clone(&self.source),
             Arc::clone(&scrape),

@@ -8,10 +8,13 @@ use super::segments::read_range;
 use super::{SeriesId, Store, StoreError, head, is_stale};
 use hashbrown::HashMap;
 use roaring::RoaringBitmap;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use takt_model::Matcher;
 use takt_model::{Labels, Timestamp};
+
+/// Attempts of a read. Each but the first follows the removal of a damaged block.
+const READS_MAX: usize = 4;
 
 /// Value of a series at one time.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -233,11 +236,20 @@ impl Store {
             )
         };
         let database = self.database();
-        match read_range(database, &database.layout(), &wanted, meter) {
-            Err(StoreError::Sql { .. }) if self.set_damaged_aside(from, to) => {
-                read_range(database, &database.layout(), &wanted, meter)
+        let mut attempts = 1;
+        loop {
+            let layout = database.layout();
+            match read_range(database, &layout, &wanted, &mut *meter) {
+                // Another reader may have set the block aside while this one read it.
+                Err(StoreError::Sql { .. })
+                    if attempts < READS_MAX
+                        && (self.set_damaged_aside(from, to)
+                            || !Arc::ptr_eq(&layout, &database.layout())) =>
+                {
+                    attempts += 1;
+                }
+                answer => return answer,
             }
-            answer => answer,
         }
     }
 }

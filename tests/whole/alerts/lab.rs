@@ -235,7 +235,12 @@ impl Lab {
     pub(super) fn heat(&self, value: Option<f64>) {
         let file = self.textfiles.join("heat.prom");
         match value {
-            Some(value) => fs::write(file, format!("heat {value}\n")).unwrap(),
+            // Renamed into place: the exporter must not read an empty file.
+            Some(value) => {
+                let new = self.textfiles.join("heat.new");
+                fs::write(&new, format!("heat {value}\n")).unwrap();
+                fs::rename(new, file).unwrap();
+            }
             None => drop(fs::remove_file(file)),
         }
     }

@@ -2,6 +2,7 @@
 //! Debian's promtool, amtool and Prometheus.
 
 mod delivery;
+mod disk;
 mod lab;
 mod operation;
 mod own_faults;

@@ -89,15 +89,18 @@ fn silences_over_most_alerts_are_reported() {
         "too wide",
     ])
     .ok();
-    let heat: String = (0..12)
-        .map(|n| format!("heat{{rack=\"{n}\"}} 95\n"))
-        .collect();
-    fs::write(lab.textfiles.join("heat.prom"), heat).unwrap();
     lab.takt.file(
         "rules/test.rules.yml",
         SAMPLE_RULES.replace("sum by (node)", "sum by (node, rack)"),
     );
     assert_eq!(lab.reload().0, 200);
+    let heat: String = (0..12)
+        .map(|n| format!("heat{{rack=\"{n}\"}} 95\n"))
+        .collect();
+    // All twelve appear at once.
+    let new = lab.textfiles.join("heat.new");
+    fs::write(&new, heat).unwrap();
+    fs::rename(new, lab.textfiles.join("heat.prom")).unwrap();
     let hook = lab.slack.wait("/hook", 1);
     let alert = &hook[0]["body"]["alerts"][0];
     assert_eq!(alert["labels"]["alertname"], "TaktSilencesTooMuch");
@@ -131,9 +134,11 @@ fn the_heartbeat_stops_with_the_server() {
     lab.kill();
     let heard = lab.slack.on("/heartbeat").len();
     std::thread::sleep(Duration::from_secs(11));
-    assert_eq!(lab.slack.on("/heartbeat").len(), heard);
+    // One more may have been on its way.
+    let after = lab.slack.on("/heartbeat").len();
+    assert!(after <= heard + 1, "{after} of {heard}");
     lab.serve();
-    lab.slack.wait("/heartbeat", heard + 1);
+    lab.slack.wait("/heartbeat", after + 1);
 }
 
 /// Alerts take the reserved space of a full disk: they are committed, sent once, and survive a crash.

@@ -45,7 +45,8 @@ fn debians_prometheus_and_amtool_work_with_takt() {
         .args([
             "--config.file=prometheus.yml",
             "--storage.tsdb.path=prometheus-data",
-            "--rules.alert.resend-delay=1s",
+            // Four times this after Prometheus has sent it, an alert ends.
+            "--rules.alert.resend-delay=15s",
             "--log.level=warn",
             &listen,
         ])

@@ -175,7 +175,7 @@ fn number(url: &str, query: &str) -> Option<f64> {
 fn compare(theirs: &str, ours: &str, selector: &str, (from, to): (i64, i64)) {
     let expected = raw_samples(theirs, selector, from, to);
     assert!(expected.len() > 200, "{} series", expected.len());
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + SOON;
     let mut stored = raw_samples(ours, selector, from, to);
     while stored != expected && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(500));

@@ -1,13 +1,14 @@
 //! Programs that run beside a test, and HTTP requests to them.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{LazyLock, mpsc};
+use std::sync::{LazyLock, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,8 +16,11 @@ use rustix::process::{
     Pid, Signal, kill_process, kill_process_group, set_parent_process_death_signal,
 };
 
-/// Time that a daemon has to end after SIGTERM.
-const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time that a daemon has to end after SIGTERM. A busy machine needs some of it.
+const STOP_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// Shortest limit of a wait: on a machine that runs other tests, too, a shorter one proves nothing.
+const LEAST_WAIT: Duration = Duration::from_secs(120);
 
 /// A program in the background. Dropping this value ends it; it never outlives the test program.
 pub struct Daemon {
@@ -96,13 +100,14 @@ impl Daemon {
     }
 
     /// Waits until `ready` returns a value. Fails with the end of the log when the program has
-    /// ended or after the limit.
+    /// ended or after the limit, which is two minutes at least.
     pub fn wait_until<T>(
         &mut self,
         what: &str,
         limit: Duration,
         mut ready: impl FnMut() -> Option<T>,
     ) -> T {
+        let limit = limit.max(LEAST_WAIT);
         let deadline = Instant::now() + limit;
         loop {
             if let Some(result) = ready() {
@@ -172,8 +177,9 @@ fn children_of(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Waits until `ready` returns a value; fails after `limit`.
+/// Waits until `ready` returns a value; fails after `limit`, which is two minutes at least.
 pub fn wait_for<T>(what: &str, limit: Duration, mut ready: impl FnMut() -> Option<T>) -> T {
+    let limit = limit.max(LEAST_WAIT);
     let deadline = Instant::now() + limit;
     loop {
         if let Some(result) = ready() {
@@ -184,7 +190,8 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut ready: impl FnMut() -> Optio
     }
 }
 
-/// Returns a free port on loopback; each call in this test program returns another one.
+/// Returns a free port on loopback. No other call returns it, in this test program or in another
+/// one that runs at the same time: a locked file stands for each port.
 ///
 /// It lies below the range from which the kernel takes ports for outgoing connections, so it stays
 /// free.
@@ -192,12 +199,23 @@ pub fn free_port() -> u16 {
     const FIRST: u32 = 20_000;
     const COUNT: u32 = 12_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);
+    /// The locked files of the ports that this program uses.
+    static TAKEN: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    let user = rustix::process::getuid().as_raw();
+    let locks = std::env::temp_dir().join(format!("takt-test-ports-{user}"));
+    std::fs::create_dir_all(&locks).unwrap();
     // Test programs that run at the same time begin at different places.
     let start = std::process::id().wrapping_mul(97);
     for _ in 0..COUNT {
         let offset = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
         let port = u16::try_from(FIRST + offset).unwrap();
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        let Ok(lock) = File::create(locks.join(port.to_string())) else {
+            continue;
+        };
+        let is_ours = lock.try_lock().is_ok();
+        if is_ours && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+            taken.push(lock);
             return port;
         }
     }

@@ -142,8 +142,9 @@ fn part_text(part: &Part, zone: &TimeZone) -> String {
     text
 }
 
-/// The message for configured templates. Labels come from users of the cluster: they are text. In
-/// annotations, rules may have written links; mentions of people, groups and channels are text.
+/// The message for configured templates. Labels come from users of the cluster: they are text, also
+/// where a rule has put their values into annotations. Rules may have written links into
+/// annotations; mentions of people, groups and channels are text.
 pub(super) fn without_markup(message: &Message) -> Message {
     let labels = |labels: &Labels| -> Labels {
         labels
@@ -152,6 +153,16 @@ pub(super) fn without_markup(message: &Message) -> Message {
             .collect()
     };
     let mut message = message.clone();
+    let mut suspects: Vec<String> = message
+        .alerts
+        .iter()
+        .flat_map(|alert| alert.labels.iter())
+        .filter(|(_, value)| value.contains('<'))
+        .map(|(_, value)| value.to_owned())
+        .collect();
+    // A value may be a part of another one.
+    suspects.sort_by_key(|value| std::cmp::Reverse(value.len()));
+    suspects.dedup();
     message.group_labels = labels(&message.group_labels);
     message.common_labels = labels(&message.common_labels);
     let mut annotations = vec![&mut message.common_annotations];
@@ -160,6 +171,9 @@ pub(super) fn without_markup(message: &Message) -> Message {
         annotations.push(&mut alert.annotations);
     }
     for text in annotations.into_iter().flat_map(BTreeMap::values_mut) {
+        for value in &suspects {
+            *text = text.replace(value, &escaped(value, usize::MAX));
+        }
         for mention in ['!', '@', '#'] {
             *text = text.replace(&format!("<{mention}"), &format!("&lt;{mention}"));
         }

@@ -1,6 +1,7 @@
 //! The alert engine in the server: reads its configuration, implements its traits over the store,
 //! and delivers the exporters' events to it.
 
+mod absence;
 mod context;
 mod outside;
 mod pack;
@@ -8,6 +9,7 @@ mod rows;
 #[cfg(test)]
 mod scenarios;
 
+pub use absence::Absence;
 pub use outside::{Writer, instant};
 pub use pack::Rules;
 
@@ -31,11 +33,13 @@ use takt_alerts::events::xid::XidTable;
 use takt_alerts::group::Defaults;
 use takt_alerts::notify::channels::Channels;
 use takt_alerts::notify::owner::Addresses;
+use takt_alerts::ports::StoreError;
 use takt_alerts::routing::Settings;
 use takt_alerts::routing::config::Config as Routing;
 use takt_alerts::routing::matcher::{MatchOp, Matcher, Matchers};
 use takt_alerts::run::{
     AlertMetrics, Alerting, Exporter, Handle, Heartbeat, RequestFactory, WatchConfig, listen,
+    store_failure,
 };
 use takt_collector::scrape::{ScrapeManager, TargetAccess};
 use takt_model::{Labels, error_chain};
@@ -227,6 +231,20 @@ impl Alerts {
     /// Returns the handle of the running engine.
     pub fn handle(&self) -> Handle {
         self.api.handle.clone()
+    }
+
+    /// Sends the alert about a time without a store, which ends by itself.
+    pub async fn note_absence(&self, absence: &Absence) {
+        let error = StoreError(absence.reason.clone());
+        let since = absence.since;
+        let handle = self.handle();
+        let noted = handle.change(move |engine, now| {
+            let (batch, _) = engine.post(vec![store_failure(since, &error, now)], now);
+            ((), batch)
+        });
+        if let Err(error) = noted.await {
+            tracing::warn!(%error, "cannot store the alert about the missing store");
+        }
     }
 
     /// Waits until the engine stops by itself, which only a failure causes.

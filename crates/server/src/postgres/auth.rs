@@ -138,6 +138,11 @@ impl ClientAuth {
         matches!(self, Self::Open(..))
     }
 
+    /// Returns whether clients prove a password.
+    pub fn has_passwords(&self) -> bool {
+        matches!(self, Self::Password { .. })
+    }
+
     /// Creates the authentication. `certificate` is the server's TLS certificate in PEM.
     pub fn new(
         passwords: Option<Passwords>,

@@ -10,25 +10,30 @@ mod array_parameter;
 mod auth;
 mod command;
 mod config;
+mod connection;
 mod dialect;
 mod encode;
 mod entrance;
+mod metrics;
 mod parameter;
 mod session;
 mod token;
 
 pub use auth::{Passwords, PasswordsError};
 pub use config::{SqlConfig, SqlConfigError};
+pub use metrics::SqlMetrics;
 
 use crate::http::{Access, Peer};
 use auth::ClientAuth;
+use connection::ConnectionError;
 use entrance::Entrance;
+use futures_util::FutureExt;
 use pgwire::api::ConnectionManager;
-use pgwire::tokio::{TlsAcceptor, process_socket};
+use pgwire::tokio::TlsAcceptor;
 use session::Sessions;
 use std::collections::HashMap;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use takt_access::Role;
@@ -58,6 +63,7 @@ pub struct SqlServer {
     manager: Arc<ConnectionManager>,
     places: Arc<Places>,
     access: Access,
+    metrics: SqlMetrics,
 }
 
 /// Places for clients. One address cannot have all of them.
@@ -129,6 +135,7 @@ impl SqlServer {
         database: Arc<Database>,
         config: &SqlConfig,
         access: Access,
+        metrics: SqlMetrics,
     ) -> Result<Self, SqlConfigError> {
         let manager = Arc::new(ConnectionManager::new());
         Ok(Self {
@@ -138,6 +145,7 @@ impl SqlServer {
             manager,
             places: Places::new(config.max_connections),
             access,
+            metrics,
         })
     }
 
@@ -159,16 +167,18 @@ impl SqlServer {
             };
             let (auth, tls) = self.entrance.current();
             let place = self.places.take(peer.ip());
+            let metrics = self.metrics.clone();
             if place.is_some() {
                 let served = self.client(socket, auth, tls);
-                clients.spawn(log_failure(served, peer, place));
+                clients.spawn(note_failure(served, peer, metrics, place));
                 continue;
             }
+            metrics.count_limit();
             // A client above the maximum gets an error, but it may still cancel a statement of
             // another connection.
             if let Ok(permit) = Arc::clone(&self.places.refused).try_acquire_owned() {
                 let served = self.client(socket, Arc::new(ClientAuth::Closed), tls);
-                clients.spawn(log_failure(served, peer, permit));
+                clients.spawn(note_failure(served, peer, metrics, permit));
             }
         }
     }
@@ -178,7 +188,7 @@ impl SqlServer {
         socket: TcpStream,
         auth: Arc<ClientAuth>,
         tls: Option<TlsAcceptor>,
-    ) -> impl Future<Output = io::Result<()>> + Send + use<> {
+    ) -> impl Future<Output = Result<(), ConnectionError>> + Send + use<> {
         let database = Arc::clone(&self.database);
         let limits = self.limits;
         let manager = Arc::clone(&self.manager);
@@ -213,8 +223,8 @@ impl SqlServer {
                 settings: Arc::default(),
             };
             tokio::select! {
-                ended = process_socket(socket, tls, sessions) => ended,
-                () = login_timeout(logged_in) => Err(io::ErrorKind::TimedOut.into()),
+                ended = connection::serve(socket, tls, sessions, access) => ended,
+                () = login_timeout(logged_in) => Err(ConnectionError::LoginTimeout),
             }
         }
     }
@@ -229,11 +239,19 @@ async fn login_timeout(logged_in: CancellationToken) {
 }
 
 /// Serves a connection, and gives its place back.
-async fn log_failure<P>(served: impl Future<Output = io::Result<()>>, peer: SocketAddr, place: P) {
-    if let Err(error) = served.await {
-        tracing::debug!(%peer, %error, "SQL connection failed");
+async fn note_failure<P>(
+    served: impl Future<Output = Result<(), ConnectionError>>,
+    peer: SocketAddr,
+    metrics: SqlMetrics,
+    place: P,
+) {
+    let open = metrics.begin();
+    // pgwire panics at some malformed messages.
+    let served = AssertUnwindSafe(served).catch_unwind().await;
+    if let Err(error) = served.unwrap_or(Err(ConnectionError::Undecodable)) {
+        metrics.note(peer, &error);
     }
-    drop(place);
+    drop((open, place));
 }
 
 #[cfg(test)]

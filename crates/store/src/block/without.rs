@@ -1,6 +1,7 @@
 //! Deletes series from a block.
 
 use super::files::BlockFacts;
+use super::verify::check_bytes;
 use super::write::{BlockDraft, copy};
 use super::{Block, BlockName, SAMPLES, SERIES, damaged};
 use crate::{Database, StoreError};
@@ -49,6 +50,7 @@ pub(crate) fn without(
             format!("expected {expected} rows, found {found}"),
         ));
     }
+    check_bytes(block)?;
     let BlockFacts { from, to, .. } = block.facts;
     let name = BlockName::new(
         from,

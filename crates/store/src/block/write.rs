@@ -6,7 +6,7 @@ use super::feed::BatchStream;
 use super::files::{BlockFacts, sync_directory};
 use super::plan::{BlockSource, RowPositions, SampleDigest, Slice, cut};
 use super::rollup::RollupColumns;
-use super::verify::read_digest;
+use super::verify::{check_bytes, read_digest};
 use super::{Block, BlockName, Resolution, SAMPLES, SEALING, SERIES, damaged, folder};
 use crate::crash::crash_point;
 use crate::database::quoted;
@@ -117,6 +117,10 @@ pub(crate) fn write(
         produced
     })?;
     crash_point("written");
+    // The source's samples are removed after this, so they must be those that were written.
+    if let BlockSource::Blocks(sources) = source {
+        sources.iter().try_for_each(|block| check_bytes(block))?;
+    }
     let mut blocks = Vec::new();
     for (draft, columns) in drafts.into_iter().zip(columns) {
         blocks.extend(draft.finish(&db, columns.summary(), output)?);

@@ -222,17 +222,25 @@ impl Compactor {
                 resolutions,
                 slice_samples: self.config.slice_samples(),
             };
-            let blocks =
-                match block::write(&self.database, &BlockSource::Blocks(day.clone()), &output) {
-                    Err(error) if set_damaged_aside(&self.database, &self.metrics, &day) => {
-                        tracing::warn!(
-                            error = %error_chain(&error),
-                            "merging a day without its damaged blocks"
-                        );
-                        continue;
-                    }
-                    written => written?,
-                };
+            let source = BlockSource::Blocks(day.clone());
+            // The iterator over query results panics if a page cannot be decoded.
+            let write = || block::write(&self.database, &source, &output);
+            let written = catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(|_| {
+                Err(StoreError::Unsealed {
+                    what: format!("the day of {}", first.title()),
+                    reason: "a block cannot be decoded",
+                })
+            });
+            let blocks = match written {
+                Err(error) if set_damaged_aside(&self.database, &self.metrics, &day) => {
+                    tracing::warn!(
+                        error = %error_chain(&error),
+                        "merging a day without its damaged blocks"
+                    );
+                    continue;
+                }
+                written => written?,
+            };
             for block in &blocks {
                 tracing::info!(
                     block = %block.title(),
@@ -408,7 +416,22 @@ impl Compactor {
             .iter()
             .filter(|block| !block.series.is_disjoint(series))
         {
-            let rewritten = without(&self.database, block, series)?;
+            let rewritten = match without(&self.database, block, series) {
+                Err(error)
+                    if set_damaged_aside(
+                        &self.database,
+                        &self.metrics,
+                        std::slice::from_ref(block),
+                    ) =>
+                {
+                    tracing::warn!(
+                        error = %error_chain(&error),
+                        "a damaged block keeps the deleted series in its copy"
+                    );
+                    continue;
+                }
+                rewritten => rewritten?,
+            };
             let rows_left = rewritten.as_ref().map_or(0, |new| new.facts.rows);
             summary.rows += block.facts.rows - rows_left;
             match rewritten {

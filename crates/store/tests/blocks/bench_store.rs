@@ -5,9 +5,10 @@ use prometheus_client::registry::Registry;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
 use takt_model::Matcher;
 use takt_model::{Labels, METRIC_NAME, Timestamp};
-use takt_store::{Clock, DataDir, Group, Sample, Store, StoreConfig, is_stale};
+use takt_store::{Clock, DataDir, Group, Sample, Store, StoreConfig, StoreError, is_stale};
 
 /// A midnight, in milliseconds.
 pub const BEGIN: i64 = 1_795_219_200_000;
@@ -48,6 +49,20 @@ pub fn labels(metric: usize) -> Labels {
     .collect()
 }
 
+/// Claims a directory. Another test that starts a program at this moment holds a copy of the lock until
+/// the program has begun.
+pub fn claim(root: &Path) -> DataDir {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        match DataDir::claim(root) {
+            Err(StoreError::Held { .. }) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            claimed => return claimed.unwrap(),
+        }
+    }
+}
+
 pub struct Bench {
     pub store: Store,
     registry: Registry,
@@ -61,8 +76,7 @@ impl Bench {
         let shown = Arc::clone(&now);
         let mut registry = Registry::default();
         let clock = Clock::new(move || Timestamp(shown.load(Ordering::SeqCst)));
-        let store =
-            Store::open_at(DataDir::claim(root).unwrap(), config, &mut registry, clock).unwrap();
+        let store = Store::open_at(claim(root), config, &mut registry, clock).unwrap();
         let group = store.group();
         Self {
             store,

@@ -8,6 +8,7 @@
 mod anywhere;
 mod bench_store;
 mod crash;
+mod damage;
 mod faults;
 mod lifetime;
 mod listing;

@@ -2,6 +2,7 @@
 
 use super::config::GroupRoles;
 use super::known::{Access, SignInWay};
+use super::now;
 use anyhow::Context;
 use std::net::IpAddr;
 use takt_access::password::is_correct;
@@ -11,6 +12,13 @@ use takt_store::Records;
 
 /// Maximum length of a name in counts of wrong passwords.
 const MAX_NAME_CHARS: usize = 64;
+
+/// Key of a user of `sql.password_file` in counts of wrong passwords. Users who sign in with a
+/// browser have other keys.
+fn sql_account(user: &str) -> String {
+    let name: String = user.chars().take(MAX_NAME_CHARS).collect();
+    format!("sql:{name}")
+}
 
 /// Result of a sign-in with a name and a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +87,30 @@ impl Access {
             keys.with_throttle(|throttle| throttle.trust(&account, address, now));
         }
         outcome
+    }
+
+    /// Returns whether a SQL client may try a password: there were not too many wrong ones.
+    pub(crate) fn admits_sql_password(&self, user: &str, address: IpAddr) -> bool {
+        let account = sql_account(user);
+        self.keyring().with_throttle(|throttle| {
+            let is_free = throttle.begin(&account, address, now());
+            if is_free {
+                throttle.take_back(&account, address);
+            }
+            is_free
+        })
+    }
+
+    /// Counts a wrong password of a SQL client, or notes that an address knows the right one.
+    pub(crate) fn note_sql_password(&self, user: &str, address: IpAddr, is_right: bool) {
+        let account = sql_account(user);
+        self.keyring().with_throttle(|throttle| {
+            if is_right {
+                throttle.trust(&account, address, now());
+            } else {
+                let _ = throttle.begin(&account, address, now());
+            }
+        });
     }
 
     async fn outcome(&self, name: &str, password: &str) -> anyhow::Result<PasswordOutcome> {

@@ -3,6 +3,7 @@
 use super::Api;
 use super::answer::ApiError;
 use super::params::Params;
+use super::selection::Selection;
 use crate::http::By;
 use axum::extract::State;
 use axum::http::header;
@@ -20,24 +21,25 @@ pub(super) async fn federate(
     By(viewer): By,
     params: Params,
 ) -> Result<Response, ApiError> {
-    let selectors = params.selectors()?;
-    let lookback = Duration::from_secs(api.app.config().query.lookback_seconds);
-    let page = api
-        .blocking(&viewer, move |app| {
-            let now = Timestamp::from(SystemTime::now());
-            let mut found = BTreeMap::new();
-            for matchers in &selectors {
-                let series = app.store.instant(matchers, now, lookback);
-                let series = series.map_err(|error| ApiError::internal(&error))?;
-                found.extend(
-                    series
-                        .into_iter()
-                        .map(|series| (series.labels.clone(), series)),
-                );
-            }
-            Ok(page(found.into_values()))
-        })
+    let config = &api.app.config().query;
+    let lookback = Duration::from_secs(config.lookback_seconds);
+    let now = Timestamp::from(SystemTime::now());
+    let selection = Selection::new(&params, config.timeout())?;
+    let found = selection
+        .each(
+            &api,
+            &viewer,
+            BTreeMap::new(),
+            move |selection, store, matchers, found| {
+                let mut meter = |_| selection.is_in_time();
+                let series = store.instant_metered(matchers, now, lookback, &mut meter)?;
+                let named = series.into_iter();
+                found.extend(named.map(|series| (series.labels.clone(), series)));
+                Ok(())
+            },
+        )
         .await?;
+    let page = page(found.into_values());
     Ok((
         [(
             header::CONTENT_TYPE,

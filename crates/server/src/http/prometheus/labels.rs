@@ -3,6 +3,7 @@
 use super::answer::{Answer, ApiError};
 use super::params::Params;
 use super::query::cut;
+use super::selection::Selection;
 use super::{Api, Reply};
 use crate::http::By;
 use axum::extract::{Path, State};
@@ -14,22 +15,25 @@ use takt_store::{Listed, Store, StoreError};
 pub(super) async fn series(State(api): State<Api>, By(viewer): By, params: Params) -> Reply {
     let limit = params.limit()?;
     let (from, to) = params.period()?;
-    let selectors = params.selectors()?;
-    if selectors.is_empty() {
+    let selection = Selection::new(&params, api.app.config().query.timeout())?;
+    if selection.is_empty() {
         return Err(ApiError::bad_data("no match[] parameter provided"));
     }
-    api.blocking(&viewer, move |app| {
-        let mut found = BTreeSet::new();
-        for matchers in &selectors {
-            let series = app.store.series(Listed { matchers, from, to });
-            found.extend(series.map_err(|error| ApiError::internal(&error))?);
-        }
-        let mut found: Vec<BTreeMap<&str, &str>> =
-            found.iter().map(|labels| labels.iter().collect()).collect();
-        let truncated = cut(&mut found, limit);
-        Ok(Answer::of(&found)?.truncated(truncated))
-    })
-    .await
+    let found = selection
+        .each(
+            &api,
+            &viewer,
+            BTreeSet::new(),
+            move |_, store, matchers, found| {
+                found.extend(store.series(Listed { matchers, from, to })?);
+                Ok(())
+            },
+        )
+        .await?;
+    let mut found: Vec<BTreeMap<&str, &str>> =
+        found.iter().map(|labels| labels.iter().collect()).collect();
+    let truncated = cut(&mut found, limit);
+    Ok(Answer::of(&found)?.truncated(truncated))
 }
 
 /// Names of the labels of the selected series.
@@ -65,21 +69,21 @@ async fn listing(
 ) -> Reply {
     let limit = params.limit()?;
     let (from, to) = params.period()?;
-    let mut selectors = params.selectors()?;
-    if selectors.is_empty() {
-        selectors.push(Vec::new());
-    }
-    api.blocking(viewer, move |app| {
-        let mut found = BTreeSet::new();
-        for matchers in &selectors {
-            let listed = ask(&app.store, Listed { matchers, from, to });
-            found.extend(listed.map_err(|error| ApiError::internal(&error))?);
-        }
-        let mut found: Vec<_> = found.into_iter().collect();
-        let truncated = cut(&mut found, limit);
-        Ok(Answer::of(&found)?.truncated(truncated))
-    })
-    .await
+    let selection = Selection::new(params, api.app.config().query.timeout())?.or_all();
+    let found = selection
+        .each(
+            api,
+            viewer,
+            BTreeSet::new(),
+            move |_, store, matchers, found| {
+                found.extend(ask(store, Listed { matchers, from, to })?);
+                Ok(())
+            },
+        )
+        .await?;
+    let mut found: Vec<_> = found.into_iter().collect();
+    let truncated = cut(&mut found, limit);
+    Ok(Answer::of(&found)?.truncated(truncated))
 }
 
 /// Decodes a label name. A name with characters outside a path comes as `U__`, with `_` written `__` and other characters

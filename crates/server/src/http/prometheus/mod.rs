@@ -12,6 +12,7 @@ mod openapi;
 mod params;
 mod query;
 mod routes;
+mod selection;
 mod self_metrics;
 mod status;
 mod targets;

@@ -14,6 +14,9 @@ const MAX_TIME: (&str, Timestamp) = (
     Timestamp(i64::MAX / 1000),
 );
 
+/// Selectors of one request; more are refused.
+const MAX_SELECTORS: usize = 1000;
+
 /// Names and values in order: first those of the form, then those of the query string.
 #[derive(Debug, Default)]
 pub(super) struct Params(Vec<(String, String)>);
@@ -130,27 +133,15 @@ impl Params {
         }
     }
 
-    /// The selectors of `match[]`. A series is selected if one of them matches.
-    pub fn selectors(&self) -> Result<Vec<Vec<Matcher>>, ApiError> {
-        let selector = |text| {
-            takt_promql::selector(text).map_err(|error| ApiError::parameter("match[]", error))
-        };
-        let all = self
-            .0
-            .iter()
-            .filter(|(name, _)| name == "match[]")
-            .map(|(_, text)| text.as_str());
-        let selectors = all.map(selector).collect::<Result<Vec<_>, _>>()?;
-        match selectors
-            .iter()
-            .any(|matchers| matchers.iter().all(|matcher| matcher.accepts("")))
-        {
-            true => Err(ApiError::parameter(
-                "match[]",
-                "match[] must contain at least one non-empty matcher",
-            )),
-            false => Ok(selectors),
+    /// The texts of `match[]`. A series is selected if one of them matches.
+    pub fn selectors(&self) -> Result<Vec<String>, ApiError> {
+        let all = self.0.iter().filter(|(name, _)| name == "match[]");
+        let texts: Vec<String> = all.map(|(_, text)| text.clone()).collect();
+        if texts.len() > MAX_SELECTORS {
+            let error = format!("at most {MAX_SELECTORS} selectors are answered");
+            return Err(ApiError::parameter("match[]", error));
         }
+        Ok(texts)
     }
 
     /// The times `start` and `end`. Default: all time.
@@ -169,6 +160,19 @@ impl Params {
         let end = self.time("end")?.unwrap_or(Timestamp::MAX);
         Ok((start, end))
     }
+}
+
+/// The conditions of a selector of `match[]`.
+pub(super) fn selector(text: &str) -> Result<Vec<Matcher>, ApiError> {
+    let matchers =
+        takt_promql::selector(text).map_err(|error| ApiError::parameter("match[]", error))?;
+    if matchers.iter().all(|matcher| matcher.accepts("")) {
+        return Err(ApiError::parameter(
+            "match[]",
+            "match[] must contain at least one non-empty matcher",
+        ));
+    }
+    Ok(matchers)
 }
 
 /// Seconds since 1970 or RFC 3339.
@@ -326,7 +330,11 @@ mod tests {
         .collect();
         assert_eq!((params.get("a"), params.get("b")), (Some("1"), None));
         assert_eq!(params.selectors().unwrap().len(), 2);
-        let empty: Params = [("match[]", "{node=\"\"}")].into_iter().collect();
-        assert!(empty.selectors().is_err());
+        assert_eq!(selector("{node=\"g01\"}").unwrap().len(), 1);
+        assert!(selector("{node=\"\"}").is_err());
+        let many: Params = vec![("match[]", "up"); MAX_SELECTORS + 1]
+            .into_iter()
+            .collect();
+        assert!(many.selectors().is_err());
     }
 }

@@ -11,7 +11,7 @@
 
 mod disk;
 
-use super::bench_store::{BEGIN, Bench, METRICS, SECOND, config, value};
+use super::bench_store::{BEGIN, Bench, METRICS, SECOND, claim, config, value};
 pub use disk::Crash;
 use disk::Disk;
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use takt_store::{DataDir, Database, Settings};
+use takt_store::{Database, Settings};
 
 pub const ROOT: &str = "TAKT_TEST_POWER";
 
@@ -151,7 +151,7 @@ pub fn layer(name: &str) -> Option<tempfile::TempDir> {
 }
 
 fn open(root: &Path) -> Database {
-    Database::open(&DataDir::claim(root).unwrap(), &Settings::default()).unwrap()
+    Database::open(&claim(root), &Settings::default()).unwrap()
 }
 
 /// Nothing is damaged. Only a log that has some pages of its last transaction and lacks others is cut.

@@ -1,0 +1,124 @@
+//! Reports that the store cannot be opened.
+//!
+//! An engine without rules and without a store sends the alert `TaktCannotStoreAlerts` over the
+//! configured channels. It sends no heartbeat, since no rule is evaluated meanwhile.
+
+use super::{Loaded, load, outside, server, watch_config};
+use crate::answers::LOCAL_CLUSTER;
+use crate::config::Config;
+use std::net::SocketAddr;
+use std::time::SystemTime;
+use takt_alerts::events::xid::XidTable;
+use takt_alerts::ports::{AlertStore, IsDown, Query, QueryError, Sample, SampleSink, StoreError};
+use takt_alerts::routing::maintenance::Maintenance;
+use takt_alerts::run::{AlertMetrics, Alerting, Outside, WatchConfig};
+use takt_alerts::{Batch, Engine, Snapshot};
+use takt_model::{Event, Labels, Timestamp};
+
+/// A time without a store. The report ends when this is dropped.
+pub struct Absence {
+    /// Begin of the absence.
+    pub since: Timestamp,
+    /// Error of the first attempt to open the store.
+    pub reason: String,
+    alerting: Option<Alerting>,
+}
+
+impl Absence {
+    /// Begins to report. Without a usable configuration of alerts, nothing is sent.
+    pub fn begin(config: &Config, reason: String) -> Self {
+        let alerting = start(config, &reason).inspect_err(|error| {
+            tracing::error!(
+                error = format!("{error:#}"),
+                "cannot report that the store cannot be opened"
+            );
+        });
+        Self {
+            since: SystemTime::now().into(),
+            reason,
+            alerting: alerting.ok(),
+        }
+    }
+
+    /// Ends the report. Messages in transit get a moment to complete.
+    pub async fn end(self) {
+        let ended = tokio::task::spawn_blocking(move || drop(self.alerting)).await;
+        if let Err(error) = ended {
+            tracing::error!(%error, "the report of the missing store failed to stop");
+        }
+    }
+}
+
+fn start(config: &Config, reason: &str) -> anyhow::Result<Alerting> {
+    let Loaded {
+        routing, channels, ..
+    } = load(config)?;
+    let cluster = config.cluster.as_deref().unwrap_or(LOCAL_CLUSTER);
+    let address: SocketAddr = config.server.listen_address.parse()?;
+    let server = server(config, cluster, address);
+    let engine = Engine::new(server, &[], &[], XidTable::shipped().clone(), routing);
+    let watch = WatchConfig {
+        heartbeat: None,
+        ..watch_config(config)
+    };
+    let store = NoStore {
+        reason: reason.to_owned(),
+    };
+    let metrics = AlertMetrics::default();
+    Ok(Alerting::start(engine, store, channels, watch, metrics)?)
+}
+
+/// The services of a store that cannot be opened.
+struct NoStore {
+    reason: String,
+}
+
+impl Query for NoStore {
+    fn instant(&self, _expr: &str, _at: Timestamp) -> Result<Vec<(Labels, f64)>, QueryError> {
+        Err(QueryError(self.reason.clone()))
+    }
+
+    fn check(&self, expr: &str) -> Result<(), QueryError> {
+        outside::check(expr)
+    }
+}
+
+impl SampleSink for NoStore {
+    fn write(&self, _samples: &[Sample]) -> Result<(), StoreError> {
+        Err(StoreError(self.reason.clone()))
+    }
+}
+
+impl AlertStore for NoStore {
+    fn load(&self) -> Result<Snapshot, StoreError> {
+        // The store counts messages from 1. A mail program that saw a number drops a second mail
+        // with it.
+        let now = Timestamp::from(SystemTime::now()).0;
+        Ok(Snapshot {
+            next_row: now.unsigned_abs(),
+            ..Snapshot::default()
+        })
+    }
+
+    fn commit(&self, _batch: &Batch, _at: Timestamp) -> Result<(), StoreError> {
+        Err(StoreError(self.reason.clone()))
+    }
+}
+
+impl Outside for NoStore {
+    fn exporters_down(&self, _at: Timestamp) -> IsDown {
+        Box::new(|_| false)
+    }
+
+    fn maintenance(&self, _now: Timestamp) -> Option<Vec<Maintenance>> {
+        None
+    }
+
+    fn describe(&self, _event: &Event) -> Labels {
+        Labels::new()
+    }
+
+    fn storage_problem(&self) -> Option<String> {
+        None
+    }
+}

@@ -1,0 +1,103 @@
+//! Selecting series by `match[]`, with the limits of a query: one request must not keep a thread
+//! busy for longer, nor all threads at once.
+
+use super::Api;
+use super::answer::ApiError;
+use super::params::{Params, selector};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use takt_access::Viewer;
+use takt_model::Matcher;
+use takt_promql::Error;
+use takt_store::{Store, StoreError};
+
+/// The selectors of one request.
+#[derive(Debug)]
+pub(super) struct Selection {
+    /// Texts of the selectors.
+    texts: Vec<String>,
+    /// Selects all series where no selector is given.
+    or_all: bool,
+    deadline: Instant,
+}
+
+impl Selection {
+    /// The selectors of `match[]`, with the time limit of a query.
+    pub fn new(params: &Params, timeout: Duration) -> Result<Self, ApiError> {
+        Ok(Self {
+            texts: params.selectors()?,
+            or_all: false,
+            deadline: Instant::now() + timeout,
+        })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.texts.is_empty()
+    }
+
+    /// The same selection, or all series if it is empty.
+    pub fn or_all(self) -> Self {
+        Self {
+            or_all: true,
+            ..self
+        }
+    }
+
+    /// Whether there is time left.
+    pub fn is_in_time(&self) -> bool {
+        Instant::now() < self.deadline
+    }
+
+    fn check_time(&self) -> Result<(), ApiError> {
+        if self.is_in_time() {
+            Ok(())
+        } else {
+            Err(Error::Timeout.into())
+        }
+    }
+
+    /// The conditions of each selector. They accept nothing after the deadline.
+    fn selectors(&self) -> Result<Vec<Vec<Matcher>>, ApiError> {
+        let mut selectors = Vec::new();
+        for text in &self.texts {
+            let matchers = selector(text)?.into_iter();
+            selectors.push(
+                matchers
+                    .map(|matcher| matcher.until(Some(self.deadline)))
+                    .collect(),
+            );
+            self.check_time()?;
+        }
+        if self.or_all && selectors.is_empty() {
+            selectors.push(Vec::new());
+        }
+        Ok(selectors)
+    }
+
+    /// Calls `ask` for each selector, when it is this request's turn among the queries.
+    pub async fn each<T: Send + 'static>(
+        self,
+        api: &Api,
+        viewer: &Viewer,
+        mut found: T,
+        mut ask: impl FnMut(&Self, &Store, &[Matcher], &mut T) -> Result<(), StoreError>
+        + Send
+        + 'static,
+    ) -> Result<T, ApiError> {
+        let turn = Arc::clone(&api.queries).acquire_owned();
+        let permit = tokio::time::timeout_at(self.deadline.into(), turn).await;
+        let permit = permit
+            .map_err(|_| Error::Timeout)?
+            .map_err(|error| ApiError::internal(&error))?;
+        api.blocking(viewer, move |app| {
+            let _permit = permit;
+            for matchers in self.selectors()? {
+                let asked = ask(&self, &app.store, &matchers, &mut found);
+                self.check_time()?;
+                asked.map_err(|error| ApiError::internal(&error))?;
+            }
+            Ok(found)
+        })
+        .await
+    }
+}

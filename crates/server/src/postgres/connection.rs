@@ -1,0 +1,245 @@
+//! The messages of one connection, from TLS to the end, with limits on what a client may send.
+//!
+//! pgwire reads messages of up to 1 GiB, also from clients that are not logged in. Here the number
+//! of bytes that the server reads for one message is limited, by little before the login.
+
+use super::session::{PreparedStatement, Sessions};
+use crate::http::Access;
+use futures_util::{SinkExt, StreamExt};
+use pgwire::api::{ClientInfo, METADATA_USER, PgWireServerHandlers};
+use pgwire::error::{ErrorInfo, PgWireError};
+use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
+use pgwire::tokio::TlsAcceptor;
+use pgwire::tokio::server::{
+    MaybeTls, PgWireMessageServerCodec, negotiate_tls, process_error, process_message,
+};
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_util::codec::{Framed, FramedParts};
+
+/// Bytes that are read for one message before the login.
+const LOGIN_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes that are read for one message of a client that is logged in.
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+type Socket = Framed<LimitedStream, PgWireMessageServerCodec<PreparedStatement>>;
+
+/// The reason why the server ended a connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectionError {
+    /// The client did not log in within the limit.
+    #[error("the client did not log in in time")]
+    LoginTimeout,
+    /// The password is wrong, or the client may not connect.
+    #[error("the login of {user:?} failed")]
+    LoginFailed {
+        /// Name that the client gave.
+        user: String,
+        /// Cause.
+        #[source]
+        source: PgWireError,
+    },
+    /// The client sent something that is no message, or too large a one.
+    #[error("the client sent an invalid message")]
+    Malformed(#[source] PgWireError),
+    /// A message cannot be decoded.
+    #[error("a message of the client cannot be decoded")]
+    Undecodable,
+    /// The connection broke.
+    #[error("the connection broke")]
+    Broken(#[from] io::Error),
+}
+
+impl ConnectionError {
+    /// Value of the label `reason`. `None` if the server did not decide to end the connection.
+    pub fn reason(&self) -> Option<&'static str> {
+        match self {
+            Self::LoginTimeout => Some("login_timeout"),
+            Self::LoginFailed { .. } => Some("login_failed"),
+            Self::Malformed(_) | Self::Undecodable => Some("malformed"),
+            Self::Broken(_) => None,
+        }
+    }
+}
+
+/// An error while reading a message.
+fn unread(error: PgWireError) -> ConnectionError {
+    match error {
+        PgWireError::IoError(error) if error.kind() != io::ErrorKind::InvalidData => {
+            ConnectionError::Broken(error)
+        }
+        error => ConnectionError::Malformed(error),
+    }
+}
+
+/// Serves a connection until the client ends it.
+///
+/// # Errors
+/// If the login fails, a message is malformed or too large, or the connection breaks.
+pub(super) async fn serve(
+    socket: TcpStream,
+    tls: Option<TlsAcceptor>,
+    sessions: Sessions,
+    access: Access,
+) -> Result<(), ConnectionError> {
+    let address = socket.peer_addr()?.ip();
+    let has_passwords = sessions.auth.has_passwords();
+    let mut socket = begin(socket, tls).await?;
+    let sessions = Arc::new(sessions);
+    loop {
+        let was_logged_in = sessions.logged_in.is_cancelled();
+        socket.get_mut().left = if was_logged_in {
+            MESSAGE_BYTES_MAX
+        } else {
+            LOGIN_BYTES_MAX
+        };
+        let message = match socket.next().await {
+            Some(Ok(PgWireFrontendMessage::Terminate(_))) | None => return Ok(()),
+            Some(message) => message.map_err(unread)?,
+        };
+        let proves_password = matches!(message, PgWireFrontendMessage::PasswordMessageFamily(_));
+        if has_passwords && !was_logged_in && proves_password {
+            check_guesses(&mut socket, &access, address).await?;
+        }
+        let is_cancel_request = matches!(message, PgWireFrontendMessage::CancelRequest(_));
+        let is_extended = message.is_extended_query();
+        let processed = process_message(
+            message,
+            &mut socket,
+            Arc::clone(&sessions),
+            Arc::clone(&sessions),
+            Arc::clone(&sessions),
+            sessions.copy_handler(),
+            sessions.cancel_handler(),
+        );
+        let processed = processed.await;
+        if !was_logged_in && sessions.logged_in.is_cancelled() && has_passwords {
+            access.note_sql_password(&user(&socket), address, true);
+        }
+        match processed {
+            Ok(()) if is_cancel_request => return Ok(()),
+            Ok(()) => {}
+            Err(error) if was_logged_in => {
+                let is_fatal = error.is_fatal();
+                process_error(&mut socket, error, is_extended).await?;
+                if is_fatal {
+                    return Ok(());
+                }
+            }
+            Err(error) => {
+                if matches!(error, PgWireError::InvalidPassword(_)) {
+                    access.note_sql_password(&user(&socket), address, false);
+                }
+                return Err(refuse(&mut socket, error).await?);
+            }
+        }
+    }
+}
+
+/// Negotiates TLS.
+async fn begin(socket: TcpStream, tls: Option<TlsAcceptor>) -> Result<Socket, ConnectionError> {
+    let no_tls = || io::Error::new(io::ErrorKind::InvalidData, "the server has no TLS");
+    let negotiated = negotiate_tls::<PreparedStatement>(socket, tls).await?;
+    let old = negotiated
+        .ok_or_else(|| ConnectionError::Malformed(no_tls().into()))?
+        .into_parts();
+    let stream = LimitedStream {
+        stream: old.io,
+        left: LOGIN_BYTES_MAX,
+    };
+    let mut parts = FramedParts::new(stream, old.codec);
+    parts.read_buf = old.read_buf;
+    parts.write_buf = old.write_buf;
+    Ok(Framed::from_parts(parts))
+}
+
+/// Refuses further passwords after too many wrong ones.
+async fn check_guesses(
+    socket: &mut Socket,
+    access: &Access,
+    address: IpAddr,
+) -> Result<(), ConnectionError> {
+    if access.admits_sql_password(&user(socket), address) {
+        return Ok(());
+    }
+    let info = ErrorInfo::new(
+        "FATAL".to_owned(),
+        "28P01".to_owned(),
+        "too many wrong passwords; try again in 15 minutes".to_owned(),
+    );
+    Err(refuse(socket, PgWireError::UserError(Box::new(info))).await?)
+}
+
+/// Sends an error to a client that is not logged in, and closes the connection.
+async fn refuse(socket: &mut Socket, error: PgWireError) -> io::Result<ConnectionError> {
+    let info = ErrorInfo::new(
+        "FATAL".to_owned(),
+        error.code().to_owned(),
+        match &error {
+            PgWireError::UserError(info) => info.message.clone(),
+            error => error.to_string(),
+        },
+    );
+    let user = user(socket);
+    socket
+        .send(PgWireBackendMessage::ErrorResponse(info.into()))
+        .await?;
+    socket.close().await?;
+    Ok(ConnectionError::LoginFailed {
+        user,
+        source: error,
+    })
+}
+
+/// Name that the client gave.
+fn user(socket: &Socket) -> String {
+    let user = socket.metadata().get(METADATA_USER);
+    user.cloned().unwrap_or_default()
+}
+
+/// A connection that reads a limited number of bytes.
+struct LimitedStream {
+    stream: MaybeTls,
+    left: usize,
+}
+
+impl AsyncRead for LimitedStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.left == 0 {
+            let error = io::Error::new(io::ErrorKind::InvalidData, "the message is too large");
+            return Poll::Ready(Err(error));
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        self.left = self.left.saturating_sub(buffer.filled().len() - before);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for LimitedStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
