@@ -1,6 +1,5 @@
 //! The server: the store, the tasks that fill it, and the routes that answer from it.
 
-use crate::SqlServer;
 use crate::alerting::{self, Absence, Alerts};
 use crate::answers::{self, AccountingConfig, AnswerConfig};
 use crate::assess;

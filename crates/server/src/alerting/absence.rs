@@ -114,8 +114,8 @@ impl Outside for NoStore {
         None
     }
 
-    fn describe(&self, _event: &Event) -> Labels {
-        Labels::new()
+    fn jobs_at(&self, _event: &Event) -> Vec<Labels> {
+        Vec::new()
     }
 
     fn storage_problem(&self) -> Option<String> {

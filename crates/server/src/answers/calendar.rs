@@ -70,7 +70,7 @@ pub fn note_budgets(
             .into_iter()
             .filter_map(|budget| in_period(budget, &month))
             .collect();
-        records.note_budgets(&known.cluster, &budgets, now.as_second())?;
+        records.note_budgets(&known.cluster, &budgets, now.into())?;
     }
     Ok(())
 }
@@ -129,8 +129,8 @@ fn offsets(zone: &TimeZone, now: Timestamp) -> Result<Vec<TimeOffset>, AnswerErr
         .iter()
         .zip(ends)
         .map(|((from, offset), until)| TimeOffset {
-            from: from.as_second(),
-            until: until.as_second(),
+            from: (*from).into(),
+            until: until.into(),
             offset_seconds: offset.seconds(),
         });
     Ok(offsets.collect())
@@ -224,7 +224,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = store_in(folder.path());
         let database = store.database();
-        let now = Timestamp::now().as_second();
+        let now = UnixTime::from(Timestamp::now());
         let start = now - 7200;
         let run = JobRun {
             cluster: "lab".into(),

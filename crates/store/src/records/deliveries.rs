@@ -2,6 +2,7 @@
 
 use super::Records;
 use crate::StoreError;
+use takt_model::Timestamp;
 
 /// A channel whose last message was not delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,12 +14,11 @@ pub struct FailingChannel {
 }
 
 impl Records<'_> {
-    /// Returns the channels whose last attempted message since `since_ms` (milliseconds since 1970)
-    /// was not delivered.
+    /// Returns the channels whose last attempted message since `since` was not delivered.
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn failing_channels(&self, since_ms: i64) -> Result<Vec<FailingChannel>, StoreError> {
+    pub fn failing_channels(&self, since: Timestamp) -> Result<Vec<FailingChannel>, StoreError> {
         self.list(
             "look for undelivered messages",
             "SELECT channel, error FROM (
@@ -26,7 +26,7 @@ impl Records<'_> {
                  WHERE attempts > 0 AND state <> 'superseded' AND epoch_ms(updated_at) >= ?
                  QUALIFY row_number() OVER (PARTITION BY channel ORDER BY updated_at DESC, id DESC) = 1
              ) WHERE state <> 'sent' AND error IS NOT NULL ORDER BY channel",
-            vec![since_ms.into()],
+            vec![since.0.into()],
             |row| {
                 Ok(FailingChannel {
                     channel: row.get(0)?,
@@ -47,30 +47,38 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let dir = DataDir::claim(root.path()).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();
-        let message = |channel: &str, state: &str, error: Option<&str>, at_ms: i64| {
+        let message = |channel: &str, state: &str, error: Option<&str>, at: Timestamp| {
             let texts = [channel, "{}", "first_firing", "firing", state, "body"];
             NotificationRecord {
                 texts: texts.map(str::to_owned),
                 optional: [None, error.map(str::to_owned), None],
-                numbers: [1, 1, 1_000, at_ms],
+                counts: [1, 1],
+                instants: [Timestamp(1_000), at],
                 is_open: state == "queued",
             }
         };
         let refused = Some("channel_not_found");
         let sent = [
-            message("ops/slack/0", "gave_up", refused, 2_000),
-            message("ops/slack/0", "sent", None, 3_000),
-            message("ops/email/0", "sent", None, 2_000),
-            message("ops/email/0", "queued", Some("connection refused"), 3_000),
-            message("lab/slack/0", "gave_up", refused, 500),
+            message("ops/slack/0", "gave_up", refused, Timestamp(2_000)),
+            message("ops/slack/0", "sent", None, Timestamp(3_000)),
+            message("ops/email/0", "sent", None, Timestamp(2_000)),
+            message(
+                "ops/email/0",
+                "queued",
+                Some("connection refused"),
+                Timestamp(3_000),
+            ),
+            message("lab/slack/0", "gave_up", refused, Timestamp(500)),
         ];
         let changes = AlertChanges {
             notifications: (1..).zip(sent).collect(),
             ..AlertChanges::default()
         };
-        let alerts = AlertRecords::open(&database, 10_000).unwrap();
+        let alerts = AlertRecords::open(&database, Timestamp(10_000)).unwrap();
         alerts.commit(&changes).unwrap();
-        let failing = Records::of(&database).failing_channels(1_000).unwrap();
+        let failing = Records::of(&database)
+            .failing_channels(Timestamp(1_000))
+            .unwrap();
         let failing: Vec<(&str, &str)> = failing
             .iter()
             .map(|one| (one.channel.as_str(), one.error.as_str()))

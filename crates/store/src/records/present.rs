@@ -58,11 +58,15 @@ pub struct GpuHold {
 
 impl Records<'_> {
     /// Returns the number of runs with an unknown number of GPUs that run, or that ended after
-    /// `since` (UTC seconds).
+    /// `since`.
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn runs_with_unknown_gpus(&self, cluster: &str, since: i64) -> Result<u64, StoreError> {
+    pub fn runs_with_unknown_gpus(
+        &self,
+        cluster: &str,
+        since: UnixTime,
+    ) -> Result<u64, StoreError> {
         let found = self.list(
             "count runs with an unknown number of GPUs",
             "SELECT count(*) FROM records.jobs

@@ -147,7 +147,7 @@ impl Facts {
         let token = config.slurm_token_file.as_deref();
         let mut facts = Self {
             readings,
-            failing_channels: records.failing_channels(now.minus(RECENT).0)?,
+            failing_channels: records.failing_channels(now.minus(RECENT))?,
             slurm_token_until: token.and_then(expiry),
             backup,
             created_at: database.created_at()? as f64,

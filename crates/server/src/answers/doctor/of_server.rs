@@ -322,7 +322,7 @@ pub(super) fn backup_last(facts: &Facts) -> Vec<Finding> {
             days(facts.now - facts.created_at)
         ),
         Some((backup, is_near)) => {
-            let age = facts.now - backup.taken_at as f64;
+            let age = facts.now - backup.taken_at.0 as f64;
             let path = backup.path.display();
             if age >= BACKUP_SECONDS {
                 format!("the last backup, {path}, is {} days old", days(age))

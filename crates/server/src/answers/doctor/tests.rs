@@ -27,7 +27,7 @@ fn backup(taken_at: f64) -> Snapshot {
     Snapshot {
         path: "/backup/takt".into(),
         version: "1.2.3".to_owned(),
-        taken_at: taken_at as i64,
+        taken_at: UnixTime(taken_at as i64),
         runs: 7,
         series: 8,
         blocks: 9,

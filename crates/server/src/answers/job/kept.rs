@@ -9,7 +9,7 @@ use takt_accounting::Failure;
 use takt_accounting::efficiency::{Axis, Curve, EfficiencyConfig, NodeFigures};
 use takt_model::{Timestamp, UnixTime};
 use takt_slurm::{JobRun, NodeEvent};
-use takt_store::{Records, RunCurves, Store};
+use takt_store::{Records, RunCurves};
 
 /// Maximum number of steps of a kept curve.
 const KEPT_STEPS: usize = 120;

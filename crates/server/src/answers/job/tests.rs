@@ -294,7 +294,7 @@ fn arrays_requeues_and_unknown_jobs() {
         source: "sacct",
         name: "poll",
         timezone: None,
-        told_until: Some(("lab", Timestamp::now().as_second() - 40)),
+        told_until: Some(("lab", UnixTime::from(Timestamp::now()) - 40)),
         shifted: Shifted::Refuse,
     };
     let none = std::iter::empty::<Result<_, std::convert::Infallible>>();
