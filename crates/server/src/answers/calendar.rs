@@ -142,6 +142,7 @@ mod tests {
     use crate::testing::{import, store_in};
     use serde_json::json;
     use takt_accounting::{BudgetConfig, RateCard, RatesConfig};
+    use takt_model::UnixTime;
     use takt_slurm::{JobRun, time_zone};
     use takt_store::sql::{Limits, run};
 

@@ -5,7 +5,7 @@ use super::{AcceptedFindings, CHECKS, Check, Diagnosis, DoctorConfig, Severity, 
 use crate::http::AuthConfig;
 use crate::http::access::{SignInDefect, SignInService};
 use std::collections::BTreeSet;
-use takt_model::{Labels, METRIC_NAME, Timestamp};
+use takt_model::{Labels, METRIC_NAME, Timestamp, UnixTime};
 use takt_store::{FailingChannel, Snapshot};
 
 /// Time of all readings, in seconds since 1970.
