@@ -361,7 +361,7 @@ fn alert_series(instances: &Instances) -> Vec<(Labels, f64)> {
         debug_assert!(since.get(ALERT_NAME).is_some());
         [
             (alerts, 1.0),
-            (since, instance.active_at.whole_seconds() as f64),
+            (since, instance.active_at.whole_seconds().0 as f64),
         ]
     });
     series.collect()

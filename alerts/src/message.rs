@@ -182,7 +182,7 @@ fn by_name(labels: &Labels) -> BTreeMap<&str, &str> {
 
 /// The time as Go writes it into JSON: `2026-11-20T12:00:00.5Z`.
 pub fn rfc3339(at: Timestamp) -> String {
-    jiff::Timestamp::from_millisecond(at.0).map_or_else(|_| at.to_string(), |at| at.to_string())
+    jiff::Timestamp::try_from(at).map_or_else(|_| at.to_string(), |at| at.to_string())
 }
 
 #[cfg(test)]

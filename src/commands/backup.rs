@@ -106,7 +106,7 @@ fn facts(from: &Path) -> anyhow::Result<Snapshot> {
 }
 
 fn report(done: &str, facts: &Snapshot, to: &Path) {
-    let at = jiff::Timestamp::from_second(facts.taken_at).unwrap_or_default();
+    let at = jiff::Timestamp::try_from(facts.taken_at).unwrap_or_default();
     let _ = writeln!(
         stdout(),
         "{done}: {} job runs, {} series, {} blocks, as of {at}\n{}",

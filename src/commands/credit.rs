@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::io::Write;
 use takt_accounting::Credit;
+use takt_model::UnixTime;
 use takt_server::Failure;
 use takt_server::answers::{CreditOrder, CreditsQuestion};
 use takt_server::listing::{Column, Listing};
@@ -70,7 +71,7 @@ pub fn run(place: &Place, asked: &CreditCommand) -> Result<(), Failure> {
         }
         CreditCommand::Job(asked) => CreditOrder {
             job_id: Some(asked.id.clone()),
-            submit: asked.submit.map(Timestamp::as_second),
+            submit: asked.submit.map(UnixTime::from),
             gpu_hours: asked.gpu_hours,
             reason: asked.reason.clone(),
             granted_by: operator(),

@@ -5,6 +5,7 @@ use crate::cli::{ListingFormat, Person, Place};
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
+use takt_model::UnixTime;
 use takt_server::Failure;
 use takt_server::answers::SqlQuestion;
 use takt_server::listing::{Column, Listing};
@@ -218,7 +219,7 @@ mod tests {
     use std::convert::Infallible;
     use std::time::SystemTime;
     use takt_access::Viewer;
-    use takt_model::{Labels, METRIC_NAME, Timestamp};
+    use takt_model::{Labels, METRIC_NAME};
     use takt_server::answers::{AnswerConfig, Question};
     use takt_slurm::{Entry, JobRun};
     use takt_store::{DataDir, HeldGpu, Origin, Records, STALE, Shifted, Store, StoreConfig};
@@ -240,13 +241,13 @@ mod tests {
                 group.column(&labels).unwrap()
             })
             .collect();
-        let now = Timestamp::from(SystemTime::now()).whole_seconds();
+        let now = UnixTime::from(SystemTime::now());
         for (at, second) in [(now - 20, false), (now - 10, true)] {
             let mut row = vec![STALE; group.width()];
             for (column, (_, one, two)) in columns.iter().zip(series) {
                 row[column.index()] = if second { *two } else { *one };
             }
-            let ticket = group.ticket(Timestamp::from_seconds(at)).unwrap();
+            let ticket = group.ticket(at.into()).unwrap();
             group.commit(ticket, &row, &[]).unwrap();
         }
         store.flush();
@@ -309,7 +310,7 @@ mod tests {
             ],
         );
         let records = Records::of(store.database());
-        let now = Timestamp::from(SystemTime::now()).whole_seconds();
+        let now = UnixTime::from(SystemTime::now());
         let run = JobRun {
             cluster: "lab".into(),
             job_id: "7".into(),

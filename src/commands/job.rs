@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::fmt::Write as _;
 use std::io::Write as _;
+use takt_model::UnixTime;
 use takt_server::Failure;
 use takt_server::answers::{
     GpuReport, JobAnswer, JobPhase, JobQuestion, JobReport, ListedRun, NodeReport,
@@ -192,7 +193,7 @@ impl Page {
         }
     }
 
-    fn times(&mut self, report: &JobReport, now: i64) {
+    fn times(&mut self, report: &JobReport, now: UnixTime) {
         let run = &report.run;
         let waited = duration(report.waited_seconds as f64);
         let submitted = self.time(run.submit);
@@ -214,7 +215,7 @@ impl Page {
                 self.paragraph("Ended", &format!("{ended}, ran {ran}{of_limit}"));
             }
             (Some(_), None) => {
-                let left = report.ends_by.map(|by| (by - now).max(0) as f64);
+                let left = report.ends_by.map(|by| by.since(now) as f64);
                 let left = left.map(|left| format!(", {} left", duration(left)));
                 let left = left.unwrap_or_default();
                 self.paragraph("Runs", &format!("for {ran}{of_limit}{left}"));
@@ -459,8 +460,8 @@ impl Page {
     }
 
     /// A time in the cluster's zone, to the minute.
-    fn time(&self, seconds: i64) -> String {
-        let at = Timestamp::from_second(seconds).unwrap_or_default();
+    fn time(&self, at: UnixTime) -> String {
+        let at = Timestamp::try_from(at).unwrap_or_default();
         at.to_zoned(self.zone.clone())
             .strftime("%Y-%m-%d %H:%M")
             .to_string()

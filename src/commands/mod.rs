@@ -48,6 +48,7 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;
+use takt_model::UnixTime;
 use takt_server::answers::{AnswerData, Question};
 use takt_server::listing::Listing;
 use takt_server::serve::Parts;
@@ -164,9 +165,9 @@ fn print<T: Serialize>(
     Ok(out.flush()?)
 }
 
-/// Formats an instant, in UTC seconds, for a column of times. Empty for `None`.
-fn instant(seconds: Option<i64>, zone: &TimeZone) -> String {
-    let at = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
+/// Formats an instant, for a column of times. Empty for `None`.
+fn instant(at: Option<UnixTime>, zone: &TimeZone) -> String {
+    let at = at.and_then(|at| Timestamp::try_from(at).ok());
     at.map_or_else(String::new, |at| in_zone(at, zone))
 }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use takt_accounting::UsageReport;
 use takt_accounting::capacity::CapacityReport;
 use takt_accounting::reconcile::{Circumstances, Line, reconcile};
+use takt_model::UnixTime;
 use takt_server::Failure;
 use takt_server::answers::{CapacityQuestion, SqlQuestion, UsageQuestion};
 use takt_server::listing::{Column, Listing};
@@ -154,12 +155,12 @@ fn circumstances(
     const DAY: u32 = 86_400;
     let instant = |text: &str| {
         let instant: jiff::Timestamp = text.parse()?;
-        Ok::<_, jiff::Error>(instant.as_second())
+        Ok::<_, jiff::Error>(UnixTime::from(instant))
     };
     let from = instant(&usage.from)?;
     let to = instant(&usage.to)?;
     let cluster = usage.cluster.replace('\'', "''");
-    let now = jiff::Timestamp::now().as_second();
+    let now = UnixTime::from(jiff::Timestamp::now());
     let statement = format!(
         "SELECT account, \"user\",
                 coalesce(sum(suspended_seconds * cpus), 0)::BIGINT,

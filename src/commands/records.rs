@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::io::Write;
+use takt_model::UnixTime;
 use takt_server::answers::{DeleteRecordsQuestion, ImportsQuestion, UndoImportQuestion};
 use takt_server::listing::{Column, Listing};
 use takt_server::{Failure, OrUsage};
@@ -73,7 +74,7 @@ fn delete(place: &Place, asked: &RecordsDelete) -> Result<(), Failure> {
     let which = DeleteRuns {
         cluster: asked.cluster.clone(),
         job_id: asked.job.clone(),
-        submit: asked.submit.map(Timestamp::as_second),
+        submit: asked.submit.map(UnixTime::from),
     };
     if which.cluster.is_none() && which.job_id.is_none() {
         return Err(anyhow!(

@@ -63,12 +63,7 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
         month: month.clone(),
         cluster: asked.cluster.clone(),
     })?;
-    let letters = due(
-        &sheets,
-        &sent,
-        &config.reports,
-        Timestamp::now().as_second(),
-    );
+    let letters = due(&sheets, &sent, &config.reports, Timestamp::now().into());
     if let Some(directory) = &asked.out {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot create {}", directory.display()))?;
@@ -99,7 +94,7 @@ pub fn run(place: &Place, asked: &ReportSend) -> Result<(), Failure> {
             (None, true) => out.write_all(&mailer.eml(&mail)?)?,
             (_, false) => {
                 runtime.block_on(mailer.send(&mail))?;
-                let sent = letter.sent(Timestamp::now().as_second());
+                let sent = letter.sent(Timestamp::now().into());
                 source.ask(&NoteSentReport(sent))?;
                 writeln!(out, "sent to {}: {}", letter.to, mail.subject)?;
             }

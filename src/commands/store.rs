@@ -6,6 +6,7 @@ use crate::source::Source;
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use jiff::tz::TimeZone;
+use takt_model::Timestamp;
 use takt_server::answers::{DeleteQuestion, SealQuestion, StatQuestion, VerifyQuestion};
 use takt_server::listing::{Column, Listing};
 use takt_server::{Failure, OrUsage};
@@ -107,16 +108,15 @@ fn stat_listing(stat: &Stat, zone: &TimeZone) -> Listing {
         Column::Number("bytes a row"),
     ])
     .omitting(&["bytes a row", "series", "resolution"]);
-    let instant = |ms: i64| {
-        jiff::Timestamp::from_millisecond(ms)
-            .map_or_else(|_| ms.to_string(), |at| in_zone(at, zone))
+    let instant = |at: Timestamp| {
+        jiff::Timestamp::try_from(at).map_or_else(|_| at.0.to_string(), |at| in_zone(at, zone))
     };
     for block in &stat.blocks {
         listing.push(vec![
             block.resolution.clone(),
             block.name.clone(),
-            instant(block.from_ms),
-            instant(block.to_ms),
+            instant(block.from),
+            instant(block.to),
             block.series.to_string(),
             block.rows.to_string(),
             block.bytes.to_string(),

@@ -7,7 +7,7 @@ const NEVER: &str = "0001-01-01T00:00:00";
 
 /// RFC 3339 in UTC, always with milliseconds.
 pub fn write(at: Timestamp) -> String {
-    let text = jiff::Timestamp::from_millisecond(at.0).map(|at| format!("{at:.3}"));
+    let text = jiff::Timestamp::try_from(at).map(|at| format!("{at:.3}"));
     text.unwrap_or_else(|_| "9999-12-31T23:59:59.000Z".to_owned())
 }
 
@@ -17,7 +17,7 @@ pub fn read(text: Option<&str>) -> Result<Option<Timestamp>, String> {
         None | Some("") => Ok(None),
         Some(text) if text.starts_with(NEVER) => Ok(None),
         Some(text) => match text.parse().or_else(|error| utc(text).ok_or(error)) {
-            Ok(at) => Ok(Some(Timestamp(at.as_millisecond()))),
+            Ok(at) => Ok(Some(at.into())),
             Err(_) => Err(format!(
                 "{text:?} is no instant such as 2026-11-21T12:00:00Z"
             )),

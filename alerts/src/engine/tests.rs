@@ -308,7 +308,7 @@ impl Takt {
     fn reasons(&self, channel: &str) -> Vec<(i64, Reason)> {
         let tables = self.disk.0.borrow();
         let rows = tables.outbox.values().filter(|row| row.channel == channel);
-        rows.map(|row| (row.created_at.whole_seconds(), row.message.reason))
+        rows.map(|row| (row.created_at.whole_seconds().0, row.message.reason))
             .collect()
     }
 }
@@ -354,7 +354,7 @@ fn a_page_goes_out_in_the_second_it_is_seen() {
     takt.set("up{node=\"g01\"}", 0.0);
     takt.seconds(20);
     let (told_at, reason) = takt.reasons(SLACK)[0];
-    let fired_at = takt.disk.0.borrow().transitions[0].at.whole_seconds();
+    let fired_at = takt.disk.0.borrow().transitions[0].at.whole_seconds().0;
     assert!(
         (fired_at..=fired_at + 15).contains(&told_at) && told_at < 17,
         "{told_at} {fired_at}"
@@ -685,7 +685,7 @@ proptest! {
                 Chaos::Set(node, hot) => drop(values.insert(format!("hot{{node=\"g{node}\"}}"), if *hot { 95.0 } else { 60.0 })),
                 Chaos::Down(node, down) => drop(values.insert(format!("up{{node=\"g{node}\"}}"), if *down { 0.0 } else { 1.0 })),
                 Chaos::Event(number) => {
-                    let event = xid(*number, "7", takt.now.whole_seconds());
+                    let event = xid(*number, "7", takt.now.whole_seconds().0);
                     let batch = takt.engine.event(&event, takt.now);
                     takt.commit(&batch);
                 }
@@ -912,7 +912,7 @@ fn the_end_of_a_page_does_not_wait_for_the_group() {
     takt.set("up{node=\"g01\"}", 0.0);
     takt.seconds(20);
     takt.set("up{node=\"g01\"}", 1.0);
-    let back = takt.now.whole_seconds();
+    let back = takt.now.whole_seconds().0;
     takt.seconds(20);
     let reasons = takt.reasons(SLACK);
     assert_eq!(reasons.len(), 2, "{reasons:?}");

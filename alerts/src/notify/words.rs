@@ -135,7 +135,7 @@ fn paragraph(part: &Part, zone: &TimeZone) -> String {
 /// Severity and time, with times printed by `print`.
 pub(super) fn when(part: &Part, print: &dyn Fn(Timestamp) -> String) -> String {
     let lasted = |until: Timestamp| {
-        let seconds = u64::try_from((until.0 - part.since.0) / 1000).unwrap_or(0);
+        let seconds = u64::try_from((until - part.since) / 1000).unwrap_or(0);
         duration::print(std::time::Duration::from_secs(seconds))
     };
     let since = print(part.since);
@@ -148,7 +148,7 @@ pub(super) fn when(part: &Part, print: &dyn Fn(Timestamp) -> String) -> String {
 
 /// The time in a time zone: `2026-11-20 04:12:44 CET`.
 pub fn instant(at: Timestamp, zone: &TimeZone) -> String {
-    let instant = jiff::Timestamp::from_millisecond(at.0);
+    let instant = jiff::Timestamp::try_from(at);
     let in_zone = |at: jiff::Timestamp| at.to_zoned(zone.clone());
     instant.map_or_else(
         |_| at.to_string(),

@@ -109,11 +109,7 @@ fn instant(node: &Node) -> Result<Timestamp, Mistake> {
         .parse::<f64>()
         .ok()
         .filter(|seconds| seconds.is_finite());
-    let written = || {
-        text.parse::<jiff::Timestamp>()
-            .ok()
-            .map(|at| Timestamp(at.as_millisecond()))
-    };
+    let written = || text.parse::<jiff::Timestamp>().ok().map(Timestamp::from);
     let at = seconds
         .map(|seconds| Timestamp((seconds * 1000.0).round() as i64))
         .or_else(written);

@@ -107,7 +107,7 @@ impl TimeInterval {
 
     /// Whether the instant lies in it.
     pub fn contains(&self, at: Timestamp) -> bool {
-        let Ok(instant) = jiff::Timestamp::from_millisecond(at.0) else {
+        let Ok(instant) = jiff::Timestamp::try_from(at) else {
             return false;
         };
         let local = instant.to_zoned(self.zone.clone());
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     fn at(text: &str) -> Timestamp {
-        Timestamp(text.parse::<jiff::Timestamp>().unwrap().as_millisecond())
+        text.parse::<jiff::Timestamp>().unwrap().into()
     }
 
     #[test]

@@ -217,7 +217,7 @@ impl AlertMetrics {
                 channel: row.channel.clone(),
             };
             self.queued.get_or_create(&channel).inc();
-            let age = (now.0 - row.created_at.0) as f64 / 1000.0;
+            let age = (now - row.created_at) as f64 / 1e3;
             let oldest = self.oldest.get_or_create(&channel);
             oldest.set(oldest.get().max(age));
         }

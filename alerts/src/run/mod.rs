@@ -263,9 +263,7 @@ impl<O: Outside> Runner<O> {
 
     fn event(&mut self, exporter: &str, mut event: Event, now: Timestamp) -> Batch {
         self.metrics.events.inc();
-        self.metrics
-            .event_lag
-            .set((now.0 - event.at.0) as f64 / 1000.0);
+        self.metrics.event_lag.set((now - event.at) as f64 / 1e3);
         for (name, value) in self.outside.describe(&event).iter() {
             if event.labels.get(name).is_none() {
                 event.labels.set(name, value);

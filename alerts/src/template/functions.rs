@@ -155,7 +155,7 @@ const RULES: &[Function] = &[
     // The caller of templates runs it.
     function(TMPL, 2, 2, |_, _| fail("`tmpl` needs a template's name")),
     function("now", 0, 0, |_, world| {
-        Ok(Value::Float(world.at.0 as f64 / 1000.0))
+        Ok(Value::Float(world.at.as_seconds()))
     }),
     function("toTime", 1, 1, |args, _| to_time(number(&args[0])?)),
     function("toDuration", 1, 1, |args, _| {

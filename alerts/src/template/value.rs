@@ -54,7 +54,7 @@ impl<'a> Value<'a> {
     }
 
     pub(super) fn time(at: Timestamp) -> Result<Self, TemplateError> {
-        let at = jiff::Timestamp::from_millisecond(at.0);
+        let at = jiff::Timestamp::try_from(at);
         let at = at.map_err(|_| TemplateError("a time that cannot be written".to_owned()))?;
         Ok(Self::Time(at.to_zoned(jiff::tz::TimeZone::UTC)))
     }

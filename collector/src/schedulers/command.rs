@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
+use takt_model::UnixTime;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
@@ -58,8 +59,8 @@ pub(super) async fn cluster_name(config: &JobsConfig) -> Result<String, PollErro
     }
 }
 
-/// Returns slurmctld's clock in UTC seconds; `None` if slurmctld does not answer.
-pub(super) async fn time(config: &JobsConfig) -> Option<i64> {
+/// Returns slurmctld's clock; `None` if slurmctld does not answer.
+pub(super) async fn time(config: &JobsConfig) -> Option<UnixTime> {
     let text = ask(config, "scontrol", ["show", "config"]).await.ok()?;
     let text = String::from_utf8_lossy(&text);
     text.lines()

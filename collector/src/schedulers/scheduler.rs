@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use std::fmt;
 use std::io::Cursor;
+use takt_model::UnixTime;
 use takt_slurm::jobcomp;
 use takt_slurm::openapi::{self, LiveJob};
 use takt_slurm::sacct::{Cluster, Options, Reader};
@@ -30,7 +31,7 @@ pub(super) fn configured(config: &JobsConfig) -> Result<Box<dyn Scheduler>, Poll
     found.unwrap_or_else(|| Err(PollError::NoSlurm("no scheduler is configured".to_owned())))
 }
 
-/// A source of jobs, nodes, reservations and shares. Times are UTC seconds since 1970.
+/// A source of jobs, nodes, reservations and shares.
 #[async_trait]
 pub(super) trait Scheduler: fmt::Debug + Send + Sync {
     /// Returns the name in `jobs.source` and `polls.source`.
@@ -46,7 +47,7 @@ pub(super) trait Scheduler: fmt::Debug + Send + Sync {
     async fn cluster(&mut self) -> Result<String, PollError>;
 
     /// Returns the scheduler's clock; `None` if it does not answer.
-    async fn time(&mut self) -> Option<i64>;
+    async fn time(&mut self) -> Option<UnixTime>;
 
     /// Returns the current state of all nodes.
     async fn nodes(&mut self) -> Result<Vec<Node>, PollError>;
@@ -61,7 +62,11 @@ pub(super) trait Scheduler: fmt::Debug + Send + Sync {
     async fn live_jobs(&mut self, cluster: &str) -> Result<Vec<LiveJob>, PollError>;
 
     /// Returns the records of all users' jobs in a period, or since a time.
-    async fn jobs_in(&mut self, from: i64, to: Option<i64>) -> Result<SchedulerAnswer, PollError>;
+    async fn jobs_in(
+        &mut self,
+        from: UnixTime,
+        to: Option<UnixTime>,
+    ) -> Result<SchedulerAnswer, PollError>;
 
     /// Returns the records of these jobs.
     async fn jobs_by_id(&mut self, ids: &[&str]) -> Result<SchedulerAnswer, PollError>;
@@ -73,12 +78,16 @@ pub(super) trait Scheduler: fmt::Debug + Send + Sync {
     }
 
     /// Returns the periods since a time in which nodes were unusable.
-    async fn node_events(&mut self, _: &str, _: i64) -> Result<Vec<NodeEvent>, PollError> {
+    async fn node_events(&mut self, _: &str, _: UnixTime) -> Result<Vec<NodeEvent>, PollError> {
         Ok(Vec::new())
     }
 
     /// Returns all reservations since a time, past ones included.
-    async fn past_reservations(&mut self, _: &str, _: i64) -> Result<Vec<Reservation>, PollError> {
+    async fn past_reservations(
+        &mut self,
+        _: &str,
+        _: UnixTime,
+    ) -> Result<Vec<Reservation>, PollError> {
         Ok(Vec::new())
     }
 }

@@ -8,6 +8,7 @@ use super::status::PollError;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
+use takt_model::UnixTime;
 use takt_slurm::openapi::{self, LiveJob};
 use takt_slurm::{Node, NodeEvent, Reservation, ShareSettings, node, reservation, share_text};
 
@@ -65,7 +66,7 @@ impl Scheduler for SlurmCommands {
         cluster_name(&self.config).await
     }
 
-    async fn time(&mut self) -> Option<i64> {
+    async fn time(&mut self) -> Option<UnixTime> {
         time(&self.config).await
     }
 
@@ -86,7 +87,7 @@ impl Scheduler for SlurmCommands {
     async fn node_events(
         &mut self,
         cluster: &str,
-        since: i64,
+        since: UnixTime,
     ) -> Result<Vec<NodeEvent>, PollError> {
         let of_cluster = format!("cluster={cluster}");
         let fields = "format=Cluster,NodeName,TimeStart,TimeEnd,State,Reason,TRES";
@@ -112,7 +113,7 @@ impl Scheduler for SlurmCommands {
     async fn past_reservations(
         &mut self,
         cluster: &str,
-        since: i64,
+        since: UnixTime,
     ) -> Result<Vec<Reservation>, PollError> {
         let of_cluster = format!("cluster={cluster}");
         let show = |what, rest: &[&str]| {
@@ -168,7 +169,11 @@ impl Scheduler for SlurmCommands {
         Ok(openapi::live_jobs(&answer, &options(cluster)))
     }
 
-    async fn jobs_in(&mut self, from: i64, to: Option<i64>) -> Result<SchedulerAnswer, PollError> {
+    async fn jobs_in(
+        &mut self,
+        from: UnixTime,
+        to: Option<UnixTime>,
+    ) -> Result<SchedulerAnswer, PollError> {
         let since = local_text(from);
         let until = to.map(local_text);
         let mut period = vec!["-S", &since];
@@ -197,12 +202,12 @@ fn json(program: &'static str, text: &[u8]) -> Result<Value, PollError> {
 }
 
 /// Returns a start time as an option of `sacctmgr show`.
-fn start(since: i64) -> String {
+fn start(since: UnixTime) -> String {
     format!("start={}", local_text(since))
 }
 
 /// Formats a time for Slurm's options. The commands run with time zone UTC.
-fn local_text(instant: i64) -> String {
-    let instant = Timestamp::from_second(instant).unwrap_or(Timestamp::UNIX_EPOCH);
+fn local_text(instant: UnixTime) -> String {
+    let instant = Timestamp::try_from(instant).unwrap_or(Timestamp::UNIX_EPOCH);
     instant.strftime("%Y-%m-%dT%H:%M:%S").to_string()
 }

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
-use takt_model::ConfigError;
+use takt_model::{ConfigError, UnixTime};
 use takt_slurm::openapi::LiveJob;
 use takt_slurm::openapi::{self, OpenApiError};
 use takt_slurm::{Node, Reservation, ShareSettings, node};
@@ -283,7 +283,7 @@ impl Scheduler for Slurmrestd {
         }
     }
 
-    async fn time(&mut self) -> Option<i64> {
+    async fn time(&mut self) -> Option<UnixTime> {
         let answer = self.controller("diag").await.ok()?;
         openapi::time(&answer)
     }
@@ -316,7 +316,11 @@ impl Scheduler for Slurmrestd {
         Ok(openapi::live_jobs(&answer, &options(cluster)))
     }
 
-    async fn jobs_in(&mut self, from: i64, to: Option<i64>) -> Result<SchedulerAnswer, PollError> {
+    async fn jobs_in(
+        &mut self,
+        from: UnixTime,
+        to: Option<UnixTime>,
+    ) -> Result<SchedulerAnswer, PollError> {
         let until = to.map_or_else(String::new, |to| format!("&end_time=uts{to}"));
         let path = format!("jobs?start_time=uts{from}{until}");
         Ok(SchedulerAnswer::Database(vec![self.database(&path).await?]))

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
+use takt_model::UnixTime;
 use takt_slurm::Node;
 use takt_slurm::jobcomp::JobcompError;
 use takt_slurm::sacct::SacctError;
@@ -153,8 +154,8 @@ pub struct PollStatus {
     pub detail: Option<String>,
     /// Name of the cluster, once known.
     pub cluster: Option<String>,
-    /// Time of the last success, in UTC seconds.
-    pub last_success: Option<i64>,
+    /// Time of the last success.
+    pub last_success: Option<UnixTime>,
     /// Number of failures since the last success.
     pub failures: u32,
     /// Number of runs that are open in the store, but that sacct no longer knows.

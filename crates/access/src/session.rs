@@ -1,4 +1,6 @@
-//! Rules of sessions, codes of links, and requests of other sites. Times are UTC seconds.
+//! Rules of sessions, codes of links, and requests of other sites.
+
+use takt_model::UnixTime;
 
 /// Seconds without a request after which a session ends.
 pub const IDLE_SECONDS: i64 = 12 * 3600;
@@ -23,7 +25,7 @@ pub const MAX_ATTEMPTS: usize = 10;
 pub const ATTEMPT_SECONDS: i64 = 60;
 
 /// Returns whether a session is valid. `longest` is [`LONGEST_SECONDS`] or [`OUTSIDE_SECONDS`].
-pub fn is_valid(created_at: i64, seen_at: i64, longest: i64, now: i64) -> bool {
+pub fn is_valid(created_at: UnixTime, seen_at: UnixTime, longest: i64, now: UnixTime) -> bool {
     now < seen_at + IDLE_SECONDS && now < created_at + longest
 }
 
@@ -71,7 +73,14 @@ mod tests {
 
     #[test]
     fn a_session_ends_when_idle_and_when_old() {
-        let is_valid = |seen_at, now| is_valid(0, seen_at, LONGEST_SECONDS, now);
+        let is_valid = |seen_at, now| {
+            is_valid(
+                UnixTime(0),
+                UnixTime(seen_at),
+                LONGEST_SECONDS,
+                UnixTime(now),
+            )
+        };
         assert!(is_valid(0, IDLE_SECONDS - 1));
         assert!(!is_valid(0, IDLE_SECONDS));
         let late = LONGEST_SECONDS - 1;

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
+use takt_model::UnixTime;
 
 /// Seconds in which wrong passwords count.
 const WINDOW_SECONDS: i64 = 15 * 60;
@@ -27,13 +28,13 @@ pub struct Throttle {
     address: Counts<IpAddr>,
     account: Counts<String>,
     /// Times of the last successful sign-ins.
-    trusted: HashMap<(String, IpAddr), i64>,
+    trusted: HashMap<(String, IpAddr), UnixTime>,
 }
 
 impl Throttle {
     /// Counts an attempt before its password is checked. Returns false if there were too many wrong
     /// ones.
-    pub fn begin(&mut self, account: &str, address: IpAddr, now: i64) -> bool {
+    pub fn begin(&mut self, account: &str, address: IpAddr, now: UnixTime) -> bool {
         let address = network_of(address);
         let key = (account.to_owned(), address);
         let is_trusted = self.trusted.contains_key(&key);
@@ -57,7 +58,7 @@ impl Throttle {
     }
 
     /// Notes that an account has signed in from an address.
-    pub fn trust(&mut self, account: &str, address: IpAddr, now: i64) {
+    pub fn trust(&mut self, account: &str, address: IpAddr, now: UnixTime) {
         let key = (account.to_owned(), network_of(address));
         if self.trusted.len() >= MAX_KEYS && !self.trusted.contains_key(&key) {
             let oldest = self.trusted.iter().min_by_key(|(_, at)| **at);
@@ -71,7 +72,7 @@ impl Throttle {
 
 /// Times of attempts by key.
 #[derive(Debug)]
-struct Counts<K>(HashMap<K, VecDeque<i64>>);
+struct Counts<K>(HashMap<K, VecDeque<UnixTime>>);
 
 impl<K> Default for Counts<K> {
     fn default() -> Self {
@@ -80,11 +81,11 @@ impl<K> Default for Counts<K> {
 }
 
 impl<K: Hash + Eq + Clone> Counts<K> {
-    fn of(&mut self, key: &K, now: i64) -> usize {
+    fn of(&mut self, key: &K, now: UnixTime) -> usize {
         let Some(times) = self.0.get_mut(key) else {
             return 0;
         };
-        times.retain(|at| now < at + WINDOW_SECONDS);
+        times.retain(|at| now < *at + WINDOW_SECONDS);
         let count = times.len();
         if count == 0 {
             self.0.remove(key);
@@ -92,17 +93,17 @@ impl<K: Hash + Eq + Clone> Counts<K> {
         count
     }
 
-    fn add(&mut self, key: K, now: i64) {
+    fn add(&mut self, key: K, now: UnixTime) {
         if self.0.len() >= MAX_KEYS && !self.0.contains_key(&key) {
             self.make_room(now);
         }
         self.0.entry(key).or_default().push_back(now);
     }
 
-    fn make_room(&mut self, now: i64) {
-        let is_recent = |times: &VecDeque<i64>| {
+    fn make_room(&mut self, now: UnixTime) {
+        let is_recent = |times: &VecDeque<UnixTime>| {
             let last = times.back();
-            last.is_some_and(|at| now < at + WINDOW_SECONDS)
+            last.is_some_and(|at| now < *at + WINDOW_SECONDS)
         };
         self.0.retain(|_, times| is_recent(times));
         if self.0.len() >= MAX_KEYS {
@@ -138,13 +139,14 @@ fn network_of(address: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
+    const START: UnixTime = UnixTime(0);
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 
     fn other(last: u16) -> IpAddr {
         IpAddr::from([10, 1, (last >> 8) as u8, last as u8])
     }
 
-    fn guesses(throttle: &mut Throttle, account: &str, address: IpAddr, now: i64) -> usize {
+    fn guesses(throttle: &mut Throttle, account: &str, address: IpAddr, now: UnixTime) -> usize {
         (0..100)
             .take_while(|_| throttle.begin(account, address, now))
             .count()
@@ -153,44 +155,47 @@ mod tests {
     #[test]
     fn five_wrong_passwords_make_an_account_and_an_address_wait() {
         let mut throttle = Throttle::default();
-        assert_eq!(guesses(&mut throttle, "alice", HERE, 0), MAX_OF_BOTH);
-        assert!(throttle.begin("alice", other(1), 0), "another address");
-        assert!(throttle.begin("bob", HERE, 0), "another account");
+        assert_eq!(guesses(&mut throttle, "alice", HERE, START), MAX_OF_BOTH);
+        assert!(throttle.begin("alice", other(1), START), "another address");
+        assert!(throttle.begin("bob", HERE, START), "another account");
         let end = WINDOW_SECONDS;
-        assert!(!throttle.begin("alice", HERE, end - 1));
-        assert_eq!(guesses(&mut throttle, "alice", HERE, end), MAX_OF_BOTH);
+        assert!(!throttle.begin("alice", HERE, START + (end - 1)));
+        assert_eq!(
+            guesses(&mut throttle, "alice", HERE, START + end),
+            MAX_OF_BOTH
+        );
     }
 
     #[test]
     fn right_passwords_do_not_count() {
         let mut throttle = Throttle::default();
         for _ in 0..200 {
-            assert!(throttle.begin("alice", HERE, 0));
+            assert!(throttle.begin("alice", HERE, START));
             throttle.take_back("alice", HERE);
         }
-        assert_eq!(guesses(&mut throttle, "alice", HERE, 0), MAX_OF_BOTH);
+        assert_eq!(guesses(&mut throttle, "alice", HERE, START), MAX_OF_BOTH);
     }
 
     #[test]
     fn one_address_cannot_try_one_password_on_all_accounts() {
         let mut throttle = Throttle::default();
         let tried = (0..500)
-            .filter(|account| throttle.begin(&format!("user{account}"), HERE, 0))
+            .filter(|account| throttle.begin(&format!("user{account}"), HERE, START))
             .count();
         assert_eq!(tried, MAX_OF_ADDRESS);
-        assert!(throttle.begin("user1", other(1), 0));
+        assert!(throttle.begin("user1", other(1), START));
     }
 
     #[test]
     fn many_addresses_cannot_guess_one_password_nor_lock_its_owner_out() {
         let mut throttle = Throttle::default();
-        throttle.trust("alice", HERE, 0);
+        throttle.trust("alice", HERE, START);
         let tried = (0..500)
-            .filter(|last| throttle.begin("alice", other(*last), 0))
+            .filter(|last| throttle.begin("alice", other(*last), START))
             .count();
         assert_eq!(tried, MAX_OF_ACCOUNT);
-        assert!(throttle.begin("alice", HERE, 0), "her own address");
-        assert!(!throttle.begin("alice", other(501), 0));
+        assert!(throttle.begin("alice", HERE, START), "her own address");
+        assert!(!throttle.begin("alice", other(501), START));
     }
 
     #[test]
@@ -199,12 +204,12 @@ mod tests {
         let tried = (0..100_u16)
             .filter(|last| {
                 let address = Ipv6Addr::new(0x2001, 0xdb8, 0, 1, 0, 0, 0, *last);
-                throttle.begin("alice", address.into(), 0)
+                throttle.begin("alice", address.into(), START)
             })
             .count();
         assert_eq!(tried, MAX_OF_BOTH);
         let other = Ipv6Addr::new(0x2001, 0xdb8, 0, 2, 0, 0, 0, 1);
-        assert!(throttle.begin("alice", other.into(), 0));
+        assert!(throttle.begin("alice", other.into(), START));
     }
 
     #[test]
@@ -214,9 +219,9 @@ mod tests {
             throttle.begin(
                 "alice",
                 IpAddr::from(number.to_be_bytes()),
-                i64::from(number),
+                UnixTime(i64::from(number)),
             );
-            throttle.trust(&number.to_string(), HERE, i64::from(number));
+            throttle.trust(&number.to_string(), HERE, UnixTime(i64::from(number)));
         }
         assert!(throttle.both.0.len() <= MAX_KEYS && throttle.trusted.len() <= MAX_KEYS);
         assert!(throttle.account.0.len() <= MAX_KEYS && throttle.address.0.len() <= MAX_KEYS);

@@ -11,6 +11,7 @@
 use super::Period;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use takt_model::UnixTime;
 use takt_slurm::{Amounts, nodelist};
 
 /// Resources that capacity counts, in the order of [`amount_of`].
@@ -38,34 +39,34 @@ pub enum Effect {
 pub struct ReservedPeriod<'r> {
     /// Reservation name.
     pub name: &'r str,
-    /// Start, UTC seconds.
-    pub from: i64,
-    /// End, UTC seconds.
-    pub to: i64,
+    /// Start.
+    pub from: UnixTime,
+    /// End.
+    pub to: UnixTime,
 }
 
-/// An interval in which an effect applied to some amounts. Times are UTC seconds.
+/// An interval in which an effect applied to some amounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CapacitySpan {
     /// Effect.
     pub effect: Effect,
     /// Start.
-    pub from: i64,
+    pub from: UnixTime,
     /// End. `None` while the interval lasts.
-    pub to: Option<i64>,
+    pub to: Option<UnixTime>,
     /// Amounts of each resource.
     pub amounts: Amounts,
 }
 
-/// The fields of a run that capacity reads. Times are UTC seconds.
+/// The fields of a run that capacity reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CapacityRun<'r> {
     /// Time from which only a lack of resources delayed the run.
-    pub eligible: Option<i64>,
+    pub eligible: Option<UnixTime>,
     /// Start time.
-    pub start: Option<i64>,
+    pub start: Option<UnixTime>,
     /// End time.
-    pub end: Option<i64>,
+    pub end: Option<UnixTime>,
     /// Time of suspension, in seconds.
     pub suspended: u64,
     /// Allocated amounts.
@@ -156,7 +157,7 @@ pub struct Capacity<'n> {
     hours: Hours,
     stranded: Stranded<'n>,
     kept: &'n [ReservedPeriod<'n>],
-    now: i64,
+    now: UnixTime,
 }
 
 impl<'n> Capacity<'n> {
@@ -166,7 +167,7 @@ impl<'n> Capacity<'n> {
         spans: &[CapacitySpan],
         kept: &'n [ReservedPeriod<'n>],
         nodes: &'n [NodeCapacity],
-        now: i64,
+        now: UnixTime,
     ) -> Self {
         let to = period.to().min(now);
         let mut hours = Hours::new(period.from(), to);
@@ -206,7 +207,7 @@ impl<'n> Capacity<'n> {
         } = self;
         let end = run.end.unwrap_or(*now);
         if let Some(start) = run.start {
-            let running = end.saturating_sub(run.suspended.cast_signed()).max(start);
+            let running = (end - run.suspended.cast_signed()).max(start);
             hours.add(0, Part::Allocated, start, running, run.held.cpus);
             hours.add(1, Part::Allocated, start, end, run.held.gpus);
             stranded.add(run, start, end);
@@ -263,7 +264,7 @@ pub fn capacity<'r>(
     kept: &[ReservedPeriod<'_>],
     nodes: &[NodeCapacity],
     runs: impl IntoIterator<Item = CapacityRun<'r>>,
-    now: i64,
+    now: UnixTime,
 ) -> CapacityReport {
     let mut capacity = Capacity::new(period, spans, kept, nodes, now);
     runs.into_iter().for_each(|run| capacity.add(&run));
@@ -291,15 +292,15 @@ enum Part {
 
 /// Seconds × amount of each resource and part, by hour.
 struct Hours {
-    from: i64,
-    to: i64,
+    from: UnixTime,
+    to: UnixTime,
     sums: Vec<[[u128; PARTS]; 2]>,
 }
 
 const PARTS: usize = Part::InReservation as usize + 1;
 
 impl Hours {
-    fn new(from: i64, to: i64) -> Self {
+    fn new(from: UnixTime, to: UnixTime) -> Self {
         let hours = usize::try_from((to - from + HOUR - 1).max(0) / HOUR).unwrap_or(0);
         Self {
             from,
@@ -308,14 +309,14 @@ impl Hours {
         }
     }
 
-    fn add(&mut self, resource: usize, part: Part, from: i64, to: i64, amount: u64) {
+    fn add(&mut self, resource: usize, part: Part, from: UnixTime, to: UnixTime, amount: u64) {
         let from = from.max(self.from);
         let to = to.min(self.to);
         let mut at = from;
         while at < to && amount > 0 {
             let hour = (at - self.from) / HOUR;
             let until = (self.from + (hour + 1) * HOUR).min(to);
-            let seconds = u128::from(until.abs_diff(at));
+            let seconds = u128::from(until.since(at));
             if let Some(sums) = self
                 .sums
                 .get_mut(usize::try_from(hour).unwrap_or(usize::MAX))
@@ -390,18 +391,18 @@ impl Hours {
 const LEAST_MEMORY_BYTES: u64 = 1 << 30;
 
 /// Time of a change, whether it begins (or ends) an allocation, and the amounts.
-type Change = (i64, bool, Amounts);
+type Change = (UnixTime, bool, Amounts);
 
 /// Allocations on each node over time.
 struct Stranded<'n> {
-    from: i64,
-    to: i64,
+    from: UnixTime,
+    to: UnixTime,
     nodes: HashMap<&'n str, (Amounts, Vec<Change>)>,
     lists: HashMap<String, Vec<String>>,
 }
 
 impl<'n> Stranded<'n> {
-    fn new(from: i64, to: i64, nodes: &'n [NodeCapacity]) -> Self {
+    fn new(from: UnixTime, to: UnixTime, nodes: &'n [NodeCapacity]) -> Self {
         let with_gpus = nodes.iter().filter(|node| node.amounts.gpus > 0);
         let nodes = with_gpus
             .map(|node| (node.node.as_str(), (node.amounts, Vec::new())))
@@ -415,7 +416,7 @@ impl<'n> Stranded<'n> {
     }
 
     /// Splits the allocation of a run over its nodes, as evenly as whole units allow.
-    fn add(&mut self, run: &CapacityRun<'_>, start: i64, end: i64) {
+    fn add(&mut self, run: &CapacityRun<'_>, start: UnixTime, end: UnixTime) {
         let start = start.max(self.from);
         let end = end.min(self.to);
         let Some(list) = run
@@ -466,8 +467,7 @@ impl<'n> Stranded<'n> {
                 let full =
                     cpus >= has.cpus || memory.saturating_add(LEAST_MEMORY_BYTES) > has.mem_bytes;
                 if full {
-                    sum +=
-                        u128::from(has.gpus.saturating_sub(gpus)) * u128::from(at.abs_diff(since));
+                    sum += u128::from(has.gpus.saturating_sub(gpus)) * u128::from(at.since(since));
                 }
                 since = at;
                 let apply = |now: u64, change: u64| {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use takt_model::UnixTime;
 
 /// An entry of the ledger. Entries never change; a mistake is revoked by another entry.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -16,20 +17,20 @@ pub struct Credit {
     pub account: String,
     /// Job id of the run that was lost.
     pub job_id: Option<String>,
-    /// Submission of that run, UTC seconds.
-    pub submit: Option<i64>,
+    /// Submission of that run.
+    pub submit: Option<UnixTime>,
     /// GPU-seconds credited.
     pub gpu_seconds: f64,
     /// CPU-seconds credited.
     pub cpu_seconds: f64,
-    /// Time that decides in which month the credit counts: the end of the run, UTC seconds.
-    pub credited_to: i64,
+    /// Time that decides in which month the credit counts: the end of the run.
+    pub credited_to: UnixTime,
     /// Reason.
     pub reason: String,
     /// Operator who granted the credit.
     pub granted_by: String,
-    /// Time of the grant, UTC seconds.
-    pub granted_at: i64,
+    /// Time of the grant.
+    pub granted_at: UnixTime,
     /// Number of the entry that this one revokes.
     pub revokes: Option<i64>,
 }

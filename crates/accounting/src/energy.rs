@@ -5,6 +5,7 @@ use crate::rates::{Cost, HeldAmounts, Rates};
 use crate::{Period, Unit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use takt_model::UnixTime;
 
 /// Energy in a period. Only runs whose GPUs report power or energy are included.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -90,7 +91,7 @@ pub fn energy<'r>(
             ..HeldAmounts::default()
         };
         let model = run.gpu_model.as_deref();
-        let between = |from: i64, to: i64| {
+        let between = |from: UnixTime, to: UnixTime| {
             let from = start.max(from);
             let to = end.min(to);
             let hours = (to - from) as f64 / HOUR * gpus as f64;
@@ -156,8 +157,8 @@ mod tests {
         let run = |user: &str, joules: Option<f64>| AssessedRun {
             run: JobRun {
                 user: user.into(),
-                start: Some(43_200),
-                end: Some(43_200 + 2 * 86_400),
+                start: Some(UnixTime(43_200)),
+                end: Some(UnixTime(43_200 + 2 * 86_400)),
                 gpus: Some(2),
                 ..JobRun::default()
             },

@@ -3,6 +3,7 @@
 
 use crate::efficiency::NodeFigures;
 use serde::{Deserialize, Serialize};
+use takt_model::{Timestamp, UnixTime};
 use takt_slurm::{JobRun, NodeEvent};
 
 /// Cause of a failure.
@@ -45,8 +46,8 @@ pub struct Failure {
 /// One observation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// Time of the observation, UTC seconds. `None` if it has no time of its own.
-    pub at: Option<i64>,
+    /// Time of the observation. `None` if it has no time of its own.
+    pub at: Option<UnixTime>,
     /// Node of the observation.
     pub node: Option<String>,
     /// UUID of the GPU of the observation.
@@ -108,7 +109,7 @@ pub fn failure(run: &JobRun, traces: &Traces<'_>) -> Option<Failure> {
     let cause = cause(run, traces, !nodes.is_empty());
     let (words, advice) = words(run, cause, traces);
     evidence.extend(memory.into_iter().chain(gpus).chain(nodes));
-    evidence.sort_by_key(|one| one.at.unwrap_or(i64::MIN));
+    evidence.sort_by_key(|one| one.at.unwrap_or(UnixTime::MIN));
     Some(Failure {
         cause,
         words,
@@ -276,7 +277,7 @@ fn gpu_words(traces: &Traces<'_>) -> (String, String) {
             "submit it again on another node; the fault is the cluster's".to_owned(),
         );
     }
-    let first = gpus().flat_map(|gpu| &gpu.xids).min_by_key(|xid| xid.at_ms);
+    let first = gpus().flat_map(|gpu| &gpu.xids).min_by_key(|xid| xid.at);
     let xid = first.map_or("", |xid| xid.xid.as_str());
     let meaning = (traces.xid)(xid);
     let advice = if meaning.is_by_program {
@@ -323,7 +324,7 @@ fn exit_words(status: Option<u32>) -> (String, String) {
 }
 
 /// Returns the observations in Slurm's record.
-fn recorded(run: &JobRun, end: i64) -> Vec<Evidence> {
+fn recorded(run: &JobRun, end: UnixTime) -> Vec<Evidence> {
     let at_end = |words: String| Evidence {
         at: Some(end),
         words,
@@ -338,7 +339,7 @@ fn recorded(run: &JobRun, end: i64) -> Vec<Evidence> {
     if let (Some(start), Some(limit)) = (run.start, run.timelimit)
         && run.state == "TIMEOUT"
     {
-        let held = u64::try_from(end.saturating_sub(start)).unwrap_or(0);
+        let held = end.since(start);
         found.push(at_end(format!(
             "it ran {} of its limit of {}",
             hours_minutes(held),
@@ -353,7 +354,7 @@ fn memory_evidence(run: &JobRun, traces: &Traces<'_>) -> Vec<Evidence> {
     for node in traces.nodes {
         if let Some(kills) = node.oom_kills.filter(|kills| *kills > 0.0) {
             found.push(Evidence {
-                at: node.oom_at_ms.map(|at| at.div_euclid(1000)),
+                at: node.oom_at.map(Timestamp::whole_seconds),
                 node: Some(node.node.clone()),
                 gpu: None,
                 words: format!("the kernel killed {kills:.0} of its processes for lack of memory"),
@@ -375,26 +376,26 @@ fn memory_evidence(run: &JobRun, traces: &Traces<'_>) -> Vec<Evidence> {
 fn gpu_evidence(traces: &Traces<'_>) -> Vec<Evidence> {
     let mut found = Vec::new();
     for gpu in traces.nodes.iter().flat_map(|node| &node.gpus) {
-        let observed = |at_ms: i64, words: String| Evidence {
-            at: Some(at_ms.div_euclid(1000)),
+        let observed = |at: Timestamp, words: String| Evidence {
+            at: Some(at.whole_seconds()),
             node: Some(gpu.node.clone()),
             gpu: Some(gpu.uuid.clone()),
             words,
         };
         let of_xid = gpu.xids.iter().map(|count| {
             let meaning = (traces.xid)(&count.xid).words;
-            observed(count.at_ms, format!("XID {}: {meaning}", count.xid))
+            observed(count.at, format!("XID {}: {meaning}", count.xid))
         });
         found.extend(of_xid);
         found.extend(
-            gpu.lost_at_ms
+            gpu.lost_at
                 .map(|at| observed(at, "the GPU did not answer".to_owned())),
         );
     }
     found
 }
 
-fn node_evidence(traces: &Traces<'_>, end: i64) -> Vec<Evidence> {
+fn node_evidence(traces: &Traces<'_>, end: UnixTime) -> Vec<Evidence> {
     let near = |event: &&NodeEvent| {
         traces.node_names.contains(&event.node)
             && event.state.contains("DOWN")

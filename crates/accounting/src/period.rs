@@ -6,6 +6,7 @@
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Zoned};
+use takt_model::UnixTime;
 
 /// A half-open period `[from, to)` in a cluster's time zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,10 +59,10 @@ pub enum Unit {
 pub struct TimeSlice {
     /// Name: `2026-10-25T02:00+02:00`, `2026-10-25`, `2026-10` or `2026`.
     pub name: String,
-    /// Start, UTC seconds.
-    pub from: i64,
-    /// End, UTC seconds.
-    pub to: i64,
+    /// Start.
+    pub from: UnixTime,
+    /// End.
+    pub to: UnixTime,
 }
 
 impl Unit {
@@ -157,14 +158,14 @@ impl Period {
         })
     }
 
-    /// Returns the first second, UTC since 1970.
-    pub fn from(&self) -> i64 {
-        self.from.timestamp().as_second()
+    /// Returns the first second.
+    pub fn from(&self) -> UnixTime {
+        (&self.from).into()
     }
 
-    /// Returns the first second after the period, UTC since 1970.
-    pub fn to(&self) -> i64 {
-        self.to.timestamp().as_second()
+    /// Returns the first second after the period.
+    pub fn to(&self) -> UnixTime {
+        (&self.to).into()
     }
 
     /// Returns the start in local time, RFC 3339.
@@ -183,14 +184,11 @@ impl Period {
     }
 
     /// Returns the midnights of the days, and the end.
-    pub fn midnights(&self) -> Vec<i64> {
+    pub fn midnights(&self) -> Vec<UnixTime> {
         let days = (0..).map_while(|days| {
             let date = self.from.date().checked_add(days.days()).ok()?;
-            let midnight = date
-                .to_zoned(self.from.time_zone().clone())
-                .ok()?
-                .timestamp()
-                .as_second();
+            let midnight = date.to_zoned(self.from.time_zone().clone()).ok()?;
+            let midnight = UnixTime::from(&midnight);
             (midnight < self.to()).then_some(midnight)
         });
         days.chain([self.to()]).collect()
@@ -201,12 +199,12 @@ impl Period {
         let end = self.to();
         let mut slices = Vec::new();
         let mut at = self.from.clone();
-        while at.timestamp().as_second() < end {
+        while UnixTime::from(&at) < end {
             let Some(next) = unit.next(&at) else { break };
             slices.push(TimeSlice {
                 name: at.strftime(unit.format()).to_string(),
-                from: at.timestamp().as_second(),
-                to: next.timestamp().as_second().min(end),
+                from: (&at).into(),
+                to: end.min((&next).into()),
             });
             at = next;
         }

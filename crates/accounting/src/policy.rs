@@ -7,7 +7,7 @@ use jiff::{Timestamp, ToSpan};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
-use takt_model::ConfigError;
+use takt_model::{ConfigError, UnixTime};
 use takt_slurm::{JobRun, nodelist};
 
 /// Hours in which no job may run on some nodes.
@@ -101,8 +101,8 @@ impl PolicyWindow {
         ))
     }
 
-    /// Returns the forbidden times that begin in a period or on the day before it, as UTC seconds.
-    fn times(&self, period: &Period, zone: &TimeZone) -> Vec<(i64, i64)> {
+    /// Returns the forbidden times that begin in a period or on the day before it.
+    fn times(&self, period: &Period, zone: &TimeZone) -> Vec<(UnixTime, UnixTime)> {
         let Ok((_, days, from, to)) = self.read() else {
             return Vec::new();
         };
@@ -115,7 +115,7 @@ impl PolicyWindow {
             let instant = |date: jiff::civil::Date, time: Time| {
                 date.to_datetime(time)
                     .to_zoned(zone.clone())
-                    .map(|at| at.timestamp().as_second())
+                    .map(|at| UnixTime::from(&at))
             };
             let (Ok(begin), Ok(end)) = (
                 instant(date, from),
@@ -155,7 +155,7 @@ impl PolicyWindow {
         let times = self.times(period, zone);
         let breach = |run: &JobRun| {
             let start = run.start?.max(period.from());
-            let end = run.end.unwrap_or(now.as_second()).min(period.to());
+            let end = run.end.unwrap_or(now.into()).min(period.to());
             let seconds: i64 = times
                 .iter()
                 .map(|(from, to)| (end.min(*to) - start.max(*from)).max(0))

@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use takt_model::ConfigError;
+use takt_model::{ConfigError, UnixTime};
 
 /// Prices of usage.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -145,8 +145,8 @@ impl Cost {
 /// The rate cards in one cluster's time zone.
 #[derive(Debug, Clone, Default)]
 pub struct Rates {
-    /// Start of validity (UTC seconds) and card, ascending.
-    cards: Vec<(i64, RateCard)>,
+    /// Start of validity and card, ascending.
+    cards: Vec<(UnixTime, RateCard)>,
 }
 
 const HOUR: f64 = 3600.0;
@@ -157,15 +157,8 @@ impl Rates {
     /// Converts a validated configuration.
     pub fn new(config: &RatesConfig, zone: &TimeZone) -> Self {
         let instant = |card: &RateCard| {
-            Some(
-                card.from
-                    .parse::<Date>()
-                    .ok()?
-                    .to_zoned(zone.clone())
-                    .ok()?
-                    .timestamp()
-                    .as_second(),
-            )
+            let day: Date = card.from.parse().ok()?;
+            Some(UnixTime::from(&day.to_zoned(zone.clone()).ok()?))
         };
         let mut cards: Vec<_> = config
             .cards
@@ -176,22 +169,31 @@ impl Rates {
         Self { cards }
     }
 
-    /// Returns each card with the start and the end of its validity (UTC seconds), in order. The last
-    /// card has no end.
-    pub fn cards(&self) -> impl Iterator<Item = (i64, Option<i64>, &RateCard)> {
+    /// Returns each card with the start and the end of its validity, in order. The last card has no
+    /// end.
+    pub fn cards(&self) -> impl Iterator<Item = (UnixTime, Option<UnixTime>, &RateCard)> {
         let ends = self.cards.iter().skip(1).map(|(from, _)| Some(*from));
         let cards = self.cards.iter().zip(ends.chain([None]));
         cards.map(|((from, card), until)| (*from, until, card))
     }
 
-    /// Returns the cost of holding these amounts from one instant to another (UTC seconds).
-    pub fn cost(&self, held: &HeldAmounts, model: Option<&str>, from: i64, to: i64) -> Cost {
+    /// Returns the cost of holding these amounts from one instant to another.
+    pub fn cost(
+        &self,
+        held: &HeldAmounts,
+        model: Option<&str>,
+        from: UnixTime,
+        to: UnixTime,
+    ) -> Cost {
         let mut cost = Cost {
             kwh: kwh(held, from, to),
             ..Cost::default()
         };
         for (at, (begins, card)) in self.cards.iter().enumerate() {
-            let ends = self.cards.get(at + 1).map_or(i64::MAX, |(next, _)| *next);
+            let ends = self
+                .cards
+                .get(at + 1)
+                .map_or(UnixTime::MAX, |(next, _)| *next);
             let from = from.max(*begins);
             let to = to.min(ends);
             if from < to {
@@ -212,12 +214,15 @@ impl Rates {
         cost
     }
 
-    /// Returns the price of GPU-seconds and CPU-seconds at an instant (UTC seconds).
-    pub fn at(&self, gpu_seconds: f64, cpu_seconds: f64, model: Option<&str>, instant: i64) -> f64 {
-        let second = |held: HeldAmounts| {
-            self.cost(&held, model, instant, instant.saturating_add(1))
-                .money
-        };
+    /// Returns the price of GPU-seconds and CPU-seconds at an instant.
+    pub fn at(
+        &self,
+        gpu_seconds: f64,
+        cpu_seconds: f64,
+        model: Option<&str>,
+        instant: UnixTime,
+    ) -> f64 {
+        let second = |held: HeldAmounts| self.cost(&held, model, instant, instant + 1).money;
         let gpu = HeldAmounts {
             gpus: 1,
             ..HeldAmounts::default()
@@ -248,8 +253,8 @@ impl Rates {
     }
 }
 
-fn kwh(held: &HeldAmounts, from: i64, to: i64) -> f64 {
-    held.gpu_watts * to.saturating_sub(from).max(0) as f64 / JOULES_PER_KWH
+fn kwh(held: &HeldAmounts, from: UnixTime, to: UnixTime) -> f64 {
+    held.gpu_watts * to.since(from) as f64 / JOULES_PER_KWH
 }
 
 #[cfg(test)]

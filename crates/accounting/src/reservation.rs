@@ -6,6 +6,7 @@
 
 use super::capacity::{Effect, NodeCapacity};
 use std::collections::{BTreeMap, HashMap};
+use takt_model::UnixTime;
 use takt_slurm::{Amounts, Owner, Reservation};
 
 /// A run in a reservation.
@@ -13,11 +14,14 @@ use takt_slurm::{Amounts, Owner, Reservation};
 pub struct ReservedRun<'r> {
     /// Reservation name.
     pub reservation: &'r str,
-    /// Start, UTC seconds.
-    pub start: i64,
-    /// End, UTC seconds.
-    pub end: i64,
+    /// Start.
+    pub start: UnixTime,
+    /// End.
+    pub end: UnixTime,
 }
+
+/// Start and end.
+type TimeSpan = (UnixTime, UnixTime);
 
 /// Returns the effect of a reservation on the cluster's capacity. `None` if jobs keep running on
 /// its nodes.
@@ -45,18 +49,17 @@ pub fn by_name(nodes: &[NodeCapacity]) -> HashMap<&str, Amounts> {
 pub fn idle_charges(
     reservations: &[Reservation],
     runs: &[ReservedRun<'_>],
-    (from, to): (i64, i64),
+    (from, to): TimeSpan,
 ) -> BTreeMap<Owner, u64> {
     const HOUR: i64 = 3600;
-    let overlap =
-        |a: (i64, i64), b: (i64, i64)| u64::try_from(a.1.min(b.1) - a.0.max(b.0)).unwrap_or(0);
+    let overlap = |a: TimeSpan, b: TimeSpan| a.1.min(b.1).since(a.0.max(b.0));
     let mut charged: BTreeMap<Owner, u64> = BTreeMap::new();
     for kept in reservations.iter().filter(|kept| !kept.owners.is_empty()) {
         let inside: Vec<&ReservedRun<'_>> = runs
             .iter()
             .filter(|run| run.reservation == kept.name)
             .collect();
-        let mut hour = kept.from.max(from).div_euclid(HOUR) * HOUR;
+        let mut hour = kept.from.max(from).round_down(HOUR);
         while hour < kept.to.min(to) {
             let span = (hour.max(kept.from), (hour + HOUR).min(kept.to));
             let used: u64 = inside
@@ -136,14 +139,14 @@ mod tests {
             name: "class".into(),
             cpus: 8,
             owners: vec![owner("lab", "ann"), owner("lab", "bob"), owner("bio", "")],
-            from: 1800,
-            to: 3 * 3600,
+            from: UnixTime(1800),
+            to: UnixTime(3 * 3600),
             ..Reservation::default()
         };
         let run = |start, end| ReservedRun {
             reservation: "class",
-            start,
-            end,
+            start: UnixTime(start),
+            end: UnixTime(end),
         };
         let other = ReservedRun {
             reservation: "other",
@@ -153,14 +156,14 @@ mod tests {
         let charged = idle_charges(
             std::slice::from_ref(&kept),
             &[run(5400, 9000), other],
-            (0, 7200),
+            (UnixTime(0), UnixTime(7200)),
         );
         let idle = 2 * 1800 * 8;
         assert_eq!(charged[&owner("lab", "ann")], idle / 3);
         assert_eq!(charged.values().sum::<u64>(), idle);
         assert_eq!(charged.len(), 3);
         assert_eq!(
-            idle_charges(&[kept], &[], (20_000, 30_000)),
+            idle_charges(&[kept], &[], (UnixTime(20_000), UnixTime(30_000))),
             BTreeMap::new()
         );
     }

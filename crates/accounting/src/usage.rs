@@ -18,6 +18,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use takt_model::UnixTime;
 use takt_slurm::{HeldRun, nodelist};
 
 /// Attribute by which usage is grouped.
@@ -175,9 +176,9 @@ pub struct Figures {
 #[derive(Debug)]
 pub struct Usage<'p> {
     period: &'p Period,
-    from: i64,
-    to: i64,
-    now: i64,
+    from: UnixTime,
+    to: UnixTime,
+    now: UnixTime,
     by: Vec<GroupBy>,
     totals: Sums,
     groups: Vec<Sums>,
@@ -208,7 +209,7 @@ pub fn usage<'r>(
     cluster: &str,
     period: &Period,
     by: &[GroupBy],
-    now: i64,
+    now: UnixTime,
 ) -> UsageReport {
     let mut usage = Usage::new(period, by, now);
     for run in runs {
@@ -219,7 +220,7 @@ pub fn usage<'r>(
 
 impl<'p> Usage<'p> {
     /// Starts without runs. Running jobs count until `now`.
-    pub fn new(period: &'p Period, by: &[GroupBy], now: i64) -> Self {
+    pub fn new(period: &'p Period, by: &[GroupBy], now: UnixTime) -> Self {
         Self {
             period,
             from: period.from(),
@@ -373,8 +374,8 @@ impl<'p> Usage<'p> {
     }
 
     /// Returns the part of the run within `[from, to)`. `None` if it is empty.
-    fn part(&self, run: &HeldRun<'_>, from: i64, to: i64) -> Option<Part> {
-        let within = |instant: i64| from <= instant && instant < to;
+    fn part(&self, run: &HeldRun<'_>, from: UnixTime, to: UnixTime) -> Option<Part> {
+        let within = |instant: UnixTime| from <= instant && instant < to;
         let mut part = Part {
             submitted: within(run.submit),
             ..Part::default()
@@ -382,10 +383,10 @@ impl<'p> Usage<'p> {
         part.ended = run.end.is_some_and(within);
         if let Some(start) = run.start {
             part.started = within(start);
-            part.waited = start.saturating_sub(run.submit);
+            part.waited = start - run.submit;
             part.running = start < to && run.end.is_none_or(|end| end > from);
             let until = run.end.unwrap_or(self.now).min(to);
-            part.seconds = u64::try_from(until.saturating_sub(start.max(from))).unwrap_or(0);
+            part.seconds = until.since(start.max(from));
         }
         (part.submitted || part.started || part.ended || part.running).then_some(part)
     }

@@ -4,6 +4,7 @@ use crate::Period;
 use crate::efficiency::{AssessedRun, EfficiencyConfig, Split};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use takt_model::UnixTime;
 
 /// Number of bars in the histogram of utilization: 5 % each.
 const BARS: usize = 20;
@@ -116,8 +117,8 @@ pub struct Bar {
 pub struct WastePoint {
     /// Job id.
     pub job_id: String,
-    /// Time of submission, UTC seconds.
-    pub submit: i64,
+    /// Time of submission.
+    pub submit: UnixTime,
     /// Job name.
     pub name: Option<String>,
     /// Unix user.
@@ -208,9 +209,14 @@ pub fn waste<'r>(
 }
 
 /// Returns the fraction of a run's time that lies within the period, 0 to 1.
-fn share_in(start: Option<i64>, end: Option<i64>, held_seconds: u64, period: &Period) -> f64 {
-    let from = start.unwrap_or(0).max(period.from());
-    let to = end.unwrap_or(0).min(period.to());
+fn share_in(
+    start: Option<UnixTime>,
+    end: Option<UnixTime>,
+    held_seconds: u64,
+    period: &Period,
+) -> f64 {
+    let from = start.unwrap_or_default().max(period.from());
+    let to = end.unwrap_or_default().min(period.to());
     if held_seconds == 0 || to <= from {
         0.0
     } else {
@@ -264,8 +270,8 @@ mod tests {
                 job_id: format!("{user}{from_hour}"),
                 user: user.into(),
                 account: "lab".into(),
-                start: Some(from_hour * 3600),
-                end: Some((from_hour + hours) * 3600),
+                start: Some(UnixTime(from_hour * 3600)),
+                end: Some(UnixTime((from_hour + hours) * 3600)),
                 gpus: Some(1),
                 ..JobRun::default()
             },

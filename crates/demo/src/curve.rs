@@ -1,17 +1,23 @@
 //! Counters as functions of time: piecewise linear, so that any instant can be read in any order.
 
+use takt_model::UnixTime;
+
 /// A quantity that grows at a rate that changes at known times.
 #[derive(Debug, Default)]
 pub struct Curve {
-    /// Begin of each piece: UTC seconds, value at this time, growth in a second.
-    pieces: Vec<(i64, f64, f64)>,
+    /// Begin of each piece, value at this time, growth in a second.
+    pieces: Vec<(UnixTime, f64, f64)>,
 }
 
 impl Curve {
     /// Sums up rates that hold from `from` to `to`, beginning with 0 at `begin`. `base` is the rate
     /// at all times.
-    pub fn new(begin: i64, base: f64, parts: impl IntoIterator<Item = (i64, i64, f64)>) -> Self {
-        let mut changes: Vec<(i64, f64)> = Vec::new();
+    pub fn new(
+        begin: UnixTime,
+        base: f64,
+        parts: impl IntoIterator<Item = (UnixTime, UnixTime, f64)>,
+    ) -> Self {
+        let mut changes: Vec<(UnixTime, f64)> = Vec::new();
         for (from, to, rate) in parts {
             let from = from.max(begin);
             if from < to && rate != 0.0 {
@@ -36,10 +42,10 @@ impl Curve {
     pub fn at(&self, seconds: f64) -> f64 {
         let next = self
             .pieces
-            .partition_point(|(from, ..)| *from as f64 <= seconds);
+            .partition_point(|(from, ..)| from.0 as f64 <= seconds);
         next.checked_sub(1).map_or(0.0, |index| {
             let (from, value, rate) = self.pieces[index];
-            value + rate * (seconds - from as f64)
+            value + rate * (seconds - from.0 as f64)
         })
     }
 
@@ -47,7 +53,7 @@ impl Curve {
     pub fn rate(&self, seconds: f64) -> f64 {
         let next = self
             .pieces
-            .partition_point(|(from, ..)| *from as f64 <= seconds);
+            .partition_point(|(from, ..)| from.0 as f64 <= seconds);
         next.checked_sub(1)
             .map_or(0.0, |index| self.pieces[index].2.max(0.0))
     }
@@ -59,7 +65,9 @@ mod tests {
 
     #[test]
     fn overlapping_rates_add_up_and_nothing_is_lost_at_the_edges() {
-        let curve = Curve::new(100, 1.0, [(110, 120, 2.0), (115, 130, 3.0), (90, 105, 4.0)]);
+        let parts = [(110, 120, 2.0), (115, 130, 3.0), (90, 105, 4.0)];
+        let parts = parts.map(|(from, to, rate)| (UnixTime(from), UnixTime(to), rate));
+        let curve = Curve::new(UnixTime(100), 1.0, parts);
         assert_eq!(curve.at(99.0), 0.0);
         assert_eq!(curve.at(105.0), 5.0 * 5.0);
         assert_eq!(curve.at(130.0), 30.0 + 4.0 * 5.0 + 2.0 * 10.0 + 3.0 * 15.0);

@@ -2,6 +2,7 @@
 
 use crate::cluster::{Cluster, Size};
 use crate::pace::Pace;
+use takt_model::UnixTime;
 use takt_model::{EventKind, Labels};
 
 /// Planned seconds after which the script begins again.
@@ -61,8 +62,8 @@ struct ScriptLine {
 /// A line that a node's kernel logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelLine {
-    /// UTC seconds.
-    pub at: i64,
+    /// Time of the line.
+    pub at: UnixTime,
     /// The line.
     pub text: String,
     /// Kind of the event that the exporter recognises in it.
@@ -114,7 +115,7 @@ impl Script {
     }
 
     /// Returns the begin of the last repetition of a fault, if the fault lasts at `at`.
-    fn lasts(&self, fault: &Fault, at: i64) -> Option<i64> {
+    fn lasts(&self, fault: &Fault, at: UnixTime) -> Option<UnixTime> {
         let planned = self.pace.planned(at);
         let since = planned - self.pace.began;
         let into = since.rem_euclid(PERIOD_SECONDS);
@@ -123,7 +124,7 @@ impl Script {
     }
 
     /// Returns the begin of a node's fault of this kind, if the fault lasts at `at`.
-    pub fn on_node(&self, kind: FaultKind, node: usize, at: i64) -> Option<i64> {
+    pub fn on_node(&self, kind: FaultKind, node: usize, at: UnixTime) -> Option<UnixTime> {
         let fault = self.of(kind);
         (fault.node == node)
             .then(|| self.lasts(&fault, at))
@@ -131,14 +132,20 @@ impl Script {
     }
 
     /// Returns the begin of a GPU's fault of this kind, if the fault lasts at `at`.
-    pub fn on_gpu(&self, kind: FaultKind, node: usize, gpu: usize, at: i64) -> Option<i64> {
+    pub fn on_gpu(
+        &self,
+        kind: FaultKind,
+        node: usize,
+        gpu: usize,
+        at: UnixTime,
+    ) -> Option<UnixTime> {
         (self.of(kind).gpu == gpu)
             .then(|| self.on_node(kind, node, at))
             .flatten()
     }
 
     /// Returns how often a fault has begun until `at`.
-    pub fn times(&self, kind: FaultKind, node: usize, at: i64) -> i64 {
+    pub fn times(&self, kind: FaultKind, node: usize, at: UnixTime) -> i64 {
         let fault = self.of(kind);
         let since = self.pace.planned(at) - self.pace.began;
         if fault.node != node || since < fault.begins {
@@ -147,8 +154,8 @@ impl Script {
         (since - fault.begins) / PERIOD_SECONDS + 1
     }
 
-    /// Returns the first time in which the lost node is lost: planned begin and end, UTC seconds.
-    pub fn first_node_loss(&self) -> (usize, i64, i64) {
+    /// Returns the first time in which the lost node is lost: planned begin and end.
+    pub fn first_node_loss(&self) -> (usize, UnixTime, UnixTime) {
         let fault = self.of(FaultKind::NodeLost);
         (
             fault.node,
@@ -158,7 +165,7 @@ impl Script {
     }
 
     /// Returns the lines that a node's kernel logs in `(after, until]`, in order of time.
-    pub fn kernel_lines(&self, node: usize, after: i64, until: i64) -> Vec<KernelLine> {
+    pub fn kernel_lines(&self, node: usize, after: UnixTime, until: UnixTime) -> Vec<KernelLine> {
         let mut found = Vec::new();
         let after = self.pace.planned(after);
         let until = self.pace.planned(until);
@@ -279,9 +286,13 @@ pub const EVENT_KINDS: [EventKind; 5] = [
 mod tests {
     use super::*;
 
+    const START: UnixTime = UnixTime(1_000_000);
+
     fn pace(speed: i64) -> Pace {
-        let began = 1_000_000;
-        Pace { began, speed }
+        Pace {
+            began: START,
+            speed,
+        }
     }
 
     #[test]
@@ -289,14 +300,17 @@ mod tests {
         let cluster = Cluster::new(Size::Thirty);
         let script = Script::new(&cluster, pace(10));
         let node = cluster.node("g01").unwrap();
-        let lost = |at: i64| script.on_gpu(FaultKind::GpuLost, node, 0, 1_000_000 + at);
-        assert_eq!([lost(1), lost(2)], [None, Some(1_000_002)]);
-        assert_eq!([lost(119), lost(120)], [Some(1_000_002), None]);
-        assert_eq!(lost(400), Some(1_000_362));
-        let seconds = 1_000_000..1_000_720;
+        let lost = |at| {
+            let since = script.on_gpu(FaultKind::GpuLost, node, 0, START + at);
+            since.map(|since| since - START)
+        };
+        assert_eq!([lost(1), lost(2)], [None, Some(2)]);
+        assert_eq!([lost(119), lost(120)], [Some(2), None]);
+        assert_eq!(lost(400), Some(362));
+        let seconds = (0..720).map(|second| START + second);
         let lines = seconds.flat_map(|second| script.kernel_lines(node, second, second + 1));
-        let xids: Vec<i64> = lines.map(|line| line.at).collect();
-        assert_eq!(xids, [1_000_002, 1_000_362]);
+        let xids: Vec<i64> = lines.map(|line| line.at - START).collect();
+        assert_eq!(xids, [2, 362]);
     }
 
     #[test]
@@ -304,14 +318,17 @@ mod tests {
         let cluster = Cluster::new(Size::Thirty);
         let script = Script::new(&cluster, pace(1));
         let node = cluster.node("g01").unwrap();
-        let lost = |at: i64| script.on_gpu(FaultKind::GpuLost, node, 0, 1_000_000 + at);
+        let lost = |at| {
+            let since = script.on_gpu(FaultKind::GpuLost, node, 0, START + at);
+            since.map(|since| since - START)
+        };
         assert_eq!(lost(11), None);
-        assert_eq!(lost(12), Some(1_000_012));
+        assert_eq!(lost(12), Some(12));
         assert_eq!(lost(1200), None);
-        assert_eq!(lost(3612), Some(1_003_612));
+        assert_eq!(lost(3612), Some(3612));
         assert_eq!(lost(-3588), None, "nothing happens before the start");
-        assert_eq!(script.on_gpu(FaultKind::GpuLost, node, 1, 1_000_012), None);
-        let times = |at: i64| script.times(FaultKind::GpuLost, node, 1_000_000 + at);
+        assert_eq!(script.on_gpu(FaultKind::GpuLost, node, 1, START + 12), None);
+        let times = |at| script.times(FaultKind::GpuLost, node, START + at);
         assert_eq!(
             [times(0), times(12), times(3611), times(3612)],
             [0, 1, 1, 2]
@@ -325,8 +342,9 @@ mod tests {
             let script = Script::new(&cluster, pace(1));
             let mut kinds = Vec::new();
             for node in 0..cluster.nodes.len() {
-                let all = script.kernel_lines(node, 0, 1_000_000 + 7199);
-                let steps = (999_990..1_000_000 + 7199)
+                let all = script.kernel_lines(node, UnixTime(0), START + 7199);
+                let steps = (-10..7199)
+                    .map(|second| START + second)
                     .flat_map(|second| script.kernel_lines(node, second, second + 1));
                 assert_eq!(all, steps.collect::<Vec<_>>(), "{node}");
                 for line in all {

@@ -4,15 +4,16 @@ use crate::cluster::Size;
 use crate::page::{Demo, Instant, Scope, Sink};
 use crate::schedule::PAST_DAYS;
 use hashbrown::HashMap;
+use takt_model::UnixTime;
 use takt_model::{Labels, METRIC_NAME, Metric, Timestamp};
 
 /// A part of the past and the interval of its readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistorySpan {
-    /// Begin, UTC seconds.
-    pub from: i64,
-    /// End (exclusive), UTC seconds.
-    pub to: i64,
+    /// Begin.
+    pub from: UnixTime,
+    /// End (exclusive).
+    pub to: UnixTime,
     /// Seconds between two readings.
     pub step: i64,
     /// Selection of the readings.
@@ -35,13 +36,13 @@ const DAY: i64 = 86_400;
 /// Returns the parts of the history before `now`, newest first. Parts older than a day are days in
 /// UTC, as the store's blocks are. Larger clusters have longer intervals, so that the history is
 /// complete within half a minute.
-pub fn spans(size: Size, now: i64) -> Vec<HistorySpan> {
+pub fn spans(size: Size, now: UnixTime) -> Vec<HistorySpan> {
     let [two_hours, eight_hours, day, week, older] = match size {
         Size::Three => [15, 60, 60, 300, 300],
         Size::Thirty => [60, 180, 180, 600, 600],
         Size::ThreeHundred => [120, 240, 600, 1800, 3600],
     };
-    let span = |from: i64, to: i64, step, scope| HistorySpan {
+    let span = |from: UnixTime, to: UnixTime, step, scope| HistorySpan {
         from,
         to,
         step,
@@ -60,7 +61,7 @@ pub fn spans(size: Size, now: i64) -> Vec<HistorySpan> {
     let begin = now - PAST_DAYS * DAY;
     let mut to = now - DAY;
     while to > begin {
-        let from = ((to - 1).div_euclid(DAY) * DAY).max(begin);
+        let from = (to - 1).round_down(DAY).max(begin);
         let step = if to > now - 7 * DAY { week } else { older };
         spans.push(span(from, to, step, Scope::Jobs));
         to = from;
@@ -88,17 +89,18 @@ pub fn history(demo: &Demo, node: usize, span: HistorySpan, sink: &mut impl Hist
         at: Timestamp(0),
         step: 0,
     };
-    let first = span.from + (node as i64 % span.step);
-    let steps = (first..span.to).step_by(usize::try_from(span.step).unwrap_or(1));
-    for (step, second) in steps.enumerate() {
-        writer.at = Timestamp(second * 1000);
+    let first = node as i64 % span.step;
+    let steps = (first..span.to - span.from).step_by(usize::try_from(span.step).unwrap_or(1));
+    for (step, seconds) in steps.enumerate() {
+        let second = span.from + seconds;
+        writer.at = second.into();
         writer.step = step;
         let is_up = demo.answers(node, second);
         writer.push(&UP, &[], if is_up { 1.0 } else { 0.0 });
         if is_up {
             let instant = Instant {
                 second,
-                exact: second as f64,
+                exact: second.0 as f64,
             };
             demo.read(node, instant, span.scope, &mut writer);
         }
@@ -206,7 +208,7 @@ mod tests {
 
     #[test]
     fn series_have_one_sample_for_each_time_and_end_with_their_job() {
-        let now = 1_795_000_000;
+        let now = UnixTime(1_795_000_000);
         let demo = Demo::new(Cluster::new(Size::Three), now, 1);
         let mut kept = Kept::default();
         let span = HistorySpan {
@@ -238,12 +240,17 @@ mod tests {
     #[test]
     fn the_spans_follow_each_other_without_a_gap() {
         for size in [Size::Three, Size::Thirty, Size::ThreeHundred] {
-            let spans = spans(size, 10_000_000);
+            let now = UnixTime(10_000_000);
+            let spans = spans(size, now);
             assert!(spans.windows(2).all(|pair| pair[0].from == pair[1].to));
-            assert_eq!(spans[0].to, 10_000_000);
+            assert_eq!(spans[0].to, now);
             let inner = &spans[4..spans.len() - 1];
-            assert!(inner.iter().all(|span| span.from % DAY == 0));
-            assert_eq!(spans.last().unwrap().from, 10_000_000 - PAST_DAYS * DAY);
+            assert!(
+                inner
+                    .iter()
+                    .all(|span| span.from == span.from.round_down(DAY))
+            );
+            assert_eq!(spans.last().unwrap().from, now - PAST_DAYS * DAY);
         }
     }
 }

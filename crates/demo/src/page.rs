@@ -8,10 +8,12 @@ mod system;
 use crate::cluster::Cluster;
 use crate::curve::Curve;
 use crate::faults::{FaultKind, Script};
+use crate::noise::wobble;
 use crate::pace::Pace;
 use crate::schedule::{Job, PAST_DAYS, Schedule};
 use crate::workload::Moment;
 use takt_model::Metric;
+use takt_model::UnixTime;
 
 /// Receiver of readings.
 pub trait Sink {
@@ -28,13 +30,20 @@ pub enum Scope {
     Jobs,
 }
 
-/// An instant, in seconds since 1970.
+/// An instant.
 #[derive(Debug, Clone, Copy)]
 pub struct Instant {
-    /// Whole seconds.
-    pub second: i64,
-    /// With the fraction.
+    /// The second that contains it.
+    pub second: UnixTime,
+    /// Seconds since 1970, with the fraction.
     pub exact: f64,
+}
+
+impl Instant {
+    /// Returns smooth noise between -1 and 1.
+    fn noise(self, seed: u64) -> f64 {
+        wobble(seed, self.second.0)
+    }
 }
 
 /// Jobs and counters of a node.
@@ -57,15 +66,15 @@ pub struct Demo {
     pub schedule: Schedule,
     /// Faults.
     pub script: Script,
-    /// Time at which the nodes were booted, UTC seconds.
-    booted: i64,
+    /// Time at which the nodes were booted.
+    booted: UnixTime,
     nodes: Vec<NodeCurves>,
 }
 
 impl Demo {
-    /// Simulates a cluster around `now` (UTC seconds), the start of the script of faults. What is
+    /// Simulates a cluster around `now`, the start of the script of faults. What is
     /// planned for later happens `speed` times as fast.
-    pub fn new(cluster: Cluster, now: i64, speed: u8) -> Self {
+    pub fn new(cluster: Cluster, now: UnixTime, speed: u8) -> Self {
         let pace = Pace {
             began: now,
             speed: i64::from(speed.max(1)),
@@ -102,7 +111,7 @@ impl Demo {
     }
 
     /// Returns whether the exporter of a node answers at `at`.
-    pub fn answers(&self, node: usize, at: i64) -> bool {
+    pub fn answers(&self, node: usize, at: UnixTime) -> bool {
         let is_out = |outage: &crate::schedule::Outage| {
             outage.node == node && outage.state == "DOWN" && outage.from <= at && at < outage.to
         };
@@ -121,7 +130,7 @@ impl Demo {
     }
 
     /// Returns the jobs that run on a node, with their place in `Job::placed`.
-    pub fn running_on(&self, node: usize, at: i64) -> impl Iterator<Item = (&Job, usize)> {
+    pub fn running_on(&self, node: usize, at: UnixTime) -> impl Iterator<Item = (&Job, usize)> {
         let hour = usize::try_from((at - self.booted).div_euclid(3600)).ok();
         let jobs = hour.and_then(|hour| self.nodes[node].by_hour.get(hour));
         jobs.into_iter()
@@ -133,7 +142,7 @@ impl Demo {
 
 impl Job {
     /// Returns the state of the job at a time, for one of its GPUs.
-    fn moment(&self, rank: usize, at: i64) -> Moment {
+    fn moment(&self, rank: usize, at: UnixTime) -> Moment {
         Moment {
             elapsed: at - self.start.unwrap_or(at),
             hangs_after: self.hangs_after,
@@ -147,8 +156,8 @@ impl Job {
         place * self.request.gpus + gpu
     }
 
-    /// Returns the time at which the job stops working, UTC seconds.
-    fn works_until(&self) -> i64 {
+    /// Returns the time at which the job stops working.
+    fn works_until(&self) -> UnixTime {
         match self.kind {
             crate::workload::Kind::Hung => self
                 .end
@@ -164,10 +173,10 @@ impl NodeCurves {
         schedule: &Schedule,
         node: usize,
         jobs: &[(usize, usize)],
-        booted: i64,
+        booted: UnixTime,
     ) -> Self {
         let of = |index: usize| &schedule.jobs[index];
-        let hour = |at: i64| usize::try_from((at - booted).div_euclid(3600)).unwrap_or(0);
+        let hour = |at: UnixTime| usize::try_from((at - booted).div_euclid(3600)).unwrap_or(0);
         let mut by_hour = Vec::new();
         for &(index, place) in jobs {
             let Some(start) = of(index).start else {

@@ -7,6 +7,7 @@ use crate::pace::Pace;
 use crate::workload::Kind;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use takt_model::UnixTime;
 
 /// Days of job records before the start of the demo.
 pub const PAST_DAYS: i64 = 35;
@@ -89,12 +90,12 @@ pub struct Job {
     pub request: Request,
     /// Time limit, in minutes.
     pub limit_minutes: i64,
-    /// Submission, UTC seconds.
-    pub submit: i64,
-    /// Start, UTC seconds. `None` if the job waits until the end of the simulation.
-    pub start: Option<i64>,
-    /// End, UTC seconds. Set together with `start`.
-    pub end: i64,
+    /// Submission.
+    pub submit: UnixTime,
+    /// Start. `None` if the job waits until the end of the simulation.
+    pub start: Option<UnixTime>,
+    /// End. Set together with `start`.
+    pub end: UnixTime,
     /// Final state.
     pub outcome: Outcome,
     /// Seconds after which a hanging job hangs.
@@ -114,10 +115,10 @@ pub struct Job {
 pub struct Outage {
     /// Index of the node.
     pub node: usize,
-    /// Begin, UTC seconds.
-    pub from: i64,
-    /// End, UTC seconds.
-    pub to: i64,
+    /// Begin.
+    pub from: UnixTime,
+    /// End.
+    pub to: UnixTime,
     /// Slurm's state: `DOWN` or `DRAIN`.
     pub state: &'static str,
     /// Slurm's reason.
@@ -131,10 +132,10 @@ pub struct Maintenance {
     pub name: &'static str,
     /// Indexes of its nodes.
     pub nodes: Vec<usize>,
-    /// Begin, UTC seconds.
-    pub from: i64,
-    /// End, UTC seconds.
-    pub to: i64,
+    /// Begin.
+    pub from: UnixTime,
+    /// End.
+    pub to: UnixTime,
 }
 
 /// All jobs, past and future, in order of submission.
@@ -150,12 +151,12 @@ pub struct Schedule {
 
 impl Job {
     /// Returns whether the job runs at `at`.
-    pub fn is_running(&self, at: i64) -> bool {
+    pub fn is_running(&self, at: UnixTime) -> bool {
         self.start.is_some_and(|start| start <= at && at < self.end)
     }
 
     /// Returns whether the job waits at `at`.
-    pub fn is_pending(&self, at: i64) -> bool {
+    pub fn is_pending(&self, at: UnixTime) -> bool {
         self.submit <= at && self.start.is_none_or(|start| at < start)
     }
 
@@ -171,7 +172,7 @@ impl Job {
     }
 
     /// Returns whether the job has ended at `at`.
-    pub fn is_over(&self, at: i64) -> bool {
+    pub fn is_over(&self, at: UnixTime) -> bool {
         self.start.is_some() && self.end <= at
     }
 }
@@ -190,7 +191,10 @@ impl Schedule {
         let mut jobs = simulation.done;
         jobs.append(&mut simulation.pending);
         jobs.iter_mut().for_each(|job| job.follow(pace));
-        for outage in outages.iter_mut().filter(|outage| outage.to < i64::MAX) {
+        for outage in outages
+            .iter_mut()
+            .filter(|outage| outage.to < UnixTime::MAX)
+        {
             outage.from = pace.clock(outage.from);
             outage.to = pace.clock(outage.to);
         }
@@ -204,7 +208,7 @@ impl Schedule {
 }
 
 /// Past failures and drains: a node every few days.
-fn outages(cluster: &Cluster, now: i64) -> Vec<Outage> {
+fn outages(cluster: &Cluster, now: UnixTime) -> Vec<Outage> {
     const REASONS: [(&str, &str, i64); 5] = [
         ("DOWN", "Not responding", 3),
         ("DRAIN", "XID 79: GPU fell off the bus", 20),
@@ -231,7 +235,7 @@ fn outages(cluster: &Cluster, now: i64) -> Vec<Outage> {
         all.push(Outage {
             node: cluster.nodes.len() / 2,
             from: now - 20 * 3600,
-            to: i64::MAX,
+            to: UnixTime::MAX,
             state: "DRAIN",
             reason: "GPU 3: uncorrectable ECC errors, RMA 4711",
         });
@@ -240,8 +244,8 @@ fn outages(cluster: &Cluster, now: i64) -> Vec<Outage> {
 }
 
 /// Firmware was updated on a third of the nodes ten days ago.
-fn maintenance(cluster: &Cluster, now: i64) -> Maintenance {
-    let from = (now - 10 * 86_400).div_euclid(86_400) * 86_400 + 8 * 3600;
+fn maintenance(cluster: &Cluster, now: UnixTime) -> Maintenance {
+    let from = (now - 10 * 86_400).round_down(86_400) + 8 * 3600;
     Maintenance {
         name: "firmware",
         nodes: (0..cluster.nodes.len().div_ceil(3)).collect(),
@@ -262,8 +266,8 @@ struct Free {
 #[derive(Debug)]
 struct Reserved {
     gpu: Option<usize>,
-    from: i64,
-    to: i64,
+    from: UnixTime,
+    to: UnixTime,
 }
 
 struct Simulation<'c> {
@@ -273,7 +277,7 @@ struct Simulation<'c> {
     free: Vec<Free>,
     pending: Vec<Job>,
     /// Running jobs by end; the number is an index in `done`.
-    running: BinaryHeap<Reverse<(i64, usize)>>,
+    running: BinaryHeap<Reverse<(UnixTime, usize)>>,
     done: Vec<Job>,
 }
 
@@ -321,7 +325,7 @@ impl<'c> Simulation<'c> {
         }
     }
 
-    fn run(&mut self, submitted: Vec<Job>, until: i64) {
+    fn run(&mut self, submitted: Vec<Job>, until: UnixTime) {
         let mut submitted = submitted.into_iter().peekable();
         loop {
             let next_end = self.running.peek().map(|Reverse((end, _))| *end);
@@ -368,7 +372,7 @@ impl<'c> Simulation<'c> {
         }
     }
 
-    fn start_what_fits(&mut self, now: i64) {
+    fn start_what_fits(&mut self, now: UnixTime) {
         let mut kept_free = vec![false; self.cluster.nodes.len()];
         // Where one job does not fit, another one of the same shape does not fit either.
         let mut too_large = Vec::new();
@@ -409,7 +413,7 @@ impl<'c> Simulation<'c> {
         kept.for_each(|node| kept_free[node] = true);
     }
 
-    fn start(&mut self, mut job: Job, placed: Vec<Placement>, now: i64) {
+    fn start(&mut self, mut job: Job, placed: Vec<Placement>, now: UnixTime) {
         for placement in &placed {
             let free = &mut self.free[placement.node];
             placement
@@ -441,7 +445,7 @@ impl<'c> Simulation<'c> {
     }
 
     /// Returns nodes and GPUs for a job, or `None` if it does not fit.
-    fn place(&self, job: &Job, now: i64, kept_free: &[bool]) -> Option<Vec<Placement>> {
+    fn place(&self, job: &Job, now: UnixTime, kept_free: &[bool]) -> Option<Vec<Placement>> {
         if let Some(pinned) = &job.pinned {
             return Some(vec![pinned.clone()]);
         }
@@ -495,7 +499,7 @@ mod tests {
     use crate::page::Demo;
     use std::collections::BTreeSet;
 
-    const NOW: i64 = 1_795_000_000;
+    const NOW: UnixTime = UnixTime(1_795_000_000);
 
     fn demos() -> [Demo; 2] {
         [Size::Three, Size::Thirty].map(|size| Demo::new(Cluster::new(size), NOW, 1))
@@ -504,12 +508,15 @@ mod tests {
     #[test]
     fn at_a_higher_speed_more_jobs_end_in_the_next_hour_and_none_has_another_past() {
         let [slow, fast] = [1, 20].map(|speed| Demo::new(Cluster::new(Size::Three), NOW, speed));
-        let ended = |demo: &Demo, from: i64, to: i64| {
+        let ended = |demo: &Demo, from: UnixTime, to: UnixTime| {
             let jobs = demo.schedule.jobs.iter();
             let ends = jobs.filter(|job| job.start.is_some() && (from..to).contains(&job.end));
             ends.map(|job| job.end).collect::<Vec<_>>()
         };
-        assert_eq!(ended(&slow, 0, NOW), ended(&fast, 0, NOW));
+        assert_eq!(
+            ended(&slow, UnixTime(0), NOW),
+            ended(&fast, UnixTime(0), NOW)
+        );
         let hour = |demo| ended(demo, NOW, NOW + 3600).len();
         assert!(
             hour(&fast) > 5 * hour(&slow),
@@ -525,7 +532,7 @@ mod tests {
     fn no_gpu_has_two_jobs_and_no_job_runs_on_a_node_that_is_out() {
         for demo in demos() {
             let jobs = &demo.schedule.jobs;
-            let mut held: BTreeMap<(usize, usize), Vec<(i64, i64)>> = BTreeMap::new();
+            let mut held: BTreeMap<(usize, usize), Vec<(UnixTime, UnixTime)>> = BTreeMap::new();
             for job in jobs {
                 let Some(start) = job.start else {
                     assert!(job.placed.is_empty(), "{job:?}");
@@ -577,7 +584,7 @@ mod tests {
             let outcomes: Vec<Outcome> = jobs.iter().map(|job| job.outcome).collect();
             assert!(outcomes.contains(&Outcome::Failed));
             assert!(outcomes.contains(&Outcome::Timeout));
-            let runs: BTreeSet<(&str, i64)> = jobs
+            let runs: BTreeSet<(&str, UnixTime)> = jobs
                 .iter()
                 .map(|job| (job.id.as_str(), job.submit))
                 .collect();

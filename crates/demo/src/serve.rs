@@ -15,6 +15,7 @@ use futures_util::stream::{self, StreamExt};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use takt_model::UnixTime;
 use takt_model::exposition::{Format, write_page};
 use takt_model::{Event, Metric, Samples, Timestamp};
 use tokio::net::TcpListener;
@@ -61,11 +62,10 @@ pub async fn serve(demo: Arc<Demo>, ports: Ports, mails: MailFolder) -> std::io:
 }
 
 fn now() -> Instant {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = SystemTime::now();
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     Instant {
-        second: since.as_secs().cast_signed(),
+        second: now.into(),
         exact: since.as_secs_f64(),
     }
 }
@@ -121,12 +121,12 @@ async fn events(
         .or_else(|| asked("after"));
     let after = last
         .or_else(|| asked("since").map(|since| since - 1))
-        .unwrap_or_else(|| now().second * 1000);
+        .unwrap_or_else(|| Timestamp::from(now().second).0);
     let begin = last.is_none().then(|| {
         let message = Message::default().event("begin").id(after.to_string());
         Ok::<_, Infallible>(message.data(format!("{{\"after\":{after}}}")))
     });
-    let state = (demo, number, after.div_euclid(1000));
+    let state = (demo, number, Timestamp(after).whole_seconds());
     let news = stream::unfold(state, |(demo, number, after)| async move {
         loop {
             tokio::time::sleep(EVENTS_EVERY).await;
@@ -148,12 +148,12 @@ async fn events(
 fn messages(
     demo: &Demo,
     number: usize,
-    after: i64,
-    until: i64,
+    after: UnixTime,
+    until: UnixTime,
 ) -> Vec<Result<Message, Infallible>> {
     let lines = demo.script.kernel_lines(number, after, until).into_iter();
     let message = |line: crate::faults::KernelLine| {
-        let at = Timestamp(line.at * 1000);
+        let at = Timestamp::from(line.at);
         let event = Event {
             id: at.0.cast_unsigned(),
             at,

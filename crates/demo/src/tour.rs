@@ -4,6 +4,7 @@ use crate::faults::FaultKind;
 use crate::page::Demo;
 use crate::schedule::Job;
 use crate::workload::Kind;
+use takt_model::UnixTime;
 
 /// One stop of the tour.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +17,8 @@ pub struct Stop {
     pub page: String,
 }
 
-/// Returns the tour at `now` (UTC seconds).
-pub fn tour(demo: &Demo, now: i64) -> Vec<Stop> {
+/// Returns the tour at `now`.
+pub fn tour(demo: &Demo, now: UnixTime) -> Vec<Stop> {
     let job_of = |user: &str, kind: Kind| -> Option<&Job> {
         let user = demo.cluster.user(user)?;
         demo.schedule

@@ -39,4 +39,4 @@ pub use matcher::{Matcher, MatcherError, RegexError, whole};
 pub use metric::{Family, Kind, Metric};
 pub use quote::{is_plain_label, quoted};
 pub use samples::Samples;
-pub use time::Timestamp;
+pub use time::{Timestamp, UnixTime};

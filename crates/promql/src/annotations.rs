@@ -4,6 +4,7 @@ use crate::numbers::{exponential, format_g};
 use crate::plan::CallPlaces;
 use crate::syntax::Place;
 use std::collections::BTreeMap;
+use takt_model::Timestamp;
 use takt_model::quoted;
 
 /// Most remarks of a kind in an answer of the HTTP API, as in Prometheus (`web/api/v1/api.go`).
@@ -60,9 +61,9 @@ pub(crate) struct Remarks {
 /// Cumulative buckets that fell and were raised again.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ForcedBuckets {
-    /// First and last instant, milliseconds since 1970.
-    pub from_ms: i64,
-    pub to_ms: i64,
+    /// First and last instant.
+    pub from: Timestamp,
+    pub to: Timestamp,
     /// Smallest and largest bound of such a bucket.
     pub min_bound: f64,
     pub max_bound: f64,
@@ -76,8 +77,8 @@ impl ForcedBuckets {
     /// Both together.
     pub fn join(self, other: Self) -> Self {
         Self {
-            from_ms: self.from_ms.min(other.from_ms),
-            to_ms: self.to_ms.max(other.to_ms),
+            from: self.from.min(other.from),
+            to: self.to.max(other.to),
             min_bound: self.min_bound.min(other.min_bound),
             max_bound: self.max_bound.max(other.max_bound),
             max_fall: self.max_fall.max(other.max_fall),
@@ -86,8 +87,8 @@ impl ForcedBuckets {
     }
 
     fn figures(self) -> String {
-        let time = |ms: i64| {
-            let instant = jiff::Timestamp::from_second(ms.div_euclid(1000));
+        let time = |at: Timestamp| {
+            let instant = jiff::Timestamp::try_from(at.whole_seconds());
             instant.map_or(String::new(), |instant| instant.to_string())
         };
         format!(
@@ -96,8 +97,8 @@ impl ForcedBuckets {
             format_g(self.max_bound),
             two_digits(self.max_fall),
             self.count,
-            time(self.from_ms),
-            time(self.to_ms),
+            time(self.from),
+            time(self.to),
         )
     }
 }
@@ -233,7 +234,7 @@ fn with_metric(text: String, metric: &str) -> String {
 #[cfg(test)]
 mod tests {
     use crate::{Memory, Options, instant};
-    use takt_model::Labels;
+    use takt_model::{Labels, Timestamp};
 
     fn messages(query: &str) -> [Vec<String>; 2] {
         let mut memory = Memory::new();
@@ -242,9 +243,12 @@ mod tests {
                 .into_iter()
                 .filter(|(_, v)| !v.is_empty())
                 .collect();
-            memory.add(labels, [(0, Some(1.0)), (1000, Some(2.0))]);
+            memory.add(
+                labels,
+                [(Timestamp(0), Some(1.0)), (Timestamp(1000), Some(2.0))],
+            );
         }
-        instant(&memory, query, 2000, &Options::default())
+        instant(&memory, query, Timestamp(2000), &Options::default())
             .unwrap()
             .annotations
             .messages()

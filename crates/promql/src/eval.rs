@@ -11,6 +11,7 @@ use crate::source::{Point, Source};
 use crate::value::{Answer, Sample, Series, Value};
 use crate::{aggregate, binary, matching, syntax};
 use takt_model::Labels;
+use takt_model::Timestamp;
 
 /// Settings of an evaluation besides the query, the time and the data.
 #[derive(Debug, Clone)]
@@ -48,28 +49,28 @@ impl Default for Options {
 pub fn instant(
     source: &dyn Source,
     query: &str,
-    at_ms: i64,
+    at: Timestamp,
     options: &Options,
 ) -> Result<Answer, Error> {
     let grid = Grid {
-        start_ms: at_ms,
+        start: at,
         step_ms: 1,
         steps: 1,
     };
     let span = QuerySpan {
         grid,
-        end_ms: at_ms,
+        end: at,
         step_ms: 0,
     };
     run(source, query, span, options, |evaluator, node| {
-        let point = |value| Point { at_ms, value };
+        let point = |value| Point { at, value };
         Ok(match node {
             // Elsewhere, functions and aggregations use up windows and texts.
             Node::Window(window) => {
                 Value::Matrix(in_label_order(evaluator.window_points(window, &grid)?))
             }
             Node::Text(text) => Value::String {
-                at_ms,
+                at,
                 text: text.clone(),
             },
             node if node.kind() == Type::Scalar => {
@@ -89,12 +90,12 @@ pub fn instant(
     })
 }
 
-/// Evaluates a query at `start_ms`, `start_ms + step_ms`, … up to `end_ms`.
+/// Evaluates a query at `start`, `start + step_ms`, … up to `end`.
 pub fn range(
     source: &dyn Source,
     query: &str,
-    start_ms: i64,
-    end_ms: i64,
+    start: Timestamp,
+    end: Timestamp,
     step_ms: i64,
     options: &Options,
 ) -> Result<Answer, Error> {
@@ -103,17 +104,13 @@ pub fn range(
             "zero or negative query resolution step widths are not accepted".to_owned(),
         ));
     }
-    if end_ms < start_ms {
+    if end < start {
         return Err(Error::Invalid(
             "end timestamp must not be before start time".to_owned(),
         ));
     }
-    let grid = Grid::new(start_ms, end_ms, step_ms);
-    let span = QuerySpan {
-        grid,
-        end_ms,
-        step_ms,
-    };
+    let grid = Grid::new(start, end, step_ms);
+    let span = QuerySpan { grid, end, step_ms };
     run(source, query, span, options, |evaluator, node| {
         let columns = match node.kind() {
             Type::Scalar => {
@@ -133,8 +130,7 @@ pub fn range(
         };
         let series = columns.into_iter().map(|column| {
             let points = grid.times().zip(column.values);
-            let points =
-                points.filter_map(|(at_ms, value)| value.map(|value| Point { at_ms, value }));
+            let points = points.filter_map(|(at, value)| value.map(|value| Point { at, value }));
             Series {
                 labels: column.labels,
                 points: points.collect(),
@@ -154,7 +150,7 @@ struct QuerySpan {
     /// The instants of evaluation.
     grid: Grid,
     /// The end that the query was given, which need not be the last instant.
-    end_ms: i64,
+    end: Timestamp,
     /// 0 for an instant query.
     step_ms: i64,
 }
@@ -170,8 +166,8 @@ fn run(
     let budget = Budget::new(options.limits.clone());
     budget.hold(grid.steps)?;
     let context = Context {
-        start_ms: grid.start_ms,
-        end_ms: span.end_ms,
+        start: grid.start,
+        end: span.end,
         step_ms: span.step_ms,
         experimental: options.experimental,
         deadline: options.limits.deadline,
@@ -219,19 +215,19 @@ pub(crate) struct StepSamples {
 impl StepSamples {
     /// Adds the samples looked at for each instant of a grid, the query's own or a subquery's.
     pub fn add(&mut self, grid: &Grid, counts: &[u64]) {
-        for (at_ms, count) in grid.times().zip(counts).filter(|(_, count)| **count > 0) {
-            self.add_at(at_ms, *count);
+        for (at, count) in grid.times().zip(counts).filter(|(_, count)| **count > 0) {
+            self.add_at(at, *count);
         }
     }
 
     /// Adds samples to the step at that instant, or else to the next one.
-    fn add_at(&mut self, at_ms: i64, count: u64) {
+    fn add_at(&mut self, at: Timestamp, count: u64) {
         let Grid {
-            start_ms,
+            start,
             step_ms,
             steps,
         } = self.grid;
-        let after = (i128::from(at_ms) - i128::from(start_ms) + i128::from(step_ms) - 1)
+        let after = (i128::from(at.0) - i128::from(start.0) + i128::from(step_ms) - 1)
             .div_euclid(i128::from(step_ms));
         let step = usize::try_from(after.max(0))
             .unwrap_or(usize::MAX)
@@ -245,37 +241,37 @@ impl StepSamples {
 /// The instants of evaluation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grid {
-    pub start_ms: i64,
+    pub start: Timestamp,
     pub step_ms: i64,
     pub steps: usize,
 }
 
 impl Grid {
-    /// From `start_ms` to `end_ms`, both included; empty where the end comes first.
-    pub fn new(start_ms: i64, end_ms: i64, step_ms: i64) -> Self {
-        let span = i128::from(end_ms) - i128::from(start_ms);
+    /// From `start` to `end`, both included; empty where the end comes first.
+    pub fn new(start: Timestamp, end: Timestamp, step_ms: i64) -> Self {
+        let span = i128::from(end.0) - i128::from(start.0);
         let steps = if span < 0 {
             0
         } else {
             usize::try_from(span / i128::from(step_ms) + 1).unwrap_or(usize::MAX)
         };
         Self {
-            start_ms,
+            start,
             step_ms,
             steps,
         }
     }
 
-    pub fn time(&self, step: usize) -> i64 {
-        self.start_ms
-            .saturating_add((step as i64).saturating_mul(self.step_ms))
+    pub fn time(&self, step: usize) -> Timestamp {
+        self.start
+            .plus_ms((step as i64).saturating_mul(self.step_ms))
     }
 
-    pub fn times(&self) -> impl Iterator<Item = i64> + '_ {
+    pub fn times(&self) -> impl Iterator<Item = Timestamp> + '_ {
         (0..self.steps).map(|step| self.time(step))
     }
 
-    pub fn last_ms(&self) -> i64 {
+    pub fn last(&self) -> Timestamp {
         self.time(self.steps.saturating_sub(1))
     }
 }
@@ -310,7 +306,7 @@ impl Evaluator<'_> {
             }
             Node::Call { function, args, .. } => match function.body {
                 Body::Whole(Whole::Pi) => Ok(vec![std::f64::consts::PI; grid.steps]),
-                Body::Whole(Whole::Time) => Ok(grid.times().map(|at| at as f64 / 1e3).collect()),
+                Body::Whole(Whole::Time) => Ok(grid.times().map(Timestamp::as_seconds).collect()),
                 Body::Whole(Whole::MaxOf | Whole::MinOf) => {
                     let lhs = self.scalar(&args[0], grid)?;
                     let rhs = self.scalar(&args[1], grid)?;
@@ -457,7 +453,7 @@ impl Evaluator<'_> {
                 None => {
                     let values = grid
                         .times()
-                        .map(|at| Some(body(Date::from_unix(at.div_euclid(1_000) as f64))));
+                        .map(|at| Some(body(Date::from_unix(at.whole_seconds().0 as f64))));
                     Ok(Column::new(Labels::new(), values.collect())
                         .into_iter()
                         .collect())
@@ -524,7 +520,7 @@ impl Evaluator<'_> {
                 let phi = self.scalar(&args[0], grid)?;
                 let columns = self.vector(&args[1], grid)?;
                 let tells_names = self.options.delayed_names;
-                let times: Vec<i64> = grid.times().collect();
+                let times: Vec<Timestamp> = grid.times().collect();
                 let about = &mut self.remarks.about(places);
                 let columns = functions::quantile(&phi, columns, tells_names, &times, about);
                 self.unnamed(columns)
@@ -561,7 +557,7 @@ impl Evaluator<'_> {
             }
             Whole::Timestamp => match &args[0] {
                 Node::Selector(selector) => self.instant_times(selector, grid),
-                arg => self.each(arg, grid, |step, _| Some(grid.time(step) as f64 / 1e3)),
+                arg => self.each(arg, grid, |step, _| Some(grid.time(step).as_seconds())),
             },
             Whole::Vector => {
                 let values = self.scalar(&args[0], grid)?.into_iter().map(Some).collect();
@@ -579,7 +575,7 @@ impl Evaluator<'_> {
                     phis.push(self.scalar(arg, grid)?);
                 }
                 let tells_names = self.options.delayed_names;
-                let times: Vec<i64> = grid.times().collect();
+                let times: Vec<Timestamp> = grid.times().collect();
                 let about = &mut self.remarks.about(places);
                 let columns =
                     functions::quantiles(&label, &phis, columns, tells_names, &times, about);
@@ -682,14 +678,17 @@ mod tests {
         let wrong = "(vector(1) * on () {__name__=~\"a|b\"})";
         let mut source = Memory::new();
         for name in ["a", "b"] {
-            source.add([("__name__", name)].into_iter().collect(), [(0, Some(1.0))]);
+            source.add(
+                [("__name__", name)].into_iter().collect(),
+                [(Timestamp(0), Some(1.0))],
+            );
         }
         let evaluates = |query: &str, lazy| {
             let options = Options {
                 lazy,
                 ..Options::default()
             };
-            instant(&source, query, 0, &options).is_ok()
+            instant(&source, query, Timestamp(0), &options).is_ok()
         };
         for (left, op, fails) in [
             ("nothing", "and", false),

@@ -12,6 +12,7 @@ use crate::syntax::tree::{
 };
 use std::time::Instant;
 use takt_model::Matcher;
+use takt_model::Timestamp;
 
 pub(crate) use crate::syntax::tree::{Aggregation, Operator, Type};
 
@@ -98,14 +99,14 @@ impl Window {
 /// `@` and `offset`. The offset applies after `@`, in whichever order they are written.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Shift {
-    pub at_ms: Option<i64>,
+    pub at: Option<Timestamp>,
     pub offset_ms: i64,
 }
 
 impl Shift {
-    /// The instant that is looked at when the query is evaluated at `now_ms`.
-    pub fn apply(self, now_ms: i64) -> i64 {
-        self.at_ms.unwrap_or(now_ms).saturating_sub(self.offset_ms)
+    /// The instant that is looked at when the query is evaluated at `now`.
+    pub fn apply(self, now: Timestamp) -> Timestamp {
+        self.at.unwrap_or(now).minus_ms(self.offset_ms)
     }
 }
 
@@ -164,8 +165,8 @@ impl Node {
     pub fn is_step_invariant(&self) -> bool {
         match self {
             Node::Number(_) | Node::Text(_) => true,
-            Node::Selector(selector) => selector.shift.at_ms.is_some(),
-            Node::Window(window) => window.shift().at_ms.is_some(),
+            Node::Selector(selector) => selector.shift.at.is_some(),
+            Node::Window(window) => window.shift().at.is_some(),
             Node::Negate(of) | Node::Aggregate { of, .. } => of.is_step_invariant(),
             Node::Binary { lhs, rhs, .. } => lhs.is_step_invariant() && rhs.is_step_invariant(),
             Node::Call { function, args, .. } => {
@@ -209,8 +210,8 @@ impl Node {
 #[derive(Debug, Default)]
 pub(crate) struct Context {
     /// First and last instant of the query: `@ start()`, `@ end()`.
-    pub start_ms: i64,
-    pub end_ms: i64,
+    pub start: Timestamp,
+    pub end: Timestamp,
     /// Step of a range query; 0 for an instant query.
     pub step_ms: i64,
     /// Whether features that Prometheus calls experimental are allowed.
@@ -260,17 +261,17 @@ impl Context {
     }
 
     fn shift(&self, modifiers: &ShiftModifiers) -> Result<Shift, Error> {
-        let at_ms = modifiers.at.map(|at| match at {
-            AtModifier::Start => self.start_ms,
-            AtModifier::End => self.end_ms,
-            AtModifier::Instant(ms) => ms,
+        let at = modifiers.at.map(|at| match at {
+            AtModifier::Start => self.start,
+            AtModifier::End => self.end,
+            AtModifier::Instant(at) => at,
         });
         let offset = modifiers.offset.as_ref();
         let offset_ms = offset
             .map(|offset| self.duration(offset, true))
             .transpose()?;
         Ok(Shift {
-            at_ms,
+            at,
             offset_ms: offset_ms.unwrap_or(0),
         })
     }
@@ -278,7 +279,7 @@ impl Context {
     fn duration(&self, of: &DurationExpression, may_be_negative: bool) -> Result<i64, Error> {
         let times = QueryTimes {
             step: self.step_ms as f64 / 1e3,
-            range: self.end_ms.saturating_sub(self.start_ms) as f64 / 1e3,
+            range: (self.end - self.start) as f64 / 1e3,
         };
         of.evaluate(times, may_be_negative)
             .map_err(Error::Execution)
@@ -317,12 +318,10 @@ impl Context {
         }
         let seconds = |ms: i64| Ok(Node::Number(ms as f64 / 1e3));
         match function.body {
-            Body::Whole(Whole::Start) => return seconds(self.start_ms),
-            Body::Whole(Whole::End) => return seconds(self.end_ms),
+            Body::Whole(Whole::Start) => return seconds(self.start.0),
+            Body::Whole(Whole::End) => return seconds(self.end.0),
             Body::Whole(Whole::Step) => return seconds(self.step_ms),
-            Body::Whole(Whole::Range) => {
-                return seconds(self.end_ms.saturating_sub(self.start_ms));
-            }
+            Body::Whole(Whole::Range) => return seconds(self.end - self.start),
             _ => {}
         }
         let nodes = args.iter().map(|arg| self.plan(arg));

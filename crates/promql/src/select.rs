@@ -14,6 +14,7 @@ use crate::source::{Point, Selection, SeriesData};
 use crate::syntax::tree::Extension;
 use crate::value::Series;
 use takt_model::Labels;
+use takt_model::Timestamp;
 
 /// Functions that act like an offset: the result is still that metric.
 const KEEPS_NAME: [&str; 2] = ["first_over_time", "last_over_time"];
@@ -45,23 +46,23 @@ impl Evaluator<'_> {
     fn smoothed_values(&mut self, selector: &Selector, grid: &Grid) -> Result<Vec<Column>, Error> {
         let lookback_ms = self.options.lookback_ms;
         let shift = selector.shift;
-        let first = shift.apply(grid.start_ms).saturating_sub(lookback_ms);
-        let last = shift.apply(grid.last_ms()).saturating_add(lookback_ms);
-        let first = first.saturating_add(1);
+        let first = shift.apply(grid.start).minus_ms(lookback_ms);
+        let last = shift.apply(grid.last()).plus_ms(lookback_ms);
+        let first = first.plus_ms(1);
         let series = self.select(selector, first, last, grid, lookback_ms, "")?;
         self.budget.hold(series.len().saturating_mul(grid.steps))?;
         let mut columns = Vec::with_capacity(series.len());
         for SeriesData { labels, points, .. } in series {
             self.budget.check()?;
             let mut bounds = Bounds::default();
-            let value = |now_ms| {
-                let at_ms = shift.apply(now_ms);
-                let from_ms = at_ms.saturating_sub(lookback_ms);
-                let around = bounds.move_to(&points, from_ms, at_ms.saturating_add(lookback_ms));
-                let next = around.partition_point(|point| point.at_ms < at_ms);
+            let value = |now| {
+                let at = shift.apply(now);
+                let from = at.minus_ms(lookback_ms);
+                let around = bounds.move_to(&points, from, at.plus_ms(lookback_ms));
+                let next = around.partition_point(|point| point.at < at);
                 match (around[..next].last(), around.get(next)) {
-                    (_, Some(exact)) if exact.at_ms == at_ms => Some(exact.value),
-                    (Some(before), Some(after)) => Some(interpolated(before, after, at_ms, false)),
+                    (_, Some(exact)) if exact.at == at => Some(exact.value),
+                    (Some(before), Some(after)) => Some(interpolated(before, after, at, false)),
                     (Some(before), None) => Some(before.value),
                     (None, _) => None,
                 }
@@ -77,7 +78,7 @@ impl Evaluator<'_> {
         selector: &Selector,
         grid: &Grid,
     ) -> Result<Vec<Column>, Error> {
-        let columns = self.instants(selector, grid, |point| point.at_ms as f64 / 1e3)?;
+        let columns = self.instants(selector, grid, |point| point.at.as_seconds())?;
         self.unnamed(columns)
     }
 
@@ -90,10 +91,10 @@ impl Evaluator<'_> {
         let lookback_ms = self.options.lookback_ms;
         let first = selector
             .shift
-            .apply(grid.start_ms)
-            .saturating_sub(lookback_ms)
-            .saturating_add(1);
-        let last = selector.shift.apply(grid.last_ms());
+            .apply(grid.start)
+            .minus_ms(lookback_ms)
+            .plus_ms(1);
+        let last = selector.shift.apply(grid.last());
         let series = self.select(selector, first, last, grid, 0, "")?;
         self.budget.hold(series.len().saturating_mul(grid.steps))?;
         let work = series
@@ -106,8 +107,8 @@ impl Evaluator<'_> {
             for series in part {
                 self.budget.check()?;
                 let mut latest = Latest::new(&series, lookback_ms);
-                let values = grid.times().zip(&mut looked_at).map(|(now_ms, count)| {
-                    let point = latest.at(selector.shift.apply(now_ms));
+                let values = grid.times().zip(&mut looked_at).map(|(now, count)| {
+                    let point = latest.at(selector.shift.apply(now));
                     *count += u64::from(point.is_some());
                     point.map(pick)
                 });
@@ -223,8 +224,8 @@ impl Evaluator<'_> {
 
     /// The samples themselves, for a query that is nothing but a window.
     pub fn window_points(&mut self, window: &Window, grid: &Grid) -> Result<Vec<Series>, Error> {
-        let end_ms = window.shift().apply(grid.start_ms);
-        let start_ms = end_ms.saturating_sub(window.range_ms);
+        let end = window.shift().apply(grid.start);
+        let start = end.minus_ms(window.range_ms);
         let series = self.windowed(window, grid, "")?.into_iter().map(
             |Windowful {
                  mut labels,
@@ -236,8 +237,8 @@ impl Evaluator<'_> {
                 }
                 let mut bounds = Bounds::default();
                 let points = match window.extension() {
-                    Some(extension) => extended_points(&points, start_ms, end_ms, extension),
-                    None => bounds.move_to(&points, start_ms, end_ms).to_vec(),
+                    Some(extension) => extended_points(&points, start, end, extension),
+                    None => bounds.move_to(&points, start, end).to_vec(),
                 };
                 Series { labels, points }
             },
@@ -260,13 +261,13 @@ impl Evaluator<'_> {
         let shift = window.shift();
         let reach = self.reach(window);
         let after = shift
-            .apply(grid.start_ms)
-            .saturating_sub(window.range_ms)
-            .saturating_sub(reach.before_ms);
-        let last = shift.apply(grid.last_ms()).saturating_add(reach.after_ms);
+            .apply(grid.start)
+            .minus_ms(window.range_ms)
+            .minus_ms(reach.before_ms);
+        let last = shift.apply(grid.last()).plus_ms(reach.after_ms);
         match &window.of {
             Windowed::Series(selector) => {
-                let first = after.saturating_add(1);
+                let first = after.plus_ms(1);
                 let series = self.select(selector, first, last, grid, window.range_ms, function)?;
                 let plain = |SeriesData { labels, points, .. }| Windowful {
                     labels,
@@ -278,10 +279,8 @@ impl Evaluator<'_> {
             Windowed::Subquery { of, step_ms, .. } => {
                 let step_ms = step_ms.unwrap_or(self.options.subquery_step_ms);
                 // The steps of a subquery lie on multiples of its step, the first one inside the window.
-                let first = after
-                    .div_euclid(step_ms)
-                    .saturating_add(1)
-                    .saturating_mul(step_ms);
+                let number = after.0.div_euclid(step_ms).saturating_add(1);
+                let first = Timestamp(number.saturating_mul(step_ms));
                 let inner = Grid::new(first, last, step_ms);
                 self.budget.hold(inner.steps)?;
                 let columns = self.vector(of, &inner)?;
@@ -292,8 +291,8 @@ impl Evaluator<'_> {
                          nameless,
                      }| {
                         let points = inner.times().zip(values);
-                        let points = points
-                            .filter_map(|(at_ms, value)| value.map(|value| Point { at_ms, value }));
+                        let points =
+                            points.filter_map(|(at, value)| value.map(|value| Point { at, value }));
                         Windowful {
                             labels,
                             points: points.collect(),
@@ -323,8 +322,8 @@ impl Evaluator<'_> {
     fn select(
         &mut self,
         selector: &Selector,
-        from_ms: i64,
-        to_ms: i64,
+        from: Timestamp,
+        to: Timestamp,
         grid: &Grid,
         range_ms: i64,
         function: &str,
@@ -332,8 +331,8 @@ impl Evaluator<'_> {
         let step_ms = if grid.steps > 1 { grid.step_ms } else { 0 };
         let selection = Selection {
             matchers: &selector.matchers,
-            from_ms,
-            to_ms,
+            from,
+            to,
             step_ms,
             range_ms,
             function,
@@ -398,12 +397,12 @@ impl Walk<'_> {
         let mut values = Vec::with_capacity(grid.steps);
         let mut unchecked = 0;
         for (step, count) in looked_at.iter_mut().enumerate() {
-            let now_ms = grid.time(step);
-            let end_ms = shift.apply(now_ms);
-            let start_ms = end_ms.saturating_sub(window.range_ms);
-            let from_ms = start_ms.saturating_sub(reach.before_ms);
-            let to_ms = end_ms.saturating_add(reach.after_ms);
-            let points = bounds.move_to(&series.points, from_ms, to_ms);
+            let now = grid.time(step);
+            let end = shift.apply(now);
+            let start = end.minus_ms(window.range_ms);
+            let from = start.minus_ms(reach.before_ms);
+            let to = end.plus_ms(reach.after_ms);
+            let points = bounds.move_to(&series.points, from, to);
             *count += points.len() as u64;
             // One series can be most of the work: wide windows at many steps.
             unchecked += points.len();
@@ -414,9 +413,9 @@ impl Walk<'_> {
             let scalars = scalars.get(step).map_or(&[][..], Vec::as_slice);
             let slice = Slice {
                 points,
-                start_ms,
-                end_ms,
-                now_ms,
+                start,
+                end,
+                now,
                 scalars,
             };
             values.push(if points.is_empty() {
@@ -463,17 +462,15 @@ impl<'a> Latest<'a> {
     }
 
     /// Instants may not go back.
-    fn at(&mut self, at_ms: i64) -> Option<&'a Point> {
-        let SeriesData {
-            points, stale_ms, ..
-        } = self.series;
-        self.points = advance(points, self.points, |point| point.at_ms <= at_ms);
-        self.stale = advance(stale_ms, self.stale, |stale| *stale <= at_ms);
+    fn at(&mut self, at: Timestamp) -> Option<&'a Point> {
+        let SeriesData { points, stale, .. } = self.series;
+        self.points = advance(points, self.points, |point| point.at <= at);
+        self.stale = advance(stale, self.stale, |stale| *stale <= at);
         let point = points[..self.points].last()?;
-        let ended = stale_ms[..self.stale]
+        let ended = stale[..self.stale]
             .last()
-            .is_some_and(|stale| *stale > point.at_ms);
-        (!ended && point.at_ms > at_ms.saturating_sub(self.lookback_ms)).then_some(point)
+            .is_some_and(|stale| *stale > point.at);
+        (!ended && point.at > at.minus_ms(self.lookback_ms)).then_some(point)
     }
 }
 
@@ -485,10 +482,15 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// The samples after `start_ms` up to `end_ms`.
-    fn move_to<'a>(&mut self, points: &'a [Point], start_ms: i64, end_ms: i64) -> &'a [Point] {
-        self.end = advance(points, self.end, |point| point.at_ms <= end_ms);
-        self.first = advance(points, self.first, |point| point.at_ms <= start_ms);
+    /// The samples after `start` up to `end`.
+    fn move_to<'a>(
+        &mut self,
+        points: &'a [Point],
+        start: Timestamp,
+        end: Timestamp,
+    ) -> &'a [Point] {
+        self.end = advance(points, self.end, |point| point.at <= end);
+        self.first = advance(points, self.first, |point| point.at <= start);
         &points[self.first..self.end]
     }
 }
@@ -523,9 +525,11 @@ mod tests {
     #[test]
     fn a_stale_marker_ends_a_series_until_the_next_sample() {
         let samples = [(0, Some(1.0)), (10, None), (20, Some(2.0))];
+        let samples = samples.map(|(at, value)| (Timestamp(at), value));
         let series = SeriesData::new(Default::default(), samples);
         let mut latest = Latest::new(&series, 15);
-        let seen = [0, 9, 10, 19, 20, 34, 35].map(|at| latest.at(at).map(|point| point.value));
+        let seen =
+            [0, 9, 10, 19, 20, 34, 35].map(|at| latest.at(Timestamp(at)).map(|point| point.value));
         assert_eq!(
             seen,
             [Some(1.0), Some(1.0), None, None, Some(2.0), Some(2.0), None]

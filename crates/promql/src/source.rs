@@ -4,10 +4,11 @@ use crate::budget::Budget;
 use crate::error::Error;
 use takt_model::Labels;
 use takt_model::Matcher;
+use takt_model::Timestamp;
 
 /// A supplier of samples: memory, files or down-sampled days.
 pub trait Source: Sync {
-    /// The series that fit all matchers, with their samples from `from_ms` to `to_ms`, both included. For a single evaluation of an
+    /// The series that fit all matchers, with their samples from `from` to `to`, both included. For a single evaluation of an
     /// instant selector ([`Selection::is_instant`]) the newest sample is enough.
     ///
     /// The order of the series is always the same, as sums of floats depend on it; each label set comes once. A source charges
@@ -21,10 +22,10 @@ pub trait Source: Sync {
 pub struct Selection<'a> {
     /// Conditions. A selected series fits all of them.
     pub matchers: &'a [Matcher],
-    /// First instant, milliseconds since 1970, included.
-    pub from_ms: i64,
+    /// First instant, included.
+    pub from: Timestamp,
     /// Last instant, included.
-    pub to_ms: i64,
+    pub to: Timestamp,
     /// Milliseconds between two evaluations; 0 where there is only one.
     pub step_ms: i64,
     /// Width of the window, 0 for an instant selector. With `step_ms` and `function` a source may choose a resolution.
@@ -34,7 +35,7 @@ pub struct Selection<'a> {
 }
 
 impl Selection<'_> {
-    /// Whether only the value at `to_ms` is wanted.
+    /// Whether only the value at `to` is wanted.
     pub fn is_instant(&self) -> bool {
         self.step_ms == 0 && self.range_ms == 0
     }
@@ -48,8 +49,8 @@ pub struct SourceError(#[source] pub Box<dyn std::error::Error + Send + Sync>);
 /// One sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// Milliseconds since 1970.
-    pub at_ms: i64,
+    /// Time of the sample.
+    pub at: Timestamp,
     /// Any float, NaN included; staleness is not a value.
     pub value: f64,
 }
@@ -62,23 +63,26 @@ pub struct SeriesData {
     /// Ascending, no instant twice.
     pub points: Vec<Point>,
     /// Instants at which the series ended for the time being, ascending. Usually none.
-    pub stale_ms: Vec<i64>,
+    pub stale: Vec<Timestamp>,
 }
 
 impl SeriesData {
     /// From samples in the order of time; `None` is a staleness marker.
-    pub fn new(labels: Labels, samples: impl IntoIterator<Item = (i64, Option<f64>)>) -> Self {
-        let (mut points, mut stale_ms) = (Vec::new(), Vec::new());
-        for (at_ms, value) in samples {
+    pub fn new(
+        labels: Labels,
+        samples: impl IntoIterator<Item = (Timestamp, Option<f64>)>,
+    ) -> Self {
+        let (mut points, mut stale) = (Vec::new(), Vec::new());
+        for (at, value) in samples {
             match value {
-                Some(value) => points.push(Point { at_ms, value }),
-                None => stale_ms.push(at_ms),
+                Some(value) => points.push(Point { at, value }),
+                None => stale.push(at),
             }
         }
         Self {
             labels,
             points,
-            stale_ms,
+            stale,
         }
     }
 }
@@ -96,20 +100,21 @@ impl Memory {
     }
 
     /// Adds samples, in any order; a later one at the same instant wins. `None` is a staleness marker.
-    pub fn add(&mut self, labels: Labels, samples: impl IntoIterator<Item = (i64, Option<f64>)>) {
+    pub fn add(
+        &mut self,
+        labels: Labels,
+        samples: impl IntoIterator<Item = (Timestamp, Option<f64>)>,
+    ) {
         // In the order of labels, as results of tests are compared with a Prometheus'.
         let place = self
             .series
             .binary_search_by(|series| series.labels.cmp(&labels));
-        let mut all: std::collections::BTreeMap<i64, Option<f64>> = match place {
+        let mut all: std::collections::BTreeMap<Timestamp, Option<f64>> = match place {
             Ok(at) => {
                 let old = self.series.remove(at);
-                let points = old
-                    .points
-                    .iter()
-                    .map(|point| (point.at_ms, Some(point.value)));
+                let points = old.points.iter().map(|point| (point.at, Some(point.value)));
                 points
-                    .chain(old.stale_ms.iter().map(|at| (*at, None)))
+                    .chain(old.stale.iter().map(|at| (*at, None)))
                     .collect()
             }
             Err(_) => Default::default(),
@@ -132,7 +137,7 @@ impl Memory {
 
 impl Source for Memory {
     fn select(&self, selection: &Selection<'_>, budget: &Budget) -> Result<Vec<SeriesData>, Error> {
-        let wanted = |at: i64| selection.from_ms <= at && at <= selection.to_ms;
+        let wanted = |at: Timestamp| selection.from <= at && at <= selection.to;
         let fitting = self.series.iter().filter(|s| {
             selection
                 .matchers
@@ -144,12 +149,12 @@ impl Source for Memory {
                 let points: Vec<Point> = series
                     .points
                     .iter()
-                    .filter(|p| wanted(p.at_ms))
+                    .filter(|p| wanted(p.at))
                     .copied()
                     .collect();
                 budget.hold(points.len())?;
-                let stale_ms = series
-                    .stale_ms
+                let stale = series
+                    .stale
                     .iter()
                     .filter(|at| wanted(**at))
                     .copied()
@@ -157,7 +162,7 @@ impl Source for Memory {
                 Ok(SeriesData {
                     labels: series.labels.clone(),
                     points,
-                    stale_ms,
+                    stale,
                 })
             })
             .collect()

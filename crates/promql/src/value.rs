@@ -3,6 +3,7 @@
 use crate::annotations::Annotations;
 use crate::source::Point;
 use takt_model::Labels;
+use takt_model::Timestamp;
 
 /// A value with the remarks that arose on the way.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,8 +25,8 @@ pub enum Value {
     Scalar(Point),
     /// A text, at the instant of evaluation.
     String {
-        /// Milliseconds since 1970.
-        at_ms: i64,
+        /// Time of the evaluation.
+        at: Timestamp,
         /// The text.
         text: String,
     },

@@ -14,9 +14,7 @@ use std::time::{Duration, SystemTime};
 use takt_accounting::efficiency::{
     self, AssessedRun, Axis, EfficiencyConfig, METRICS, MeterSample, NodeFigures, NodeMeter, Window,
 };
-use takt_model::error_chain;
-use takt_model::{METRIC_NAME, Timestamp};
-use takt_model::{MatchOp, Matcher, MatcherError};
+use takt_model::{METRIC_NAME, MatchOp, Matcher, MatcherError, Timestamp, UnixTime, error_chain};
 use takt_slurm::{JobRun, nodelist};
 use takt_store::{Due, Reading, Records, SeriesData, Store, StoreError, is_stale};
 use tokio_util::sync::CancellationToken;
@@ -114,7 +112,7 @@ pub async fn keep_assessing(
     }
 }
 
-/// Assesses the runs of a cluster that ended in `[from, to)` (UTC seconds), after any other pass of
+/// Assesses the runs of a cluster that ended in `[from, to)`, after any other pass of
 /// this process. Calls `go_on` between two readings, and stops if it returns false.
 ///
 /// # Errors
@@ -122,7 +120,7 @@ pub async fn keep_assessing(
 pub fn pass(
     store: &Store,
     cluster: &str,
-    (from, to): (i64, i64),
+    (from, to): (UnixTime, UnixTime),
     due: Due,
     rules: &EfficiencyConfig,
     mut go_on: impl FnMut(&Assessed) -> bool,
@@ -310,8 +308,8 @@ impl<'s> SampleReader<'s> {
         let held = gpus_a_node(run, names.len());
         let window = self.window(run);
         let around = Duration::from_millis(2 * window.reach_ms.cast_unsigned());
-        let from = Timestamp(window.from_ms).minus(around);
-        let to = Timestamp(window.to_ms).plus(around);
+        let from = window.from.minus(around);
+        let to = window.to.plus(around);
         names.into_iter().map(move |node| NodeRun {
             run: number,
             of: run,
@@ -408,15 +406,15 @@ fn show(nodes: &mut [OpenNode<'_>], series: &SeriesData) {
     let Ok(at) = nodes.binary_search_by(|(name, _)| name.as_str().cmp(node)) else {
         return;
     };
-    let sample = |at: i64, value: f64| (at, (!is_stale(value)).then_some(value));
+    let sample = |at: Timestamp, value: f64| (at, (!is_stale(value)).then_some(value));
     let samples: Vec<MeterSample> = series
         .samples
         .iter()
-        .map(|one| sample(one.at.0, one.value))
+        .map(|one| sample(one.at, one.value))
         .collect();
     for (part, meter) in &mut nodes[at].1 {
-        let first = samples.partition_point(|(at, _)| *at < part.from.0);
-        let end = samples.partition_point(|(at, _)| *at <= part.to.0);
+        let first = samples.partition_point(|(at, _)| *at < part.from);
+        let end = samples.partition_point(|(at, _)| *at <= part.to);
         if first < end {
             meter.add(&series.labels, &samples[first..end]);
         }
@@ -450,7 +448,7 @@ mod tests {
     /// A name with a character that has a meaning in regular expressions.
     const NODE: &str = "gpu-1.lab";
 
-    fn run(job_id: &str, start: i64, end: i64) -> JobRun {
+    fn run(job_id: &str, start: UnixTime, end: UnixTime) -> JobRun {
         JobRun {
             cluster: "lab".into(),
             job_id: job_id.into(),
@@ -477,7 +475,7 @@ mod tests {
 
     /// Writes an hour of a node with two GPUs: job 7 uses the first, and job 8 leaves the second
     /// idle.
-    fn write_hour(store: &Store, from: i64) {
+    fn write_hour(store: &Store, from: UnixTime) {
         let group = store.group();
         let column = |pairs: &[(&str, &str)]| group.column(&labels(pairs)).unwrap();
         let series: Vec<(Column, f64)> = ["a", "b"]
@@ -504,17 +502,13 @@ mod tests {
                 ]
             })
             .collect();
-        for at in (from..from + 3600).step_by(30) {
+        for seconds in (0..3600).step_by(30) {
             let mut row = vec![STALE; group.width()];
             series
                 .iter()
                 .for_each(|(column, value)| row[column.index()] = *value);
             group
-                .commit(
-                    group.ticket(Timestamp::from_seconds(at)).unwrap(),
-                    &row,
-                    &[],
-                )
+                .commit(group.ticket((from + seconds).into()).unwrap(), &row, &[])
                 .unwrap();
         }
         store.flush();

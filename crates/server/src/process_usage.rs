@@ -5,8 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use takt_collector::schedulers::{PollState, PollStatus};
-use takt_model::Matcher;
-use takt_model::Timestamp;
+use takt_model::{Matcher, Timestamp};
 use takt_slurm::Entry;
 use takt_slurm::process_usage::{GAP_SECONDS, ProcessSighting, ProcessUsage, sighting_of};
 use takt_store::{GivenGpu, JobFilter, Origin, Records, Shifted, Store, StoreError};
@@ -89,7 +88,7 @@ fn resumed(store: &Store, cluster: &str) -> Result<ProcessUsage, StoreError> {
         let last = samples
             .iter()
             .flat_map(|series| &series.samples)
-            .map(|sample| sample.at.0 / 1000)
+            .map(|sample| sample.at.whole_seconds())
             .max();
         seen.resume(
             sighting,
@@ -126,7 +125,7 @@ fn note_given(store: &Store, cluster: &str) -> Result<(), StoreError> {
         })
     });
     let given: Vec<GivenGpu> = given.collect();
-    Records::of(store.database()).note_given_gpus(cluster, &given, now.0 / 1000)
+    Records::of(store.database()).note_given_gpus(cluster, &given, now.whole_seconds())
 }
 
 /// Processes outside of jobs.
@@ -161,7 +160,7 @@ fn look(store: &Store, cluster: &str, seen: &mut ProcessUsage) -> Result<(), Sto
     });
     let accounts = records.accounts_of_users(cluster)?;
     let account = |user: &str| accounts.get(user).cloned().unwrap_or_default();
-    let changed = seen.observe(cluster, sightings, now.0 / 1000, account);
+    let changed = seen.observe(cluster, sightings, now.whole_seconds(), account);
     if changed.is_empty() {
         return Ok(());
     }

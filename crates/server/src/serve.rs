@@ -680,7 +680,7 @@ async fn until_stopped(stop: CancellationToken, task: impl Future<Output = ()>) 
 /// Stores the configured shares. A cluster without records needs none.
 fn configure_shares(store: &Store, cluster: &str, config: &SharesConfig) -> Result<(), Failure> {
     let settings = config.settings().unwrap_or_default();
-    let now = jiff::Timestamp::now().as_second();
+    let now = jiff::Timestamp::now().into();
     Ok(Records::of(store.database()).note_share_settings(cluster, CONFIGURED, &settings, now)?)
 }
 

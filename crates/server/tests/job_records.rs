@@ -23,6 +23,7 @@ use std::io::{Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use takt_accounting::{Figures, GroupBy, Period, Usage, UsageReport};
+use takt_model::UnixTime;
 use takt_slurm::sacct::{Cluster, Options, Reader};
 use takt_slurm::time_zone;
 use takt_store::{DataDir, Database, ImportSummary, JobFilter, Origin, Records, Settings, Shifted};
@@ -69,7 +70,7 @@ impl Store {
 
     fn usage(&self, period: &Period, by: &[GroupBy], now: &str) -> UsageReport {
         let now: Timestamp = now.parse().unwrap();
-        let mut usage = Usage::new(period, by, now.as_second());
+        let mut usage = Usage::new(period, by, UnixTime::from(now));
         self.records()
             .held_runs("real", period.from(), period.to(), |run| usage.add(run))
             .unwrap();
@@ -422,9 +423,7 @@ fn slurm_lab_samples() {
             let held = run.cpus.unwrap_or(0) * run.elapsed.unwrap_or(0);
             assert_eq!(held.to_string(), row[cpu_time], "{}", run.job_id);
             assert_eq!(
-                run.start
-                    .zip(run.end)
-                    .map(|(start, end)| end.abs_diff(start)),
+                run.start.zip(run.end).map(|(start, end)| end.since(start)),
                 run.start.and(run.elapsed)
             );
         }

@@ -2,13 +2,14 @@
 
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
+use takt_model::UnixTime;
 
 /// One run of a job, from submission to end. A requeued job has one run for each time it was
 /// queued, an array has one for each task, a heterogeneous job has one for each component.
 ///
-/// `cluster`, `job_id` and `submit` identify a run, because Slurm reuses job ids. Times are UTC
-/// seconds since 1970. Amounts are `None` if the source did not record them, never 0. A run that
-/// never started has no `start` and held nothing.
+/// `cluster`, `job_id` and `submit` identify a run, because Slurm reuses job ids. Amounts are `None`
+/// if the source did not record them, never 0. A run that never started has no `start` and held
+/// nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRun {
     /// Cluster name (Slurm's `ClusterName`).
@@ -17,13 +18,13 @@ pub struct JobRun {
     /// heterogeneous job).
     pub job_id: String,
     /// Time of submission, requeue or resize.
-    pub submit: i64,
+    pub submit: UnixTime,
     /// Time from which only a lack of resources delayed the run.
-    pub eligible: Option<i64>,
+    pub eligible: Option<UnixTime>,
     /// Start time. `None` if the run has not started.
-    pub start: Option<i64>,
+    pub start: Option<UnixTime>,
     /// End time. `None` while the run is pending or running.
-    pub end: Option<i64>,
+    pub end: Option<UnixTime>,
     /// Slurm's state: `COMPLETED`, `RUNNING`, `CANCELLED` (without `by 1000`), …
     pub state: String,
     /// Unix user who submitted the job.
@@ -102,9 +103,9 @@ impl JobRun {
     reason = "each field is the one of the same name in `JobRun`"
 )]
 pub struct HeldRun<'a> {
-    pub submit: i64,
-    pub start: Option<i64>,
-    pub end: Option<i64>,
+    pub submit: UnixTime,
+    pub start: Option<UnixTime>,
+    pub end: Option<UnixTime>,
     pub nodes: Option<u64>,
     pub cpus: Option<u64>,
     pub gpus: Option<u64>,

@@ -15,6 +15,7 @@ use jiff::tz::TimeZone;
 use std::collections::HashMap;
 use std::io::Read;
 use std::sync::{Arc, Mutex, PoisonError};
+use takt_model::UnixTime;
 
 /// Settings for facts that the file lacks.
 #[derive(Debug, Clone)]
@@ -31,7 +32,7 @@ pub struct Options {
 
 /// Time of the last resize, by job id and submission. Slurm writes one line at each resize with the
 /// previous allocation but without its start, and one line at the end with the last allocation.
-pub type Resized = Arc<Mutex<HashMap<(String, i64), i64>>>;
+pub type Resized = Arc<Mutex<HashMap<(String, UnixTime), UnixTime>>>;
 
 /// Error while reading a jobcomp file.
 #[derive(Debug, thiserror::Error)]
@@ -303,7 +304,7 @@ fn since_resize(run: JobRun, resized: &Resized) -> JobRun {
             submit: at,
             eligible: Some(at),
             start: Some(at),
-            elapsed: run.end.map(|end| u64::try_from(end - at).unwrap_or(0)),
+            elapsed: run.end.map(|end| end.since(at)),
             ..run
         },
     }

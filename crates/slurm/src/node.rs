@@ -3,6 +3,7 @@
 use crate::Amounts;
 use crate::openapi::{self, NodeNow};
 use crate::tres::{TresCounts, scaled};
+use takt_model::UnixTime;
 
 /// A node, as Slurm last reported it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,8 +16,8 @@ pub struct Node {
     pub reason: Option<String>,
     /// User who set the reason.
     pub reason_by: Option<String>,
-    /// Time at which the reason was set, UTC seconds.
-    pub reason_at: Option<i64>,
+    /// Time at which the reason was set.
+    pub reason_at: Option<UnixTime>,
     /// Partitions that contain the node.
     pub partitions: Vec<String>,
     /// CPUs, GPUs and memory of the node.
@@ -36,10 +37,10 @@ pub struct NodeEvent {
     pub reason: Option<String>,
     /// Capacity of the node or the cluster.
     pub has: Amounts,
-    /// Start, UTC seconds.
-    pub from: i64,
-    /// End, UTC seconds. `None` while the interval lasts.
-    pub to: Option<i64>,
+    /// Start.
+    pub from: UnixTime,
+    /// End. `None` while the interval lasts.
+    pub to: Option<UnixTime>,
 }
 
 /// Converts a node of slurmctld's answer.
@@ -145,7 +146,11 @@ mod tests {
         assert_eq!(found[1].reason.as_deref(), Some("fan | broken"));
         assert_eq!(
             (found[1].from, found[1].to, found[1].has.mem_bytes),
-            (1_795_270_568, Some(1_795_270_600), 32_000 << 20)
+            (
+                UnixTime(1_795_270_568),
+                Some(UnixTime(1_795_270_600)),
+                32_000 << 20
+            )
         );
     }
 

@@ -13,6 +13,7 @@ use crate::{Association, BillingWeights, Qos, Shares};
 use crate::{Entry, Reject, nodelist};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use takt_model::UnixTime;
 
 /// Error that Slurm reports in an answer, with any HTTP status.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -91,10 +92,10 @@ fn database_job(job: &Value, options: &Options) -> Entry {
             ),
         ),
         (Field::JobIdRaw, count(&job["job_id"])),
-        (Field::Submit, instant(&time["submission"])),
-        (Field::Eligible, instant(&time["eligible"])),
-        (Field::Start, instant(&time["start"])),
-        (Field::End, instant(&time["end"])),
+        (Field::Submit, seconds(&time["submission"])),
+        (Field::Eligible, seconds(&time["eligible"])),
+        (Field::Start, seconds(&time["start"])),
+        (Field::End, seconds(&time["end"])),
         (Field::State, state),
         (Field::User, user),
         (Field::Account, text(&job["account"]).unwrap_or_default()),
@@ -130,8 +131,8 @@ pub struct LiveJob {
     pub gpus: Vec<(String, u32)>,
     /// Slurm's reason why the job waits.
     pub reason: Option<String>,
-    /// Expected start of a pending job, UTC seconds, from slurmctld.
-    pub expected_start: Option<i64>,
+    /// Expected start of a pending job, from slurmctld.
+    pub expected_start: Option<UnixTime>,
 }
 
 /// Returns the jobs of `GET /slurm/vX/jobs` and `squeue --json`.
@@ -155,8 +156,8 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
     let waiting = state == "PENDING";
     // slurmdbd adds a record at a resize, with the time of the resize as its submission.
     let resized =
-        number(&job["resize_time"]).filter(|at| *at > 0 && Some(*at) >= number(&job["start_time"]));
-    let submitted = |key: &str| resized.map_or_else(|| instant(&job[key]), |at| at.to_string());
+        instant(&job["resize_time"]).filter(|at| Some(*at) >= instant(&job["start_time"]));
+    let submitted = |key: &str| resized.map_or_else(|| seconds(&job[key]), |at| at.to_string());
     let words = [
         (
             Field::JobId,
@@ -175,14 +176,14 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
             if waiting {
                 String::new()
             } else {
-                instant(&job["start_time"])
+                seconds(&job["start_time"])
             },
         ),
         // For an unfinished job this field is the end of its time limit.
         (
             Field::End,
             if over {
-                instant(&job["end_time"])
+                seconds(&job["end_time"])
             } else {
                 String::new()
             },
@@ -250,7 +251,7 @@ fn live_job(job: &Value, options: &Options) -> LiveJob {
     // has the reason `Resources`.
     let reason = text(&job["state_description"]).or_else(|| text(&job["state_reason"]));
     let reason = reason.filter(|reason| waiting && reason != "None");
-    let expected_start = number(&job["start_time"]).filter(|start| waiting && *start > 0);
+    let expected_start = instant(&job["start_time"]).filter(|_| waiting);
     LiveJob {
         entry,
         gpus: gpus.collect(),
@@ -351,9 +352,9 @@ pub(super) fn outside_brackets(text: &str) -> Vec<&str> {
     parts
 }
 
-/// Returns slurmctld's clock in its answer to `GET /slurm/vX/diag`, UTC seconds.
-pub fn time(answer: &Value) -> Option<i64> {
-    number(&answer["statistics"]["req_time"]).filter(|at| *at > 0)
+/// Returns slurmctld's clock in its answer to `GET /slurm/vX/diag`.
+pub fn time(answer: &Value) -> Option<UnixTime> {
+    instant(&answer["statistics"]["req_time"])
 }
 
 /// Current state of a node, from slurmctld.
@@ -367,8 +368,8 @@ pub struct NodeNow {
     pub reason: Option<String>,
     /// User who set the reason.
     pub reason_by: Option<String>,
-    /// Time at which the reason was set, UTC seconds.
-    pub reason_at: Option<i64>,
+    /// Time at which the reason was set.
+    pub reason_at: Option<UnixTime>,
     /// Partitions that contain the node.
     pub partitions: Vec<String>,
     /// Configured TRES (`CfgTRES`).
@@ -395,7 +396,7 @@ pub fn nodes(answer: &Value) -> Vec<NodeNow> {
                 .join("+"),
             reason: text(&node["reason"]),
             reason_by: text(&node["reason_set_by_user"]),
-            reason_at: number(&node["reason_changed_at"]).filter(|at| *at > 0),
+            reason_at: instant(&node["reason_changed_at"]),
             partitions: words(&node["partitions"]),
             tres: text(&node["tres"]).unwrap_or_default(),
             tres_used: text(&node["tres_used"]).unwrap_or_default(),
@@ -426,8 +427,8 @@ pub fn reservations(answer: &Value) -> Vec<Reservation> {
                 text(&one["accounts"]).as_deref(),
                 text(&one["users"]).as_deref(),
             ),
-            from: number(&one["start_time"])?,
-            to: number(&one["end_time"])?,
+            from: UnixTime(number(&one["start_time"])?),
+            to: UnixTime(number(&one["end_time"])?),
         })
     };
     list(&answer["reservations"])
@@ -616,11 +617,14 @@ fn count(value: &Value) -> String {
         .map_or_else(String::new, |number| number.to_string())
 }
 
-/// Returns seconds since 1970 as text. 0 means "not set" and yields an empty text.
-fn instant(value: &Value) -> String {
-    number(value)
-        .filter(|number| *number > 0)
-        .map_or_else(String::new, |number| number.to_string())
+/// Returns an instant. 0 means "not set".
+fn instant(value: &Value) -> Option<UnixTime> {
+    number(value).filter(|number| *number > 0).map(UnixTime)
+}
+
+/// Returns an instant as text. Empty if it is not set.
+fn seconds(value: &Value) -> String {
+    instant(value).map_or_else(String::new, |at| at.to_string())
 }
 
 /// Returns seconds as sacct writes a duration.

@@ -7,6 +7,7 @@
 
 use crate::JobRun;
 use std::collections::BTreeMap;
+use takt_model::UnixTime;
 
 /// A user with a process on a GPU.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,8 +30,8 @@ pub struct ProcessUsage {
 
 #[derive(Debug, Clone, Copy)]
 struct SeenInterval {
-    first: i64,
-    last: i64,
+    first: UnixTime,
+    last: UnixTime,
 }
 
 /// Seconds after which an unseen process counts as ended. A process that restarts between two
@@ -42,17 +43,17 @@ const RUNNING: &str = "RUNNING";
 
 impl ProcessUsage {
     /// Restores a run that was open when the server stopped.
-    pub fn resume(&mut self, sighting: ProcessSighting, first: i64, last: i64) {
+    pub fn resume(&mut self, sighting: ProcessSighting, first: UnixTime, last: UnixTime) {
         self.open.insert(sighting, SeenInterval { first, last });
     }
 
-    /// Records the sightings at `now` (UTC seconds). Returns the runs that changed: new ones, and
+    /// Records the sightings at `now`. Returns the runs that changed: new ones, and
     /// those that ended with their last sighting. `account` returns the account of a user.
     pub fn observe(
         &mut self,
         cluster: &str,
         sightings: impl IntoIterator<Item = ProcessSighting>,
-        now: i64,
+        now: UnixTime,
         account: impl Fn(&str) -> String,
     ) -> Vec<JobRun> {
         let mut changed = Vec::new();
@@ -105,7 +106,7 @@ fn run(
         gpus: Some(1),
         gpu_model: seen.model.clone(),
         node_list: Some(seen.node.clone()),
-        elapsed: over.then(|| u64::try_from(interval.last - interval.first).unwrap_or(0)),
+        elapsed: over.then(|| interval.last.since(interval.first)),
         ..JobRun::default()
     }
 }
@@ -136,8 +137,10 @@ mod tests {
     }
 
     fn summary(runs: &[JobRun]) -> Vec<String> {
-        let words =
-            |run: &JobRun| format!("{} {} {}-{:?}", run.job_id, run.state, run.submit, run.end);
+        let words = |run: &JobRun| {
+            let end = run.end.map(|end| end.0);
+            format!("{} {} {}-{end:?}", run.job_id, run.state, run.submit)
+        };
         runs.iter().map(words).collect()
     }
 
@@ -145,7 +148,9 @@ mod tests {
     fn sightings_become_runs_of_one_gpu() {
         let mut seen = ProcessUsage::default();
         let mut at = |now, who: &[ProcessSighting]| {
-            summary(&seen.observe("local", who.to_vec(), now, |user| format!("lab-of-{user}")))
+            summary(&seen.observe("local", who.to_vec(), UnixTime(now), |user| {
+                format!("lab-of-{user}")
+            }))
         };
         assert_eq!(
             at(100, &[on("0", "ann"), on("1", "ann")]),
@@ -181,17 +186,19 @@ mod tests {
     #[test]
     fn a_run_names_its_node_gpu_and_user() {
         let mut seen = ProcessUsage::default();
-        let runs = seen.observe("local", [on("0", "ann")], 100, |_| "lab".to_owned());
+        let runs = seen.observe("local", [on("0", "ann")], UnixTime(100), |_| {
+            "lab".to_owned()
+        });
         assert_eq!(sighting_of(&runs[0]), Some(on("0", "ann")));
         assert_eq!(
             (runs[0].gpus, runs[0].cpus, runs[0].account.as_str()),
             (Some(1), None, "lab")
         );
         let mut again = ProcessUsage::default();
-        again.resume(on("0", "ann"), 100, 150);
+        again.resume(on("0", "ann"), UnixTime(100), UnixTime(150));
         assert!(
             again
-                .observe("local", [on("0", "ann")], 200, |_| String::new())
+                .observe("local", [on("0", "ann")], UnixTime(200), |_| String::new())
                 .is_empty(),
             "it goes on"
         );

@@ -4,6 +4,7 @@ use crate::tres::TresCounts;
 use crate::{Amounts, nodelist};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use takt_model::UnixTime;
 
 /// One reservation of resources for a period.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,10 +21,10 @@ pub struct Reservation {
     pub gpus: Option<u64>,
     /// Accounts and users that may use the reservation.
     pub owners: Vec<Owner>,
-    /// Start, UTC seconds.
-    pub from: i64,
-    /// End, UTC seconds.
-    pub to: i64,
+    /// Start.
+    pub from: UnixTime,
+    /// End.
+    pub to: UnixTime,
 }
 
 /// An account, or one of its users, that may use a reservation.

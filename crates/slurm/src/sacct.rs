@@ -352,9 +352,7 @@ fn run(fields: &Fields<'_>, options: &Options) -> Result<JobRun, String> {
         || (tres.is_none() && times.start == times.end && LEFT_THE_QUEUE.contains(&state));
     // After a resize slurmdbd adds a record with the old start. The earlier record already covers
     // the time before the resize.
-    let resized = times
-        .start
-        .map_or(0, |start| u64::try_from(times.submit - start).unwrap_or(0));
+    let resized = times.start.map_or(0, |start| times.submit.since(start));
     let start = times
         .start
         .filter(|_| !never_started)

@@ -11,6 +11,7 @@ use crate::{Association, Shares};
 use std::collections::{BTreeMap, HashMap};
 use std::str::FromStr;
 use std::sync::Arc;
+use takt_model::UnixTime;
 
 /// Error in the output of a Slurm tool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -138,9 +139,9 @@ pub struct SacctRun {
     pub user: String,
     pub partition: String,
     pub qos: Option<String>,
-    pub submit: i64,
-    pub start: Option<i64>,
-    pub end: Option<i64>,
+    pub submit: UnixTime,
+    pub start: Option<UnixTime>,
+    pub end: Option<UnixTime>,
     pub timelimit_seconds: Option<u64>,
     pub tres: Option<Arc<TresAmounts>>,
 }

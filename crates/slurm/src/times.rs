@@ -7,13 +7,14 @@
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
+use takt_model::UnixTime;
 
-/// Times of a run, in UTC seconds.
+/// Times of a run.
 pub(super) struct RunTimes {
-    pub submit: i64,
-    pub eligible: Option<i64>,
-    pub start: Option<i64>,
-    pub end: Option<i64>,
+    pub submit: UnixTime,
+    pub eligible: Option<UnixTime>,
+    pub start: Option<UnixTime>,
+    pub end: Option<UnixTime>,
 }
 
 /// Times of a run as the record writes them.
@@ -62,19 +63,19 @@ impl RunTimes {
 /// A parsed time: one instant, or the two instants of a repeated local hour.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct ParsedTime {
-    first: i64,
-    second: i64,
+    first: UnixTime,
+    second: UnixTime,
 }
 
 impl ParsedTime {
-    fn at(instant: i64) -> Self {
+    fn at(instant: UnixTime) -> Self {
         Self {
             first: instant,
             second: instant,
         }
     }
 
-    fn not_before(self, earliest: i64) -> i64 {
+    fn not_before(self, earliest: UnixTime) -> UnixTime {
         if self.first < earliest {
             self.second
         } else {
@@ -84,10 +85,14 @@ impl ParsedTime {
 }
 
 /// Chooses the instants of start and end that fit the run time and follow the submission.
-fn settle(start: ParsedTime, end: ParsedTime, submit: i64, held: Option<u64>) -> (i64, i64) {
-    let fits = |start: i64, end: i64| {
-        held.is_some_and(|held| end.checked_sub_unsigned(held) == Some(start))
-    };
+fn settle(
+    start: ParsedTime,
+    end: ParsedTime,
+    submit: UnixTime,
+    held: Option<u64>,
+) -> (UnixTime, UnixTime) {
+    let fits =
+        |start: UnixTime, end: UnixTime| held.is_some() && u64::try_from(end - start).ok() == held;
     let pairs = [start.first, start.second]
         .into_iter()
         .flat_map(|s| [(s, end.first), (s, end.second)]);
@@ -107,22 +112,19 @@ fn moment(text: &str, zone: &TimeZone) -> Result<Option<ParsedTime>, String> {
     }
     let no_time = || format!("'{text}' is not a time");
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        let seconds = text
-            .parse()
-            .ok()
-            .and_then(|seconds| Timestamp::from_second(seconds).ok())
-            .ok_or_else(no_time)?;
-        return Ok(Some(ParsedTime::at(seconds.as_second())));
+        let instant: UnixTime = text.parse().map_err(|_| no_time())?;
+        Timestamp::try_from(instant).map_err(|_| no_time())?;
+        return Ok(Some(ParsedTime::at(instant)));
     }
     if text.len() > "2026-10-25T02:30:00".len() {
         let instant: Timestamp = text.parse().map_err(|_| no_time())?;
-        return Ok(Some(ParsedTime::at(instant.as_second())));
+        return Ok(Some(ParsedTime::at(instant.into())));
     }
     let local: DateTime = text.parse().map_err(|_| no_time())?;
     let seconds = |offset: Offset| {
         offset
             .to_timestamp(local)
-            .map(Timestamp::as_second)
+            .map(UnixTime::from)
             .map_err(|_| no_time())
     };
     Ok(Some(match zone.to_ambiguous_timestamp(local).offset() {

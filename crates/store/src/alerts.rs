@@ -8,12 +8,19 @@ use super::reserve::Reserve;
 use super::{Database, StoreError};
 use duckdb::{Connection, ToSql, params};
 use std::collections::BTreeMap;
+use std::time::Duration;
+use takt_model::Timestamp;
 
-/// Days for which transitions and delivered messages are kept.
-const HISTORY_DAYS: i64 = 400;
+/// Time for which transitions and delivered messages are kept.
+const HISTORY: Duration = Duration::from_secs(400 * 86_400);
 
-/// Days for which the first message of a thread is kept after its last change.
-const THREAD_DAYS: i64 = 14;
+/// Time for which the first message of a thread is kept after its last change.
+const THREAD: Duration = Duration::from_secs(14 * 86_400);
+
+/// Returns the microseconds since 1970, which DuckDB makes timestamps from.
+fn micros(at: Timestamp) -> i64 {
+    at.0.saturating_mul(1000)
+}
 
 /// A connection to the alert tables.
 #[derive(Debug)]
@@ -37,11 +44,11 @@ pub struct AlertChanges {
     pub silences: BTreeMap<String, Option<SilenceRecord>>,
 }
 
-/// A row of `alert_transitions`. Times are in milliseconds since 1970.
+/// A row of `alert_transitions`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TransitionRecord {
     /// Time of the transition.
-    pub at_ms: i64,
+    pub at: Timestamp,
     /// Rule, alertname, severity, node, fingerprint, labels, state before, state after, reason.
     pub texts: [String; 9],
     /// Value of the rule's expression.
@@ -51,8 +58,8 @@ pub struct TransitionRecord {
 /// A row of `events`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventRecord {
-    /// Time of the event by the node's clock, in milliseconds since 1970.
-    pub at_ms: i64,
+    /// Time of the event by the node's clock.
+    pub at: Timestamp,
     /// Node, kind, labels as JSON, message.
     pub texts: [String; 4],
 }
@@ -64,8 +71,10 @@ pub struct NotificationRecord {
     pub texts: [String; 6],
     /// Channel that gave up the message, last error, handle.
     pub optional: [Option<String>; 3],
-    /// Number of alerts, number of attempts, time of creation, time of the last change.
-    pub numbers: [i64; 4],
+    /// Number of alerts, number of attempts.
+    pub counts: [i64; 2],
+    /// Time of creation, time of the last change.
+    pub instants: [Timestamp; 2],
     /// Whether the message may still change.
     pub is_open: bool,
 }
@@ -74,7 +83,7 @@ pub struct NotificationRecord {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SilenceRecord {
     /// Begin, end and last change.
-    pub instants_ms: [i64; 3],
+    pub instants: [Timestamp; 3],
     /// Creator, comment, matchers, body.
     pub texts: [String; 4],
 }
@@ -84,16 +93,20 @@ pub struct SilenceRecord {
 pub struct EndedAlert {
     /// Alertname, severity (may be empty), fingerprint, labels as JSON.
     pub texts: [String; 4],
-    /// Begin and end, in milliseconds since 1970.
-    pub instants_ms: [i64; 2],
+    /// Begin and end.
+    pub period: [Timestamp; 2],
 }
 
 impl EndedAlert {
-    /// Returns the last `most` episodes that ended since `since_ms`, the newest first.
+    /// Returns the last `most` episodes that ended since `since`, the newest first.
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn since(database: &Database, since_ms: i64, most: usize) -> Result<Vec<Self>, StoreError> {
+    pub fn since(
+        database: &Database,
+        since: Timestamp,
+        most: usize,
+    ) -> Result<Vec<Self>, StoreError> {
         // Everything between two ends is one episode, even if the exporter was unreachable in
         // between.
         let sql = "
@@ -113,11 +126,11 @@ impl EndedAlert {
         let db = database.connect()?;
         let read = || -> duckdb::Result<Vec<Self>> {
             let mut statement = db.prepare(sql)?;
-            let ended = statement.query_map(params![since_ms, most], |row| {
+            let ended = statement.query_map(params![since.0, most], |row| {
                 let texts = [row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?];
                 Ok(Self {
                     texts,
-                    instants_ms: [row.get(4)?, row.get(5)?],
+                    period: [Timestamp(row.get(4)?), Timestamp(row.get(5)?)],
                 })
             })?;
             ended.collect()
@@ -127,15 +140,13 @@ impl EndedAlert {
 }
 
 impl AlertRecords {
-    /// Opens a connection and deletes old history. `now_ms` is the current time.
+    /// Opens a connection and deletes old history. `now` is the current time.
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn open(database: &Database, now_ms: i64) -> Result<Self, StoreError> {
+    pub fn open(database: &Database, now: Timestamp) -> Result<Self, StoreError> {
         let db = database.connect()?;
-        let before = now_ms
-            .saturating_sub(HISTORY_DAYS * 86_400_000)
-            .saturating_mul(1000);
+        let before = micros(now.minus(HISTORY));
         let sql = format!(
             "CREATE TEMP TABLE new_state (kind VARCHAR, key VARCHAR, body VARCHAR);
              CREATE TEMP TABLE new_transitions (happened_at BIGINT, rule VARCHAR, alertname VARCHAR, severity VARCHAR, node VARCHAR,
@@ -208,14 +219,12 @@ impl AlertRecords {
     }
 
     /// Returns the bodies of messages that may still change, and of those that began the last
-    /// thread of their group on their channel. `now_ms` is the current time.
+    /// thread of their group on their channel. `now` is the current time.
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn notifications(&self, now_ms: i64) -> Result<Vec<String>, StoreError> {
-        let since = now_ms
-            .saturating_sub(THREAD_DAYS * 86_400_000)
-            .saturating_mul(1000);
+    pub fn notifications(&self, now: Timestamp) -> Result<Vec<String>, StoreError> {
+        let since = micros(now.minus(THREAD));
         let sql = format!(
             "SELECT body FROM records.notifications WHERE is_open OR id IN (
                  SELECT max(id) FROM records.notifications
@@ -283,7 +292,7 @@ impl AlertRecords {
             return Ok(());
         }
         let rows = changes.transitions.iter().map(|one| {
-            let mut row: Vec<&dyn ToSql> = vec![&one.at_ms];
+            let mut row: Vec<&dyn ToSql> = vec![&one.at.0];
             row.extend(one.texts.iter().map(|text| text as &dyn ToSql));
             row.push(&one.value);
             row
@@ -302,7 +311,7 @@ impl AlertRecords {
             return Ok(());
         }
         let rows = changes.events.iter().map(|one| {
-            let mut row: Vec<&dyn ToSql> = vec![&one.at_ms];
+            let mut row: Vec<&dyn ToSql> = vec![&one.at.0];
             row.extend(one.texts.iter().map(|text| text as &dyn ToSql));
             row
         });
@@ -321,7 +330,8 @@ impl AlertRecords {
             let mut row: Vec<&dyn ToSql> = vec![id];
             row.extend(one.texts.iter().map(|text| text as &dyn ToSql));
             row.extend(one.optional.iter().map(|text| text as &dyn ToSql));
-            row.extend(one.numbers.iter().map(|number| number as &dyn ToSql));
+            row.extend(one.counts.iter().map(|count| count as &dyn ToSql));
+            row.extend(one.instants.iter().map(|at| &at.0 as &dyn ToSql));
             row.push(&one.is_open);
             row
         });
@@ -346,7 +356,7 @@ impl AlertRecords {
             .filter_map(|(id, one)| one.as_ref().map(|one| (id, one)));
         let rows = kept.map(|(id, one)| {
             let mut row: Vec<&dyn ToSql> = vec![id];
-            row.extend(one.instants_ms.iter().map(|instant| instant as &dyn ToSql));
+            row.extend(one.instants.iter().map(|at| &at.0 as &dyn ToSql));
             row.extend(one.texts.iter().map(|text| text as &dyn ToSql));
             row
         });
@@ -368,6 +378,7 @@ impl AlertRecords {
 mod tests {
     use super::*;
     use crate::{DataDir, Settings};
+    use takt_model::UnixTime;
 
     fn notification(state: &str, is_open: bool, handle: Option<&str>) -> NotificationRecord {
         let texts =
@@ -381,7 +392,8 @@ mod tests {
                 }
             }),
             optional: [None, None, handle.map(str::to_owned)],
-            numbers: [1, 1, 1_000, 2_000],
+            counts: [1, 1],
+            instants: [1_000, 2_000].map(Timestamp),
             is_open,
         }
     }
@@ -393,7 +405,7 @@ mod tests {
             let dir = DataDir::claim(root.path()).unwrap();
             let database = Database::open(&dir, &Settings::default()).unwrap();
             (
-                AlertRecords::open(&database, 10_000).unwrap(),
+                AlertRecords::open(&database, Timestamp(10_000)).unwrap(),
                 database,
                 dir,
             )
@@ -401,7 +413,7 @@ mod tests {
         let (records, database, dir) = open();
         let text = |text: &str| Some(text.to_owned());
         let transition = TransitionRecord {
-            at_ms: 1_500,
+            at: Timestamp(1_500),
             texts: [
                 "r", "Hot", "critical", "", "00ff", "{}", "pending", "firing", "breached",
             ]
@@ -409,11 +421,11 @@ mod tests {
             value: 91.5,
         };
         let event = EventRecord {
-            at_ms: 2_500,
+            at: Timestamp(2_500),
             texts: ["g1", "xid", r#"{"xid":"79"}"#, "NVRM: Xid 79"].map(str::to_owned),
         };
         let silence = SilenceRecord {
-            instants_ms: [1, 2, 3],
+            instants: [1, 2, 3].map(Timestamp),
             texts: ["ada", "new fan", "{}", "s1"].map(str::to_owned),
         };
         let changes = AlertChanges {
@@ -451,7 +463,7 @@ mod tests {
         );
         assert_eq!(records.silences().unwrap(), ["s1"]);
         assert_eq!(
-            records.notifications(10_000).unwrap(),
+            records.notifications(Timestamp(10_000)).unwrap(),
             ["sending None", "sent Some(\"C1/1.2\")"]
         );
         assert_eq!(records.next_notification().unwrap(), 9);
@@ -465,8 +477,8 @@ mod tests {
             .unwrap();
         assert_eq!(seen, ("01.500".to_owned(), None, 91.5));
         let logged = |from, to| crate::Records::of(&database).events(from, to, 10).unwrap();
-        assert_eq!(logged(0, 10), [event]);
-        assert_eq!(logged(3, 10), []);
+        assert_eq!(logged(UnixTime(0), UnixTime(10)), [event]);
+        assert_eq!(logged(UnixTime(3), UnixTime(10)), []);
     }
 
     #[test]
@@ -474,7 +486,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let dir = DataDir::claim(root.path()).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();
-        let records = AlertRecords::open(&database, 0).unwrap();
+        let records = AlertRecords::open(&database, Timestamp(0)).unwrap();
         let steps = [
             (10, "a", "inactive", "pending"),
             (20, "a", "pending", "firing"),
@@ -490,8 +502,8 @@ mod tests {
             (1, "d", "inactive", "firing"),
             (2, "d", "firing", "inactive"),
         ];
-        let transitions = steps.map(|(at_ms, fingerprint, from, to)| TransitionRecord {
-            at_ms,
+        let transitions = steps.map(|(at, fingerprint, from, to)| TransitionRecord {
+            at: Timestamp(at),
             texts: ["r", "Hot", "", "", fingerprint, "{}", from, to, "expr"].map(str::to_owned),
             value: 1.0,
         });
@@ -502,10 +514,10 @@ mod tests {
             })
             .unwrap();
         let ended = |since, most| {
-            let found = EndedAlert::since(&database, since, most).unwrap();
+            let found = EndedAlert::since(&database, Timestamp(since), most).unwrap();
             found
                 .into_iter()
-                .map(|one| (one.texts[2].clone(), one.instants_ms))
+                .map(|one| (one.texts[2].clone(), one.period.map(|at| at.0)))
                 .collect::<Vec<_>>()
         };
         let a = |instants| ("a".to_owned(), instants);
@@ -519,7 +531,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let dir = DataDir::claim(root.path()).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();
-        let records = AlertRecords::open(&database, 0).unwrap();
+        let records = AlertRecords::open(&database, Timestamp(0)).unwrap();
         let mut changes = AlertChanges::default();
         changes
             .state

@@ -15,6 +15,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// File with views over the blocks for other programs, in the data directory.
 const BLOCKS_SQL: &str = "blocks.sql";
@@ -200,11 +201,12 @@ impl Layout {
         };
         let path = |block: &Block, file: &str| quoted(&block.path.join(file).to_string_lossy());
         let raw: Vec<_> = self.of(Resolution::Raw).collect();
-        let newest = raw.iter().map(|block| block.facts.to_ms).max().unwrap_or(0);
+        let newest = raw.iter().map(|block| block.facts.to).max();
+        let recent = newest.unwrap_or_default().minus(RECENT);
         let last: Vec<_> = raw
             .iter()
             .copied()
-            .filter(|block| block.facts.to_ms > newest - RECENT)
+            .filter(|block| block.facts.to > recent)
             .collect();
         let mut sql = String::new();
         for (view, blocks) in [("samples", raw), ("recent", last)] {
@@ -324,8 +326,8 @@ impl Layout {
 /// Name of the macro that the views of metrics use.
 pub(super) const POINTS: &str = "points_of_metric";
 
-/// Length of the view `recent` besides the hot samples, in milliseconds.
-const RECENT: i64 = 7_200_000;
+/// Length of the view `recent` besides the hot samples.
+const RECENT: Duration = Duration::from_secs(7200);
 
 const RAW_VALUES: &str = "coalesce(b.mantissa / b.divisor, b.exact) AS value";
 

@@ -80,5 +80,5 @@ pub use select::{Meter, Sample, SeriesData};
 pub use series::SeriesId;
 pub use snapshot::Snapshot;
 pub use statistics::{Stat, StatBlock};
-pub use strips::{GpuPlace, SLOT_SECONDS, SLOTS, Slot, Strips};
+pub use strips::{GpuPlace, SLOT_SECONDS, SLOTS, Slot, Strips, slot_of, slot_start};
 pub use watermark::{ClockWentBack, Ticket};

@@ -6,8 +6,7 @@ use duckdb::arrow::array::AsArray;
 use duckdb::arrow::datatypes::{Int32Type, TimestampMillisecondType};
 use roaring::RoaringBitmap;
 use std::sync::PoisonError;
-use takt_model::Matcher;
-use takt_model::{Labels, Timestamp};
+use takt_model::{Labels, Matcher, Timestamp};
 
 /// Selects series for a listing: all matchers accept them, and they may have samples in `[from,
 /// to]`.
@@ -104,8 +103,8 @@ impl Store {
         {
             active |= &block.series;
         }
-        let sealed = layout.blocks.iter().map(|block| block.facts.to_ms).max();
-        if sealed.is_some_and(|sealed| to.0 <= sealed) {
+        let sealed = layout.blocks.iter().map(|block| block.facts.to).max();
+        if sealed.is_some_and(|sealed| to <= sealed) {
             return Ok(active);
         }
         let began = self.shared.head.began();

@@ -3,7 +3,7 @@
 use crate::{Reading, Store, is_stale};
 use hashbrown::HashMap;
 use std::time::Duration;
-use takt_model::{Labels, Timestamp, is_normal_spelling, normal_spelling};
+use takt_model::{Labels, is_normal_spelling, normal_spelling};
 use takt_promql::{Budget, Error, Selection, SeriesData, Source, SourceError};
 
 impl Source for Store {
@@ -11,18 +11,14 @@ impl Source for Store {
         budget.check()?;
         // Check the number of series before reading any samples.
         budget.series(self.count(selection.matchers))?;
-        let from = Timestamp(selection.from_ms);
-        let to = Timestamp(selection.to_ms);
+        let Selection { from, to, .. } = *selection;
         let mut refusal = None;
         let mut meter = |samples| {
             refusal = budget.hold(samples).err();
             refusal.is_none()
         };
         let found = if selection.is_instant() {
-            let lookback = selection
-                .to_ms
-                .saturating_sub(selection.from_ms)
-                .saturating_add(1);
+            let lookback = (to - from).saturating_add(1);
             let lookback = Duration::from_millis(u64::try_from(lookback).unwrap_or(0));
             self.instant_metered(selection.matchers, to, lookback, &mut meter)
         } else {
@@ -49,7 +45,7 @@ fn decoded(series: crate::SeriesData) -> SeriesData {
         series
             .samples
             .into_iter()
-            .map(|sample| (sample.at.0, value(sample))),
+            .map(|sample| (sample.at, value(sample))),
     )
 }
 
@@ -73,11 +69,11 @@ fn one_spelling(mut found: Vec<SeriesData>) -> Vec<SeriesData> {
     }
     let mut joined = vec![false; found.len()];
     for (labels, mut parts) in places {
-        let first = |place: usize| found[place].points.first().map(|point| point.at_ms);
+        let first = |place: usize| found[place].points.first().map(|point| point.at);
         parts.retain(|&place| first(place).is_some());
         parts.sort_by_key(|&place| first(place));
         let ends_before = |pair: &[usize]| {
-            let last = found[pair[0]].points.last().map(|point| point.at_ms);
+            let last = found[pair[0]].points.last().map(|point| point.at);
             last < first(pair[1])
         };
         if parts.len() < 2 || !parts.windows(2).all(ends_before) {
@@ -90,10 +86,10 @@ fn one_spelling(mut found: Vec<SeriesData>) -> Vec<SeriesData> {
         for &place in &parts {
             let part = std::mem::take(&mut found[place]);
             // The end of the old spelling is no end of the series.
-            let begin = part.points.first().map(|point| point.at_ms);
-            whole.stale_ms.retain(|&at| Some(at) < begin);
+            let begin = part.points.first().map(|point| point.at);
+            whole.stale.retain(|&at| Some(at) < begin);
             whole.points.extend(part.points);
-            whole.stale_ms.extend(part.stale_ms);
+            whole.stale.extend(part.stale);
             joined[place] = true;
         }
         // The order of the answer is that of the oldest series.
@@ -123,10 +119,12 @@ fn float_label(labels: &Labels) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use takt_model::Timestamp;
 
     fn series(bound: &str, samples: &[(i64, Option<f64>)]) -> SeriesData {
         let labels = [("__name__", "x_bucket"), ("le", bound)];
-        SeriesData::new(labels.into_iter().collect(), samples.iter().copied())
+        let samples = samples.iter().map(|&(at, value)| (Timestamp(at), value));
+        SeriesData::new(labels.into_iter().collect(), samples)
     }
 
     fn bounds(found: &[SeriesData]) -> Vec<&str> {
@@ -144,7 +142,7 @@ mod tests {
         let found = one_spelling(vec![old, infinite.clone(), new]);
         let whole = [1, 2, 3, 4].map(|at| (at, Some(at as f64)));
         let mut expected = series("1.0", &whole);
-        expected.stale_ms = vec![5];
+        expected.stale = vec![Timestamp(5)];
         assert_eq!(found, [expected, infinite]);
     }
 

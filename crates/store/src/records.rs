@@ -38,6 +38,7 @@ use duckdb::arrow::array::{Array, Int64Array, StringArray, StructArray, Timestam
 use duckdb::types::Value;
 use duckdb::{Row, params, params_from_iter};
 use serde::{Deserialize, Serialize};
+use takt_model::UnixTime;
 use takt_slurm::{HeldRun, JobRun, nodelist};
 
 /// The job records of a database.
@@ -95,10 +96,10 @@ pub struct JobFilter {
     pub min_gpus: Option<u64>,
     /// Only assessed runs that wasted at least this many GPU-seconds.
     pub min_wasted_gpu_seconds: Option<u64>,
-    /// Only runs that were queued or ran after this time (UTC seconds).
-    pub from: Option<i64>,
-    /// Only runs submitted before this time (UTC seconds).
-    pub to: Option<i64>,
+    /// Only runs that were queued or ran after this time.
+    pub from: Option<UnixTime>,
+    /// Only runs submitted before this time.
+    pub to: Option<UnixTime>,
     /// Maximum number of runs, the last submitted first.
     pub limit: Option<usize>,
     /// Only runs of this user or of these accounts, together with the conditions above.
@@ -115,18 +116,17 @@ pub struct VisibleRuns {
     pub accounts: Vec<String>,
 }
 
-/// The fields of a run that the capacity report reads; a month has a million runs. Times are UTC
-/// seconds.
+/// The fields of a run that the capacity report reads; a month has a million runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HoldingRun {
     /// Time of submission.
-    pub submit: i64,
+    pub submit: UnixTime,
     /// Time from which only a lack of resources delayed the run.
-    pub eligible: Option<i64>,
+    pub eligible: Option<UnixTime>,
     /// Start time.
-    pub start: Option<i64>,
+    pub start: Option<UnixTime>,
     /// End time.
-    pub end: Option<i64>,
+    pub end: Option<UnixTime>,
     /// Time of suspension, in seconds.
     pub suspended: Option<u64>,
     /// Allocated CPUs.
@@ -148,8 +148,8 @@ pub struct HoldingRun {
 pub struct OpenRun {
     /// Job id.
     pub job_id: String,
-    /// Time of submission, in UTC seconds.
-    pub submit: i64,
+    /// Time of submission.
+    pub submit: UnixTime,
 }
 
 impl<'d> Records<'d> {
@@ -213,19 +213,18 @@ impl<'d> Records<'d> {
         )
     }
 
-    /// Returns the recorded period of a cluster: the first submission and the last recorded time,
-    /// in UTC seconds.
+    /// Returns the recorded period of a cluster: the first submission and the last recorded time.
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn extent(&self, cluster: &str) -> Result<Option<(i64, i64)>, StoreError> {
+    pub fn extent(&self, cluster: &str) -> Result<Option<(UnixTime, UnixTime)>, StoreError> {
         let sql = "SELECT epoch_ms(min(submit_time)) // 1000, epoch_ms(max(greatest(submit_time, start_time, end_time))) // 1000
                    FROM records.jobs WHERE cluster = ? HAVING count(*) > 0";
         let found = self.list(
             "look how far records reach",
             sql,
             vec![cluster.to_owned().into()],
-            |row| Ok((row.get(0)?, row.get(1)?)),
+            |row| Ok((row.time(0)?, row.time(1)?)),
         )?;
         Ok(found.into_iter().next())
     }
@@ -269,15 +268,15 @@ impl<'d> Records<'d> {
     }
 
     /// Passes every run of the cluster that was queued, ran or ended in `[from, to)` to `each`, in
-    /// no particular order, with the fields that accounting needs. Times are UTC seconds.
+    /// no particular order, with the fields that accounting needs.
     ///
     /// # Errors
     /// If DuckDB fails. Some runs may have been passed before.
     pub fn held_runs(
         &self,
         cluster: &str,
-        from: i64,
-        to: i64,
+        from: UnixTime,
+        to: UnixTime,
         mut show: impl FnMut(&HeldRun<'_>),
     ) -> Result<(), StoreError> {
         let db = self.database.connect()?;
@@ -308,8 +307,8 @@ impl<'d> Records<'d> {
     pub fn capacity_runs(
         &self,
         cluster: &str,
-        from: i64,
-        to: i64,
+        from: UnixTime,
+        to: UnixTime,
     ) -> Result<Vec<HoldingRun>, StoreError> {
         self.list(
             "read the job records",
@@ -326,10 +325,10 @@ impl<'d> Records<'d> {
             ],
             |row| {
                 Ok(HoldingRun {
-                    submit: row.get(0)?,
-                    eligible: row.get(1)?,
-                    start: row.get(2)?,
-                    end: row.get(3)?,
+                    submit: row.time(0)?,
+                    eligible: row.time_if_set(1)?,
+                    start: row.time_if_set(2)?,
+                    end: row.time_if_set(3)?,
                     suspended: row.get(4)?,
                     cpus: row.get(5)?,
                     gpus: row.get(6)?,
@@ -370,13 +369,13 @@ impl<'d> Records<'d> {
             |row| {
                 Ok(OpenRun {
                     job_id: row.get(0)?,
-                    submit: row.get(1)?,
+                    submit: row.time(1)?,
                 })
             },
         )
     }
 
-    /// Returns the latest time, at or before `instant` (UTC seconds), up to which `source` was
+    /// Returns the latest time, at or before `instant`, up to which `source` was
     /// imported completely.
     ///
     /// # Errors
@@ -385,14 +384,14 @@ impl<'d> Records<'d> {
         &self,
         cluster: &str,
         source: &str,
-        instant: i64,
-    ) -> Result<Option<i64>, StoreError> {
+        instant: UnixTime,
+    ) -> Result<Option<UnixTime>, StoreError> {
         let told = self.list(
             "look up the last poll",
             "SELECT epoch_ms(max(told_until)) // 1000 FROM records.polls
              WHERE cluster = ? AND source = ? AND told_until <= make_timestamp(?::BIGINT)::TIMESTAMP_S",
             vec![cluster.to_owned().into(), source.to_owned().into(), micros(instant).into()],
-            |row| row.get(0),
+            |row| row.time_if_set(0),
         )?;
         Ok(told.into_iter().next().flatten())
     }
@@ -426,7 +425,7 @@ impl JobFilter {
             }
         };
         let text = |text: &Option<String>| text.clone().map(Value::from);
-        let instant = |seconds: Option<i64>| seconds.map(|seconds| micros(seconds).into());
+        let instant = |at: Option<UnixTime>| at.map(|at| micros(at).into());
         restrict("cluster = ?", text(&self.cluster));
         restrict(
             "list_contains([job_id, regexp_extract(job_id, '^[^_+]*'), raw_job_id], ?)",
@@ -502,9 +501,27 @@ impl VisibleRuns {
     }
 }
 
-/// Converts seconds to microseconds, which DuckDB makes timestamps from.
-fn micros(seconds: i64) -> i64 {
-    seconds.saturating_mul(1_000_000)
+/// Returns the microseconds since 1970, which DuckDB makes timestamps from.
+fn micros(at: UnixTime) -> i64 {
+    at.0.saturating_mul(1_000_000)
+}
+
+/// Reads columns that a statement returns as seconds since 1970.
+trait TimeColumns {
+    fn time(&self, column: usize) -> duckdb::Result<UnixTime>;
+
+    /// Reads a column that may be NULL.
+    fn time_if_set(&self, column: usize) -> duckdb::Result<Option<UnixTime>>;
+}
+
+impl TimeColumns for Row<'_> {
+    fn time(&self, column: usize) -> duckdb::Result<UnixTime> {
+        self.get(column).map(UnixTime)
+    }
+
+    fn time_if_set(&self, column: usize) -> duckdb::Result<Option<UnixTime>> {
+        Ok(self.get::<_, Option<i64>>(column)?.map(UnixTime))
+    }
 }
 
 fn names(list: &str, node: &str) -> bool {
@@ -524,10 +541,10 @@ fn job_run(row: &Row<'_>) -> duckdb::Result<JobRun> {
     Ok(JobRun {
         cluster: row.get(0)?,
         job_id: row.get(1)?,
-        submit: row.get(2)?,
-        eligible: row.get(3)?,
-        start: row.get(4)?,
-        end: row.get(5)?,
+        submit: row.time(2)?,
+        eligible: row.time_if_set(3)?,
+        start: row.time_if_set(4)?,
+        end: row.time_if_set(5)?,
         state: row.get(6)?,
         user: row.get(7)?,
         account: row.get(8)?,
@@ -579,7 +596,7 @@ impl<'a> HeldRuns<'a> {
         let time = |column: usize| {
             self.times[column]
                 .is_valid(row)
-                .then(|| self.times[column].value(row))
+                .then(|| UnixTime(self.times[column].value(row)))
         };
         let amount = |column: usize| {
             let column = self.amounts[column];
@@ -593,7 +610,7 @@ impl<'a> HeldRuns<'a> {
                 .then(|| self.texts[column].value(row))
         };
         HeldRun {
-            submit: self.times[0].value(row),
+            submit: UnixTime(self.times[0].value(row)),
             start: time(1),
             end: time(2),
             nodes: amount(0),

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use takt_model::UnixTime;
 
 /// Folder of the copy in the data directory.
 const FOLDER: &str = "snapshot";
@@ -25,8 +26,8 @@ pub struct Snapshot {
     pub path: PathBuf,
     /// Version of Takt that made it.
     pub version: String,
-    /// Time of the copy, UTC seconds.
-    pub taken_at: i64,
+    /// Time of the copy.
+    pub taken_at: UnixTime,
     /// Number of job runs.
     pub runs: u64,
     /// Number of series.
@@ -63,12 +64,12 @@ const PAIRS: [Pair; 2] = [
 ];
 
 impl Database {
-    /// Copies records, series and blocks into a folder of the data directory, at `now` (UTC
-    /// seconds). Replaces an earlier copy.
+    /// Copies records, series and blocks into a folder of the data directory, at `now`.
+    /// Replaces an earlier copy.
     ///
     /// # Errors
     /// If a table cannot be read, or the copy cannot be written. The folder is removed then.
-    pub(crate) fn snapshot(&self, now: i64) -> Result<Snapshot, StoreError> {
+    pub(crate) fn snapshot(&self, now: UnixTime) -> Result<Snapshot, StoreError> {
         let folder = self.path().join(FOLDER);
         let taken = self.write_snapshot(&folder, now);
         if taken.is_err() {
@@ -87,7 +88,7 @@ impl Database {
         remove_if_there(&folder).map_err(failed(&folder))
     }
 
-    fn write_snapshot(&self, folder: &Path, now: i64) -> Result<Snapshot, StoreError> {
+    fn write_snapshot(&self, folder: &Path, now: UnixTime) -> Result<Snapshot, StoreError> {
         self.forget_copies();
         remove_if_there(folder).map_err(failed(folder))?;
         fs::create_dir(folder).map_err(failed(folder))?;
@@ -173,7 +174,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// If the copy cannot be opened, or something in it is damaged.
-    pub fn of(path: &Path, taken_at: i64) -> Result<Self, StoreError> {
+    pub fn of(path: &Path, taken_at: UnixTime) -> Result<Self, StoreError> {
         let directory = DataDir::claim(path)?;
         let database = Database::open(&directory, &Settings::default())?;
         let mut damaged: Vec<String> = database
@@ -322,6 +323,6 @@ mod tests {
         let bytes = fs::read(&file).unwrap();
         fs::remove_file(&file).unwrap();
         fs::write(&file, &bytes[..bytes.len() - 9]).unwrap();
-        Snapshot::of(&moved, 7).unwrap_err();
+        Snapshot::of(&moved, UnixTime(7)).unwrap_err();
     }
 }

@@ -3,7 +3,7 @@
 use super::{Database, StoreError, block};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use takt_model::error_chain;
+use takt_model::{Timestamp, error_chain};
 
 /// Contents of the data directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,10 +25,12 @@ pub struct StatBlock {
     pub resolution: String,
     /// Folder name of the block.
     pub name: String,
-    /// Time of the first row, in milliseconds since 1970.
-    pub from_ms: i64,
-    /// Time of the last row, in milliseconds since 1970.
-    pub to_ms: i64,
+    /// Time of the first row.
+    #[serde(rename = "from_ms")]
+    pub from: Timestamp,
+    /// Time of the last row.
+    #[serde(rename = "to_ms")]
+    pub to: Timestamp,
     /// Series in the block.
     pub series: u64,
     /// Rows in the block.
@@ -66,8 +68,8 @@ impl Database {
         let blocks = layout.blocks.iter().map(|block| StatBlock {
             resolution: block.resolution.name().to_owned(),
             name: block.name.to_string(),
-            from_ms: block.facts.from_ms,
-            to_ms: block.facts.to_ms,
+            from: block.facts.from,
+            to: block.facts.to,
             series: block.series.len(),
             rows: block.facts.rows,
             bytes: block.bytes(),

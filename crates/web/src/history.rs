@@ -3,6 +3,7 @@
 use crate::frame::{PageError, Range, Visit, href};
 use minijinja::{Value, context};
 use takt_draw::{Chart, Span, lanes};
+use takt_model::{Timestamp, UnixTime};
 use takt_server::answers::{GpuHeld, HistoryAnswer, HistoryCurve, HistoryQuestion};
 use takt_server::reports::words::{amount, duration};
 
@@ -45,7 +46,7 @@ pub fn of(
 
 /// The curves as charts for a template.
 pub fn charts(history: &HistoryAnswer) -> Vec<Value> {
-    let time = (history.axis.from_ms / 1000, history.axis.to_ms() / 1000);
+    let [from, to] = [history.axis.from, history.axis.to()].map(Timestamp::whole_seconds);
     let chart = |curve: &HistoryCurve| {
         let (factor, unit) = shown(&curve.unit);
         let figure = |value: f64| format!("{}{unit}", amount(value * factor));
@@ -54,7 +55,7 @@ pub fn charts(history: &HistoryAnswer) -> Vec<Value> {
         let chart = Chart {
             values: &curve.values.0,
             most: curve.most.unwrap_or(0.0).max(curve.highest),
-            time,
+            time: (from.0, to.0),
             marked: &[],
             label,
             shown: (factor, unit),
@@ -72,9 +73,9 @@ pub fn charts(history: &HistoryAnswer) -> Vec<Value> {
 
 /// The jobs that held one GPU as a lane; `None` if no job did.
 pub fn lane(history: &HistoryAnswer, uuid: &str, name: &str) -> Option<String> {
-    let (from, to) = (history.axis.from_ms / 1000, history.axis.to_ms() / 1000);
+    let [from, to] = [history.axis.from, history.axis.to()].map(Timestamp::whole_seconds);
     let length = (to - from).max(1) as f64;
-    let place = |at: i64| ((at - from) as f64 / length).clamp(0.0, 1.0);
+    let place = |at: UnixTime| ((at - from) as f64 / length).clamp(0.0, 1.0);
     let mut oldest_first: Vec<&GpuHeld> = history
         .holds
         .iter()
@@ -85,7 +86,7 @@ pub fn lane(history: &HistoryAnswer, uuid: &str, name: &str) -> Option<String> {
         .iter()
         .enumerate()
         .map(|(at, hold)| {
-            let held = duration((hold.to - hold.from).max(0) as f64);
+            let held = duration(hold.to.since(hold.from) as f64);
             let job = if hold.job_id.is_empty() {
                 format!("a job of {}", hold.user)
             } else {

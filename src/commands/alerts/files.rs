@@ -130,7 +130,7 @@ impl SampleSink for InMemory {
     fn write(&self, samples: &[Sample]) -> Result<(), StoreError> {
         let mut memory = self.0.borrow_mut();
         for sample in samples {
-            memory.add(sample.labels.clone(), [(sample.at.0, sample.value)]);
+            memory.add(sample.labels.clone(), [(sample.at, sample.value)]);
         }
         Ok(())
     }

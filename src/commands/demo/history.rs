@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use takt_accounting::efficiency::EfficiencyConfig;
 use takt_demo::{Demo, HistorySink};
+use takt_model::UnixTime;
 use takt_model::{Labels, Timestamp};
 use takt_server::{answers, assess};
 use takt_store::{Due, STALE, Sample, SeriesId, Store};
@@ -32,8 +33,8 @@ enum Past {
 /// Writes the history of the demo into the store of the running server.
 pub struct History {
     pub demo: Arc<Demo>,
-    /// Start of the demo, UTC seconds.
-    pub now: i64,
+    /// Start of the demo.
+    pub now: UnixTime,
     /// The store; gone when the server has ended.
     pub store: Weak<Store>,
     /// Becomes true at the shutdown signal.

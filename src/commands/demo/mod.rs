@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use takt_access::Viewer;
 use takt_demo::{Cluster, Demo, MailFolder, Ports, Size, Stop};
+use takt_model::UnixTime;
 use takt_server::answers::{AnswerConfig, Question, TokenOrder};
 use takt_server::config::Config;
 use takt_server::serve::{self as server, Ready};
@@ -77,7 +78,7 @@ pub fn run(place: &Place, asked: &DemoArgs) -> Result<(), Failure> {
         check_user(&cluster, user).usage()?;
     }
     let folder = Folder::new(asked.keep.as_deref())?;
-    let now = Now::now().as_second();
+    let now = UnixTime::from(Now::now());
     let demo = Arc::new(Demo::new(cluster, now, asked.speed));
     let http = listener()?;
     let smtp = listener()?;

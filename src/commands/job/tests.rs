@@ -1,10 +1,11 @@
 use super::*;
 use takt_accounting::efficiency::{Curve, Efficiency, Grade, Split, Verdict};
 use takt_accounting::{Cost, Evidence, FailureCause};
+use takt_model::UnixTime;
 use takt_server::answers::{JobHint, WhyWaiting};
 
 /// 2026-10-05 12:00 in UTC.
-const NOON: i64 = 1_791_201_600;
+const NOON: UnixTime = UnixTime(1_791_201_600);
 
 fn pending() -> JobReport {
     JobReport {

@@ -4,6 +4,7 @@ use super::Poller;
 use crate::schedulers::scheduler::SchedulerAnswer;
 use crate::schedulers::status::PollError;
 use std::io;
+use takt_model::UnixTime;
 use takt_slurm::{Entry, Reject};
 use takt_store::{ImportError, ImportSummary, LIVE_QUEUE, OpenRun, Origin, Records, Shifted};
 
@@ -15,7 +16,7 @@ impl Poller {
         source: &'static str,
         answer: SchedulerAnswer,
         timezone: Option<String>,
-        told_until: Option<i64>,
+        told_until: Option<UnixTime>,
     ) -> Result<(ImportSummary, Vec<OpenRun>), PollError> {
         let cluster = cluster.to_owned();
         let gpus_are_counted = self.gpus_are_counted || source == LIVE_QUEUE;

@@ -23,7 +23,7 @@ use jiff::Timestamp;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
-use takt_model::error_chain;
+use takt_model::{UnixTime, error_chain};
 use takt_slurm::{Node, jobcomp};
 use takt_store::{Database, ImportSummary, OpenRun};
 use tokio::sync::watch;
@@ -41,10 +41,10 @@ pub struct Poller {
     /// The job completion file of a Slurm without slurmdbd.
     jobcomp: Option<FileFollower>,
     forgotten: HashSet<OpenRun>,
-    /// Time of the last request for shares and prices, in UTC seconds.
-    shares_read_at: Option<i64>,
-    /// Time of the last request to slurmdbd for node events, in UTC seconds.
-    events_read_at: Option<i64>,
+    /// Time of the last request for shares and prices.
+    shares_read_at: Option<UnixTime>,
+    /// Time of the last request to slurmdbd for node events.
+    events_read_at: Option<UnixTime>,
     /// Whether Slurm records GPUs with each job (`AccountingStorageTRES`).
     gpus_are_counted: bool,
     /// Seconds by which slurmctld's clock was ahead of this machine's at the last poll.
@@ -102,7 +102,7 @@ impl Poller {
     /// cancels a running request; imported records stay.
     pub async fn run(mut self, status: watch::Sender<PollStatus>) {
         loop {
-            let result = self.poll(Timestamp::now().as_second()).await;
+            let result = self.poll(Timestamp::now().into()).await;
             status.send_modify(|status| self.note(status, &result));
             let failures = status.borrow().failures;
             tokio::time::sleep(pause(&self.config, failures)).await;
@@ -126,7 +126,7 @@ impl Poller {
                     updated = summary.runs_updated,
                     "polled sacct"
                 );
-                let last_success = Some(Timestamp::now().as_second());
+                let last_success = Some(Timestamp::now().into());
                 *status = PollStatus {
                     state: PollState::Ok,
                     last_success,
@@ -148,12 +148,12 @@ impl Poller {
         }
     }
 
-    /// Reads and imports everything new. `now` is the current time in UTC seconds.
+    /// Reads and imports everything new. `now` is the current time.
     ///
     /// # Errors
     /// [`PollError`]. Records stored before the error stay, and the next poll starts from the same
     /// point.
-    pub async fn poll(&mut self, now: i64) -> Result<ImportSummary, PollError> {
+    pub async fn poll(&mut self, now: UnixTime) -> Result<ImportSummary, PollError> {
         (self.pending, self.nodes) = (None, None);
         let mut scheduler = match self.scheduler.take() {
             Some(scheduler) => scheduler,
@@ -167,7 +167,7 @@ impl Poller {
     async fn poll_with(
         &mut self,
         scheduler: &mut dyn Scheduler,
-        now: i64,
+        now: UnixTime,
     ) -> Result<ImportSummary, PollError> {
         let cluster = self.name_of_cluster(scheduler).await?;
         let now = now + self.ask_for_the_time(scheduler, now).await;
@@ -205,7 +205,7 @@ impl Poller {
     /// Returns the seconds by which slurmctld's clock is ahead of this machine's. Requests use
     /// slurmctld's clock, because slurmctld timestamps the records: a wrong clock then loses no
     /// record. If slurmctld does not answer, returns the previous value.
-    async fn ask_for_the_time(&mut self, scheduler: &mut dyn Scheduler, now: i64) -> i64 {
+    async fn ask_for_the_time(&mut self, scheduler: &mut dyn Scheduler, now: UnixTime) -> i64 {
         let theirs = scheduler.time().await;
         if let Some(ahead) = theirs.map(|theirs| theirs - now) {
             self.clock_ahead_seconds = if ahead.abs() < CLOCKS_AGREE_SECONDS {
@@ -223,7 +223,7 @@ impl Poller {
         &mut self,
         scheduler: &mut dyn Scheduler,
         cluster: &str,
-        now: i64,
+        now: UnixTime,
     ) -> Result<(), PollError> {
         // Without slurmdbd, the scheduler has no history.
         let has_history = self.jobcomp.is_none() && scheduler.keeps_history();
@@ -273,7 +273,7 @@ impl Poller {
         &mut self,
         scheduler: &mut dyn Scheduler,
         cluster: &str,
-        now: i64,
+        now: UnixTime,
         has_history: bool,
     ) -> Result<(), PollError> {
         let since = now - i64::from(self.config.history_days) * 86_400;
@@ -324,7 +324,7 @@ impl Poller {
         &mut self,
         scheduler: &mut dyn Scheduler,
         cluster: &str,
-        now: i64,
+        now: UnixTime,
         mut listed: HashSet<OpenRun>,
     ) -> Result<ImportSummary, PollError> {
         let source = scheduler.name();
@@ -377,7 +377,7 @@ impl Poller {
         &mut self,
         scheduler: &mut dyn Scheduler,
         cluster: &str,
-        now: i64,
+        now: UnixTime,
     ) -> Result<(), PollError> {
         if self
             .shares_read_at
@@ -442,7 +442,7 @@ impl Poller {
             for run in forgotten {
                 tracing::warn!(
                     job_id = run.job_id,
-                    submit = run.submit,
+                    submit = run.submit.0,
                     "sacct no longer knows an open run"
                 );
                 self.forgotten.insert(run);
@@ -454,7 +454,11 @@ impl Poller {
 
 /// Splits `[begin, end)` into parts of at most `longest` seconds, oldest first. Returns at least
 /// one part.
-fn windows(begin: i64, end: i64, longest: i64) -> impl Iterator<Item = (i64, i64)> {
+fn windows(
+    begin: UnixTime,
+    end: UnixTime,
+    longest: i64,
+) -> impl Iterator<Item = (UnixTime, UnixTime)> {
     let begin = begin.min(end);
     std::iter::successors(Some((begin, end.min(begin + longest))), move |&(_, to)| {
         (to < end).then(|| (to, end.min(to + longest)))

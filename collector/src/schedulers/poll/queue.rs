@@ -5,7 +5,7 @@ use crate::schedulers::scheduler::{Scheduler, SchedulerAnswer};
 use crate::schedulers::status::{Pending, PollError};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, HashSet};
-use takt_model::error_chain;
+use takt_model::{UnixTime, error_chain};
 use takt_slurm::Entry;
 use takt_slurm::openapi::LiveJob;
 use takt_store::{HeldGpu, LIVE_QUEUE, OpenRun, WaitingRun};
@@ -87,7 +87,7 @@ impl Poller {
             })
             .collect();
         let cluster = cluster.to_owned();
-        let now = Timestamp::now().as_second();
+        let now = UnixTime::from(Timestamp::now());
         self.blocking(move |records| {
             records.note_waiting(&cluster, &waiting, now)?;
             Ok(records.note_held_gpus(&cluster, &held, now)?)

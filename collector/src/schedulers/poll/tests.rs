@@ -6,6 +6,7 @@ use serde_json::json;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::time::Instant;
+use takt_model::UnixTime;
 use takt_slurm::openapi;
 use takt_slurm::sacct::Cluster;
 use takt_store::{DataDir, JobFilter, Records, Settings};
@@ -14,7 +15,7 @@ const HEADER: &str = "JobID|Submit|Eligible|Start|End|State|User|Account|Partiti
      NodeList|ElapsedRaw|Suspended|TimelimitRaw|ExitCode|JobName";
 
 /// 2026-10-10T00:00:00Z
-const NOW: i64 = 1_791_590_400;
+const NOW: UnixTime = UnixTime(1_791_590_400);
 
 /// A poller whose Slurm commands are shell scripts in a folder.
 struct TestSlurm {
@@ -91,7 +92,7 @@ impl TestSlurm {
     }
 }
 
-fn row(job_id: &str, submit: i64, end: Option<i64>, state: &str) -> String {
+fn row(job_id: &str, submit: UnixTime, end: Option<UnixTime>, state: &str) -> String {
     let start = if state == "PENDING" {
         "Unknown".to_owned()
     } else {
@@ -139,7 +140,7 @@ async fn the_first_poll_reads_history_in_weeks_and_the_next_continues() {
 async fn a_wrong_clock_loses_no_records_and_is_reported() {
     let mut stage = TestSlurm::new();
     stage.answer(&[]);
-    let slurm_says = |stage: &TestSlurm, at: i64| {
+    let slurm_says = |stage: &TestSlurm, at: UnixTime| {
         stage.script(
             "scontrol",
             &format!("echo 'Configuration data as of {at}'; echo 'ClusterName = lab'"),
@@ -306,7 +307,7 @@ async fn each_failure_has_its_state_and_keeps_the_message() {
     }
     assert_eq!(
         Records::of(&stage.poller.database)
-            .told_until("lab", "sacct", i64::MAX / 2_000_000)
+            .told_until("lab", "sacct", UnixTime(i64::MAX / 2_000_000))
             .unwrap(),
         None
     );
@@ -428,7 +429,11 @@ fn pauses_grow_up_to_a_quarter_of_an_hour() {
 
 #[test]
 fn windows_are_whole_and_at_most_a_week() {
-    let parts = |begin, now| windows(begin, now, 7 * 86_400).collect::<Vec<_>>();
+    let parts = |begin, now| {
+        windows(UnixTime(begin), UnixTime(now), 7 * 86_400)
+            .map(|(from, to)| (from.0, to.0))
+            .collect::<Vec<_>>()
+    };
     assert_eq!(
         parts(0, 1_300_000),
         [(0, 604_800), (604_800, 1_209_600), (1_209_600, 1_300_000)]

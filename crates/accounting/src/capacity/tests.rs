@@ -21,7 +21,7 @@ fn amounts(cpus: u64, gpus: u64) -> Amounts {
 fn existed(cpus: u64, gpus: u64) -> CapacitySpan {
     CapacitySpan {
         effect: Effect::Existed,
-        from: 0,
+        from: UnixTime(0),
         to: None,
         amounts: amounts(cpus, gpus),
     }

@@ -2,12 +2,14 @@
 
 use super::signal::{GaugeReader, Stretch, Window};
 use serde::{Deserialize, Serialize};
+use takt_model::Timestamp;
 
-/// Time axis of curves: equal steps. Milliseconds since 1970.
+/// Time axis of curves: equal steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Axis {
     /// Start of the first step.
-    pub from_ms: i64,
+    #[serde(rename = "from_ms")]
+    pub from: Timestamp,
     /// Length of a step, in milliseconds.
     pub step_ms: i64,
     /// Number of steps.
@@ -16,23 +18,22 @@ pub struct Axis {
 
 impl Axis {
     /// Returns an axis from one instant to another with at most `steps` steps, none shorter than
-    /// `shortest_ms`. The last step may end later than `to_ms`.
-    pub fn new(from_ms: i64, to_ms: i64, steps: usize, shortest_ms: i64) -> Self {
-        let length = to_ms.saturating_sub(from_ms).max(1);
+    /// `shortest_ms`. The last step may end later than `to`.
+    pub fn new(from: Timestamp, to: Timestamp, steps: usize, shortest_ms: i64) -> Self {
+        let length = (to - from).max(1);
         let most = i64::try_from(steps.max(1)).unwrap_or(i64::MAX);
         let step_ms = ((length + most - 1) / most).max(shortest_ms).max(1);
         Self {
-            from_ms,
+            from,
             step_ms,
             steps: usize::try_from((length + step_ms - 1) / step_ms).unwrap_or(0),
         }
     }
 
     /// Returns the end of the last step.
-    pub fn to_ms(&self) -> i64 {
+    pub fn to(&self) -> Timestamp {
         let steps = i64::try_from(self.steps).unwrap_or(i64::MAX);
-        self.from_ms
-            .saturating_add(steps.saturating_mul(self.step_ms))
+        self.from.plus_ms(steps.saturating_mul(self.step_ms))
     }
 }
 
@@ -137,11 +138,11 @@ impl CurveMeter {
     /// Adds a stretch of a gauge. Time outside the axis is ignored.
     pub fn add(&mut self, stretch: Stretch) {
         let axis = self.axis;
-        let mut from = stretch.from_ms.max(axis.from_ms);
-        let to = stretch.to_ms.min(axis.to_ms());
+        let mut from = stretch.from.max(axis.from);
+        let to = stretch.to.min(axis.to());
         while from < to {
-            let step = (from - axis.from_ms) / axis.step_ms;
-            let until = (axis.from_ms + (step + 1) * axis.step_ms).min(to);
+            let step = (from - axis.from) / axis.step_ms;
+            let until = axis.from.plus_ms((step + 1) * axis.step_ms).min(to);
             if let Some(sum) = self
                 .sums
                 .get_mut(usize::try_from(step).unwrap_or(usize::MAX))
@@ -192,8 +193,8 @@ impl GaugeCurve {
         }
     }
 
-    pub(super) fn push(&mut self, at_ms: i64, value: Option<f64>) {
-        if let Some(stretch) = self.reader.push(at_ms, value) {
+    pub(super) fn push(&mut self, at: Timestamp, value: Option<f64>) {
+        if let Some(stretch) = self.reader.push(at, value) {
             self.meter.add(stretch);
         }
     }
@@ -213,15 +214,16 @@ mod tests {
 
     #[test]
     fn an_axis_covers_the_time_with_steps_that_are_not_too_short() {
-        let axis = Axis::new(0, 3_600_000, 120, 15_000);
+        let axis = |from, to| Axis::new(Timestamp(from), Timestamp(to), 120, 15_000);
+        let hour = axis(0, 3_600_000);
         assert_eq!(
-            (axis.step_ms, axis.steps, axis.to_ms()),
-            (30_000, 120, 3_600_000)
+            (hour.step_ms, hour.steps, hour.to()),
+            (30_000, 120, Timestamp(3_600_000))
         );
-        let short = Axis::new(0, 61_000, 120, 15_000);
+        let short = axis(0, 61_000);
         assert_eq!((short.step_ms, short.steps), (15_000, 5));
-        assert!(short.to_ms() >= 61_000);
-        assert_eq!(Axis::new(5, 5, 120, 15_000).steps, 1);
+        assert!(short.to() >= Timestamp(61_000));
+        assert_eq!(axis(5, 5).steps, 1);
     }
 
     #[test]
@@ -242,11 +244,11 @@ mod tests {
 
     #[test]
     fn a_curve_has_gaps_where_nothing_was_measured() {
-        let axis = Axis::new(0, 40_000, 4, 1);
+        let axis = Axis::new(Timestamp(0), Timestamp(40_000), 4, 1);
         let mut meter = CurveMeter::new(axis);
-        let stretch = |from_ms, to_ms, value| Stretch {
-            from_ms,
-            to_ms,
+        let stretch = |from, to, value| Stretch {
+            from: Timestamp(from),
+            to: Timestamp(to),
             value,
         };
         meter.add(stretch(-5_000, 15_000, 1.0));

@@ -1,6 +1,7 @@
 //! Measurements of the GPUs and nodes of a run.
 
 use super::{ActivityFigures, Curve};
+use takt_model::Timestamp;
 
 /// Measurements of one GPU during a run.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -31,8 +32,8 @@ pub struct GpuFigures {
     pub fault: Option<String>,
     /// XID errors of the GPU during the run, by number.
     pub xids: Vec<XidCount>,
-    /// First time at which the GPU did not answer, in milliseconds since 1970.
-    pub lost_at_ms: Option<i64>,
+    /// First time at which the GPU did not answer.
+    pub lost_at: Option<Timestamp>,
     /// Curves, if the meter was given an axis.
     pub curves: Option<GpuCurves>,
 }
@@ -42,8 +43,8 @@ pub struct GpuFigures {
 pub struct XidCount {
     /// Number of the XID.
     pub xid: String,
-    /// First sample with the error, in milliseconds since 1970.
-    pub at_ms: i64,
+    /// First sample with the error.
+    pub at: Timestamp,
     /// Number of errors.
     pub errors: f64,
 }
@@ -91,8 +92,8 @@ pub struct NodeFigures {
     pub link_seen_seconds: f64,
     /// Processes of the run that the kernel killed for lack of memory.
     pub oom_kills: Option<f64>,
-    /// First sample with such a kill, in milliseconds since 1970.
-    pub oom_at_ms: Option<i64>,
+    /// First sample with such a kill.
+    pub oom_at: Option<Timestamp>,
     /// Curves, if the meter was given an axis.
     pub curves: Option<NodeCurves>,
 }

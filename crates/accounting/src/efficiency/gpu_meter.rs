@@ -5,7 +5,7 @@ use super::meter::MeterSample;
 use super::signal::{Activity, ActivityFigures, GaugeReader, Growth, Level, Stretch, Window};
 use super::{EfficiencyConfig, GpuCurves, GpuFigures, XidCount};
 use std::collections::BTreeMap;
-use takt_model::Labels;
+use takt_model::{Labels, Timestamp};
 
 pub(super) const GPU_UP: &str = "takt_gpu_up";
 pub(super) const XID: &str = "takt_gpu_xid_errors_total";
@@ -48,8 +48,8 @@ pub(super) struct GpuMeter {
     energy: Growth,
     sm: (GaugeReader, Level),
     tensor: (GaugeReader, Level),
-    xids: BTreeMap<String, (Growth, Option<i64>)>,
-    lost_at_ms: Option<i64>,
+    xids: BTreeMap<String, (Growth, Option<Timestamp>)>,
+    lost_at: Option<Timestamp>,
     curves: Option<GpuCurveMeters>,
 }
 
@@ -66,10 +66,10 @@ pub(super) struct Steps(pub(super) Vec<(f32, f32)>);
 
 impl Steps {
     pub(super) fn add(&mut self, window: Window, stretch: Stretch, amount: f64) {
-        let mut from = stretch.from_ms;
-        while from < stretch.to_ms {
-            let step = (from - window.from_ms) / STEP_MS;
-            let to = stretch.to_ms.min(window.from_ms + (step + 1) * STEP_MS);
+        let mut from = stretch.from;
+        while from < stretch.to {
+            let step = (from - window.from) / STEP_MS;
+            let to = stretch.to.min(window.from.plus_ms((step + 1) * STEP_MS));
             let step = usize::try_from(step).unwrap_or(0);
             if self.0.len() <= step {
                 self.0.resize(step + 1, (0.0, 0.0));
@@ -113,7 +113,7 @@ impl GpuMeter {
             sm: level(),
             tensor: level(),
             xids: BTreeMap::new(),
-            lost_at_ms: None,
+            lost_at: None,
             curves: axis.map(curves),
         }
     }
@@ -126,7 +126,7 @@ impl GpuMeter {
         window: Window,
     ) {
         for &(at, value) in samples {
-            let is_inside = window.from_ms <= at && at < window.to_ms;
+            let is_inside = window.from <= at && at < window.to;
             match (metric, &mut self.curves) {
                 (MEMORY_USED, Some(curves)) => curves.memory.push(at, value),
                 (POWER, Some(curves)) => curves.power.push(at, value.filter(is_power)),
@@ -152,13 +152,13 @@ impl GpuMeter {
                 }
                 (ENERGY, Some(joules)) => follow(&mut self.energy, at, joules),
                 (GPU_UP, Some(0.0)) if is_inside => {
-                    self.lost_at_ms.get_or_insert(at);
+                    self.lost_at.get_or_insert(at);
                 }
                 (XID, Some(count)) => {
                     let xid = labels.get("xid").unwrap_or_default();
                     // The first error creates the series, so a series that began during the run
                     // started at 0.
-                    let new = if at < window.from_ms {
+                    let new = if at < window.from {
                         Growth::new
                     } else {
                         Growth::from_zero
@@ -206,10 +206,10 @@ impl GpuMeter {
         let xids: Vec<XidCount> = self
             .xids
             .into_iter()
-            .filter_map(|(xid, (growth, at_ms))| {
+            .filter_map(|(xid, (growth, at))| {
                 Some(XidCount {
                     xid,
-                    at_ms: at_ms?,
+                    at: at?,
                     errors: growth.total()?,
                 })
             })
@@ -218,7 +218,7 @@ impl GpuMeter {
             .iter()
             .find(|count| HARDWARE_XIDS.contains(&count.xid.as_str()))
             .map(|count| format!("xid {}", count.xid))
-            .or_else(|| self.lost_at_ms.map(|_| "GPU lost".to_owned()));
+            .or_else(|| self.lost_at.map(|_| "GPU lost".to_owned()));
         let curves = self.curves.take().map(|curves| GpuCurves {
             utilization: curves.utilization.finish(RATIO_UNIT),
             memory: curves.memory.finish(MEMORY_UNIT),
@@ -239,7 +239,7 @@ impl GpuMeter {
             tensor_mean: last(self.tensor).mean(),
             fault,
             xids,
-            lost_at_ms: self.lost_at_ms,
+            lost_at: self.lost_at,
             curves,
             index: self.index,
             model: self.model,
@@ -248,14 +248,14 @@ impl GpuMeter {
     }
 }
 
-fn push((held, level): &mut (GaugeReader, Level), at: i64, value: Option<f64>) {
+fn push((held, level): &mut (GaugeReader, Level), at: Timestamp, value: Option<f64>) {
     held.push(at, value)
         .into_iter()
         .for_each(|stretch| level.add(stretch));
 }
 
 /// Adds a sample of a counter whose total alone matters.
-pub(super) fn follow(counter: &mut Growth, at: i64, value: f64) {
+pub(super) fn follow(counter: &mut Growth, at: Timestamp, value: f64) {
     counter.push(at, value);
 }
 

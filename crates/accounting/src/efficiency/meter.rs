@@ -23,7 +23,7 @@ use super::gpu_meter::{
 use super::signal::{Growth, Window};
 use super::{EfficiencyConfig, NodeCurves, NodeFigures};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use takt_model::Labels;
+use takt_model::{Labels, Timestamp};
 use takt_slurm::JobRun;
 use takt_slurm::process_usage::sighting_of;
 
@@ -70,8 +70,8 @@ const IB_SPEED: &str = "node_infiniband_rate_bytes_per_second";
 const NFS_READ: &str = "node_mountstats_nfs_total_read_bytes_total";
 const NFS_WRITTEN: &str = "node_mountstats_nfs_total_write_bytes_total";
 
-/// A sample: milliseconds since 1970, and the value. `None` ends the series.
-pub type MeterSample = (i64, Option<f64>);
+/// A sample: its time and value. `None` ends the series.
+pub type MeterSample = (Timestamp, Option<f64>);
 
 /// Reads one node's series for one run. Samples of one series come in order of time, in one or
 /// several calls.
@@ -99,15 +99,15 @@ pub struct NodeMeter {
 #[derive(Debug)]
 struct JobTrace {
     user: Option<String>,
-    first_ms: i64,
-    last_ms: i64,
+    first: Timestamp,
+    last: Timestamp,
     /// Number of the job's samples during the run.
     inside: usize,
     gpus: BTreeSet<String>,
     cpu: Growth,
     memory_peak: Option<f64>,
     oom_kills: Growth,
-    oom_at_ms: Option<i64>,
+    oom_at: Option<Timestamp>,
     curves: Option<(CurveMeter, GaugeCurve)>,
 }
 
@@ -156,7 +156,7 @@ impl NodeMeter {
             return;
         };
         let window = self.window;
-        let within = move |at: i64| window.from_ms <= at && at < window.to_ms;
+        let within = move |at: Timestamp| window.from <= at && at < window.to;
         let values = || samples.iter().filter_map(|&(at, value)| Some((at, value?)));
         let inside = || {
             values()
@@ -230,10 +230,10 @@ impl NodeMeter {
     fn job(
         &mut self,
         labels: &Labels,
-        at: impl Iterator<Item = i64>,
+        at: impl Iterator<Item = Timestamp>,
         inside: usize,
     ) -> Option<&mut JobTrace> {
-        let (first_ms, last_ms) = at.fold(None, |span: Option<(i64, i64)>, at| {
+        let (first, last) = at.fold(None, |span: Option<(Timestamp, Timestamp)>, at| {
             Some((span.map_or(at, |(first, _)| first), at))
         })?;
         let window = self.window;
@@ -243,18 +243,18 @@ impl NodeMeter {
             .entry(labels.get("jobid").unwrap_or_default().to_owned())
             .or_insert_with(|| JobTrace {
                 user: None,
-                first_ms,
-                last_ms,
+                first,
+                last,
                 inside: 0,
                 gpus: BTreeSet::new(),
                 cpu: Growth::from_zero(window),
                 memory_peak: None,
                 oom_kills: Growth::from_zero(window),
-                oom_at_ms: None,
+                oom_at: None,
                 curves: axis.map(|axis| (CurveMeter::new(axis), GaugeCurve::new(window, axis))),
             });
-        trace.first_ms = trace.first_ms.min(first_ms);
-        trace.last_ms = trace.last_ms.max(last_ms);
+        trace.first = trace.first.min(first);
+        trace.last = trace.last.max(last);
         trace.inside = trace.inside.max(inside);
         if let Some(user) = labels.get("user") {
             trace.user.get_or_insert_with(|| user.to_owned());
@@ -270,8 +270,8 @@ impl NodeMeter {
         let slack = self.window.reach_ms;
         let is_it = |trace: &JobTrace| {
             trace.user.as_ref() == Some(&self.user)
-                && (trace.first_ms - self.window.from_ms).abs() <= slack
-                && (trace.last_ms - self.window.to_ms).abs() <= slack
+                && (trace.first - self.window.from).abs() <= slack
+                && (trace.last - self.window.to).abs() <= slack
         };
         let mut found = self
             .jobs
@@ -368,7 +368,7 @@ impl NodeMeter {
         let Self { node, gpus, .. } = self;
         let cpu = own_trace.as_ref().map(|trace| trace.cpu);
         let oom_kills = own_trace.as_ref().and_then(|trace| trace.oom_kills.total());
-        let oom_at_ms = own_trace.as_ref().and_then(|trace| trace.oom_at_ms);
+        let oom_at = own_trace.as_ref().and_then(|trace| trace.oom_at);
         let memory_peak_bytes = own_trace.as_ref().and_then(|trace| trace.memory_peak);
         let curves = own_trace.and_then(|trace| trace.curves);
         let gpus = gpus.into_iter().filter(|(uuid, _)| own.contains(uuid));
@@ -382,7 +382,7 @@ impl NodeMeter {
             link_bound_seconds: link_bound.map(|(bound, _)| bound),
             link_seen_seconds: link_bound.map_or(0.0, |(_, seen)| seen),
             oom_kills,
-            oom_at_ms,
+            oom_at,
             curves: curves.map(|(cpus, memory)| NodeCurves {
                 cpus: cpus.finish(RATIO_UNIT),
                 memory: memory.finish(MEMORY_UNIT),
@@ -437,17 +437,17 @@ impl NodeMeter {
 }
 
 impl JobTrace {
-    fn add_cpu(&mut self, at: i64, seconds: f64) {
+    fn add_cpu(&mut self, at: Timestamp, seconds: f64) {
         let grown = self.cpu.push(at, seconds);
         if let (Some(grown), Some((curve, _))) = (grown, &mut self.curves) {
             curve.add_growth(grown);
         }
     }
 
-    fn add_kills(&mut self, at: i64, kills: f64) {
+    fn add_kills(&mut self, at: Timestamp, kills: f64) {
         let grown = self.oom_kills.push(at, kills);
         if grown.is_some_and(|grown| grown.value > 0.0) {
-            self.oom_at_ms.get_or_insert(at);
+            self.oom_at.get_or_insert(at);
         }
     }
 }

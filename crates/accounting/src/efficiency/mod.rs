@@ -22,7 +22,7 @@ pub use verdict::{Grade, Verdict, verdict};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use takt_model::ConfigError;
+use takt_model::{ConfigError, UnixTime};
 use takt_slurm::JobRun;
 
 /// Thresholds of idle, wasteful and measured time.
@@ -91,11 +91,11 @@ impl EfficiencyConfig {
     }
 
     /// Returns the time of a run and the reach of its samples.
-    pub fn window(&self, start: i64, end: i64) -> Window {
+    pub fn window(&self, start: UnixTime, end: UnixTime) -> Window {
         let reach_ms = i64::try_from(self.max_gap_seconds.saturating_mul(500)).unwrap_or(i64::MAX);
         Window {
-            from_ms: start.saturating_mul(1000),
-            to_ms: end.saturating_mul(1000),
+            from: start.into(),
+            to: end.into(),
             reach_ms,
         }
     }
@@ -274,7 +274,7 @@ const FAILED_STATES: &[&str] = &[
 /// that never started or has not ended.
 pub fn assess(run: &JobRun, nodes: &[NodeFigures], rules: &EfficiencyConfig) -> Option<Efficiency> {
     let (start, end) = run.start.zip(run.end)?;
-    let held_seconds = u64::try_from(end.saturating_sub(start)).unwrap_or(0);
+    let held_seconds = end.since(start);
     let seconds = held_seconds as f64;
     let gpus: Vec<&GpuFigures> = nodes.iter().flat_map(|node| &node.gpus).collect();
     let held = run.gpus.map(|gpus| gpus as f64 * seconds);

@@ -4,14 +4,16 @@
 //! the value is unknown. Time outside the run is cut off, and samples from outside are ignored. A
 //! counter also covers the time between distant samples.
 
-/// Time of a run and reach of a sample. Milliseconds since 1970.
+use takt_model::Timestamp;
+
+/// Time of a run and reach of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     /// First instant of the run.
-    pub from_ms: i64,
+    pub from: Timestamp,
     /// First instant after the run.
-    pub to_ms: i64,
-    /// Longest time before and after a sample for which it is valid.
+    pub to: Timestamp,
+    /// Longest time before and after a sample for which it is valid, in milliseconds.
     pub reach_ms: i64,
 }
 
@@ -19,9 +21,9 @@ pub struct Window {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stretch {
     /// First instant.
-    pub from_ms: i64,
+    pub from: Timestamp,
     /// First instant after it.
-    pub to_ms: i64,
+    pub to: Timestamp,
     /// Value.
     pub value: f64,
 }
@@ -29,7 +31,7 @@ pub struct Stretch {
 impl Stretch {
     /// Returns the length in milliseconds.
     pub fn ms(&self) -> i64 {
-        self.to_ms - self.from_ms
+        self.to - self.from
     }
 }
 
@@ -38,9 +40,9 @@ impl Stretch {
 pub struct GaugeReader {
     window: Window,
     /// Time and value of the last sample, and the start of its validity.
-    last: Option<(i64, f64, i64)>,
+    last: Option<(Timestamp, f64, Timestamp)>,
     /// The next sample is not valid before this instant, because the series had ended.
-    floor_ms: i64,
+    floor: Timestamp,
 }
 
 impl GaugeReader {
@@ -49,41 +51,41 @@ impl GaugeReader {
         Self {
             window,
             last: None,
-            floor_ms: window.from_ms,
+            floor: window.from,
         }
     }
 
     /// Adds the next sample; `None` ends the series. Returns the stretch of the previous sample,
     /// which this one completes. Samples outside the run or out of order are ignored.
-    pub fn push(&mut self, at_ms: i64, value: Option<f64>) -> Option<Stretch> {
-        let is_next = self.last.is_none_or(|(last, ..)| at_ms > last);
-        if at_ms < self.window.from_ms || at_ms > self.window.to_ms || !is_next {
+    pub fn push(&mut self, at: Timestamp, value: Option<f64>) -> Option<Stretch> {
+        let is_next = self.last.is_none_or(|(last, ..)| at > last);
+        if at < self.window.from || at > self.window.to || !is_next {
             return None;
         }
         let reach = self.window.reach_ms;
         let boundary = match (self.last, value) {
-            (Some((last, ..)), Some(_)) => last + (at_ms - last) / 2,
-            (_, None) => at_ms,
-            (None, Some(_)) => self.floor_ms,
+            (Some((last, ..)), Some(_)) => last.plus_ms((at - last) / 2),
+            (_, None) => at,
+            (None, Some(_)) => self.floor,
         };
         let before = self.close(boundary);
-        self.floor_ms = boundary;
-        self.last = value.map(|value| (at_ms, value, boundary.max(at_ms - reach)));
+        self.floor = boundary;
+        self.last = value.map(|value| (at, value, boundary.max(at.minus_ms(reach))));
         before
     }
 
     /// Returns the stretch of the last sample.
     pub fn finish(mut self) -> Option<Stretch> {
-        self.close(i64::MAX)
+        self.close(Timestamp::MAX)
     }
 
-    fn close(&mut self, boundary: i64) -> Option<Stretch> {
+    fn close(&mut self, boundary: Timestamp) -> Option<Stretch> {
         let (at, value, from) = self.last.take()?;
         let stretch = Stretch {
-            from_ms: from.max(self.window.from_ms),
-            to_ms: boundary
-                .min(at + self.window.reach_ms)
-                .min(self.window.to_ms),
+            from: from.max(self.window.from),
+            to: boundary
+                .min(at.plus_ms(self.window.reach_ms))
+                .min(self.window.to),
             value,
         };
         (stretch.ms() > 0).then_some(stretch)
@@ -141,7 +143,7 @@ pub struct Activity {
     longest_ms: i64,
     /// Length and integral of the current idle streak.
     streak: (i64, f64),
-    streak_until_ms: Option<i64>,
+    streak_until: Option<Timestamp>,
     /// Length and integral of all idle streaks that were long enough.
     streaks: (i64, f64),
 }
@@ -157,7 +159,7 @@ impl Activity {
             idle_ms: 0,
             longest_ms: 0,
             streak: (0, 0.0),
-            streak_until_ms: None,
+            streak_until: None,
             streaks: (0, 0.0),
         }
     }
@@ -168,7 +170,7 @@ impl Activity {
         self.level.add(stretch);
         let step = (stretch.value * 100.0).round().clamp(0.0, 100.0) as usize;
         self.by_step_ms[step] += stretch.ms();
-        let goes_on = self.streak_until_ms == Some(stretch.from_ms);
+        let goes_on = self.streak_until == Some(stretch.from);
         if !goes_on || stretch.value >= self.idle_below {
             self.end_streak();
         }
@@ -177,7 +179,7 @@ impl Activity {
             self.streak.0 += stretch.ms();
             self.streak.1 += stretch.value * stretch.ms() as f64;
             self.longest_ms = self.longest_ms.max(self.streak.0);
-            self.streak_until_ms = Some(stretch.to_ms);
+            self.streak_until = Some(stretch.to);
         }
     }
 
@@ -187,7 +189,7 @@ impl Activity {
             self.streaks.1 += self.streak.1;
         }
         self.streak = (0, 0.0);
-        self.streak_until_ms = None;
+        self.streak_until = None;
     }
 
     /// Returns the figures, if any time was covered.
@@ -250,7 +252,7 @@ pub struct ActivityFigures {
 #[derive(Debug, Clone, Copy)]
 pub struct Growth {
     window: Window,
-    last: Option<(i64, f64)>,
+    last: Option<(Timestamp, f64)>,
     grown: f64,
     covered_ms: i64,
 }
@@ -269,33 +271,33 @@ impl Growth {
     /// Starts with a counter that was created, at 0, when the run began.
     pub fn from_zero(window: Window) -> Self {
         Self {
-            last: Some((window.from_ms, 0.0)),
+            last: Some((window.from, 0.0)),
             ..Self::new(window)
         }
     }
 
     /// Adds the next sample. Returns the growth since the previous one within the run.
-    pub fn push(&mut self, at_ms: i64, value: f64) -> Option<Stretch> {
-        let Some((last_ms, last)) = self.last else {
-            self.last = Some((at_ms, value));
+    pub fn push(&mut self, at: Timestamp, value: f64) -> Option<Stretch> {
+        let Some((last_at, last)) = self.last else {
+            self.last = Some((at, value));
             return None;
         };
-        if at_ms <= last_ms {
+        if at <= last_at {
             return None;
         }
-        self.last = Some((at_ms, value));
+        self.last = Some((at, value));
         let grown = if value < last { value } else { value - last };
-        let from_ms = last_ms.max(self.window.from_ms);
-        let to_ms = at_ms.min(self.window.to_ms);
-        if to_ms <= from_ms {
+        let from = last_at.max(self.window.from);
+        let to = at.min(self.window.to);
+        if to <= from {
             return None;
         }
-        let part = grown * (to_ms - from_ms) as f64 / (at_ms - last_ms) as f64;
+        let part = grown * (to - from) as f64 / (at - last_at) as f64;
         self.grown += part;
-        self.covered_ms += to_ms - from_ms;
+        self.covered_ms += to - from;
         Some(Stretch {
-            from_ms,
-            to_ms,
+            from,
+            to,
             value: part,
         })
     }

@@ -1,6 +1,6 @@
 use super::*;
 use proptest::prelude::*;
-use takt_model::{Labels, METRIC_NAME};
+use takt_model::{Labels, METRIC_NAME, Timestamp};
 
 const HOUR: i64 = 3600;
 const GIB: f64 = (1_u64 << 30) as f64;
@@ -9,8 +9,8 @@ fn run(gpus: u64, hours: i64) -> JobRun {
     JobRun {
         cluster: "lab".into(),
         job_id: "7".into(),
-        start: Some(0),
-        end: Some(hours * HOUR),
+        start: Some(UnixTime(0)),
+        end: Some(UnixTime(hours * HOUR)),
         state: "COMPLETED".into(),
         nodes: Some(1),
         cpus: Some(8),
@@ -30,15 +30,20 @@ fn labels(metric: &str, pairs: &[(&str, &str)]) -> Labels {
 /// One sample each 15 s of the run.
 fn every_15s(hours: i64, value: impl Fn(i64) -> f64) -> Vec<MeterSample> {
     (0..hours * 240)
-        .map(|n| (n * 15_000, Some(value(n * 15))))
+        .map(|n| (Timestamp(n * 15_000), Some(value(n * 15))))
         .collect()
 }
 
 /// A node whose GPUs have these utilizations, with `own` a process of the run's and `others` one of another job's.
 fn node(run: &JobRun, utilization: &[(&str, f64)], own: &[&str], others: &[&str]) -> NodeMeter {
     let rules = EfficiencyConfig::default();
-    let hours = run.end.unwrap() / HOUR;
-    let mut meter = NodeMeter::new("g1", run, rules.window(0, run.end.unwrap()), &rules);
+    let hours = run.end.unwrap().0 / HOUR;
+    let mut meter = NodeMeter::new(
+        "g1",
+        run,
+        rules.window(UnixTime(0), run.end.unwrap()),
+        &rules,
+    );
     for (uuid, value) in utilization {
         meter.add(
             &labels("takt_gpu_info", &[("uuid", uuid)]),
@@ -192,7 +197,7 @@ fn gpus_are_only_a_runs_own_where_that_is_certain() {
             );
             let samples: Vec<_> = every_15s(1, |_| 1.0)
                 .into_iter()
-                .filter(|(at, _)| at / 1000 >= *from)
+                .filter(|(at, _)| at.0 / 1000 >= *from)
                 .collect();
             meter.add(&info, &samples);
         }
@@ -231,7 +236,12 @@ fn gpus_are_only_a_runs_own_where_that_is_certain() {
 fn nothing_is_said_of_what_was_hardly_measured() {
     let run = run(1, 10);
     let rules = EfficiencyConfig::default();
-    let mut meter = NodeMeter::new("g1", &run, rules.window(0, 36_000), &rules);
+    let mut meter = NodeMeter::new(
+        "g1",
+        &run,
+        rules.window(UnixTime(0), UnixTime(36_000)),
+        &rules,
+    );
     meter.add(
         &labels("takt_gpu_info", &[("uuid", "a")]),
         &every_15s(4, |_| 1.0),
@@ -248,7 +258,12 @@ fn nothing_is_said_of_what_was_hardly_measured() {
     );
     assert!(hints(&run, &seen, &rules).is_empty());
     // Invalid readings of a driver are not measurements.
-    let mut meter = NodeMeter::new("g1", &run, rules.window(0, 36_000), &rules);
+    let mut meter = NodeMeter::new(
+        "g1",
+        &run,
+        rules.window(UnixTime(0), UnixTime(36_000)),
+        &rules,
+    );
     meter.add(
         &labels("takt_gpu_utilization_ratio", &[("uuid", "a")]),
         &every_15s(10, |_| 1.4e16),
@@ -271,7 +286,12 @@ fn nothing_is_said_of_what_was_hardly_measured() {
 fn idle_streaks_and_low_utilization() {
     let run = run(1, 10);
     let rules = EfficiencyConfig::default();
-    let mut meter = NodeMeter::new("g1", &run, rules.window(0, 36_000), &rules);
+    let mut meter = NodeMeter::new(
+        "g1",
+        &run,
+        rules.window(UnixTime(0), UnixTime(36_000)),
+        &rules,
+    );
     meter.add(
         &labels("takt_gpu_info", &[("uuid", "a")]),
         &every_15s(10, |_| 1.0),
@@ -311,7 +331,13 @@ fn a_fault_loses_all_that_the_run_held() {
         };
         let mut meter = node(&run, &[("a", 0.9)], &["a"], &[]);
         let errors = labels("takt_gpu_xid_errors_total", &[("uuid", "a"), ("xid", xid)]);
-        meter.add(&errors, &[(first_ms, Some(1.0)), (3_600_000, Some(1.0))]);
+        meter.add(
+            &errors,
+            &[
+                (Timestamp(first_ms), Some(1.0)),
+                (Timestamp(3_600_000), Some(1.0)),
+            ],
+        );
         seen(&run, meter).fault
     };
     assert_eq!(

@@ -5,8 +5,8 @@ use takt_slurm::Amounts;
 fn run(state: &str, exit_code: &str) -> JobRun {
     JobRun {
         job_id: "7".into(),
-        start: Some(0),
-        end: Some(7200),
+        start: Some(UnixTime(0)),
+        end: Some(UnixTime(7200)),
         state: state.into(),
         exit_code: Some(exit_code.into()),
         nodes: Some(1),
@@ -46,7 +46,7 @@ fn words(failure: &Failure) -> Vec<&str> {
 fn a_kill_for_lack_of_memory_is_found_although_slurm_says_failed() {
     let node = NodeFigures {
         oom_kills: Some(2.0),
-        oom_at_ms: Some(7_000_000),
+        oom_at: Some(Timestamp(7_000_000)),
         memory_peak_bytes: Some(16.0 * GIB),
         ..NodeFigures::default()
     };
@@ -69,7 +69,7 @@ fn a_kill_for_lack_of_memory_is_found_although_slurm_says_failed() {
             "exit code 137:0 (status:signal)",
         ]
     );
-    assert_eq!(found.evidence[1].at, Some(7000));
+    assert_eq!(found.evidence[1].at, Some(UnixTime(7000)));
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_fault_of_a_gpu_is_the_clusters_and_an_error_of_a_program_is_not() {
             fault: fault.map(str::to_owned),
             xids: vec![XidCount {
                 xid: xid.into(),
-                at_ms: 7_190_000,
+                at: Timestamp(7_190_000),
                 errors: 1.0,
             }],
             ..GpuFigures::default()
@@ -148,7 +148,7 @@ fn a_node_that_went_down_near_the_end_is_evidence() {
         state: "DOWN".into(),
         reason: Some("Not responding".into()),
         has: Amounts::default(),
-        from,
+        from: UnixTime(from),
         to: None,
     };
     let events = [event("g1", 7300), event("g1", 90_000), event("g2", 7200)];

@@ -16,6 +16,8 @@
 //! half-life (0.07 % with 300 s and 7 days), nearly equally for all runs, and the time of a running
 //! job by up to one period.
 
+use takt_model::UnixTime;
+
 /// Rate of decay.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Decay {
@@ -60,23 +62,23 @@ impl Decay {
     }
 }
 
-/// Ticks of slurmctld's decay thread: UTC seconds since 1970, ascending. After an outage of
+/// Ticks of slurmctld's decay thread, ascending. After an outage of
 /// slurmctld the next tick covers all of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ticks(Vec<i64>);
+pub struct Ticks(Vec<UnixTime>);
 
 impl Ticks {
     /// Returns the ticks in `from..=to` with this period and phase. At most [`Ticks::MAX`], the
     /// latest.
-    pub fn every(period_seconds: u32, phase: i64, from: i64, to: i64) -> Self {
+    pub fn every(period_seconds: u32, phase: UnixTime, from: UnixTime, to: UnixTime) -> Self {
         let period = i64::from(period_seconds.max(1));
-        let last = to.saturating_sub(to.saturating_sub(phase).rem_euclid(period));
-        let count = (last.saturating_sub(from).max(-1).div_euclid(period) + 1).clamp(0, Self::MAX);
+        let last = to - (to - phase).rem_euclid(period);
+        let count = ((last - from).max(-1).div_euclid(period) + 1).clamp(0, Self::MAX);
         Self((0..count).rev().map(|back| last - back * period).collect())
     }
 
     /// Recorded ticks, in any order.
-    pub fn at(mut instants: Vec<i64>) -> Self {
+    pub fn at(mut instants: Vec<UnixTime>) -> Self {
         instants.sort_unstable();
         instants.dedup();
         Self(instants)
@@ -86,7 +88,7 @@ impl Ticks {
     pub const MAX: i64 = 1 << 22;
 
     /// Returns the instants.
-    pub fn as_slice(&self) -> &[i64] {
+    pub fn as_slice(&self) -> &[UnixTime] {
         &self.0
     }
 }
@@ -95,11 +97,11 @@ impl Ticks {
 #[derive(Debug, Clone)]
 pub struct DecayTable {
     decay: Decay,
-    as_of: i64,
+    as_of: UnixTime,
     /// Ticks up to `as_of`.
-    ticks: Vec<i64>,
+    ticks: Vec<UnixTime>,
     /// The last tick that reset all usage.
-    reset: Option<i64>,
+    reset: Option<UnixTime>,
     /// Remaining fraction of an amount that was added at this tick or before the next one. 0 if a
     /// reset followed.
     left: Vec<f64>,
@@ -120,7 +122,7 @@ pub struct DecayedSeconds {
 
 impl DecayTable {
     /// Builds the table for an instant. Each of `resets` clears all usage at the next tick.
-    pub fn new(decay: Decay, ticks: &Ticks, resets: &[i64], as_of: i64) -> Self {
+    pub fn new(decay: Decay, ticks: &Ticks, resets: &[UnixTime], as_of: UnixTime) -> Self {
         let ticks = ticks.0[..ticks.0.partition_point(|tick| *tick <= as_of)].to_vec();
         let last = ticks.last().copied().unwrap_or(as_of);
         let reset = resets
@@ -128,12 +130,12 @@ impl DecayTable {
             .filter_map(|reset| ticks.get(ticks.partition_point(|tick| tick < reset)))
             .max()
             .copied();
-        let kept = |tick: i64| reset.is_none_or(|reset| tick >= reset);
+        let kept = |tick: UnixTime| reset.is_none_or(|reset| tick >= reset);
         let left: Vec<f64> = ticks
             .iter()
             .map(|tick| {
                 if kept(*tick) {
-                    decay.over(last.saturating_sub(*tick))
+                    decay.over(last - *tick)
                 } else {
                     0.0
                 }
@@ -149,7 +151,7 @@ impl DecayTable {
         for index in 0..ticks.len() {
             slices_before.push(sum);
             if index > 0 {
-                sum += decay.slice(ticks[index].saturating_sub(ticks[index - 1])) * left[index];
+                sum += decay.slice(ticks[index] - ticks[index - 1]) * left[index];
             }
         }
         slices_before.push(sum);
@@ -166,7 +168,7 @@ impl DecayTable {
 
     /// Returns the table without decay, for usage that does not decay.
     pub fn undecayed(&self) -> Self {
-        let reset: Vec<i64> = self.reset.into_iter().collect();
+        let reset: Vec<UnixTime> = self.reset.into_iter().collect();
         Self::new(
             Decay::new(0),
             &Ticks(self.ticks.clone()),
@@ -176,12 +178,12 @@ impl DecayTable {
     }
 
     /// Returns the instant of the table.
-    pub fn as_of(&self) -> i64 {
+    pub fn as_of(&self) -> UnixTime {
         self.as_of
     }
 
     /// Returns the last tick before it.
-    pub fn last_tick(&self) -> Option<i64> {
+    pub fn last_tick(&self) -> Option<UnixTime> {
         self.ticks.last().copied()
     }
 
@@ -193,7 +195,7 @@ impl DecayTable {
     /// Returns the decayed time from `start` to `end`, or until the last tick without an end.
     /// Suspended seconds count, as in Slurm. Time before the start is 0, also if clocks ran
     /// backwards.
-    pub fn seconds(&self, start: i64, end: Option<i64>) -> DecayedSeconds {
+    pub fn seconds(&self, start: UnixTime, end: Option<UnixTime>) -> DecayedSeconds {
         let ended = end.filter(|end| *end <= self.as_of);
         if start > self.as_of || ended.is_some_and(|end| end <= start) {
             return DecayedSeconds::default();
@@ -204,14 +206,13 @@ impl DecayTable {
         });
         let mut worth = DecayedSeconds::default();
         if first < after_last {
-            worth.at_last_tick = self.decay.slice(self.ticks[first].saturating_sub(start))
-                * self.left[first]
+            worth.at_last_tick = self.decay.slice(self.ticks[first] - start) * self.left[first]
                 + (self.slices_before[after_last] - self.slices_before[first + 1]);
         }
         if let Some(end) = ended {
             let before = after_last.checked_sub(1);
             let since = before.map_or(start, |index| self.ticks[index].max(start));
-            let slice = self.decay.slice(end.saturating_sub(since));
+            let slice = self.decay.slice(end - since);
             // The next tick decays this slice by its whole period, as if it had been added at the
             // previous tick.
             match before {

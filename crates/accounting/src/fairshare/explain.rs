@@ -9,6 +9,7 @@ use super::tree::{AssociationId, AssociationTree};
 use super::usage::Usage;
 use serde::Serialize;
 use std::fmt;
+use takt_model::UnixTime;
 use takt_slurm::Shares;
 use takt_slurm::billing::TresAmounts;
 use takt_slurm::{BillingRates, PrioritySettings};
@@ -50,10 +51,10 @@ pub struct Explanation {
     pub user: String,
     /// Partition, if the association is valid in one partition only.
     pub partition: Option<String>,
-    /// Time of the usage, UTC seconds since 1970.
-    pub as_of: i64,
-    /// Start of the recent period that predictions are based on, UTC seconds.
-    pub recent_from: i64,
+    /// Time of the usage.
+    pub as_of: UnixTime,
+    /// Start of the recent period that predictions are based on.
+    pub recent_from: UnixTime,
     /// Current place.
     pub place: Place,
     /// Number of user associations.
@@ -142,10 +143,10 @@ pub enum DecidedBy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Prospect {
-    /// About this time, UTC seconds since 1970.
-    At(i64),
+    /// About this time.
+    At(UnixTime),
     /// Not before this time, the end of the prediction.
-    NotBefore(i64),
+    NotBefore(UnixTime),
     /// Never.
     Never,
 }
@@ -156,8 +157,8 @@ pub enum Prospect {
 pub struct Planned {
     /// Charge in billing units × seconds.
     pub charge: f64,
-    /// End of the job, UTC seconds.
-    pub at: i64,
+    /// End of the job.
+    pub at: UnixTime,
     /// Place at that time without the job.
     pub without: Place,
     /// Place at that time with the job.
@@ -507,8 +508,8 @@ impl Above {
         &self,
         f: &mut fmt::Formatter<'_>,
         user: &str,
-        as_of: i64,
-        recent_from: i64,
+        as_of: UnixTime,
+        recent_from: UnixTime,
     ) -> fmt::Result {
         let other = &self.user;
         let recent = span(as_of - recent_from);
@@ -531,7 +532,7 @@ impl Above {
 }
 
 impl Planned {
-    fn write(&self, f: &mut fmt::Formatter<'_>, user: &str, as_of: i64) -> fmt::Result {
+    fn write(&self, f: &mut fmt::Formatter<'_>, user: &str, as_of: UnixTime) -> fmt::Result {
         let with = &self.with;
         let without = &self.without;
         write!(

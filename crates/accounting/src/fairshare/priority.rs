@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use takt_model::UnixTime;
 
 /// `PriorityWeight*` of slurm.conf.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -99,7 +100,7 @@ impl Priority {
 }
 
 /// Returns the waiting time over `PriorityMaxAge`. 0 before the job accrues age (`AccrueTime`).
-pub fn age_factor(now: i64, accrue: Option<i64>, max_age_seconds: u32) -> f64 {
+pub fn age_factor(now: UnixTime, accrue: Option<UnixTime>, max_age_seconds: u32) -> f64 {
     let waited = accrue.map_or(0, |accrue| (now - accrue).max(0)) as f64;
     if waited < f64::from(max_age_seconds) {
         waited / f64::from(max_age_seconds)
@@ -193,10 +194,10 @@ mod tests {
 
     #[test]
     fn age_and_size() {
-        assert_eq!(age_factor(150, Some(100), 200), 0.25);
-        assert_eq!(age_factor(900, Some(100), 200), 1.0);
-        assert_eq!(age_factor(50, Some(100), 200), 0.0);
-        assert_eq!(age_factor(50, None, 200), 0.0);
+        assert_eq!(age_factor(UnixTime(150), Some(UnixTime(100)), 200), 0.25);
+        assert_eq!(age_factor(UnixTime(900), Some(UnixTime(100)), 200), 1.0);
+        assert_eq!(age_factor(UnixTime(50), Some(UnixTime(100)), 200), 0.0);
+        assert_eq!(age_factor(UnixTime(50), None, 200), 0.0);
         let size = JobSize {
             min_nodes: 1,
             cpus: 6,

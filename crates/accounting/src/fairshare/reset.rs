@@ -5,21 +5,22 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use takt_model::UnixTime;
 use takt_slurm::UsageResetPeriod;
 
-/// Computes the resets of a `PriorityUsageResetPeriod`. Instants are UTC seconds since 1970.
+/// Computes the resets of a `PriorityUsageResetPeriod`.
 pub trait ResetSchedule: Sized {
     /// Returns the due time of the reset after one at `last`; slurmctld performs it at the next
     /// tick. As in Slurm, days have 24 hours and weeks seven times that: after a change of clocks
     /// the reset shifts by an hour until the next midnight.
-    fn next(self, last: i64, calendar: &impl Calendar) -> Option<i64>;
+    fn next(self, last: UnixTime, calendar: &impl Calendar) -> Option<UnixTime>;
 
     /// Returns all resets after `last`, up to and including `until`.
-    fn between(self, last: i64, until: i64, calendar: &impl Calendar) -> Vec<i64>;
+    fn between(self, last: UnixTime, until: UnixTime, calendar: &impl Calendar) -> Vec<UnixTime>;
 }
 
 impl ResetSchedule for UsageResetPeriod {
-    fn next(self, last: i64, calendar: &impl Calendar) -> Option<i64> {
+    fn next(self, last: UnixTime, calendar: &impl Calendar) -> Option<UnixTime> {
         const DAY: i64 = 24 * 3600;
         let date = calendar.date(last);
         let midnight = calendar.midnight(date);
@@ -43,7 +44,7 @@ impl ResetSchedule for UsageResetPeriod {
         }
     }
 
-    fn between(self, last: i64, until: i64, calendar: &impl Calendar) -> Vec<i64> {
+    fn between(self, last: UnixTime, until: UnixTime, calendar: &impl Calendar) -> Vec<UnixTime> {
         std::iter::successors(self.next(last, calendar), |last| self.next(*last, calendar))
             .take_while(|reset| *reset <= until)
             .collect()
@@ -65,10 +66,10 @@ pub struct Date {
 
 /// The site's time zone, reduced to the functions that resets need.
 pub trait Calendar {
-    /// Returns the local day of an instant (UTC seconds since 1970).
-    fn date(&self, instant: i64) -> Date;
+    /// Returns the local day of an instant.
+    fn date(&self, instant: UnixTime) -> Date;
     /// Returns the first instant of a local day.
-    fn midnight(&self, date: Date) -> i64;
+    fn midnight(&self, date: Date) -> UnixTime;
 }
 
 /// A zone with a constant offset from UTC in seconds.
@@ -76,8 +77,8 @@ pub trait Calendar {
 pub struct FixedOffset(pub i64);
 
 impl Calendar for FixedOffset {
-    fn date(&self, instant: i64) -> Date {
-        let days = (instant + self.0).div_euclid(86_400);
+    fn date(&self, instant: UnixTime) -> Date {
+        let days = (instant + self.0).0.div_euclid(86_400);
         // The computed year begins on 1 March, so the leap day is its last.
         let shifted = days + 719_468;
         let era = shifted.div_euclid(146_097);
@@ -99,20 +100,20 @@ impl Calendar for FixedOffset {
         }
     }
 
-    fn midnight(&self, date: Date) -> i64 {
+    fn midnight(&self, date: Date) -> UnixTime {
         let year = i64::from(date.year) - i64::from(date.month <= 2);
         let era = year.div_euclid(400);
         let month_from_march = (i64::from(date.month) + 9) % 12;
         let of_year = (153 * month_from_march + 2) / 5 + i64::from(date.day) - 1;
         let year_of_era = year.rem_euclid(400);
         let of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + of_year;
-        (era * 146_097 + of_era - 719_468) * 86_400 - self.0
+        UnixTime((era * 146_097 + of_era - 719_468) * 86_400 - self.0)
     }
 }
 
 impl Calendar for TimeZone {
-    fn date(&self, instant: i64) -> Date {
-        let local = Timestamp::from_second(instant)
+    fn date(&self, instant: UnixTime) -> Date {
+        let local = Timestamp::try_from(instant)
             .unwrap_or_default()
             .to_zoned(self.clone());
         Date {
@@ -127,12 +128,12 @@ impl Calendar for TimeZone {
         }
     }
 
-    fn midnight(&self, date: Date) -> i64 {
+    fn midnight(&self, date: Date) -> UnixTime {
         let part = |number: u32| i8::try_from(number).unwrap_or(1);
         let year = i16::try_from(date.year).unwrap_or(i16::MAX);
         let day = jiff::civil::Date::new(year, part(date.month), part(date.day));
         let midnight = day.and_then(|day| day.to_zoned(self.clone()));
-        midnight.map_or(i64::MAX, |midnight| midnight.timestamp().as_second())
+        midnight.map_or(UnixTime::MAX, |midnight| (&midnight).into())
     }
 }
 
@@ -143,7 +144,7 @@ mod tests {
 
     const UTC: FixedOffset = FixedOffset(0);
     /// Saturday, 2026-11-21T10:00:00Z.
-    const NOW: i64 = 1_795_255_200;
+    const NOW: UnixTime = UnixTime(1_795_255_200);
 
     #[test]
     fn the_next_reset() {
@@ -187,13 +188,13 @@ mod tests {
         let oslo = TimeZone::get("Europe/Oslo").unwrap();
         // 2026-10-25 has 25 hours there; the next month begins at 23:00Z.
         let monthly = UsageResetPeriod::Monthly
-            .next(1_792_900_000, &oslo)
+            .next(UnixTime(1_792_900_000), &oslo)
             .unwrap();
         assert_eq!(
-            Timestamp::from_second(monthly).unwrap().to_string(),
+            Timestamp::try_from(monthly).unwrap().to_string(),
             "2026-10-31T23:00:00Z"
         );
-        for instant in [NOW, 0, 1_792_900_000] {
+        for instant in [NOW, UnixTime(0), UnixTime(1_792_900_000)] {
             assert_eq!(TimeZone::UTC.date(instant), UTC.date(instant));
             assert_eq!(
                 TimeZone::UTC.midnight(UTC.date(instant)),
@@ -216,6 +217,7 @@ mod tests {
         #[test]
         fn a_midnight_is_the_first_second_of_its_day(instant in -10_000_000_000_i64..10_000_000_000, offset in -12_i64..=12) {
             let zone = FixedOffset(offset * 3600);
+            let instant = UnixTime(instant);
             let date = zone.date(instant);
             let midnight = zone.midnight(date);
             prop_assert!((0..86_400).contains(&(instant - midnight)));

@@ -7,11 +7,12 @@ use super::decay::DecayTable;
 use super::tree::{AssociationId, AssociationTree};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use takt_model::UnixTime;
 use takt_slurm::BillingRates;
 use takt_slurm::billing::TresAmounts;
 
-/// The fields of a job run that fair share reads, borrowed. Times are UTC seconds since 1970. The
-/// runs before and after a requeue or a resize are separate runs.
+/// The fields of a job run that fair share reads, borrowed. The runs before and after a requeue or
+/// a resize are separate runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'a> {
     /// Account that is charged.
@@ -23,9 +24,9 @@ pub struct Run<'a> {
     /// Quality of service.
     pub qos: Option<&'a str>,
     /// Start time. `None` if the run has not started.
-    pub start: Option<i64>,
+    pub start: Option<UnixTime>,
     /// End time. `None` while the run lasts. Suspension does not end it: Slurm continues to charge.
-    pub end: Option<i64>,
+    pub end: Option<UnixTime>,
     /// Time limit in seconds. `None` if it is unknown or unlimited.
     pub timelimit_seconds: Option<u64>,
     /// Allocated TRES (`AllocTRES`). `None` if unknown.
@@ -35,13 +36,13 @@ pub struct Run<'a> {
 /// Usage of a cluster at one instant.
 #[derive(Debug, Clone)]
 pub struct Usage {
-    as_of: i64,
-    last_tick: Option<i64>,
+    as_of: UnixTime,
+    last_tick: Option<UnixTime>,
     at_last_tick: Vec<Units>,
     now: Vec<Units>,
     tres_run_seconds: Vec<BTreeMap<String, f64>>,
     recent: Vec<Units>,
-    recent_from: i64,
+    recent_from: UnixTime,
     qos: BTreeMap<String, Units>,
     left_out: LeftOut,
 }
@@ -73,7 +74,7 @@ impl<'a> Accumulator<'a> {
         tree: &'a AssociationTree,
         table: &'a DecayTable,
         rates: &'a BillingRates,
-        recent_from: i64,
+        recent_from: UnixTime,
     ) -> Self {
         let usage = Usage {
             as_of: table.as_of(),
@@ -142,23 +143,18 @@ impl<'a> Accumulator<'a> {
     }
 
     /// Returns the run time within the recent period, in seconds.
-    fn recent_seconds(&self, start: i64, end: Option<i64>) -> f64 {
+    fn recent_seconds(&self, start: UnixTime, end: Option<UnixTime>) -> f64 {
         let until = end.map_or(self.usage.as_of, |end| end.min(self.usage.as_of));
-        until
-            .saturating_sub(start.max(self.usage.recent_from))
-            .max(0) as f64
+        until.since(start.max(self.usage.recent_from)) as f64
     }
 
     /// Returns the seconds that a running job may still be charged, as Slurm knew at the last tick.
-    fn seconds_left(&self, start: i64, timelimit: Option<u64>) -> f64 {
+    fn seconds_left(&self, start: UnixTime, timelimit: Option<u64>) -> f64 {
         let Some(limit) = timelimit.and_then(|limit| i64::try_from(limit).ok()) else {
             return 0.0;
         };
         let counted_to = self.usage.last_tick.map_or(start, |tick| tick.max(start));
-        start
-            .saturating_add(limit)
-            .saturating_sub(counted_to)
-            .max(0) as f64
+        (start + limit).since(counted_to) as f64
     }
 
     /// Returns the usage, with accounts and the root.
@@ -185,7 +181,7 @@ pub fn usage<'r>(
     tree: &AssociationTree,
     table: &DecayTable,
     rates: &BillingRates,
-    recent_from: i64,
+    recent_from: UnixTime,
     runs: impl IntoIterator<Item = Run<'r>>,
 ) -> Usage {
     let mut usage = Accumulator::new(tree, table, rates, recent_from);
@@ -196,13 +192,13 @@ pub fn usage<'r>(
 }
 
 impl Usage {
-    /// Returns the instant of the usage, UTC seconds.
-    pub fn as_of(&self) -> i64 {
+    /// Returns the instant of the usage.
+    pub fn as_of(&self) -> UnixTime {
         self.as_of
     }
 
-    /// Returns the last time at which Slurm computed normalized usage and factors, UTC seconds.
-    pub fn last_tick(&self) -> Option<i64> {
+    /// Returns the last time at which Slurm computed normalized usage and factors.
+    pub fn last_tick(&self) -> Option<UnixTime> {
         self.last_tick
     }
 
@@ -241,11 +237,11 @@ impl Usage {
     /// Returns the mean charge per second of this association in the recent period, without the
     /// usage below.
     pub fn recent_rate(&self, id: AssociationId) -> f64 {
-        self.recent[id.index()].value() / self.as_of.saturating_sub(self.recent_from).max(1) as f64
+        self.recent[id.index()].value() / self.as_of.since(self.recent_from).max(1) as f64
     }
 
-    /// Returns the start of the recent period, UTC seconds.
-    pub fn recent_from(&self) -> i64 {
+    /// Returns the start of the recent period.
+    pub fn recent_from(&self) -> UnixTime {
         self.recent_from
     }
 

@@ -25,8 +25,8 @@ fn seconds(window: &PolicyWindow, nodes: &str, from: &str, to: Option<&str>) -> 
     let run = JobRun {
         job_id: "7".into(),
         node_list: Some(nodes.into()),
-        start: Some(at(from).as_second()),
-        end: to.map(|to| at(to).as_second()),
+        start: Some(at(from).into()),
+        end: to.map(|to| at(to).into()),
         ..JobRun::default()
     };
     window

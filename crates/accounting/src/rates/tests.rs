@@ -25,7 +25,7 @@ fn rates() -> Rates {
 }
 
 /// 2026-02-01 00:00 in Oslo.
-const FEBRUARY: i64 = 1_769_900_400;
+const FEBRUARY: UnixTime = UnixTime(1_769_900_400);
 
 #[test]
 fn a_run_across_two_cards_is_charged_at_each() {
@@ -49,7 +49,10 @@ fn a_run_across_two_cards_is_charged_at_each() {
             .abs()
             < 1e-9
     );
-    assert_eq!(rates().cost(&held, None, 0, 3600).money, 0.0);
+    assert_eq!(
+        rates().cost(&held, None, UnixTime(0), UnixTime(3600)).money,
+        0.0
+    );
 }
 
 #[test]

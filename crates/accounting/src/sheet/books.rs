@@ -7,6 +7,7 @@ use crate::rates::{Cost, HeldAmounts, Rates};
 use crate::{Accounts, Period};
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
+use takt_model::UnixTime;
 use takt_slurm::HeldRun;
 
 /// Usage of one subject (user, account or cluster) in one period.
@@ -49,11 +50,11 @@ pub struct Entry {
 #[derive(Debug)]
 pub struct Journal<'p> {
     periods: &'p [Period],
-    bounds: Vec<(i64, i64)>,
+    bounds: Vec<(UnixTime, UnixTime)>,
     /// Midnights of the last period, and its end.
-    midnights: Vec<i64>,
+    midnights: Vec<UnixTime>,
     rates: &'p Rates,
-    now: i64,
+    now: UnixTime,
     entries: Vec<Entry>,
     /// Index into `entries` by user and account.
     members: HashMap<String, HashMap<String, usize>>,
@@ -85,9 +86,9 @@ const GIB: f64 = (1_u64 << 30) as f64;
 
 /// Part of a run within one period.
 struct Part {
-    seconds: i64,
-    from: i64,
-    to: i64,
+    seconds: u64,
+    from: UnixTime,
+    to: UnixTime,
     started: bool,
     ended: bool,
     failed: bool,
@@ -95,8 +96,8 @@ struct Part {
 
 impl<'p> Journal<'p> {
     /// Starts without runs. The report covers the last of these periods. Running jobs count until
-    /// `now` (UTC seconds).
-    pub fn new(periods: &'p [Period], rates: &'p Rates, now: i64) -> Self {
+    /// `now`.
+    pub fn new(periods: &'p [Period], rates: &'p Rates, now: UnixTime) -> Self {
         Self {
             periods,
             bounds: periods
@@ -145,8 +146,7 @@ impl<'p> Journal<'p> {
                 cost,
             });
             if at + 1 == self.bounds.len() {
-                let waited =
-                    u32::try_from(start.saturating_sub(run.submit).max(0)).unwrap_or(u32::MAX);
+                let waited = u32::try_from(start.since(run.submit)).unwrap_or(u32::MAX);
                 entry.add_to_last(run.gpu_model, &part, &held, waited, &self.midnights);
             }
         }
@@ -227,7 +227,7 @@ impl Entry {
         part: &Part,
         held: &HeldAmounts,
         waited: u32,
-        midnights: &[i64],
+        midnights: &[UnixTime],
     ) {
         if part.started {
             self.waits.push(waited);
@@ -344,11 +344,16 @@ impl<'p> Books<'p> {
 }
 
 /// Returns the part of a run within a period. `None` if it is empty.
-fn part(run: &HeldRun<'_>, start: i64, end: i64, (from, to): (i64, i64)) -> Option<Part> {
-    let within = |instant: i64| from <= instant && instant < to;
+fn part(
+    run: &HeldRun<'_>,
+    start: UnixTime,
+    end: UnixTime,
+    (from, to): (UnixTime, UnixTime),
+) -> Option<Part> {
+    let within = |instant: UnixTime| from <= instant && instant < to;
     let ended = run.end.is_some_and(within);
     let part = Part {
-        seconds: end.min(to).saturating_sub(start.max(from)).max(0),
+        seconds: end.min(to).since(start.max(from)),
         from: start.max(from),
         to: end.min(to),
         started: within(start),

@@ -10,6 +10,7 @@ use crate::rates::{Cost, HeldAmounts, Rates};
 use crate::{Accounts, Breach, BudgetUse, Credit, Period, in_force};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use takt_model::UnixTime;
 use takt_slurm::JobRun;
 
 /// Input of all reports.
@@ -19,8 +20,8 @@ pub struct Facts<'f> {
     pub cluster: &'f str,
     /// Usage of all users and accounts.
     pub books: &'f Books<'f>,
-    /// First recorded submission of the cluster, UTC seconds. `None` if it is unknown.
-    pub records_from: Option<i64>,
+    /// First recorded submission of the cluster. `None` if it is unknown.
+    pub records_from: Option<UnixTime>,
     /// Hierarchy of accounts: an account's report includes the accounts below it.
     pub accounts: &'f Accounts,
     /// Assessed runs of all periods.
@@ -39,8 +40,8 @@ pub struct Facts<'f> {
     pub pseudonyms: bool,
     /// Maximum number of runs in a report.
     pub most_runs: usize,
-    /// Current time, UTC seconds.
-    pub now: i64,
+    /// Current time.
+    pub now: UnixTime,
 }
 
 /// The first job of a recorded period may be submitted this long after its start, in seconds.
@@ -216,8 +217,8 @@ fn held_cost(assessed: &AssessedRun, period: &Period, rates: &Rates) -> Option<(
         gpu_watts: joules / efficiency.held_seconds.max(1) as f64,
         ..HeldAmounts::default()
     };
-    let from = run.start.unwrap_or(0).max(period.from());
-    let to = run.end.unwrap_or(0).min(period.to());
+    let from = run.start.unwrap_or_default().max(period.from());
+    let to = run.end.unwrap_or_default().min(period.to());
     (from < to).then(|| {
         (
             (to - from) as f64,
@@ -560,7 +561,7 @@ fn run_row(facts: &Facts<'_>, AssessedRun { run, efficiency }: &AssessedRun) -> 
     let zone = facts.books.periods().last().map(Period::zone);
     let end = run
         .end
-        .and_then(|end| Some(Timestamp::from_second(end).ok()?.to_zoned(zone?)));
+        .and_then(|end| Some(Timestamp::try_from(end).ok()?.to_zoned(zone?)));
     RunRow {
         job_id: run.job_id.clone(),
         name: run.name.clone(),
@@ -644,7 +645,7 @@ fn network_bound(seen: &[SeenRun<'_>]) -> Vec<NetworkRow> {
 }
 
 fn lost(facts: &Facts<'_>, seen: &[SeenRun<'_>]) -> Vec<LostRow> {
-    let credited: HashSet<(&str, Option<i64>)> = in_force(facts.credits)
+    let credited: HashSet<(&str, Option<UnixTime>)> = in_force(facts.credits)
         .filter_map(|credit| Some((credit.job_id.as_deref()?, credit.submit)))
         .collect();
     let row = |AssessedRun { run, efficiency }: &AssessedRun| {

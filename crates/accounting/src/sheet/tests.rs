@@ -4,11 +4,12 @@ use crate::{Accounts, BudgetConfig, Credit, Period, RateCard, Rates, RatesConfig
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use proptest::prelude::*;
+use takt_model::UnixTime;
 use takt_slurm::JobRun;
 
 /// 2026-10-01 and 2026-11-01 in Oslo: 31 days, one day with 25 hours.
-const OCTOBER: i64 = 1_790_805_600;
-const NOVEMBER: i64 = 1_793_487_600;
+const OCTOBER: UnixTime = UnixTime(1_790_805_600);
+const NOVEMBER: UnixTime = UnixTime(1_793_487_600);
 const HOUR: i64 = 3600;
 
 fn periods() -> Vec<Period> {
@@ -34,7 +35,7 @@ fn rates() -> Rates {
     )
 }
 
-fn run(id: &str, user: &str, account: &str, start: i64, end: i64) -> JobRun {
+fn run(id: &str, user: &str, account: &str, start: UnixTime, end: UnixTime) -> JobRun {
     JobRun {
         cluster: "lab".into(),
         job_id: id.into(),
@@ -78,7 +79,7 @@ struct World {
     credits: Vec<Credit>,
     accounts: Accounts,
     pseudonyms: bool,
-    records_from: Option<i64>,
+    records_from: Option<UnixTime>,
 }
 
 impl World {
@@ -191,7 +192,7 @@ fn trend_share_and_rank() {
             OCTOBER + month * 30 * 24 * HOUR + hours * HOUR,
         )
     };
-    let of = |id: &str, user: &str, account: &str, (from, to): (i64, i64)| {
+    let of = |id: &str, user: &str, account: &str, (from, to): (UnixTime, UnixTime)| {
         run(id, user, account, from, to)
     };
     let mut world = World::of(vec![
@@ -260,7 +261,7 @@ fn trend_share_and_rank() {
 #[test]
 fn months_before_the_records_began_are_unknown() {
     const DAY: i64 = 24 * HOUR;
-    let month = |id: &str, start: i64| run(id, "ann", "physics", start, start + 30 * HOUR);
+    let month = |id: &str, start: UnixTime| run(id, "ann", "physics", start, start + 30 * HOUR);
     let september = OCTOBER - 30 * DAY;
     let mut world = World::of(vec![
         month("1", september + DAY / 2),
@@ -365,7 +366,7 @@ fn a_run_that_goes_on_is_told_of_and_not_judged() {
         runs: vec![JobRun {
             end: None,
             state: "RUNNING".into(),
-            ..run("1", "ann", "physics", NOVEMBER - 5 * HOUR, 0)
+            ..run("1", "ann", "physics", NOVEMBER - 5 * HOUR, UnixTime(0))
         }],
         assessed: Vec::new(),
         credits: Vec::new(),

@@ -2,26 +2,28 @@ use super::*;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use proptest::prelude::*;
+use takt_model::UnixTime;
 
 const HOUR: i64 = 3600;
 
-fn now() -> i64 {
-    "2026-11-15T12:00:00Z"
-        .parse::<Timestamp>()
-        .unwrap()
-        .as_second()
+fn now() -> UnixTime {
+    at("2026-11-15T12:00:00Z")
+}
+
+fn at(text: &str) -> UnixTime {
+    text.parse::<Timestamp>().unwrap().into()
 }
 
 fn days(from: &str, to: &str) -> Period {
     let zone = TimeZone::get("Europe/Oslo").unwrap();
-    Period::days(from, to, &zone, Timestamp::from_second(now()).unwrap()).unwrap()
+    Period::days(from, to, &zone, Timestamp::try_from(now()).unwrap()).unwrap()
 }
 
 fn october() -> Period {
     days("2026-10-01", "2026-11-01")
 }
 
-fn run(start: i64, end: i64) -> HeldRun<'static> {
+fn run(start: UnixTime, end: UnixTime) -> HeldRun<'static> {
     HeldRun {
         submit: start - 60,
         start: Some(start),
@@ -78,7 +80,7 @@ fn a_running_job_counts_up_to_now() {
     let period = days("2026-11-01", "2026-12-01");
     let running = HeldRun {
         end: None,
-        ..run(now() - HOUR, 0)
+        ..run(now() - HOUR, UnixTime(0))
     };
     let figures = totals(&[running], &period);
     assert_eq!(
@@ -92,7 +94,7 @@ fn a_running_job_counts_up_to_now() {
     // In a past month it counts until the end of the month.
     let old = HeldRun {
         end: None,
-        ..run(october().from(), 0)
+        ..run(october().from(), UnixTime(0))
     };
     assert_eq!(totals(&[old], &october()).wall_hours, 745.0);
 }
@@ -218,7 +220,6 @@ fn by_node_whole_units_are_shared_out() {
 #[test]
 fn by_hour_and_day_over_a_change_of_clocks() {
     let day = days("2026-10-24", "2026-10-27");
-    let at = |text: &str| text.parse::<Timestamp>().unwrap().as_second();
     let night = run(
         at("2026-10-25T01:30:00+02:00"),
         at("2026-10-25T03:30:00+01:00"),
@@ -334,7 +335,7 @@ fn groups_have_the_names_of_the_columns() {
 fn any_run() -> impl Strategy<Value = HeldRun<'static>> {
     let from = october().from();
     let times = (
-        from - 900_000..from + 3_600_000,
+        -900_000..3_600_000_i64,
         0..500_000_i64,
         0..2_000_000_i64,
         0..10_u8,
@@ -347,7 +348,8 @@ fn any_run() -> impl Strategy<Value = HeldRun<'static>> {
     );
     let words = (0..4_usize, 0..3_usize, 0..3_usize);
     (times, held, words).prop_map(
-        |((submit, wait, length, fate), (nodes, cpus, gpus, mem_bytes), (a, b, c))| {
+        move |((at, wait, length, fate), (nodes, cpus, gpus, mem_bytes), (a, b, c))| {
+            let submit = from + at;
             let start = Some(submit + wait).filter(|_| fate > 0);
             HeldRun {
                 submit,

@@ -5,19 +5,20 @@ use takt_accounting::fairshare::{
     Accumulator, AssociationId, AssociationTree, Decay, DecayTable, Run, Ticks, Usage, share_rows,
     standings,
 };
+use takt_model::UnixTime;
 use takt_slurm::billing::TresAmounts;
 use takt_slurm::{
     Association, BillingRates, BillingWeights, PriorityFlags, PrioritySettings, Qos, Shares,
 };
 
-const AS_OF: i64 = 400_000;
+const AS_OF: UnixTime = UnixTime(400_000);
 const USERS: [&str; 5] = ["alice", "bob", "carol", "dave", "erin"];
 
 #[derive(Debug, Clone)]
 struct Job {
     account: usize,
     user: usize,
-    start: i64,
+    start: UnixTime,
     length: Option<i64>,
     cpus: u32,
     qos: usize,
@@ -82,7 +83,7 @@ fn jobs() -> impl Strategy<Value = Vec<Job>> {
     let job = (
         0..9_usize,
         0..USERS.len(),
-        0..AS_OF + 1000,
+        0..AS_OF.0 + 1000,
         proptest::option::of(0_i64..100_000),
         1_u32..64,
         0..3_usize,
@@ -90,7 +91,7 @@ fn jobs() -> impl Strategy<Value = Vec<Job>> {
         .prop_map(|(account, user, start, length, cpus, qos)| Job {
             account,
             user,
-            start,
+            start: UnixTime(start),
             length,
             cpus,
             qos,
@@ -122,11 +123,11 @@ fn settings() -> impl Strategy<Value = PrioritySettings> {
 }
 
 fn usage_of(tree: &AssociationTree, settings: &PrioritySettings, jobs: &[Job]) -> Usage {
-    let ticks = Ticks::every(300, 17, 0, AS_OF);
+    let ticks = Ticks::every(300, UnixTime(17), UnixTime(0), AS_OF);
     let table = DecayTable::new(
         Decay::new(settings.decay_half_life_seconds),
         &ticks,
-        &[20_000],
+        &[UnixTime(20_000)],
         AS_OF,
     );
     let weights = BillingWeights::parse("cpu=0.7").unwrap();
@@ -328,11 +329,11 @@ fn a_million_runs_take_seconds() {
             .unwrap()
         })
         .collect();
-    let as_of = 180 * DAY;
+    let as_of = UnixTime(180 * DAY);
     let began = std::time::Instant::now();
     let table = DecayTable::new(
         Decay::new(604_800),
-        &Ticks::every(300, 17, 0, as_of),
+        &Ticks::every(300, UnixTime(17), UnixTime(0), as_of),
         &[],
         as_of,
     );
@@ -345,7 +346,7 @@ fn a_million_runs_take_seconds() {
             .wrapping_add(1_442_695_040_888_963_407);
         let bits = random >> 20;
         let (account, user) = &names[(bits % 500) as usize];
-        let start = (bits / 500 % (180 * 86_400)) as i64;
+        let start = UnixTime((bits / 500 % (180 * 86_400)) as i64);
         usage.add(&Run {
             account,
             user,

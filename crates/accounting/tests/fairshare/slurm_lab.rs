@@ -11,6 +11,7 @@ use takt_accounting::fairshare::{
     PriorityFactors, PriorityWeights, Prospect, Run, ShareRow, Ticks, Usage, job_size_factor,
     share_rows, standings, usage,
 };
+use takt_model::UnixTime;
 use takt_slurm::billing::TresAmounts;
 use takt_slurm::share_text::{self, AssocMgrUsage, SacctRun, SshareRow};
 use takt_slurm::{BillingRates, PriorityFlags, PrioritySettings};
@@ -22,9 +23,9 @@ struct Lab {
     runs: Vec<SacctRun>,
     sshare: Vec<SshareRow>,
     assoc_mgr: Option<AssocMgrUsage>,
-    instant: i64,
+    instant: UnixTime,
     ticks: Ticks,
-    resets: Vec<i64>,
+    resets: Vec<UnixTime>,
 }
 
 impl Lab {
@@ -210,7 +211,7 @@ fn fair_tree_with_max_tres() {
 }
 
 /// Between the jobs before and after the start of slurmctld with `PriorityFlags=MAX_TRES`.
-const MAX_TRES_FROM: i64 = 1_795_259_300;
+const MAX_TRES_FROM: UnixTime = UnixTime(1_795_259_300);
 
 #[test]
 fn classic() {
@@ -313,7 +314,7 @@ fn ticks_need_not_be_known_for_level_fs_to_a_ten_thousandth() {
             let first = lab.runs.iter().filter_map(|run| run.start).min().unwrap();
             let period = lab.settings.calc_period_seconds;
             // All runs had ended before the last of these ticks.
-            lab.ticks = Ticks::every(period, phase, first - 60, lab.instant);
+            lab.ticks = Ticks::every(period, UnixTime(phase), first - 60, lab.instant);
             for (ours, theirs) in lab.rows().iter().zip(&lab.sshare) {
                 assert_eq!(
                     ours.fair_share.map(|share| format!("{share:.6}")),

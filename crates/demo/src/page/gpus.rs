@@ -4,7 +4,6 @@ use super::{Demo, Instant, Scope, Sink};
 use crate::cluster::GpuModel;
 use crate::faults::FaultKind;
 use crate::metrics as m;
-use crate::noise::wobble;
 use crate::schedule::Job;
 
 /// Version of the driver.
@@ -79,7 +78,7 @@ pub(super) fn read(
         if !is_everything {
             continue;
         }
-        let noise = wobble(number as u64 * 64 + 16 + index as u64, at.second);
+        let noise = at.noise(number as u64 * 64 + 16 + index as u64);
         let power = watts(model, busy) + 3.0 * noise;
         let temperature = 33.0 + 42.0 * busy + 3.0 * noise;
         let memory_busy = (busy * 0.6 * 100.0).round() / 100.0;

@@ -2,7 +2,6 @@
 
 use super::{Demo, Instant, Scope, Sink};
 use crate::metrics as m;
-use crate::noise::wobble;
 use crate::schedule::Job;
 
 const GIB: f64 = 1_073_741_824.0;
@@ -20,12 +19,12 @@ pub(super) fn read(
         let user = demo.cluster.users[job.user].name;
         sink.push(&m::JOB, &[&job.raw_id, user, "slurm", ""], 1.0);
         let cpus = f64::from(job.request.cpus);
-        let start = job.start.unwrap_or(at.second) as f64;
-        let worked = (at.exact.min(job.works_until() as f64) - start).max(0.0);
+        let start = job.start.unwrap_or(at.second).0 as f64;
+        let worked = (at.exact.min(job.works_until().0 as f64) - start).max(0.0);
         let cpu = worked * cpus * job.kind.cpu();
         sink.push(&m::JOB_CPU, &id, (cpu * 100.0).round() / 100.0);
         let limit = f64::from(job.request.memory_gib) * GIB;
-        let noise = wobble(job.seed, at.second);
+        let noise = at.noise(job.seed);
         // Memory fills within ten minutes.
         let filled = (worked / 600.0).min(1.0);
         let used = limit * job.kind.memory() * filled * (0.97 + 0.03 * noise);

@@ -3,7 +3,7 @@
 use super::{Demo, Instant, Sink};
 use crate::faults::{EVENT_KINDS, FaultKind};
 use crate::metrics as m;
-use crate::noise::{unit, wobble};
+use crate::noise::unit;
 use crate::schedule::Job;
 
 const NONE: &[&str] = &[];
@@ -31,9 +31,9 @@ pub(super) fn read(
     network(demo, number, at, sink);
     nfs(demo, number, at, sink);
     let node = &demo.cluster.nodes[number];
-    sink.push(&m::BOOT_TIME, NONE, demo.booted as f64);
+    sink.push(&m::BOOT_TIME, NONE, demo.booted.0 as f64);
     sink.push(&m::TIME, NONE, at.exact);
-    let offset = 2e-5 * wobble(seed(number, 9), at.second);
+    let offset = 2e-5 * at.noise(seed(number, 9));
     sink.push(&m::TIMEX_OFFSET, NONE, offset);
     sink.push(&m::TIMEX_SYNC, NONE, 1.0);
     let uname = [
@@ -72,7 +72,7 @@ fn cpus(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
     let cpus = shown as f64;
     let scale = cpus / f64::from(node.cpus);
     let user = curves.user_cpu.at(at.exact) * scale / cpus;
-    let up = at.exact - demo.booted as f64;
+    let up = at.exact - demo.booted.0 as f64;
     let system = 0.012 * up + 0.06 * user;
     let waiting = curves.nfs_read.at(at.exact) / 4e9 / cpus;
     let idle = (up - user - system - waiting).max(0.0);
@@ -87,7 +87,7 @@ fn cpus(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
         }
     }
     let busy = curves.user_cpu.rate(at.exact);
-    let load = busy * (1.02 + 0.05 * wobble(seed(number, 1), at.second)) + 0.3;
+    let load = busy * (1.02 + 0.05 * at.noise(seed(number, 1))) + 0.3;
     sink.push(&m::LOAD1, NONE, (load * 100.0).round() / 100.0);
     sink.push(&m::LOAD5, NONE, (busy * 101.0).round() / 100.0);
     sink.push(&m::LOAD15, NONE, (busy * 100.0).round() / 100.0);
@@ -105,7 +105,7 @@ fn memory(
         .iter()
         .map(|(job, _)| f64::from(job.request.memory_gib) * job.kind.memory())
         .sum();
-    let noise = wobble(seed(number, 2), at.second);
+    let noise = at.noise(seed(number, 2));
     let used = ((3.0 + of_jobs) * GIB * (1.0 + 0.03 * noise)).min(total * 0.97);
     let cached = ((total - used) * 0.6).round();
     sink.push(&m::MEM_TOTAL, NONE, total.round());
@@ -115,15 +115,15 @@ fn memory(
 }
 
 fn disks(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
-    let up = at.exact - demo.booted as f64;
+    let up = at.exact - demo.booted.0 as f64;
     let root = 4.8e11;
     let root_used = root * (0.31 + 0.1 * unit(seed(number, 3), 0));
     // The scratch disk of the second node will be full in about three days.
     let scratch_used = if number == 1 {
-        let left = 3.0 * 86_400.0 - (at.exact - demo.script.pace.began as f64);
+        let left = 3.0 * 86_400.0 - (at.exact - demo.script.pace.began.0 as f64);
         (SCRATCH_BYTES - FILLING * left).clamp(0.0, SCRATCH_BYTES)
     } else {
-        SCRATCH_BYTES * (0.4 + 0.2 * unit(seed(number, 4), at.second.div_euclid(86_400)))
+        SCRATCH_BYTES * (0.4 + 0.2 * unit(seed(number, 4), at.second.0.div_euclid(86_400)))
     };
     for (labels, size, used) in [
         (ROOT, root, root_used),
@@ -179,7 +179,7 @@ fn nfs(demo: &Demo, number: usize, at: Instant, sink: &mut impl Sink) {
         sink.push(&m::NFS_RESPONSE, &labels, response);
     }
     let hung = demo.script.on_node(FaultKind::NfsHung, number, at.second);
-    let seconds = hung.map_or(0.0, |since| at.exact - since as f64);
+    let seconds = hung.map_or(0.0, |since| at.exact - since.0 as f64);
     sink.push(&m::NFS_HUNG, &["/data", nas], seconds.max(0.0));
     if demo.script.times(FaultKind::NfsHung, number, at.second) > 0 {
         let responds = if hung.is_some() { 0.0 } else { 1.0 };

@@ -3,6 +3,7 @@
 use super::{FUTURE_HOURS, Job, Outcome, PAST_DAYS, Placement, Request};
 use crate::cluster::{Cluster, Size};
 use crate::workload::Kind;
+use takt_model::UnixTime;
 
 /// Share of the GPU time that the submitted jobs need.
 const LOAD: f64 = 0.92;
@@ -58,8 +59,8 @@ const fn story(user: &'static str, kind: Kind, name: &'static str, node: usize) 
     }
 }
 
-/// Returns the submissions around `now` (UTC seconds), in order of time.
-pub fn of(cluster: &Cluster, now: i64) -> Vec<Job> {
+/// Returns the submissions around `now`, in order of time.
+pub fn of(cluster: &Cluster, now: UnixTime) -> Vec<Job> {
     let mut random = fastrand::Rng::with_seed(cluster.nodes.len() as u64);
     let mut submitted = Vec::new();
     submit_gpu_jobs(cluster, now, &mut random, &mut submitted);
@@ -76,7 +77,7 @@ pub fn of(cluster: &Cluster, now: i64) -> Vec<Job> {
 
 fn submit_gpu_jobs(
     cluster: &Cluster,
-    now: i64,
+    now: UnixTime,
     random: &mut fastrand::Rng,
     submitted: &mut Vec<Job>,
 ) {
@@ -110,7 +111,7 @@ fn submit_gpu_jobs(
     }
 }
 
-fn gpu_job(cluster: &Cluster, submit: i64, user: usize, random: &mut fastrand::Rng) -> Job {
+fn gpu_job(cluster: &Cluster, submit: UnixTime, user: usize, random: &mut fastrand::Rng) -> Job {
     let kind = KINDS[pick(random, KINDS.iter().map(|(_, often)| f64::from(*often)))].0;
     let partition = match cluster.size {
         Size::Three => "desk",
@@ -180,7 +181,7 @@ fn gpu_job(cluster: &Cluster, submit: i64, user: usize, random: &mut fastrand::R
 
 fn submit_cpu_jobs(
     cluster: &Cluster,
-    now: i64,
+    now: UnixTime,
     random: &mut fastrand::Rng,
     submitted: &mut Vec<Job>,
 ) {
@@ -210,7 +211,7 @@ fn submit_cpu_jobs(
 
 /// Properties of a job from which the others follow.
 struct Draft {
-    submit: i64,
+    submit: UnixTime,
     user: usize,
     kind: Kind,
     partition: &'static str,
@@ -261,7 +262,7 @@ fn job(draft: Draft, random: &mut fastrand::Rng) -> Job {
         limit_minutes,
         submit,
         start: None,
-        end: 0,
+        end: UnixTime(0),
         outcome,
         hangs_after: (duration as f64 * (0.2 + 0.4 * random.f64())) as i64,
         placed: Vec::new(),
@@ -338,7 +339,7 @@ fn stories(cluster: &Cluster) -> Vec<Story> {
     ]
 }
 
-fn staged(cluster: &Cluster, now: i64, story: &Story) -> Job {
+fn staged(cluster: &Cluster, now: UnixTime, story: &Story) -> Job {
     let (first, count) = story.gpus;
     let gpus: Vec<usize> = (first..first + count).collect();
     let request = Request {
@@ -375,7 +376,7 @@ fn staged(cluster: &Cluster, now: i64, story: &Story) -> Job {
 }
 
 /// Jobs that wait for something other than a free GPU.
-fn held(cluster: &Cluster, now: i64) -> Vec<Job> {
+fn held(cluster: &Cluster, now: UnixTime) -> Vec<Job> {
     let reasons = [
         "Dependency",
         "QOSMaxGRESPerUser",
@@ -416,11 +417,11 @@ fn number(mut submitted: Vec<Job>, random: &mut fastrand::Rng) -> Vec<Job> {
 }
 
 /// Returns a submission time: most jobs are submitted in working hours.
-fn submission(now: i64, random: &mut fastrand::Rng) -> i64 {
+fn submission(now: UnixTime, random: &mut fastrand::Rng) -> UnixTime {
     loop {
         let at = now - PAST_DAYS * 86_400 + random.i64(0..PAST_DAYS * 86_400 + FUTURE_HOURS * 3600);
-        let hour = at.div_euclid(3600).rem_euclid(24);
-        let is_weekend = matches!(at.div_euclid(86_400).rem_euclid(7), 2 | 3);
+        let hour = at.0.div_euclid(3600).rem_euclid(24);
+        let is_weekend = matches!(at.0.div_euclid(86_400).rem_euclid(7), 2 | 3);
         let often = match hour {
             9..=17 => 1.0,
             7..=8 | 18..=22 => 0.5,

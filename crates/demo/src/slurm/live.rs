@@ -7,9 +7,10 @@ use crate::schedule::Job;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use takt_model::UnixTime;
 
 /// `scontrol show config`.
-pub(super) fn config(demo: &Demo, now: i64) -> String {
+pub(super) fn config(demo: &Demo, now: UnixTime) -> String {
     format!(
         "Configuration data as of {now}\n\
          AccountingStorageTRES   = cpu,mem,energy,node,billing,fs/disk,vmem,pages,gres/gpu\n\
@@ -50,7 +51,7 @@ pub(super) fn partitions(demo: &Demo) -> String {
 }
 
 /// `scontrol show nodes --json`.
-pub(super) fn nodes(demo: &Demo, now: i64) -> String {
+pub(super) fn nodes(demo: &Demo, now: UnixTime) -> String {
     let node = |(number, node): (usize, &crate::cluster::Node)| {
         let running: Vec<(&Job, usize)> = demo.running_on(number, now).collect();
         let cpus: u32 = running.iter().map(|(job, _)| job.request.cpus).sum();
@@ -87,7 +88,7 @@ pub(super) fn nodes(demo: &Demo, now: i64) -> String {
             "reason_set_by_user": outage.map_or("", |_| "root"),
             "reason_changed_at": {
                 "set": outage.is_some(),
-                "number": outage.map_or(0, |outage| outage.from),
+                "number": outage.map_or(UnixTime(0), |outage| outage.from),
             },
             "partitions": node.partitions,
             "tres": node_tres(node),
@@ -100,7 +101,7 @@ pub(super) fn nodes(demo: &Demo, now: i64) -> String {
 }
 
 /// `squeue --all --json`.
-pub(super) fn queue(demo: &Demo, now: i64) -> String {
+pub(super) fn queue(demo: &Demo, now: UnixTime) -> String {
     let jobs = &demo.schedule.jobs;
     let is_live = |job: &&Job| job.is_pending(now) || job.is_running(now);
     let mut is_first = true;
@@ -112,7 +113,7 @@ pub(super) fn queue(demo: &Demo, now: i64) -> String {
     json!({ "jobs": jobs, "errors": [] }).to_string()
 }
 
-fn live_job(demo: &Demo, job: &Job, now: i64, is_first: &mut bool) -> Value {
+fn live_job(demo: &Demo, job: &Job, now: UnixTime, is_first: &mut bool) -> Value {
     let user = &demo.cluster.users[job.user];
     let is_running = job.is_running(now);
     let reason = if is_running {
@@ -124,7 +125,10 @@ fn live_job(demo: &Demo, job: &Job, now: i64, is_first: &mut bool) -> Value {
     } else {
         "Priority"
     };
-    let start = job.start.filter(|_| job.held.is_empty()).unwrap_or(0);
+    let start = job
+        .start
+        .filter(|_| job.held.is_empty())
+        .unwrap_or_default();
     let limit = start + job.limit_minutes * 60;
     let array = job
         .array
@@ -162,8 +166,8 @@ fn live_job(demo: &Demo, job: &Job, now: i64, is_first: &mut bool) -> Value {
         "name": job.name,
         "submit_time": { "set": true, "number": job.submit },
         "eligible_time": { "set": job.held.is_empty(), "number": job.submit },
-        "start_time": { "set": start > 0, "number": start },
-        "end_time": { "set": start > 0, "number": limit },
+        "start_time": { "set": start > UnixTime(0), "number": start },
+        "end_time": { "set": start > UnixTime(0), "number": limit },
         "time_limit": { "set": true, "number": job.limit_minutes },
         "tres_alloc_str": if is_running { tres(demo, job) } else { String::new() },
         "tres_req_str": tres(demo, job),

@@ -6,16 +6,17 @@ mod sacctmgr;
 
 use crate::page::Demo;
 use crate::schedule::{Job, Outcome};
+use takt_model::UnixTime;
 
 /// The commands that [`answer`] knows.
 pub const PROGRAMS: [&str; 5] = ["sacct", "sacctmgr", "scontrol", "sinfo", "squeue"];
 
-/// Returns what a command prints at `now` (UTC seconds). Times are in seconds, as with
+/// Returns what a command prints at `now`. Times are in seconds, as with
 /// `SLURM_TIME_FORMAT=%s`.
 ///
 /// # Errors
 /// The message on stderr of a command that fails.
-pub fn answer(demo: &Demo, now: i64, program: &str, args: &[&str]) -> Result<String, String> {
+pub fn answer(demo: &Demo, now: UnixTime, program: &str, args: &[&str]) -> Result<String, String> {
     let has = |word: &str| args.contains(&word);
     let unknown = || Err(format!("{program}: the demo has no answer to {args:?}"));
     match program {
@@ -60,7 +61,7 @@ fn tres(demo: &Demo, job: &Job) -> String {
 }
 
 /// Returns the state of a job as sacct prints it.
-fn state(demo: &Demo, job: &Job, now: i64) -> String {
+fn state(demo: &Demo, job: &Job, now: UnixTime) -> String {
     if job.is_pending(now) {
         return "PENDING".to_owned();
     }
@@ -88,8 +89,8 @@ fn node_list(demo: &Demo, job: &Job) -> String {
 }
 
 /// Parses a time as sacct's options have it, in UTC.
-fn parsed_time(text: &str) -> Option<i64> {
+fn parsed_time(text: &str) -> Option<UnixTime> {
     let time: jiff::civil::DateTime = text.parse().ok()?;
     let zoned = time.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
-    Some(zoned.timestamp().as_second())
+    Some(UnixTime::from(&zoned))
 }

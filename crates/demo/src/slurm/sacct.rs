@@ -4,8 +4,9 @@ use super::{node_list, parsed_time, state, tres};
 use crate::page::Demo;
 use crate::schedule::{Job, Outcome};
 use std::fmt::Write;
+use takt_model::UnixTime;
 
-pub(super) fn records(demo: &Demo, now: i64, args: &[&str]) -> Result<String, String> {
+pub(super) fn records(demo: &Demo, now: UnixTime, args: &[&str]) -> Result<String, String> {
     let option = |names: &[&str]| {
         let at = args.iter().position(|arg| names.contains(arg))?;
         args.get(at + 1).copied()
@@ -38,10 +39,10 @@ pub(super) fn records(demo: &Demo, now: i64, args: &[&str]) -> Result<String, St
     Ok(out)
 }
 
-fn write_column(out: &mut String, demo: &Demo, job: &Job, now: i64, column: &str) {
+fn write_column(out: &mut String, demo: &Demo, job: &Job, now: UnixTime, column: &str) {
     let has_started = job.start.is_some_and(|start| start <= now);
     let user = &demo.cluster.users[job.user];
-    let time = |at: Option<i64>| at.map_or_else(|| "Unknown".to_owned(), |at| at.to_string());
+    let time = |at: Option<UnixTime>| at.map_or_else(|| "Unknown".to_owned(), |at| at.to_string());
     let started = || time(job.start.filter(|_| has_started));
     let text = match column {
         "JobID" => job.id.clone(),

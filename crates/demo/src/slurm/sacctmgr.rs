@@ -2,6 +2,7 @@
 
 use crate::page::Demo;
 use std::fmt::Write;
+use takt_model::UnixTime;
 
 /// `sacctmgr --parsable2 show qos format=Name,Flags,UsageFactor`.
 pub(super) const QOS: &str = "Name|Flags|UsageFactor\nnormal||1.000000\nlong||1.500000\n";
@@ -41,7 +42,7 @@ pub(super) fn association_ids(demo: &Demo) -> String {
 }
 
 /// `show event event=cluster,node format=Cluster,NodeName,TimeStart,TimeEnd,State,Reason,TRES`.
-pub(super) fn events(demo: &Demo, now: i64) -> String {
+pub(super) fn events(demo: &Demo, now: UnixTime) -> String {
     let cluster = &demo.cluster;
     let mut out = String::from("Cluster|NodeName|TimeStart|TimeEnd|State|Reason|TRES\n");
     let sum = |of: &dyn Fn(&crate::cluster::Node) -> u64| cluster.nodes.iter().map(of).sum::<u64>();

@@ -8,6 +8,7 @@
 use super::over_time::{Slice, changes, resets};
 use crate::source::Point;
 use crate::syntax::tree::Extension;
+use takt_model::Timestamp;
 
 type WindowFn = fn(&Slice<'_>) -> Option<f64>;
 
@@ -44,28 +45,30 @@ pub(crate) fn extended(function: &str, extension: Extension) -> Result<WindowFn,
 /// The samples of an extended range with a value at each end, for a query that is nothing but a window (`extendFloats`).
 pub(crate) fn extended_points(
     points: &[Point],
-    start_ms: i64,
-    end_ms: i64,
+    start: Timestamp,
+    end: Timestamp,
     extension: Extension,
 ) -> Vec<Point> {
     let is_smoothed = extension == Extension::Smoothed;
-    let Some(ends) = Ends::of(points, start_ms, end_ms, is_smoothed, false) else {
+    let Some(ends) = Ends::of(points, start, end, is_smoothed, false) else {
         return Vec::new();
     };
-    let end = |at_ms, value| [Point { at_ms, value }];
+    let at_end = |at, value| [Point { at, value }];
     let inside = &points[ends.inside.clone()];
-    [&end(start_ms, ends.left), inside, &end(end_ms, ends.right)].concat()
+    let left = at_end(start, ends.left);
+    let right = at_end(end, ends.right);
+    [&left, inside, &right].concat()
 }
 
 /// The value between two samples at an instant. A counter that fell is taken to have begun at zero.
-pub(crate) fn interpolated(before: &Point, after: &Point, at_ms: i64, counter: bool) -> f64 {
+pub(crate) fn interpolated(before: &Point, after: &Point, at: Timestamp, counter: bool) -> f64 {
     let begin = if counter && after.value < before.value {
         0.0
     } else {
         before.value
     };
     let share = |ms: i64| ms as f64;
-    begin + (after.value - begin) * share(at_ms - before.at_ms) / share(after.at_ms - before.at_ms)
+    begin + (after.value - begin) * share(at - before.at) / share(after.at - before.at)
 }
 
 /// The values at the ends of a range, and the samples strictly inside.
@@ -79,32 +82,32 @@ impl Ends {
     /// `None` if the points have nothing to measure.
     fn of(
         points: &[Point],
-        start_ms: i64,
-        end_ms: i64,
+        start: Timestamp,
+        end: Timestamp,
         smoothed: bool,
         counter: bool,
     ) -> Option<Self> {
         let mut last = points.len().checked_sub(1)?;
-        let first = points[..last].partition_point(|point| point.at_ms <= start_ms);
+        let first = points[..last].partition_point(|point| point.at <= start);
         let first = first.saturating_sub(1);
         if smoothed {
-            last = points[..last].partition_point(|point| point.at_ms < end_ms);
+            last = points[..last].partition_point(|point| point.at < end);
         }
-        if points[last].at_ms <= start_ms || (smoothed && points[first].at_ms > end_ms) {
+        if points[last].at <= start || (smoothed && points[first].at > end) {
             return None;
         }
-        let left = if smoothed && points[first].at_ms < start_ms {
-            interpolated(&points[first], &points[first + 1], start_ms, counter)
+        let left = if smoothed && points[first].at < start {
+            interpolated(&points[first], &points[first + 1], start, counter)
         } else {
             points[first].value
         };
-        let right = if smoothed && last > 0 && points[last].at_ms > end_ms {
-            interpolated(&points[last - 1], &points[last], end_ms, counter)
+        let right = if smoothed && last > 0 && points[last].at > end {
+            interpolated(&points[last - 1], &points[last], end, counter)
         } else {
             points[last].value
         };
-        let begin = first + usize::from(points[first].at_ms <= start_ms);
-        let end = last + usize::from(points[last].at_ms < end_ms);
+        let begin = first + usize::from(points[first].at <= start);
+        let end = last + usize::from(points[last].at < end);
         Some(Self {
             left,
             right,
@@ -115,8 +118,8 @@ impl Ends {
 
 /// The difference between the values at both ends, with what a counter lost at its resets.
 fn difference(slice: &Slice<'_>, smoothed: bool, counter: bool) -> Option<f64> {
-    let (start_ms, end_ms) = (slice.start_ms, slice.end_ms);
-    let ends = Ends::of(slice.points, start_ms, end_ms, smoothed, counter)?;
+    let (start, end) = (slice.start, slice.end);
+    let ends = Ends::of(slice.points, start, end, smoothed, counter)?;
     let mut difference = ends.right - ends.left;
     if counter {
         let inside = slice.points[ends.inside].iter().map(|point| point.value);
@@ -132,7 +135,7 @@ fn difference(slice: &Slice<'_>, smoothed: bool, counter: bool) -> Option<f64> {
 }
 
 fn per_second(slice: &Slice<'_>, smoothed: bool) -> Option<f64> {
-    let seconds = (slice.end_ms - slice.start_ms) as f64 / 1e3;
+    let seconds = (slice.end - slice.start) as f64 / 1e3;
     Some(difference(slice, smoothed, true)? / seconds)
 }
 
@@ -140,7 +143,7 @@ fn per_second(slice: &Slice<'_>, smoothed: bool) -> Option<f64> {
 fn anchored<'a>(slice: &Slice<'a>) -> Option<Slice<'a>> {
     let inside = slice
         .points
-        .partition_point(|point| point.at_ms <= slice.start_ms);
+        .partition_point(|point| point.at <= slice.start);
     let points = &slice.points[inside.saturating_sub(1)..];
     (inside < slice.points.len()).then_some(Slice { points, ..*slice })
 }

@@ -4,6 +4,7 @@ use crate::annotations::{About, ForcedBuckets};
 use crate::column::Column;
 use crate::numbers::{almost_equal, nan_first};
 use hashbrown::HashMap;
+use takt_model::Timestamp;
 use takt_model::{Labels, format_open_metrics};
 
 /// The label with a bucket's upper bound.
@@ -30,7 +31,7 @@ pub(crate) fn quantile(
     phi: &[f64],
     columns: Vec<Column>,
     tells_names: bool,
-    times: &[i64],
+    times: &[Timestamp],
     about: &mut About<'_>,
 ) -> Vec<Column> {
     warn_of_quantiles(0, phi, about);
@@ -48,7 +49,7 @@ pub(crate) fn quantiles(
     phis: &[Vec<f64>],
     columns: Vec<Column>,
     tells_names: bool,
-    times: &[i64],
+    times: &[Timestamp],
     about: &mut About<'_>,
 ) -> Vec<Column> {
     let quantiles = Quantiles {
@@ -100,7 +101,7 @@ struct Quantiles<'a> {
     argument: usize,
     tells_names: bool,
     /// The instant of each step.
-    times: &'a [i64],
+    times: &'a [Timestamp],
 }
 
 impl Quantiles<'_> {
@@ -115,8 +116,8 @@ impl Quantiles<'_> {
             |labels, step, buckets| {
                 let (quantile, mut fall) = bucket_quantile(phi[step], buckets);
                 if let Some(fall) = &mut fall {
-                    fall.from_ms = self.times[step];
-                    fall.to_ms = self.times[step];
+                    fall.from = self.times[step];
+                    fall.to = self.times[step];
                     let metric = if self.tells_names {
                         labels.metric()
                     } else {
@@ -324,8 +325,8 @@ fn make_monotonic(buckets: &mut [Bucket]) -> Option<ForcedBuckets> {
             bucket.count = highest;
         } else if bucket.count < highest {
             let fall = ForcedBuckets {
-                from_ms: 0,
-                to_ms: 0,
+                from: Timestamp(0),
+                to: Timestamp(0),
                 min_bound: bucket.bound,
                 max_bound: bucket.bound,
                 max_fall: highest - bucket.count,

@@ -2,18 +2,19 @@
 
 use crate::numbers::{self, Kahan, Mean};
 use crate::source::Point;
+use takt_model::Timestamp;
 
 /// The samples of one series in one window, with what else a function may ask for.
 #[derive(Debug)]
 pub(crate) struct Slice<'a> {
-    /// After `start_ms`, up to `end_ms`; never empty.
+    /// After `start`, up to `end`; never empty.
     pub points: &'a [Point],
     /// Left end of the window, itself outside.
-    pub start_ms: i64,
+    pub start: Timestamp,
     /// Right end, itself inside.
-    pub end_ms: i64,
-    /// The instant of evaluation: not `end_ms` where the selector is shifted.
-    pub now_ms: i64,
+    pub end: Timestamp,
+    /// The instant of evaluation: not `end` where the selector is shifted.
+    pub now: Timestamp,
     /// The scalar arguments at this step.
     pub scalars: &'a [f64],
 }
@@ -78,22 +79,22 @@ pub(crate) fn min(slice: &Slice<'_>) -> Option<f64> {
 
 /// `ts_of_first_over_time`
 pub(crate) fn instant_of_first(slice: &Slice<'_>) -> Option<f64> {
-    Some(slice.first_point().at_ms as f64 / 1e3)
+    Some(slice.first_point().at.as_seconds())
 }
 
 /// `ts_of_last_over_time`
 pub(crate) fn instant_of_last(slice: &Slice<'_>) -> Option<f64> {
-    Some(slice.last_point().at_ms as f64 / 1e3)
+    Some(slice.last_point().at.as_seconds())
 }
 
 /// `ts_of_max_over_time`: the latest of equals.
 pub(crate) fn instant_of_max(slice: &Slice<'_>) -> Option<f64> {
-    Some(extreme(slice, |value, best| value >= best).at_ms as f64 / 1e3)
+    Some(extreme(slice, |value, best| value >= best).at.as_seconds())
 }
 
 /// `ts_of_min_over_time`: the latest of equals.
 pub(crate) fn instant_of_min(slice: &Slice<'_>) -> Option<f64> {
-    Some(extreme(slice, |value, best| value <= best).at_ms as f64 / 1e3)
+    Some(extreme(slice, |value, best| value <= best).at.as_seconds())
 }
 
 fn extreme(slice: &Slice<'_>, better: fn(f64, f64) -> bool) -> Point {

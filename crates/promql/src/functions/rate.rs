@@ -3,6 +3,7 @@
 use super::over_time::Slice;
 use crate::numbers::Kahan;
 use crate::source::Point;
+use takt_model::Timestamp;
 
 /// `rate`: increase per second.
 pub(crate) fn rate(slice: &Slice<'_>) -> Option<f64> {
@@ -37,7 +38,7 @@ fn extrapolated(slice: &Slice<'_>, counter: bool, per_second: bool) -> Option<f6
             .filter(|pair| pair[1].value < pair[0].value);
         difference = resets.fold(difference, |sum, pair| sum + pair[0].value);
     }
-    let covered = seconds(last.at_ms - first.at_ms);
+    let covered = seconds(last.at - first.at);
     let distance = covered / (slice.points.len() - 1) as f64;
     let reach = |gap: f64| {
         if gap >= distance * 1.1 {
@@ -46,14 +47,14 @@ fn extrapolated(slice: &Slice<'_>, counter: bool, per_second: bool) -> Option<f6
             gap
         }
     };
-    let mut to_start = reach(seconds(first.at_ms - slice.start_ms));
+    let mut to_start = reach(seconds(first.at - slice.start));
     if counter && difference > 0.0 && first.value >= 0.0 {
         to_start = to_start.min(covered * (first.value / difference));
     }
-    let to_end = reach(seconds(slice.end_ms - last.at_ms));
+    let to_end = reach(seconds(slice.end - last.at));
     let mut factor = (covered + to_start + to_end) / covered;
     if per_second {
-        factor /= seconds(slice.end_ms - slice.start_ms);
+        factor /= seconds(slice.end - slice.start);
     }
     Some(difference * factor)
 }
@@ -68,7 +69,7 @@ pub(crate) fn irate(slice: &Slice<'_>) -> Option<f64> {
     } else {
         last.value - before.value
     };
-    Some(rose / seconds(last.at_ms - before.at_ms))
+    Some(rose / seconds(last.at - before.at))
 }
 
 /// `idelta`: the difference between the last two samples.
@@ -84,7 +85,7 @@ pub(crate) fn deriv(slice: &Slice<'_>) -> Option<f64> {
     let [first, _, ..] = slice.points else {
         return None;
     };
-    Some(regression(slice.points, first.at_ms).0)
+    Some(regression(slice.points, first.at).0)
 }
 
 /// `predict_linear(…, t)`: the regression line `t` seconds after the instant of evaluation.
@@ -92,12 +93,12 @@ pub(crate) fn predict_linear(slice: &Slice<'_>) -> Option<f64> {
     let [_, _, ..] = slice.points else {
         return None;
     };
-    let (slope, intercept) = regression(slice.points, slice.now_ms);
+    let (slope, intercept) = regression(slice.points, slice.now);
     Some(slope * slice.scalars[0] + intercept)
 }
 
-/// Slope and value at `origin_ms` of the least-squares line (`linearRegression`).
-fn regression(points: &[Point], origin_ms: i64) -> (f64, f64) {
+/// Slope and value at `origin` of the least-squares line (`linearRegression`).
+fn regression(points: &[Point], origin: Timestamp) -> (f64, f64) {
     let level = points[0].value;
     if points[1..].iter().all(|point| point.value == level) {
         return if level.is_infinite() {
@@ -108,7 +109,7 @@ fn regression(points: &[Point], origin_ms: i64) -> (f64, f64) {
     }
     let [mut sum_x, mut sum_y, mut sum_xy, mut sum_x2] = [Kahan::default(); 4];
     for point in points {
-        let x = seconds(point.at_ms - origin_ms);
+        let x = seconds(point.at - origin);
         sum_x.add(x);
         sum_y.add(point.value);
         sum_xy.add(x * point.value);

@@ -8,6 +8,7 @@ use crate::numbers::almost_equal;
 use crate::source::Point;
 use crate::value::{Answer, Series, Value};
 use takt_model::Labels;
+use takt_model::Timestamp;
 use takt_model::error_chain;
 
 /// Floats that differ by less, relatively, are equal; as in Prometheus' runner.
@@ -96,26 +97,26 @@ fn check_value(eval: &Eval, value: &Value) -> Result<(), String> {
         (
             Value::Matrix(series),
             When::Range {
-                start_ms,
-                end_ms,
+                start,
+                end,
                 step_ms,
             },
         ) => {
-            check_matrix(eval, series, start_ms, step_ms)?;
+            check_matrix(eval, series, start, step_ms)?;
             let longest = eval
                 .rows
                 .iter()
                 .map(|row| row.slots.len())
                 .max()
                 .unwrap_or(0) as i64;
-            if longest > 0 && start_ms + (longest - 1) * step_ms > end_ms {
+            if longest > 0 && start.plus_ms((longest - 1) * step_ms) > end {
                 Err("more values are expected than there are steps".to_owned())
             } else {
                 Ok(())
             }
         }
         (Value::Matrix(series), When::Instant { .. }) => match eval.matrix {
-            Some((start_ms, step_ms)) => check_matrix(eval, series, start_ms, step_ms),
+            Some((start, step_ms)) => check_matrix(eval, series, start, step_ms),
             None => {
                 Err("got a range vector, which an instant query has to expect by name".to_owned())
             }
@@ -175,7 +176,12 @@ fn check_vector(eval: &Eval, samples: &[(&Labels, f64)]) -> Result<(), String> {
     }
 }
 
-fn check_matrix(eval: &Eval, series: &[Series], start_ms: i64, step_ms: i64) -> Result<(), String> {
+fn check_matrix(
+    eval: &Eval,
+    series: &[Series],
+    start: Timestamp,
+    step_ms: i64,
+) -> Result<(), String> {
     let mut expected = Vec::with_capacity(eval.rows.len());
     for row in &eval.rows {
         // A scalar over a range is a series without labels.
@@ -185,7 +191,7 @@ fn check_matrix(eval: &Eval, series: &[Series], start_ms: i64, step_ms: i64) -> 
             .enumerate()
             .filter_map(|(at, slot)| match slot {
                 Slot::Value(value) => Some(Point {
-                    at_ms: start_ms + at as i64 * step_ms,
+                    at: start.plus_ms(at as i64 * step_ms),
                     value: *value,
                 }),
                 _ => None,
@@ -206,9 +212,8 @@ fn check_matrix(eval: &Eval, series: &[Series], start_ms: i64, step_ms: i64) -> 
             ));
         }
         let wanted = &expected[found].1;
-        let same = |(a, b): (&Point, &Point)| {
-            a.at_ms == b.at_ms && almost_equal(a.value, b.value, EPSILON)
-        };
+        let same =
+            |(a, b): (&Point, &Point)| a.at == b.at && almost_equal(a.value, b.value, EPSILON);
         if wanted.len() != points.len() || !wanted.iter().zip(points).all(same) {
             return Err(format!(
                 "expected {} for {labels}, got {}",
@@ -232,7 +237,7 @@ fn check_matrix(eval: &Eval, series: &[Series], start_ms: i64, step_ms: i64) -> 
 fn show(points: &[Point]) -> String {
     let points: Vec<String> = points
         .iter()
-        .map(|p| format!("{}@{}", p.value, p.at_ms as f64 / 1e3))
+        .map(|p| format!("{}@{}", p.value, p.at.as_seconds()))
         .collect();
     format!("[{}]", points.join(" "))
 }
@@ -242,7 +247,7 @@ pub(super) fn check_middle(
     eval: &Eval,
     instant: &Value,
     range: &Value,
-    at_ms: i64,
+    at: Timestamp,
 ) -> Result<(), String> {
     let Value::Matrix(series) = range else {
         return Err("not a matrix".to_owned());
@@ -251,7 +256,7 @@ pub(super) fn check_middle(
         series
             .points
             .iter()
-            .find(|point| point.at_ms == at_ms)
+            .find(|point| point.at == at)
             .map(|p| p.value)
     };
     let samples: Vec<(&Labels, f64)> = series

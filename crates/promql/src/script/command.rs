@@ -4,6 +4,7 @@ use super::notation::{Slot, quoted, series};
 use crate::syntax::duration::parse_ms;
 use regex::Regex;
 use takt_model::Labels;
+use takt_model::Timestamp;
 
 /// One command.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ pub(super) struct Eval {
     /// `expect string`
     pub text: Option<String>,
     /// `expect range vector`: first instant and step of the rows.
-    pub matrix: Option<(i64, i64)>,
+    pub matrix: Option<(Timestamp, i64)>,
     pub rows: Vec<Row>,
 }
 
@@ -44,11 +45,11 @@ pub(super) struct Eval {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum When {
     Instant {
-        at_ms: i64,
+        at: Timestamp,
     },
     Range {
-        start_ms: i64,
-        end_ms: i64,
+        start: Timestamp,
+        end: Timestamp,
         step_ms: i64,
     },
 }
@@ -182,21 +183,21 @@ fn when(arguments: &str) -> Option<(When, &str)> {
                 let (at, query) = word(rest)?;
                 Some((
                     When::Instant {
-                        at_ms: duration(at)?,
+                        at: Timestamp(duration(at)?),
                     },
                     query,
                 ))
             }
-            None => Some((When::Instant { at_ms: 0 }, rest)),
+            None => Some((When::Instant { at: Timestamp(0) }, rest)),
         },
         "range" => {
-            let (start_ms, rest) = after("from", rest)?;
-            let (end_ms, rest) = after("to", rest)?;
+            let (start, rest) = after("from", rest)?;
+            let (end, rest) = after("to", rest)?;
             let (step_ms, query) = after("step", rest)?;
             Some((
                 When::Range {
-                    start_ms,
-                    end_ms,
+                    start: Timestamp(start),
+                    end: Timestamp(end),
                     step_ms,
                 },
                 query,
@@ -282,9 +283,9 @@ impl Eval {
             "range" => {
                 let times = rest.strip_prefix("vector").map(str::trim_start);
                 let times = times.and_then(|rest| {
-                    let (start_ms, rest) = after("from", rest)?;
+                    let (start, rest) = after("from", rest)?;
                     let (_end, rest) = after("to", rest)?;
-                    Some((start_ms, after("step", rest)?.0))
+                    Some((Timestamp(start), after("step", rest)?.0))
                 });
                 self.matrix =
                     Some(times.ok_or_else(|| format!("malformed expectation {expected:?}"))?);

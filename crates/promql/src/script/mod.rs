@@ -16,6 +16,7 @@ use command::{Command, Eval, Load, When};
 use notation::Slot;
 use std::fmt;
 use takt_model::Labels;
+use takt_model::Timestamp;
 use takt_model::error_chain;
 
 /// Result of one or several scripts.
@@ -118,10 +119,10 @@ impl Runner<'_> {
                 self.histograms.extend(without_bucket(&labels));
             }
             let samples = slots.iter().enumerate().filter_map(|(at, slot)| {
-                let at_ms = at as i64 * load.step_ms;
+                let at = Timestamp(at as i64 * load.step_ms);
                 match slot {
-                    Slot::Value(value) => Some((at_ms, Some(*value))),
-                    Slot::Stale => Some((at_ms, None)),
+                    Slot::Value(value) => Some((at, Some(*value))),
+                    Slot::Stale => Some((at, None)),
                     Slot::Missing | Slot::Histogram => None,
                 }
             });
@@ -150,8 +151,8 @@ impl Runner<'_> {
             ..Options::default()
         };
         match eval.when {
-            When::Instant { at_ms } => {
-                let answer = instant(&self.memory, &eval.query, at_ms, &options);
+            When::Instant { at } => {
+                let answer = instant(&self.memory, &eval.query, at, &options);
                 let Some(value) = check(eval, &answer)? else {
                     return Ok(());
                 };
@@ -159,27 +160,20 @@ impl Runner<'_> {
                     return Ok(());
                 }
                 // The same query over a range must say the same in the middle.
-                let (start, end) = (at_ms - 60_000, at_ms + 60_000);
+                let (start, end) = (at.minus_ms(60_000), at.plus_ms(60_000));
                 let answer = range(&self.memory, &eval.query, start, end, 60_000, &options);
                 let answer =
                     answer.map_err(|error| format!("as a range query: {}", error_chain(&error)))?;
-                check_middle(eval, value, &answer.value, at_ms)
+                check_middle(eval, value, &answer.value, at)
                     .map_err(|text| format!("as a range query: {text}"))
             }
             When::Range {
-                start_ms,
-                end_ms,
+                start,
+                end,
                 step_ms,
             } => check(
                 eval,
-                &range(
-                    &self.memory,
-                    &eval.query,
-                    start_ms,
-                    end_ms,
-                    step_ms,
-                    &options,
-                ),
+                &range(&self.memory, &eval.query, start, end, step_ms, &options),
             )
             .map(|_| ()),
         }

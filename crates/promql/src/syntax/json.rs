@@ -9,6 +9,7 @@ use crate::functions::Function;
 use crate::numbers::format_f;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
+use takt_model::Timestamp;
 use takt_model::{METRIC_NAME, Matcher};
 
 impl Serialize for Expression {
@@ -173,9 +174,9 @@ fn duration_tree(duration: &DurationExpression) -> Value {
     })
 }
 
-fn timestamp(at: Option<AtModifier>) -> Option<i64> {
+fn timestamp(at: Option<AtModifier>) -> Option<Timestamp> {
     match at {
-        Some(AtModifier::Instant(ms)) => Some(ms),
+        Some(AtModifier::Instant(at)) => Some(at),
         _ => None,
     }
 }

@@ -161,7 +161,7 @@ fn write_at(f: &mut fmt::Formatter<'_>, shift: &ShiftModifiers) -> fmt::Result {
         None => Ok(()),
         Some(AtModifier::Start) => f.write_str(" @ start()"),
         Some(AtModifier::End) => f.write_str(" @ end()"),
-        Some(AtModifier::Instant(ms)) => write!(f, " @ {:.3}", ms as f64 / 1e3),
+        Some(AtModifier::Instant(at)) => write!(f, " @ {at}"),
     }
 }
 

@@ -10,6 +10,7 @@ use super::tree::{
     ShiftModifiers, Subquery, VectorSelector,
 };
 use crate::numbers::format_f;
+use takt_model::Timestamp;
 use takt_model::{MatchOp, Matcher, quoted};
 
 /// The tokens that a duration may begin with, as messages name them.
@@ -172,7 +173,9 @@ impl Reader<'_> {
             let text = format!("timestamp out of bounds for @ modifier: {seconds}");
             return Err(Fault::new(operand_at, text));
         }
-        Ok(AtModifier::Instant((seconds * 1e3).round() as i64))
+        Ok(AtModifier::Instant(Timestamp(
+            (seconds * 1e3).round() as i64
+        )))
     }
 
     /// A duration after `offset`. A literal ends it: `a offset 5m * 2` is `(a offset 5m) * 2`.

@@ -2,6 +2,7 @@
 
 use super::duration::DurationExpression;
 use crate::functions::Function;
+use takt_model::Timestamp;
 use takt_model::{METRIC_NAME, Matcher};
 
 /// A parsed query, or a part of one.
@@ -96,7 +97,7 @@ pub(crate) enum AtModifier {
     Start,
     End,
     /// Milliseconds since 1970.
-    Instant(i64),
+    Instant(Timestamp),
 }
 
 /// Two operands with their operator.

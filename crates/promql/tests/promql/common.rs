@@ -1,6 +1,7 @@
 //! Random samples and random queries, the same for the same seed.
 
 use takt_model::Labels;
+use takt_model::Timestamp;
 use takt_promql::Memory;
 
 /// First instant with samples, milliseconds since 1970; a multiple of every step in use.
@@ -148,7 +149,9 @@ pub fn memory() -> Memory {
     for (labels, samples) in samples() {
         memory.add(
             labels,
-            samples.into_iter().map(|(at, value)| (at, Some(value))),
+            samples
+                .into_iter()
+                .map(|(at, value)| (Timestamp(at), Some(value))),
         );
     }
     memory

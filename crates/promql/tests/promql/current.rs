@@ -7,6 +7,7 @@
 use super::common::{self, BEGIN_MS, Queries};
 use super::prometheus::{HAND_MADE, Outcome, Server, WRONG, compare, outcome, seconds};
 use serde_json::Value as Json;
+use takt_model::Timestamp;
 use takt_promql::{Answer, Error, Memory, Options, instant, parse, range};
 
 /// Random queries, each evaluated at an instant and over a range.
@@ -150,7 +151,10 @@ fn both(server: &Server, memory: &Memory, query: &str) -> Vec<String> {
     let (start_ms, end_ms) = (BEGIN_MS + 1_867_000, BEGIN_MS + 4_267_000);
     let text = ("query", query.to_owned());
     let theirs = server.ask("query", &[text.clone(), ("time", seconds(at_ms))]);
-    let mut found = differences(&theirs, instant(memory, query, at_ms, &options()));
+    let mut found = differences(
+        &theirs,
+        instant(memory, query, Timestamp(at_ms), &options()),
+    );
     let times = [
         text,
         ("start", seconds(start_ms)),
@@ -158,7 +162,14 @@ fn both(server: &Server, memory: &Memory, query: &str) -> Vec<String> {
         ("step", seconds(STEP_MS)),
     ];
     let theirs = server.ask("query_range", &times);
-    let ours = range(memory, query, start_ms, end_ms, STEP_MS, &options());
+    let ours = range(
+        memory,
+        query,
+        Timestamp(start_ms),
+        Timestamp(end_ms),
+        STEP_MS,
+        &options(),
+    );
     found.extend(differences(&theirs, ours));
     found
         .iter()

@@ -4,6 +4,7 @@ use super::common::{self, BEGIN_MS, Queries, Random};
 use proptest::prelude::*;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use takt_model::Timestamp;
 use takt_promql::{Error, Limits, Memory, Options, Value, instant, range, script};
 
 /// Random queries of the grammar.
@@ -28,10 +29,24 @@ fn evaluate(memory: &Memory, query: &str) {
     let at_ms = BEGIN_MS + 3_667_000;
     let allowed = options.limits.max_samples;
     let answers = [
-        instant(memory, query, at_ms, &options),
-        range(memory, query, at_ms, at_ms + 600_000, 60_000, &options),
-        range(memory, query, i64::MIN, i64::MAX, 1, &options),
-        range(memory, query, i64::MAX - 5, i64::MAX, 1, &options),
+        instant(memory, query, Timestamp(at_ms), &options),
+        range(
+            memory,
+            query,
+            Timestamp(at_ms),
+            Timestamp(at_ms + 600_000),
+            60_000,
+            &options,
+        ),
+        range(memory, query, Timestamp::MIN, Timestamp::MAX, 1, &options),
+        range(
+            memory,
+            query,
+            Timestamp(i64::MAX - 5),
+            Timestamp::MAX,
+            1,
+            &options,
+        ),
     ];
     for answer in answers {
         match answer {
@@ -185,9 +200,12 @@ fn deep_queries_do_not_overflow_the_stack_of_a_thread() {
         .stack_size(2 << 20)
         .spawn(move || {
             let mut memory = Memory::new();
-            memory.add([("__name__", "a")].into_iter().collect(), [(0, Some(1.0))]);
+            memory.add(
+                [("__name__", "a")].into_iter().collect(),
+                [(Timestamp(0), Some(1.0))],
+            );
             for query in &deepest {
-                let answer = instant(&memory, query, 0, &Options::default());
+                let answer = instant(&memory, query, Timestamp(0), &Options::default());
                 assert!(answer.is_ok(), "{}: {answer:?}", &query[..30]);
             }
         });
@@ -203,7 +221,7 @@ fn each_bound_is_enforced_and_named() {
         ..Options::default()
     };
     let run = |query: &str, options: &Options| {
-        instant(&memory, query, at_ms, options).map(|answer| answer.value)
+        instant(&memory, query, Timestamp(at_ms), options).map(|answer| answer.value)
     };
     let error = |query: &str, limits: Limits| run(query, &with(limits)).expect_err(query);
 
@@ -243,9 +261,14 @@ fn each_bound_is_enforced_and_named() {
 fn the_account_falls_again() {
     let memory = common::memory();
     let peak = |query: &str| {
-        instant(&memory, query, BEGIN_MS + 3_667_000, &Options::default())
-            .unwrap()
-            .peak_samples
+        instant(
+            &memory,
+            query,
+            Timestamp(BEGIN_MS + 3_667_000),
+            &Options::default(),
+        )
+        .unwrap()
+        .peak_samples
     };
     let one = peak("sum(rate(requests_total[1h]))");
     let many = peak(&vec!["sum(rate(requests_total[1h]))"; 50].join(" + "));

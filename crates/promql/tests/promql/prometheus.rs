@@ -11,6 +11,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use takt_model::Timestamp;
 use takt_promql::{Answer, Error, Memory, Options, Value, instant, range};
 
 /// Random queries, each evaluated at an instant and over a range.
@@ -414,12 +415,12 @@ impl From<Result<Answer, Error>> for Outcome {
             Ok(Value::String { text, .. }) => Outcome::Text(text),
             Ok(Value::Scalar(point)) => Outcome::Series(BTreeMap::from([(
                 "scalar".to_owned(),
-                vec![(point.at_ms, point.value)],
+                vec![(point.at.0, point.value)],
             )])),
             Ok(Value::Vector(samples)) => Outcome::Series(
                 samples
                     .iter()
-                    .map(|s| (show(&s.labels), vec![(s.point.at_ms, s.point.value)]))
+                    .map(|s| (show(&s.labels), vec![(s.point.at.0, s.point.value)]))
                     .collect(),
             ),
             Ok(Value::Matrix(series)) => Outcome::Series(
@@ -428,7 +429,7 @@ impl From<Result<Answer, Error>> for Outcome {
                     .map(|s| {
                         (
                             show(&s.labels),
-                            s.points.iter().map(|p| (p.at_ms, p.value)).collect(),
+                            s.points.iter().map(|p| (p.at.0, p.value)).collect(),
                         )
                     })
                     .collect(),
@@ -484,12 +485,20 @@ fn both(server: &Server, memory: &Memory, query: &str, at_ms: i64) -> (Vec<Strin
         (
             "instant",
             server.instant(query, at_ms),
-            instant(memory, query, at_ms, &options).into(),
+            instant(memory, query, Timestamp(at_ms), &options).into(),
         ),
         (
             "range",
             server.range(query, start_ms, end_ms, step_ms),
-            range(memory, query, start_ms, end_ms, step_ms, &options).into(),
+            range(
+                memory,
+                query,
+                Timestamp(start_ms),
+                Timestamp(end_ms),
+                step_ms,
+                &options,
+            )
+            .into(),
         ),
     ];
     let (mut differences, mut values, mut exact) = (Vec::new(), 0, 0);
@@ -564,7 +573,7 @@ fn answers_as_prometheus_does() {
         let ours = instant(
             &memory,
             &format!("double_exponential_smoothing({arguments})"),
-            usual,
+            Timestamp(usual),
             &options,
         )
         .into();
@@ -578,7 +587,7 @@ fn answers_as_prometheus_does() {
 fn refuses_in_prometheus_words_at_its_places() {
     let memory = common::memory();
     let refusal = |query: &str| {
-        let answer = instant(&memory, query, 1000, &Options::default());
+        let answer = instant(&memory, query, Timestamp(1000), &Options::default());
         answer
             .err()
             .map(|error| error.to_string())

@@ -136,7 +136,7 @@ fn last_hour(
         lazy: true,
         ..Options::default()
     };
-    let Value::Matrix(series) = takt_promql::range(source, &measured, from.0, at.0, step, &options)
+    let Value::Matrix(series) = takt_promql::range(source, &measured, from, at, step, &options)
         .ok()?
         .value
     else {
@@ -167,12 +167,12 @@ fn last_hour(
         return None;
     }
     let steps = (0..)
-        .map(|n| from.0 + n * step)
-        .take_while(|instant| *instant <= at.0);
+        .map(|n| from.plus_ms(n * step))
+        .take_while(|instant| *instant <= at);
     let values = steps.map(|instant| {
         points
             .iter()
-            .find(|point| point.at_ms == instant)
+            .find(|point| point.at == instant)
             .map(|point| point.value)
     });
     let bars = sparkline::bars(values, least, most);
@@ -193,7 +193,7 @@ mod tests {
         for (labels, value) in series {
             source.add(
                 labels.iter().copied().collect(),
-                (0..=240).filter_map(|n| Some((n * 15_000, Some(value(n)?)))),
+                (0..=240).filter_map(|n| Some((Timestamp(n * 15_000), Some(value(n)?)))),
             );
         }
         source
@@ -302,7 +302,10 @@ mod tests {
         }
         let mut source = Memory::new();
         for (labels, value) in all {
-            source.add(labels.into_iter().collect(), [(3_500_000, Some(value))]);
+            source.add(
+                labels.into_iter().collect(),
+                [(Timestamp(3_500_000), Some(value))],
+            );
         }
         // Slurm's records have the number of an array's task, and the name.
         let run_of = |id: &str| {

@@ -106,7 +106,7 @@ impl OverStore {
         cluster: &str,
         now: Timestamp,
     ) -> Result<Self, takt_store::StoreError> {
-        let records = AlertRecords::open(store.database(), now.0)?;
+        let records = AlertRecords::open(store.database(), now)?;
         let written = RefCell::new(Writer::new(&store));
         Ok(Self {
             store,
@@ -159,7 +159,7 @@ fn evaluate(
         lazy,
         ..Options::default()
     };
-    let answer = takt_promql::instant(source, expr, at.0, &options)
+    let answer = takt_promql::instant(source, expr, at, &options)
         .map_err(|error| QueryError(error.to_string()))?;
     match answer.value {
         Value::Vector(samples) => Ok(samples
@@ -265,8 +265,8 @@ impl Outside for OverStore {
                 nodes: kept.nodes().into_iter().collect(),
                 name: kept.name,
                 cluster: self.cluster.clone(),
-                from: Timestamp::from_seconds(kept.from),
-                to: Timestamp::from_seconds(kept.to),
+                from: kept.from.into(),
+                to: kept.to.into(),
             });
         Some(work.collect())
     }

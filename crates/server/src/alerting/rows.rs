@@ -121,7 +121,7 @@ pub fn load(records: &AlertRecords, now: Timestamp) -> Result<Snapshot, StoreErr
         flapping: all(state(FLAPPING)?)?,
         log: all(state(LOG)?)?,
         silences: bodies(records.silences().map_err(failed)?)?,
-        outbox: bodies(records.notifications(now.0).map_err(failed)?)?,
+        outbox: bodies(records.notifications(now).map_err(failed)?)?,
         next_row: records.next_notification().map_err(failed)?,
         read: read.collect(),
         down_at: running,
@@ -130,7 +130,7 @@ pub fn load(records: &AlertRecords, now: Timestamp) -> Result<Snapshot, StoreErr
 
 fn event(one: &Event) -> EventRecord {
     EventRecord {
-        at_ms: one.at.0,
+        at: one.at,
         texts: [
             one.labels.get("node").unwrap_or_default().to_owned(),
             one.kind.name().to_owned(),
@@ -143,7 +143,7 @@ fn event(one: &Event) -> EventRecord {
 fn transition(one: &Transition) -> TransitionRecord {
     let label = |name: &str| one.labels.get(name).unwrap_or_default().to_owned();
     TransitionRecord {
-        at_ms: one.at.0,
+        at: one.at,
         texts: [
             one.rule.to_string(),
             label("alertname"),
@@ -180,7 +180,8 @@ fn notification(row: &Row, at: Timestamp) -> Result<NotificationRecord, StoreErr
             row.error.clone(),
             row.handle.clone(),
         ],
-        numbers: [alerts, i64::from(row.attempts), row.created_at.0, at.0],
+        counts: [alerts, i64::from(row.attempts)],
+        instants: [row.created_at, at],
         is_open: !row.state.is_final(),
     })
 }
@@ -188,7 +189,7 @@ fn notification(row: &Row, at: Timestamp) -> Result<NotificationRecord, StoreErr
 fn silence(one: &Silence) -> Result<SilenceRecord, StoreError> {
     let matchers: Vec<String> = one.matchers.iter().map(ToString::to_string).collect();
     Ok(SilenceRecord {
-        instants_ms: [one.starts_at.0, one.ends_at.0, one.updated_at.0],
+        instants: [one.starts_at, one.ends_at, one.updated_at],
         texts: [
             one.created_by.clone(),
             one.comment.clone(),

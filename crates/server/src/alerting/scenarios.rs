@@ -69,7 +69,7 @@ impl SampleSink for Samples {
     fn write(&self, samples: &[Sample]) -> Result<(), StoreError> {
         let mut memory = self.0.borrow_mut();
         for sample in samples {
-            memory.add(sample.labels.clone(), [(sample.at.0, sample.value)]);
+            memory.add(sample.labels.clone(), [(sample.at, sample.value)]);
         }
         Ok(())
     }
@@ -82,10 +82,10 @@ impl Samples {
         let labels: BTreeSet<Labels> = row.iter().map(|(labels, _)| labels.clone()).collect();
         let before = self.1.replace(labels);
         for (labels, value) in row {
-            memory.add(labels, [(at.0, Some(value))]);
+            memory.add(labels, [(at, Some(value))]);
         }
         for gone in before.difference(&self.1.borrow()) {
-            memory.add(gone.clone(), [(at.0, None)]);
+            memory.add(gone.clone(), [(at, None)]);
         }
     }
 }

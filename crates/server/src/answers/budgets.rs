@@ -8,6 +8,7 @@ use takt_accounting::sheet::{Books, Journal, energy_money};
 use takt_accounting::{
     Accounts, BudgetConfig, BudgetPeriod, BudgetUse, Credit, Period, Rates, in_force,
 };
+use takt_model::UnixTime;
 use takt_store::{Database, JobFilter, Records};
 
 /// Use of every budget in the current month and year.
@@ -122,7 +123,7 @@ impl BudgetLedger<'_> {
         let energy: f64 = runs.map(|one| energy_money(one, period, rates)).sum();
         let mut gpu_seconds = tally.gpu_seconds;
         let mut money = tally.cost.money + energy;
-        let is_in_period = |at: i64| period.from() <= at && at < period.to();
+        let is_in_period = |at: UnixTime| period.from() <= at && at < period.to();
         for credit in in_force(self.credits).filter(|credit| {
             self.covers(&credit.user, &credit.account) && is_in_period(credit.credited_to)
         }) {
@@ -174,7 +175,7 @@ pub(super) fn books<'p>(
     rates: &'p Rates,
     now: Timestamp,
 ) -> Result<Books<'p>, AnswerError> {
-    let mut journal = Journal::new(periods, rates, now.as_second());
+    let mut journal = Journal::new(periods, rates, now.into());
     if let (Some(first), Some(last)) = (periods.first(), periods.last()) {
         records.held_runs(cluster, first.from(), last.to(), |run| journal.add(run))?;
     }

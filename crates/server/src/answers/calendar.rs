@@ -70,7 +70,7 @@ pub fn note_budgets(
             .into_iter()
             .filter_map(|budget| in_period(budget, &month))
             .collect();
-        records.note_budgets(&known.cluster, &budgets, now.as_second())?;
+        records.note_budgets(&known.cluster, &budgets, now.into())?;
     }
     Ok(())
 }
@@ -129,8 +129,8 @@ fn offsets(zone: &TimeZone, now: Timestamp) -> Result<Vec<TimeOffset>, AnswerErr
         .iter()
         .zip(ends)
         .map(|((from, offset), until)| TimeOffset {
-            from: from.as_second(),
-            until: until.as_second(),
+            from: (*from).into(),
+            until: until.into(),
             offset_seconds: offset.seconds(),
         });
     Ok(offsets.collect())
@@ -142,6 +142,7 @@ mod tests {
     use crate::testing::{import, store_in};
     use serde_json::json;
     use takt_accounting::{BudgetConfig, RateCard, RatesConfig};
+    use takt_model::UnixTime;
     use takt_slurm::{JobRun, time_zone};
     use takt_store::sql::{Limits, run};
 
@@ -181,7 +182,7 @@ mod tests {
                 let expected: Vec<_> = period
                     .slices(takt_accounting::Unit::Day)
                     .into_iter()
-                    .map(|day| vec![json!(day.from), json!(day.to)])
+                    .map(|day| vec![json!(day.from.0), json!(day.to.0)])
                     .collect();
                 assert_eq!(rows(database, &sql), expected, "{zone} {from}");
             }
@@ -224,7 +225,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = store_in(folder.path());
         let database = store.database();
-        let now = Timestamp::now().as_second();
+        let now = UnixTime::from(Timestamp::now());
         let start = now - 7200;
         let run = JobRun {
             cluster: "lab".into(),

@@ -13,6 +13,7 @@ use takt_accounting::capacity::{
 };
 use takt_accounting::reservation::{ReservedRun, by_name, effect, idle_charges};
 use takt_accounting::{Period, Unit};
+use takt_model::UnixTime;
 use takt_slurm::Amounts;
 use takt_slurm::tres::TresCounts;
 use takt_slurm::{Owner, Reservation};
@@ -97,7 +98,7 @@ impl Question for CapacityQuestion {
         } else {
             Vec::new()
         };
-        let now = now.as_second();
+        let now = UnixTime::from(now);
         let reserved: Vec<ReservedRun<'_>> =
             runs.iter().filter_map(|run| reserved(run, now)).collect();
         let until_now = (period.from(), period.to().min(now));
@@ -135,10 +136,10 @@ fn days(
     now: Timestamp,
 ) -> Result<Vec<CapacityDay>, AnswerError> {
     let slices = period.slices(Unit::Day);
-    let begun = slices.into_iter().filter(|day| day.from < now.as_second());
+    let begun = slices.into_iter().filter(|day| day.from < now.into());
     begun
         .map(|slice| {
-            let next = Timestamp::from_second(slice.to).unwrap_or(now);
+            let next = Timestamp::try_from(slice.to).unwrap_or(now);
             let next = next
                 .to_zoned(period.zone())
                 .strftime("%Y-%m-%d")
@@ -150,7 +151,7 @@ fn days(
             };
             let runs: Vec<HoldingRun> = runs.iter().filter(is_there).cloned().collect();
             let held = (nodes, reservations, &*runs);
-            let report = report(records, cluster, &day, held, now.as_second())?;
+            let report = report(records, cluster, &day, held, now.into())?;
             Ok(CapacityDay {
                 date: slice.name,
                 rows: report.rows,
@@ -159,7 +160,7 @@ fn days(
         .collect()
 }
 
-/// Computes the report of a period from the nodes, reservations and runs of the records. `now` is in UTC seconds.
+/// Computes the report of a period from the nodes, reservations and runs of the records.
 ///
 /// # Errors
 /// When the store fails.
@@ -168,7 +169,7 @@ pub(super) fn report(
     cluster: &str,
     period: &Period,
     (nodes, reservations, runs): Held<'_>,
-    now: i64,
+    now: UnixTime,
 ) -> Result<CapacityReport, AnswerError> {
     let spans = records.capacity_spans(cluster, period.from())?;
     let spans = with_reservations(spans, reservations, nodes);
@@ -238,7 +239,7 @@ fn kept(reservations: &[Reservation]) -> Vec<ReservedPeriod<'_>> {
 }
 
 /// The run, if it used a reservation.
-fn reserved(run: &HoldingRun, now: i64) -> Option<ReservedRun<'_>> {
+fn reserved(run: &HoldingRun, now: UnixTime) -> Option<ReservedRun<'_>> {
     Some(ReservedRun {
         reservation: run.reservation.as_deref()?,
         start: run.start?,

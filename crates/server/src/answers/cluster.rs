@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use takt_access::{Need, OTHER_USER, Owner, Role, Viewer};
-use takt_model::{Labels, Matcher, Timestamp};
+use takt_model::{Labels, Matcher, Timestamp, UnixTime};
 use takt_store::{
     GpuPlace, Records, RunningJob, SLOT_SECONDS, SLOTS, SeriesData, Slot, Store, StoreError,
+    slot_of,
 };
 
 /// Lookback of the instant queries.
@@ -30,8 +31,8 @@ pub struct ClusterQuestion {
 /// The cluster now.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterAnswer {
-    /// Time of the answer, UTC seconds.
-    pub at: i64,
+    /// Time of the answer.
+    pub at: UnixTime,
     /// Number of nodes that answer.
     pub nodes_up: u64,
     /// GPUs by state.
@@ -189,7 +190,11 @@ impl Question for ClusterQuestion {
             gpus: BTreeMap::new(),
         };
         look.targets()?;
-        look.scheduler(&records.scheduler_now(&cluster.cluster, now.0 / 1000)?.nodes);
+        look.scheduler(
+            &records
+                .scheduler_now(&cluster.cluster, now.whole_seconds())?
+                .nodes,
+        );
         look.machines()?;
         look.gpus()?;
         look.holders(&running)?;
@@ -310,7 +315,7 @@ impl Look<'_> {
             {
                 let (sum, all) = idle.entry(node.to_owned()).or_default();
                 *sum += (last.value - first.value).max(0.0);
-                *all += (last.at.0 - first.at.0) as f64 / 1e3;
+                *all += (last.at - first.at) as f64 / 1e3;
             }
         }
         for (node, (idle, all)) in idle {
@@ -419,7 +424,7 @@ impl Look<'_> {
     /// Decides the state of each GPU. A pause between two kernels is not idle time, so the last
     /// complete five minutes must have been idle, too.
     fn states(&mut self, idle_below: f64) {
-        let slot = self.now.0.div_euclid(SLOT_SECONDS * 1000);
+        let slot = slot_of(self.now.whole_seconds());
         let strips = self.store.strips();
         let is_idle = |slot: &Slot| {
             slot.is_held()
@@ -488,7 +493,7 @@ impl Look<'_> {
             .collect();
         idle.sort_by_key(|held| std::cmp::Reverse((held.idle_gpus, held.idle_seconds)));
         ClusterAnswer {
-            at: self.now.0 / 1000,
+            at: self.now.whole_seconds(),
             nodes_up: self.nodes.values().filter(|node| node.is_up).count() as u64,
             gpus: counts,
             jobs_running: None,

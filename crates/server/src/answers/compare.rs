@@ -277,6 +277,7 @@ impl CompareValue {
 mod tests {
     use super::*;
     use crate::testing::{import, store_in};
+    use takt_model::UnixTime;
     use takt_slurm::JobRun;
 
     #[test]
@@ -286,9 +287,9 @@ mod tests {
         let run = |job_id: &str, cpus, end| JobRun {
             cluster: "lab".into(),
             job_id: job_id.into(),
-            submit: 100,
-            start: Some(100),
-            end: Some(end),
+            submit: UnixTime(100),
+            start: Some(UnixTime(100)),
+            end: Some(UnixTime(end)),
             state: "COMPLETED".into(),
             user: "ann".into(),
             cpus: Some(cpus),

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use takt_access::{Need, Role, Viewer};
 use takt_accounting::{Credit, in_force};
+use takt_model::UnixTime;
 use takt_slurm::JobRun;
 use takt_store::{Database, JobFilter, Records};
 
@@ -15,8 +16,8 @@ use takt_store::{Database, JobFilter, Records};
 pub struct CreditOrder {
     /// Id of the job that is credited.
     pub job_id: Option<String>,
-    /// Submit time of the credited run, UTC seconds. Default: the only finished run, or the only one lost to a fault.
-    pub submit: Option<i64>,
+    /// Submit time of the credited run. Default: the only finished run, or the only one lost to a fault.
+    pub submit: Option<UnixTime>,
     /// Number of the credit to revoke.
     pub revokes: Option<i64>,
     /// GPU-hours to give back. Default: all that the run held.
@@ -55,7 +56,7 @@ impl Question for CreditOrder {
         let credit = Credit {
             reason: self.reason.trim().to_owned(),
             granted_by: self.granted_by.clone(),
-            granted_at: Timestamp::now().as_second(),
+            granted_at: Timestamp::now().into(),
             ..credit
         };
         let entered = credit.clone();
@@ -135,7 +136,7 @@ impl CreditOrder {
             submit: Some(run.submit),
             gpu_seconds,
             cpu_seconds,
-            credited_to: run.end.unwrap_or(0),
+            credited_to: run.end.unwrap_or_default(),
             ..Credit::default()
         })
     }
@@ -146,7 +147,7 @@ impl CreditOrder {
         if let Some(submit) = self.submit {
             let run = runs.iter().find(|run| run.submit == submit);
             return run.ok_or_else(|| {
-                let submit = instant(submit);
+                let submit = text_of(submit);
                 let known = listed(runs);
                 refused(format!(
                     "no finished run of job {job} was submitted at {submit}{known}"
@@ -178,7 +179,7 @@ fn is_lost(run: &JobRun) -> bool {
 
 /// `: 2026-10-02T00:00:00Z (NODE_FAIL), …`
 fn listed(runs: &[JobRun]) -> String {
-    let one = |run: &JobRun| format!("{} ({})", instant(run.submit), run.state);
+    let one = |run: &JobRun| format!("{} ({})", text_of(run.submit), run.state);
     let all: Vec<String> = runs.iter().map(one).collect();
     if all.is_empty() {
         String::new()
@@ -187,8 +188,8 @@ fn listed(runs: &[JobRun]) -> String {
     }
 }
 
-fn instant(seconds: i64) -> String {
-    Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |at| at.to_string())
+fn text_of(at: UnixTime) -> String {
+    Timestamp::try_from(at).map_or_else(|_| at.to_string(), |at| at.to_string())
 }
 
 #[cfg(test)]
@@ -202,11 +203,11 @@ mod tests {
     fn database(root: &std::path::Path) -> Database {
         let dir = DataDir::claim(root).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();
-        let run = |job_id: &str, end: Option<i64>| JobRun {
+        let run = |job_id: &str, end: Option<UnixTime>| JobRun {
             cluster: "lab".into(),
             job_id: job_id.into(),
-            submit: 1_790_900_000,
-            start: Some(1_790_900_000),
+            submit: UnixTime(1_790_900_000),
+            start: Some(UnixTime(1_790_900_000)),
             end,
             state: "NODE_FAIL".into(),
             user: "ann".into(),
@@ -215,7 +216,7 @@ mod tests {
             cpus: Some(8),
             ..JobRun::default()
         };
-        let runs = [run("7", Some(1_790_903_600)), run("8", None)];
+        let runs = [run("7", Some(UnixTime(1_790_903_600))), run("8", None)];
         import(&database, Some("UTC"), runs);
         database
     }
@@ -274,7 +275,7 @@ mod tests {
         assert!(
             ledger
                 .iter()
-                .all(|credit| credit.granted_by == "root" && credit.granted_at > 0)
+                .all(|credit| credit.granted_by == "root" && credit.granted_at > UnixTime(0))
         );
         assert_eq!(
             in_force(&ledger)
@@ -424,7 +425,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let dir = DataDir::claim(root.path()).unwrap();
         let database = Database::open(&dir, &Settings::default()).unwrap();
-        let run = |job_id: &str, submit: i64, state: &str| JobRun {
+        let run = |job_id: &str, submit: UnixTime, state: &str| JobRun {
             cluster: "lab".into(),
             job_id: job_id.into(),
             submit,
@@ -435,7 +436,7 @@ mod tests {
             gpus: Some(1),
             ..JobRun::default()
         };
-        let first = 1_790_900_000;
+        let first = UnixTime(1_790_900_000);
         let second = first + 10_000;
         let runs = [
             run("7", first, "NODE_FAIL"),
@@ -456,7 +457,7 @@ mod tests {
              2026-10-02T03:00:00Z (NODE_FAIL), 2026-10-02T00:13:20Z (NODE_FAIL)"
         );
         assert_eq!(
-            refused(&at(5)),
+            refused(&at(UnixTime(5))),
             "no finished run of job 8 was submitted at 1970-01-01T00:00:05Z: \
              2026-10-02T03:00:00Z (NODE_FAIL), 2026-10-02T00:13:20Z (NODE_FAIL)"
         );

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use takt_access::{Need, Owner, Viewer};
 use takt_accounting::Rates;
 use takt_accounting::energy::{Energy, energy};
+use takt_model::UnixTime;
 use takt_store::{Database, Records};
 
 /// Asks for the energy of a period.
@@ -30,10 +31,10 @@ pub struct EnergyAnswer {
     pub cluster: String,
     /// Name of the period: `2026-10`, or its days.
     pub period: String,
-    /// First instant of the period, UTC seconds.
-    pub from: i64,
-    /// First instant after the period, UTC seconds.
-    pub to: i64,
+    /// First instant of the period.
+    pub from: UnixTime,
+    /// First instant after the period.
+    pub to: UnixTime,
     /// Time zone of the period's days (IANA name).
     pub timezone: String,
     /// Currency. `None` without a price for energy.

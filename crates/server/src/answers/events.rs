@@ -5,6 +5,7 @@ use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use takt_access::{Need, Owner, Viewer};
+use takt_model::UnixTime;
 use takt_store::{Database, EventRecord, Records};
 
 /// Maximum number of transitions of alerts that are read.
@@ -17,10 +18,10 @@ const MOST_EVENTS: usize = 20_000;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EventsQuestion {
-    /// Begin, UTC seconds.
-    pub from: i64,
-    /// End (exclusive), UTC seconds.
-    pub to: i64,
+    /// Begin.
+    pub from: UnixTime,
+    /// End (exclusive).
+    pub to: UnixTime,
     /// Only events of this node.
     pub node: Option<String>,
     /// Only events of this GPU.
@@ -34,8 +35,8 @@ pub struct EventsQuestion {
 /// An event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClusterEvent {
-    /// Time, UTC seconds.
-    pub at: i64,
+    /// Time.
+    pub at: UnixTime,
     /// `node`: Slurm's state of a node changed; `alert`: an alert fires; `resolved`: an alert ended;
     /// `hardware`: an exporter reported an event of a node.
     pub kind: String,
@@ -142,7 +143,7 @@ impl Question for EventsQuestion {
                 .collect::<Vec<_>>()
                 .join(" ");
             events.push(ClusterEvent {
-                at: transition.at_ms / 1000,
+                at: transition.at.whole_seconds(),
                 kind: kind.to_owned(),
                 node,
                 uuid: labels.get("uuid").cloned(),
@@ -194,7 +195,7 @@ fn hardware(viewer: &Viewer, event: EventRecord) -> ClusterEvent {
         None => kind.replace('_', " "),
     };
     ClusterEvent {
-        at: event.at_ms / 1000,
+        at: event.at.whole_seconds(),
         kind: "hardware".to_owned(),
         node,
         uuid: labels.get("uuid").cloned(),
@@ -210,12 +211,13 @@ fn hardware(viewer: &Viewer, event: EventRecord) -> ClusterEvent {
 mod tests {
     use super::*;
     use takt_access::{Privacy, Role, Way};
+    use takt_model::Timestamp;
 
     #[test]
     fn the_kernels_line_is_for_those_who_see_the_job() {
         let event = || {
             EventRecord {
-            at_ms: 5000,
+            at: Timestamp(5000),
             texts: [
                 "g1",
                 "xid",
@@ -228,7 +230,7 @@ mod tests {
         let bob = Viewer::new(Role::User, Way::Socket, Privacy::Open).with_user("bob");
         let ann = Viewer::new(Role::User, Way::Socket, Privacy::Private).with_user("ann");
         let shown = hardware(&bob, event());
-        assert_eq!((shown.name.as_str(), shown.at), ("XID 79", 5));
+        assert_eq!((shown.name.as_str(), shown.at), ("XID 79", UnixTime(5)));
         assert_eq!((shown.text.as_str(), shown.user), ("xid=79", None));
         assert_eq!(shown.uuid.as_deref(), Some("GPU-1"));
         let own = hardware(&ann, event());

@@ -14,6 +14,7 @@ use takt_accounting::fairshare::{
     ShareRow, Ticks, share_rows,
 };
 use takt_collector::schedulers::SharesConfig;
+use takt_model::UnixTime;
 use takt_slurm::billing::TresAmounts;
 use takt_slurm::{Association, ShareSettings, Shares};
 use takt_store::{CONFIGURED, ChargedRun, Database, FairsharePoint, Records};
@@ -109,8 +110,8 @@ fn fairshare(
         None => (equal_shares(&records, &cluster)?, "job records".to_owned()),
     };
     let tree = AssociationTree::new(settings.associations.clone()).map_err(AnswerError::failed)?;
-    let runs = records.charged_runs(&cluster, charged_from(&settings, now.as_second()))?;
-    let decayed = DecayedUsage::of(&runs, &tree, &settings, now.as_second(), &zone);
+    let runs = records.charged_runs(&cluster, charged_from(&settings, now.into()))?;
+    let decayed = DecayedUsage::of(&runs, &tree, &settings, now.into(), &zone);
 
     let users = wanted_users(viewer, &tree, question)?;
     let explainer = Explainer {
@@ -138,7 +139,7 @@ fn fairshare(
             &cluster,
             question.user.as_deref(),
             question.account.as_deref(),
-            now.as_second() - i64::from(days) * 86_400,
+            UnixTime::from(now) - i64::from(days) * 86_400,
         )?,
     };
     visible_points(viewer, &mut history);
@@ -167,11 +168,11 @@ struct DecayedUsage {
     usage: takt_accounting::fairshare::Usage,
 }
 
-/// Start of the runs that still count, UTC seconds.
-fn charged_from(settings: &ShareSettings, now: i64) -> i64 {
+/// Start of the runs that still count.
+fn charged_from(settings: &ShareSettings, now: UnixTime) -> UnixTime {
     let half_life = i64::from(settings.priority.decay_half_life_seconds);
     if half_life == 0 {
-        0
+        UnixTime(0)
     } else {
         now - HALF_LIVES * half_life
     }
@@ -182,7 +183,7 @@ impl DecayedUsage {
         runs: &[ChargedRun],
         tree: &AssociationTree,
         settings: &ShareSettings,
-        now: i64,
+        now: UnixTime,
         zone: &jiff::tz::TimeZone,
     ) -> Self {
         let priority = &settings.priority;
@@ -250,7 +251,7 @@ fn charged<'r>(
 /// account are beside the accounts.
 fn equal_shares(records: &Records<'_>, cluster: &str) -> Result<ShareSettings, AnswerError> {
     const ROOT: &str = "root";
-    let runs = records.charged_runs(cluster, 0)?;
+    let runs = records.charged_runs(cluster, UnixTime(0))?;
     let mut accounts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for run in runs {
         let account = if run.account.is_empty() {
@@ -369,7 +370,7 @@ pub(super) fn configure_shares(
 ) -> Result<(), AnswerError> {
     let records = Records::of(database);
     let cluster = the_cluster(&records, cluster)?.cluster;
-    let now = Timestamp::now().as_second();
+    let now = UnixTime::from(Timestamp::now());
     let settings = config.settings().unwrap_or_default();
     Ok(records.note_share_settings(&cluster, CONFIGURED, &settings, now)?)
 }
@@ -384,7 +385,7 @@ pub fn note_fairshare(
     every_seconds: i64,
 ) -> Result<(), AnswerError> {
     let records = Records::of(database);
-    let now = Timestamp::now().as_second();
+    let now = UnixTime::from(Timestamp::now());
     let noted = records.fairshare_noted(cluster)?;
     let clusters = records.clusters()?;
     let is_known = clusters.iter().any(|known| known.cluster == cluster);

@@ -140,6 +140,7 @@ fn check(kind: &str, asked: &str, mut known: BTreeSet<&str>) -> Result<(), Answe
 #[cfg(test)]
 mod tests {
     use super::*;
+    use takt_model::UnixTime;
     use takt_slurm::BillingWeights;
 
     fn question(partition: Option<&str>) -> FairshareQuestion {
@@ -180,7 +181,7 @@ mod tests {
         ChargedRun {
             user: user.into(),
             partition: partition.into(),
-            start: Some(start),
+            start: Some(UnixTime(start)),
             ..ChargedRun::default()
         }
     }

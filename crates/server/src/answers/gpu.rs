@@ -5,7 +5,7 @@ use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, SystemTime};
 use takt_access::{Need, OTHER_USER, Owner, Viewer};
-use takt_model::{Matcher, Timestamp};
+use takt_model::{Matcher, Timestamp, UnixTime};
 use takt_store::{GpuHold, Records, Store};
 
 /// Lookback of the readings.
@@ -59,10 +59,10 @@ pub struct GpuHeld {
     pub node: String,
     /// UUID of the GPU.
     pub uuid: String,
-    /// Begin, UTC seconds.
-    pub from: i64,
-    /// End, UTC seconds.
-    pub to: i64,
+    /// Begin.
+    pub from: UnixTime,
+    /// End.
+    pub to: UnixTime,
 }
 
 /// Labels of every series of a GPU.

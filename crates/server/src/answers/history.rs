@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use takt_access::{Need, Viewer};
 use takt_accounting::efficiency::{Axis, Curve};
+use takt_model::UnixTime;
 use takt_promql::{Limits, Options, Source, Value, quoted};
 use takt_store::{Records, Store};
 
@@ -33,10 +34,10 @@ pub struct HistoryQuestion {
     pub node: Option<String>,
     /// UUID of the GPU; without `node`.
     pub uuid: Option<String>,
-    /// Begin, UTC seconds.
-    pub from: i64,
-    /// End, UTC seconds.
-    pub to: i64,
+    /// Begin.
+    pub from: UnixTime,
+    /// End.
+    pub to: UnixTime,
     /// Maximum number of steps of a curve; 0 for the usual number.
     pub steps: usize,
     /// Cluster; optional if the records are of one cluster.
@@ -194,7 +195,7 @@ impl Question for HistoryQuestion {
             0 => 240,
             steps => steps.min(MOST_STEPS),
         };
-        let axis = Axis::new(self.from * 1000, self.to * 1000, steps, SHORTEST_STEP_MS);
+        let axis = Axis::new(self.from.into(), self.to.into(), steps, SHORTEST_STEP_MS);
         Ok(HistoryAnswer {
             axis,
             curves: curves(store, readings, &selector, axis)?,
@@ -252,12 +253,12 @@ fn curve(source: &dyn Source, expr: &str, axis: Axis) -> Result<Curve, AnswerErr
         },
         ..Options::default()
     };
-    let first = axis.from_ms + axis.step_ms;
-    let answer = takt_promql::range(source, expr, first, axis.to_ms(), axis.step_ms, &options);
+    let first = axis.from.plus_ms(axis.step_ms);
+    let answer = takt_promql::range(source, expr, first, axis.to(), axis.step_ms, &options);
     let mut curve = Curve(vec![None; axis.steps]);
     if let Value::Matrix(series) = answer.map_err(AnswerError::failed)?.value {
         for point in series.iter().flat_map(|series| &series.points) {
-            let step = (point.at_ms - first) / axis.step_ms;
+            let step = (point.at - first) / axis.step_ms;
             let place = usize::try_from(step).ok();
             let place = place.and_then(|step| curve.0.get_mut(step));
             if let Some(place) = place.filter(|_| point.value.is_finite()) {
@@ -271,7 +272,7 @@ fn curve(source: &dyn Source, expr: &str, axis: Axis) -> Result<Curve, AnswerErr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use takt_model::Labels;
+    use takt_model::{Labels, Timestamp};
     use takt_promql::Memory;
 
     #[test]
@@ -283,10 +284,12 @@ mod tests {
             ("takt_gpu_memory_used_bytes", 40.0, 300),
             ("takt_gpu_memory_total_bytes", 80.0, 300),
         ] {
-            let samples = (0..end).step_by(15).map(|at: i64| (at * 1000, Some(value)));
+            let samples = (0..end)
+                .step_by(15)
+                .map(|at| (Timestamp::from_seconds(at), Some(value)));
             memory.add(labels(name), samples);
         }
-        let axis = Axis::new(0, 1_200_000, 4, SHORTEST_STEP_MS);
+        let axis = Axis::new(Timestamp(0), Timestamp(1_200_000), 4, SHORTEST_STEP_MS);
         let found = curves(&memory, OF_GPU, "uuid=\"GPU-1\"", axis).unwrap();
         let shown: Vec<_> = found
             .iter()

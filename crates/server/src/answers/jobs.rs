@@ -8,6 +8,7 @@ use super::{AnswerConfig, AnswerError, Question};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use takt_access::{Need, Viewer};
+use takt_model::UnixTime;
 use takt_store::{
     Database, JobCursor, JobFilter, JobOrder, JobSort, Records, SortValue, VisibleRuns,
 };
@@ -32,7 +33,8 @@ pub struct JobsQuestion {
     pub node: Option<String>,
     /// GPU model, as the scheduler names it.
     pub gpu_model: Option<String>,
-    /// Runs that were queued or ran after this time: a date, an RFC 3339 time, or UTC seconds.
+    /// Runs that were queued or ran after this time: a date, an RFC 3339 time, or
+    /// UTC seconds.
     pub from: Option<String>,
     /// Runs submitted before this time.
     pub to: Option<String>,
@@ -166,7 +168,7 @@ impl JobsQuestion {
         Ok(JobOrder {
             by: *by,
             is_descending: asked.starts_with('-'),
-            now: Timestamp::now().as_second(),
+            now: UnixTime::from(Timestamp::now()),
         })
     }
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use takt_access::{Owner, Viewer};
 use takt_accounting::efficiency::{Efficiency, EfficiencyConfig};
 use takt_accounting::waste::{WasteCause, main_cause};
+use takt_model::UnixTime;
 use takt_slurm::tres::TresCounts;
 use takt_slurm::{JobRun, reasons};
 use takt_store::{KnownReason, ListedJob};
@@ -92,10 +93,10 @@ pub struct WhyWaiting {
     pub reason: String,
     /// The reason, explained.
     pub words: String,
-    /// Since when Slurm has given this reason, UTC seconds.
-    pub since: i64,
-    /// Slurm's estimate of the start, UTC seconds.
-    pub expected_start: Option<i64>,
+    /// Since when Slurm has given this reason.
+    pub since: UnixTime,
+    /// Slurm's estimate of the start.
+    pub expected_start: Option<UnixTime>,
 }
 
 impl WhyWaiting {

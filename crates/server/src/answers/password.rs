@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use takt_access::password::{check, hash};
 use takt_access::session::is_user_name;
 use takt_access::{Need, Role, Viewer, Way};
+use takt_model::UnixTime;
 use takt_store::{AuditRecord, Database, Records};
 
 /// Sets or removes the password with which a user signs in.
@@ -106,7 +107,7 @@ pub(crate) fn set_password(
     password: Option<&str>,
 ) -> anyhow::Result<bool> {
     let hash = password.map(hash).transpose()?;
-    let now = Timestamp::now().as_second();
+    let now = UnixTime::from(Timestamp::now());
     let records = Records::of(database);
     let had_password = records.set_password(user, hash.as_deref(), &by.name, now)?;
     let action = if hash.is_some() {

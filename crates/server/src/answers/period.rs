@@ -4,6 +4,7 @@ use super::{AccountingConfig, AnswerError};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use takt_accounting::Period;
+use takt_model::UnixTime;
 use takt_slurm::time_zone;
 use takt_store::{KnownCluster, Records};
 
@@ -51,28 +52,27 @@ pub(super) fn the_period(
     period.map_err(AnswerError::usage)
 }
 
-/// The instant of a text: a date (its midnight in `zone`), an RFC 3339 time, or UTC seconds.
+/// The instant of a text: a date (its midnight in `zone`), an RFC 3339 time, or UTC
+/// seconds.
 ///
 /// # Errors
 /// When the text is none of these.
-pub(super) fn the_instant(text: &str, zone: &TimeZone) -> Result<i64, AnswerError> {
+pub(super) fn the_instant(text: &str, zone: &TimeZone) -> Result<UnixTime, AnswerError> {
     let text = text.trim();
-    if let Ok(seconds) = text.parse::<i64>() {
-        return Ok(seconds);
+    if let Ok(instant) = text.parse::<UnixTime>() {
+        return Ok(instant);
     }
     if let Ok(instant) = text.parse::<Timestamp>() {
-        return Ok(instant.as_second());
+        return Ok(instant.into());
     }
     let local = text.parse::<jiff::civil::DateTime>().ok();
     let zoned = local.and_then(|local| local.to_zoned(zone.clone()).ok());
-    zoned
-        .map(|zoned| zoned.timestamp().as_second())
-        .ok_or_else(|| {
-            AnswerError::Usage(format!(
-                "'{text}' is no time (expected a date such as 2026-10-31, or a time such as \
+    zoned.map(|zoned| UnixTime::from(&zoned)).ok_or_else(|| {
+        AnswerError::Usage(format!(
+            "'{text}' is no time (expected a date such as 2026-10-31, or a time such as \
                  2026-10-31T14:00)"
-            ))
-        })
+        ))
+    })
 }
 
 /// The start and the end of an interval of instants, where they are given.
@@ -83,7 +83,7 @@ pub(super) fn the_interval(
     from: Option<&str>,
     to: Option<&str>,
     zone: &TimeZone,
-) -> Result<(Option<i64>, Option<i64>), AnswerError> {
+) -> Result<(Option<UnixTime>, Option<UnixTime>), AnswerError> {
     let instant = |text: Option<&str>| text.map(|text| the_instant(text, zone)).transpose();
     let from = instant(from)?;
     let to = instant(to)?;
@@ -97,8 +97,8 @@ pub(super) fn the_interval(
     }
 }
 
-fn text_of(seconds: i64, zone: &TimeZone) -> String {
-    let at = Timestamp::from_second(seconds).unwrap_or_default();
+fn text_of(at: UnixTime, zone: &TimeZone) -> String {
+    let at = Timestamp::try_from(at).unwrap_or_default();
     at.to_zoned(zone.clone())
         .strftime("%Y-%m-%d %H:%M")
         .to_string()

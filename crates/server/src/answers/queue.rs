@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use takt_access::{Need, Owner, Viewer};
 use takt_accounting::capacity::history_of;
 use takt_accounting::queue::{FreeNode, FreeNow, free_nodes, free_now};
+use takt_model::UnixTime;
 use takt_slurm::{JobRun, Reservation};
 use takt_store::{Database, JobFilter, JobOrder, JobSort, Records};
 
@@ -45,8 +46,8 @@ pub struct QueueAnswer {
     pub cluster: String,
     /// Time zone of the cluster (IANA name).
     pub timezone: String,
-    /// Time of the answer, UTC seconds.
-    pub at: i64,
+    /// Time of the answer.
+    pub at: UnixTime,
     /// Number of waiting jobs.
     pub pending_runs: usize,
     /// GPUs that the waiting jobs request.
@@ -102,8 +103,8 @@ pub struct RunningRun {
     /// The run.
     #[serde(flatten)]
     pub run: JobRun,
-    /// Time at which it reaches its time limit, UTC seconds. `None` without a limit.
-    pub ends_by: Option<i64>,
+    /// Time at which it reaches its time limit. `None` without a limit.
+    pub ends_by: Option<UnixTime>,
 }
 
 /// States of jobs that wait.
@@ -128,7 +129,7 @@ impl Question for QueueQuestion {
         let known = the_cluster(&records, self.cluster.as_deref())?;
         let zone = the_zone(&known, &config.accounting)?;
         let cluster = known.cluster;
-        let now = Timestamp::now().as_second();
+        let now = UnixTime::from(Timestamp::now());
         let in_states = |states: &[&str]| {
             let filter = JobFilter {
                 cluster: Some(cluster.clone()),
@@ -215,14 +216,14 @@ impl QueueQuestion {
 }
 
 /// The waiting jobs with their places.
-fn queued(mut listed: Vec<ListedRun>, now: i64) -> Vec<QueuedRun> {
+fn queued(mut listed: Vec<ListedRun>, now: UnixTime) -> Vec<QueuedRun> {
     let expected = |one: &ListedRun| one.waiting.as_ref().and_then(|why| why.expected_start);
-    listed.sort_by_key(|one| (expected(one).unwrap_or(i64::MAX), one.run.submit));
+    listed.sort_by_key(|one| (expected(one).unwrap_or(UnixTime::MAX), one.run.submit));
     let queued = |(at, listed): (usize, ListedRun)| {
         let wants = requested(&listed.run);
         QueuedRun {
             place: at + 1,
-            waited_seconds: u64::try_from(now - listed.run.submit).unwrap_or(0),
+            waited_seconds: now.since(listed.run.submit),
             wants_gpus: wants.gpus.unwrap_or(0),
             wants_cpus: wants.cpus.unwrap_or(0),
             wants_mem_bytes: wants.mem_bytes.unwrap_or(0),
@@ -256,7 +257,7 @@ fn reasons(pending: &[QueuedRun]) -> Vec<ReasonCount> {
 fn ending(running: Vec<JobRun>) -> Vec<RunningRun> {
     let ends_by = |run: &JobRun| {
         let limit = run.timelimit.filter(|limit| *limit > 0)?;
-        run.start?.checked_add_unsigned(limit)
+        Some(run.start? + i64::try_from(limit).ok()?)
     };
     let mut running: Vec<RunningRun> = running
         .into_iter()
@@ -265,7 +266,7 @@ fn ending(running: Vec<JobRun>) -> Vec<RunningRun> {
             run,
         })
         .collect();
-    running.sort_by_key(|one| one.ends_by.unwrap_or(i64::MAX));
+    running.sort_by_key(|one| one.ends_by.unwrap_or(UnixTime::MAX));
     running
 }
 
@@ -282,7 +283,7 @@ mod tests {
         let database =
             Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
         let records = Records::of(&database);
-        let now = Timestamp::now().as_second();
+        let now = UnixTime::from(Timestamp::now());
         let pending = |job_id: &str, ago: i64, gpus: u64| JobRun {
             cluster: "lab".into(),
             job_id: job_id.into(),

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 use takt_access::{Need, Owner, Viewer};
 use takt_accounting::efficiency::Curve;
-use takt_model::Timestamp;
-use takt_store::{GpuPlace, Records, RunStrip, SLOT_SECONDS, SLOTS, Slot, Store};
+use takt_model::UnixTime;
+use takt_store::{GpuPlace, Records, RunStrip, SLOTS, Slot, Store, slot_of};
 
 /// Maximum number of runs in a question.
 const MOST_RUNS: usize = 500;
@@ -32,8 +32,8 @@ pub struct RunStripsQuestion {
 pub struct RunStripAnswer {
     /// Job id.
     pub job_id: String,
-    /// Time of submission, UTC seconds.
-    pub submit: i64,
+    /// Time of submission.
+    pub submit: UnixTime,
     /// Mean utilization of the run's GPUs, 0 to 1, from its start to its end or until now. Of a run
     /// that has run for more than seven days: of the last seven.
     pub utilization: Curve,
@@ -62,7 +62,7 @@ impl Question for RunStripsQuestion {
         let asked = self.cluster.as_deref();
         let asked = asked.or(config.accounting.cluster.as_deref());
         let cluster = the_cluster(&records, asked)?.cluster;
-        let now = Timestamp::from(SystemTime::now()).whole_seconds();
+        let now = UnixTime::from(SystemTime::now());
         let mut strips = Vec::new();
         for run in records.strips_of(&cluster, &ids)? {
             if !viewer.sees_measurements(Owner::new(&run.user, &run.account)) {
@@ -91,11 +91,11 @@ fn so_far(
     store: &Store,
     cluster: &str,
     run: &RunStrip,
-    start: i64,
-    now: i64,
+    start: UnixTime,
+    now: UnixTime,
 ) -> Result<Option<(Curve, Option<f64>)>, AnswerError> {
-    let until = now.div_euclid(SLOT_SECONDS) + 1;
-    let first = start.div_euclid(SLOT_SECONDS).max(until - SLOTS);
+    let until = slot_of(now) + 1;
+    let first = slot_of(start).max(until - SLOTS);
     let held = Records::of(store.database()).gpus_of(cluster, &run.job_id, run.submit)?;
     let mut gpus: BTreeMap<(String, String), Vec<Slot>> = BTreeMap::new();
     for gpu in held {
@@ -143,9 +143,9 @@ mod tests {
         let run = |job_id: &str, end: Option<i64>| JobRun {
             cluster: "lab".into(),
             job_id: job_id.into(),
-            submit: 100,
-            start: Some(200),
-            end,
+            submit: UnixTime(100),
+            start: Some(UnixTime(200)),
+            end: end.map(UnixTime),
             user: "ann".into(),
             ..JobRun::default()
         };
@@ -155,8 +155,8 @@ mod tests {
         let curves = RunCurves {
             cluster: "lab".into(),
             job_id: "7".into(),
-            submit: 100,
-            end: 900,
+            submit: UnixTime(100),
+            end: UnixTime(900),
             utilization: Some(text),
             report: "{}".into(),
         };

@@ -14,6 +14,7 @@ use takt_access::{Need, Privacy, Viewer};
 use takt_accounting::capacity::CapacityRow;
 use takt_accounting::sheet::{Books, Entry, Facts, Sheet, Subject, sheet};
 use takt_accounting::{Accounts, Breach, Period, Rates};
+use takt_model::UnixTime;
 use takt_slurm::time_zone;
 use takt_store::{Database, JobFilter, Records};
 
@@ -131,7 +132,7 @@ fn visible_sheets(
         currency: config.rates.currency.as_deref(),
         pseudonyms: hides_names(&records, cluster, config)?,
         most_runs: question.runs,
-        now: now.as_second(),
+        now: now.into(),
     };
     let subjects = subjects(question, &books, &accounts);
     let visible = subjects
@@ -209,8 +210,8 @@ fn nothing_recorded(
     if sheet.figures.jobs_started + sheet.figures.jobs_ended > 0 || sheet.figures.cpu_hours > 0.0 {
         return Ok(None);
     }
-    let day = |at: i64| {
-        Timestamp::from_second(at)
+    let day = |at: UnixTime| {
+        Timestamp::try_from(at)
             .unwrap_or_default()
             .to_zoned(zone.clone())
             .strftime("%Y-%m-%d")
@@ -241,7 +242,7 @@ fn capacities(
     let reservations = records.reservations(cluster, period.from())?;
     let runs = records.capacity_runs(cluster, period.from(), period.to())?;
     let held = (&*nodes, &*reservations, &*runs);
-    let report = report(records, cluster, period, held, now.as_second())?;
+    let report = report(records, cluster, period, held, now.into())?;
     let mut rows = report
         .rows
         .into_iter()
@@ -337,9 +338,9 @@ mod tests {
         let run = |job_id: &str, user: &str| JobRun {
             cluster: "lab".into(),
             job_id: job_id.into(),
-            submit: start,
-            start: Some(start),
-            end: Some(start + 3600),
+            submit: UnixTime(start),
+            start: Some(UnixTime(start)),
+            end: Some(UnixTime(start + 3600)),
             state: "COMPLETED".into(),
             user: user.into(),
             account: "physics".into(),
@@ -367,10 +368,12 @@ mod tests {
         let both = vec![Some("ada".to_owned()), Some("bob".to_owned())];
         let own = vec![Some("ada".to_owned()), None];
         assert_eq!(names(None), both, "Slurm's setting is unknown");
-        records.note_private_data("lab", "none", start).unwrap();
+        records
+            .note_private_data("lab", "none", UnixTime(start))
+            .unwrap();
         assert_eq!(names(None), both);
         records
-            .note_private_data("lab", "jobs,usage", start + 1)
+            .note_private_data("lab", "jobs,usage", UnixTime(start + 1))
             .unwrap();
         assert_eq!(names(None), own);
         assert_eq!(names(Some(false)), both, "the configuration decides");

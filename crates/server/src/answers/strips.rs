@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 use takt_access::{Need, Viewer};
-use takt_model::Timestamp;
-use takt_store::{SLOT_SECONDS, SLOTS, Slot, Store};
+use takt_model::UnixTime;
+use takt_store::{SLOT_SECONDS, SLOTS, Slot, Store, slot_of, slot_start};
 
 /// Asks for strips: utilization of GPUs in steps, up to now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,10 +36,10 @@ impl Default for StripsQuestion {
 /// Strips.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StripsAnswer {
-    /// Begin of the first step, UTC seconds.
-    pub from: i64,
-    /// End of the last step, UTC seconds.
-    pub to: i64,
+    /// Begin of the first step.
+    pub from: UnixTime,
+    /// End of the last step.
+    pub to: UnixTime,
     /// Length of a step, in seconds.
     pub step_seconds: i64,
     /// Rows, by node and UUID.
@@ -87,8 +87,7 @@ impl Question for StripsQuestion {
             ));
         }
         let idle_below = config.accounting.efficiency.idle_below_ratio;
-        let now = Timestamp::from(SystemTime::now());
-        let until = now.0.div_euclid(SLOT_SECONDS * 1000) + 1;
+        let until = slot_of(SystemTime::now().into()) + 1;
         let steps = i64::from(self.steps);
         let length = ((slots + steps - 1) / steps).max(1);
         let until = (until + length - 1).div_euclid(length) * length;
@@ -113,8 +112,8 @@ impl Question for StripsQuestion {
             steps: sums.iter().map(Sum::step).collect(),
         });
         Ok(StripsAnswer {
-            from: from * SLOT_SECONDS,
-            to: until * SLOT_SECONDS,
+            from: slot_start(from),
+            to: slot_start(until),
             step_seconds: length * SLOT_SECONDS,
             rows: rows.collect(),
         })

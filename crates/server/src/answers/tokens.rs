@@ -4,6 +4,7 @@ use super::{AnswerConfig, AnswerError, Question, RequestForm};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use takt_access::{Need, Role, Viewer, hash, new_token};
+use takt_model::UnixTime;
 use takt_store::{Database, Records, TokenRecord};
 
 /// Path of the tokens: GET lists them, POST creates and revokes.
@@ -76,7 +77,7 @@ impl Question for TokenOrder {
         _config: &AnswerConfig,
     ) -> Result<TokenAnswer, AnswerError> {
         let records = Records::of(database);
-        let now = Timestamp::now().as_second();
+        let now = UnixTime::from(Timestamp::now());
         match (&self.name, self.revoke) {
             (Some(name), None) => self.create(viewer, &records, name, now),
             (None, Some(id)) => revoke(viewer, &records, id, now),
@@ -93,7 +94,7 @@ impl TokenOrder {
         viewer: &Viewer,
         records: &Records<'_>,
         name: &str,
-        now: i64,
+        now: UnixTime,
     ) -> Result<TokenAnswer, AnswerError> {
         let role = self.role.as_deref().unwrap_or("user");
         let role: Role = role.parse().map_err(AnswerError::usage)?;
@@ -119,7 +120,7 @@ impl TokenOrder {
             role: role.name().to_owned(),
             created_by: creator.to_owned(),
             created_at: now,
-            expires_at: self.seconds.map(|seconds| now.saturating_add(seconds)),
+            expires_at: self.seconds.map(|seconds| now + seconds),
             used_at: None,
             revoked_at: None,
         })?;
@@ -150,7 +151,7 @@ fn revoke(
     viewer: &Viewer,
     records: &Records<'_>,
     id: i64,
-    now: i64,
+    now: UnixTime,
 ) -> Result<TokenAnswer, AnswerError> {
     let tokens = records.tokens()?.into_iter();
     let mut visible = tokens.filter(|token| is_visible(viewer, token));

@@ -4,6 +4,7 @@ use super::{AnswerConfig, AnswerError, Question, RequestForm};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use takt_access::{Need, Role, Viewer};
+use takt_model::UnixTime;
 use takt_store::{Database, Records};
 
 /// Deletes the runs that only this import has stored. Answers with their number.
@@ -27,7 +28,7 @@ impl Question for UndoImportQuestion {
         database: &Database,
         _config: &AnswerConfig,
     ) -> Result<u64, AnswerError> {
-        let now = Timestamp::now().as_second();
+        let now = UnixTime::from(Timestamp::now());
         let deleted = Records::of(database).undo_import(self.id, now)?;
         deleted.ok_or_else(|| {
             let id = self.id;

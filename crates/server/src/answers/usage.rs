@@ -52,7 +52,7 @@ impl Question for UsageQuestion {
         };
         let now = Timestamp::now();
         let period = the_period(&self.month, &self.from, &self.to, &zone, now)?;
-        let mut usage = Usage::new(&period, &by, now.as_second());
+        let mut usage = Usage::new(&period, &by, now.into());
         if by.contains(&GroupBy::AccountTree) {
             usage = usage.with_accounts(records.accounts(&cluster.cluster)?);
         }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use takt_access::{OTHER_ACCOUNT, OTHER_USER, Owner, Privacy, Viewer};
 use takt_accounting::fairshare::{Explanation, ShareRow};
 use takt_accounting::sheet::{Sheet, Subject};
+use takt_model::UnixTime;
 use takt_slurm::{HeldRun, JobRun, Owner as ReservationOwner};
 use takt_store::{FairsharePoint, Records, StoreError, VisibleRuns};
 
@@ -42,13 +43,13 @@ pub(super) struct ShownNames<'v> {
 }
 
 impl<'v> ShownNames<'v> {
-    /// Reads which accounts are large enough to be shown in a period, which is in UTC seconds.
+    /// Reads which accounts are large enough to be shown in a period.
     pub(super) fn read(
         viewer: &'v Viewer,
         records: &Records<'_>,
         cluster: &str,
-        from: i64,
-        to: i64,
+        from: UnixTime,
+        to: UnixTime,
     ) -> Result<Self, StoreError> {
         let mut users: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let sees_users = viewer.sees_all() || viewer.privacy() == Privacy::Open;

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use takt_access::{Need, Owner, Viewer};
 use takt_accounting::waste::{Waste, waste};
+use takt_model::UnixTime;
 use takt_store::{Database, Records};
 
 /// Asks for the waste of a period.
@@ -52,10 +53,10 @@ pub struct WasteAnswer {
     pub cluster: String,
     /// Name of the period: `2026-10`, or its days.
     pub period: String,
-    /// First instant of the period, UTC seconds.
-    pub from: i64,
-    /// First instant after the period, UTC seconds.
-    pub to: i64,
+    /// First instant of the period.
+    pub from: UnixTime,
+    /// First instant after the period.
+    pub to: UnixTime,
     /// Time zone of the period's days (IANA name).
     pub timezone: String,
     /// Waste of the finished runs.

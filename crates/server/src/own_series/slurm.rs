@@ -36,7 +36,7 @@ pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> 
         if let Some(start) = now.last_start {
             row.push((
                 named("takt_slurm_last_start_timestamp_seconds", &[]),
-                start as f64,
+                start.0 as f64,
             ));
         }
         for Pending {
@@ -131,7 +131,7 @@ fn nodes(now: &SchedulerNow, status: &PollStatus) -> Row {
                 polled.and_then(|polled| polled.reason_by.as_ref().zip(polled.reason_at))
             {
                 labels.set("by", by);
-                let since = jiff::Timestamp::from_second(since).unwrap_or_default();
+                let since = jiff::Timestamp::try_from(since).unwrap_or_default();
                 labels.set("since", &since.to_string());
             }
             row.push((labels, 1.0));
@@ -215,6 +215,7 @@ fn failures(now: &SchedulerNow, at: Timestamp) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use takt_model::UnixTime;
     use takt_slurm::Reservation;
     use takt_store::LostJob;
 
@@ -237,7 +238,7 @@ mod tests {
                 node("g3", "IDLE+DRAIN", Some("fan")),
                 node("g4", "MAINT", None),
             ],
-            last_start: Some(100),
+            last_start: Some(UnixTime(100)),
             interactive: vec!["9".to_owned()],
             running: vec![RunningJob {
                 number: "12".to_owned(),
@@ -246,7 +247,10 @@ mod tests {
                 account: "physics".to_owned(),
                 partition: "gpu".to_owned(),
             }],
-            lost_jobs: vec![lost("7", "g[1-2]", 9_000), lost("8", "g2", 100)],
+            lost_jobs: vec![
+                lost("7", "g[1-2]", UnixTime(9_000)),
+                lost("8", "g2", UnixTime(100)),
+            ],
             maintenance: vec![Reservation {
                 name: "firmware".to_owned(),
                 node_list: Some("g[4-5]".to_owned()),
@@ -257,7 +261,7 @@ mod tests {
             node: node.to_owned(),
             partitions: partitions.iter().map(|name| (*name).to_owned()).collect(),
             reason_by: by.map(str::to_owned),
-            reason_at: by.map(|_| 1_700_000_000),
+            reason_at: by.map(|_| UnixTime(1_700_000_000)),
             ..Node::default()
         };
         let nodes = vec![

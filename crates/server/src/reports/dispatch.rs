@@ -19,6 +19,7 @@ use takt_alerts::letters::{FileLetterStore, Letter, LetterContent, LetterResult,
 use takt_alerts::notify::http::{HttpOptions, HttpSender};
 use takt_alerts::outbox::RowState;
 use takt_mail::{EmailConfig, Mail, Mailer};
+use takt_model::UnixTime;
 use takt_store::{Records, SentReport, Store};
 use tokio_util::sync::CancellationToken;
 
@@ -140,7 +141,7 @@ impl Dispatcher {
         let mut accounting = self.config.accounting();
         accounting.pseudonyms = Some(self.config.reports.pseudonyms || self.access.hides_usage());
         let (sheets, sent) = gather(&self.store, &self.cluster, &accounting, month).await?;
-        let now = Timestamp::now().as_second();
+        let now = UnixTime::from(Timestamp::now());
         let mut failed = None;
         for letter in due(&sheets, &sent, &self.config.reports, now) {
             let mail = mail(&letter, mailer, &self.config.email)?;
@@ -156,7 +157,7 @@ impl Dispatcher {
     async fn send_weekly(&self) -> anyhow::Result<()> {
         let letters = self.letters()?;
         letters.mailer().context("no mail server is configured")?;
-        let now = Timestamp::now().as_second();
+        let now = UnixTime::from(Timestamp::now());
         let today = Timestamp::now().to_zoned(self.zone.clone()).date();
         let from = today
             .checked_sub(WEEKLY_DAYS.days())
@@ -218,7 +219,7 @@ impl Dispatcher {
                 (SLACK, None, _) | (_, _, None) => continue,
                 _ => LetterContent::Mail(Box::new(warning.mail(&self.cluster))),
             };
-            let sent = warning.sent(&self.cluster, Timestamp::now().as_second());
+            let sent = warning.sent(&self.cluster, Timestamp::now().into());
             if let Err(error) = self.send(&letters, content, sent).await {
                 failed = Some(error);
             }
@@ -249,7 +250,7 @@ impl Dispatcher {
             edition: 1,
         };
         let content = slack_text(path, in_short(sheet))?;
-        let sent = letter.sent(Timestamp::now().as_second());
+        let sent = letter.sent(Timestamp::now().into());
         self.send(letters, content, sent).await
     }
 

@@ -10,6 +10,7 @@ use super::words::{amount, count, month, percent};
 use std::io;
 use takt_accounting::sheet::{Sheet, Subject};
 use takt_mail::Mail;
+use takt_model::UnixTime;
 use takt_store::SentReport;
 
 /// A due report and its recipient.
@@ -28,7 +29,7 @@ pub fn due<'s>(
     sheets: &'s [Sheet],
     sent: &[SentReport],
     config: &ReportsConfig,
-    now: i64,
+    now: UnixTime,
 ) -> Vec<Letter<'s>> {
     let mut letters = Vec::new();
     let patience_seconds = i64::from(config.correction_hours) * 3600;
@@ -74,7 +75,7 @@ fn digest(sheet: &Sheet) -> String {
 
 impl Letter<'_> {
     /// Returns the record of the sent letter.
-    pub fn sent(&self, now: i64) -> SentReport {
+    pub fn sent(&self, now: UnixTime) -> SentReport {
         SentReport {
             cluster: self.sheet.cluster.clone(),
             month: self.sheet.period.clone(),
@@ -267,7 +268,7 @@ mod tests {
             sheet(Subject::Account("biology".into()), 1.0),
             sheet(Subject::Cluster, 1.0),
         ];
-        let to: Vec<String> = due(&sheets, &[], &config(), 0)
+        let to: Vec<String> = due(&sheets, &[], &config(), UnixTime(0))
             .into_iter()
             .map(|letter| letter.to)
             .collect();
@@ -287,17 +288,21 @@ mod tests {
     fn nothing_is_sent_twice_and_late_records_make_a_marked_correction() {
         let day = 86_400;
         let first = [sheet(Subject::User("ann".into()), 10.0)];
-        let letters = due(&first, &[], &config(), 0);
+        let letters = due(&first, &[], &config(), UnixTime(0));
         let mail = letters[0].mail("lab.example", "takt@lab.example").unwrap();
         assert_eq!(
             (mail.subject.as_str(), mail.thread.as_deref()),
             ("lab: your October 2026", None)
         );
-        let mut sent = vec![letters[0].sent(0)];
-        assert_eq!(due(&first, &sent, &config(), 9 * day), []);
+        let mut sent = vec![letters[0].sent(UnixTime(0))];
+        assert_eq!(due(&first, &sent, &config(), UnixTime(9 * day)), []);
         let late = [sheet(Subject::User("ann".into()), 12.0)];
-        assert_eq!(due(&late, &sent, &config(), day / 2), [], "not yet");
-        let corrections = due(&late, &sent, &config(), day);
+        assert_eq!(
+            due(&late, &sent, &config(), UnixTime(day / 2)),
+            [],
+            "not yet"
+        );
+        let corrections = due(&late, &sent, &config(), UnixTime(day));
         let correction = corrections[0]
             .mail("lab.example", "takt@lab.example")
             .unwrap();
@@ -309,8 +314,8 @@ mod tests {
         );
         assert_eq!(correction.thread, mail.message_id);
         assert_ne!(correction.message_id, mail.message_id);
-        sent.push(corrections[0].sent(day));
-        assert_eq!(due(&late, &sent, &config(), 5 * day), []);
+        sent.push(corrections[0].sent(UnixTime(day)));
+        assert_eq!(due(&late, &sent, &config(), UnixTime(5 * day)), []);
     }
 
     #[test]
@@ -321,7 +326,7 @@ mod tests {
             account_owners: [(odd.to_owned(), vec!["pi@lab.example".into()])].into(),
             ..config()
         };
-        let letters = due(&sheets, &[], &config, 0);
+        let letters = due(&sheets, &[], &config, UnixTime(0));
         let mail = letters[0].mail("lab.example", "takt@lab.example").unwrap();
         let id = mail.message_id.unwrap();
         assert!(

@@ -5,6 +5,7 @@ use super::ReportsConfig;
 use super::words::{amount, month, percent};
 use takt_accounting::{BudgetPeriod, BudgetUse};
 use takt_mail::Mail;
+use takt_model::UnixTime;
 use takt_store::SentReport;
 
 /// Name of the Slack channel in the log of sent reports. The channel gets every warning.
@@ -94,7 +95,7 @@ impl Warning<'_> {
     }
 
     /// Returns the record of the sent warning.
-    pub fn sent(&self, cluster: &str, now: i64) -> SentReport {
+    pub fn sent(&self, cluster: &str, now: UnixTime) -> SentReport {
         SentReport {
             cluster: cluster.to_owned(),
             month: self.period.clone(),
@@ -201,7 +202,7 @@ mod tests {
                 .iter()
                 .map(|due| format!("{} {}", due.level, due.to))
                 .collect();
-            sent.extend(due.iter().map(|due| due.sent("lab", 0)));
+            sent.extend(due.iter().map(|due| due.sent("lab", UnixTime(0))));
             words
         };
         let physics = |used| {

@@ -9,6 +9,7 @@ use jiff::civil::{Date, Weekday};
 use std::fmt::Write;
 use takt_accounting::sheet::{Sheet, Subject};
 use takt_mail::Mail;
+use takt_model::UnixTime;
 use takt_store::SentReport;
 
 /// Name of these letters in the log of sent reports, instead of a month.
@@ -45,7 +46,7 @@ pub fn weekly<'s>(
     sent: &[SentReport],
     config: &ReportsConfig,
     today: Date,
-    now: i64,
+    now: UnixTime,
 ) -> Vec<Weekly<'s>> {
     if matches!(today.weekday(), Weekday::Saturday | Weekday::Sunday) {
         return Vec::new();
@@ -81,14 +82,14 @@ fn is_unused(sheet: &Sheet) -> bool {
 
 impl Weekly<'_> {
     /// Returns the record of the sent letter.
-    pub fn sent(&self, now: i64) -> SentReport {
+    pub fn sent(&self, now: UnixTime) -> SentReport {
         SentReport {
             cluster: self.sheet.cluster.clone(),
             month: WEEKLY.to_owned(),
             kind: WEEKLY.to_owned(),
             subject: self.sheet.subject.name().to_owned(),
             recipient: self.to.clone(),
-            edition: now / 86_400,
+            edition: now.0 / 86_400,
             digest: String::new(),
             sent_at: now,
         }
@@ -204,7 +205,7 @@ mod tests {
             sheet("some-limits", 300.0, Some(0.9), 1001.0),
             sheet("cid", 900.0, Some(0.01), 9000.0),
         ];
-        let due = weekly(&sheets, &[], &config(), FRIDAY, 0);
+        let due = weekly(&sheets, &[], &config(), FRIDAY, UnixTime(0));
         let to: Vec<_> = due.iter().map(|letter| letter.to.as_str()).collect();
         assert_eq!(to, ["low@lab.example", "limits@lab.example"]);
         let text = due[0].mail().text;
@@ -224,8 +225,8 @@ mod tests {
         let mut days = Vec::new();
         // Starts on a Friday, with three checks a day.
         for step in 0..45 {
-            let now = step * day / 3;
-            let today = FRIDAY.checked_add(jiff::ToSpan::days(now / day)).unwrap();
+            let now = UnixTime(step * day / 3);
+            let today = FRIDAY.checked_add(jiff::ToSpan::days(now.0 / day)).unwrap();
             for letter in weekly(&sheets, &sent, &config(), today, now) {
                 days.push(today.to_string());
                 sent.push(letter.sent(now));
@@ -233,7 +234,14 @@ mod tests {
         }
         assert_eq!(days, ["2026-11-20", "2026-11-27", "2026-12-04"]);
         assert!(
-            weekly(&sheets, &[], &config(), jiff::civil::date(2026, 11, 21), 0).is_empty(),
+            weekly(
+                &sheets,
+                &[],
+                &config(),
+                jiff::civil::date(2026, 11, 21),
+                UnixTime(0)
+            )
+            .is_empty(),
             "a Saturday"
         );
     }

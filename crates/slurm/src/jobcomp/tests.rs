@@ -101,10 +101,10 @@ fn a_run() {
     let expected = JobRun {
         cluster: "lab".into(),
         job_id: "5".into(),
-        submit: 1_795_200_779,
-        eligible: Some(1_795_200_779),
-        start: Some(1_795_200_781),
-        end: Some(1_795_200_801),
+        submit: UnixTime(1_795_200_779),
+        eligible: Some(UnixTime(1_795_200_779)),
+        start: Some(UnixTime(1_795_200_781)),
+        end: Some(UnixTime(1_795_200_801)),
         state: "COMPLETED".into(),
         user: "dave".into(),
         partition: "gpu".into(),
@@ -173,7 +173,7 @@ fn a_requeued_run_is_over_and_one_that_never_started_holds_nothing() {
     let run = run_of(&cancelled);
     assert_eq!(
         (run.start, run.cpus, run.eligible, run.end),
-        (None, None, None, Some(1_795_200_801))
+        (None, None, None, Some(UnixTime(1_795_200_801)))
     );
 }
 

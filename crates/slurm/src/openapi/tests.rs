@@ -58,10 +58,10 @@ fn every_version_gives_the_same_run() {
         let expected = JobRun {
             cluster: "lab".into(),
             job_id: "6_3".into(),
-            submit: 1000,
-            eligible: Some(1001),
-            start: Some(1010),
-            end: Some(1110),
+            submit: UnixTime(1000),
+            eligible: Some(UnixTime(1001)),
+            start: Some(UnixTime(1010)),
+            end: Some(UnixTime(1110)),
             state: "FAILED".into(),
             user: "alice".into(),
             account: "lab-a".into(),
@@ -188,10 +188,10 @@ fn pending_jobs_hold_nothing_and_say_why_they_wait() {
 #[test]
 fn slurmctlds_clock() {
     let of = |at: Value| time(&json!({"statistics": {"req_time": at}}));
-    assert_eq!(of(json!(1_795_200_573)), Some(1_795_200_573));
+    assert_eq!(of(json!(1_795_200_573)), Some(UnixTime(1_795_200_573)));
     assert_eq!(
         of(json!({"set": true, "infinite": false, "number": 1_795_200_573})),
-        Some(1_795_200_573)
+        Some(UnixTime(1_795_200_573))
     );
     assert_eq!((of(json!(0)), time(&json!({}))), (None, None));
 }
@@ -265,7 +265,7 @@ fn nodes_of_old_and_new_versions() {
     );
     assert_eq!(
         (node.reason_by.as_deref(), node.reason_at),
-        (Some("root"), Some(1_700_000_000))
+        (Some("root"), Some(UnixTime(1_700_000_000)))
     );
     let well = json!({"nodes": [{"name": "node1", "state": ["IDLE"], "reason_set_by_user": "", "reason_changed_at": 0}]});
     assert_eq!(

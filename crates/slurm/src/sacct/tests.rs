@@ -6,6 +6,7 @@ use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use std::error::Error;
 use std::io::{Cursor, Write};
+use takt_model::UnixTime;
 
 const HEADER: &str = "JobID|User|Submit|Start|End|State|AllocTRES|NCPUS|NNodes|NodeList|ElapsedRaw";
 
@@ -44,8 +45,8 @@ fn gzip(text: &str) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-fn at(instant: &str) -> i64 {
-    instant.parse::<Timestamp>().unwrap().as_second()
+fn at(instant: &str) -> UnixTime {
+    instant.parse::<Timestamp>().unwrap().into()
 }
 
 const ROW: &str = "7|ann|2026-09-01T10:00:00|2026-09-01T10:05:00|2026-09-01T11:05:00|COMPLETED|\
@@ -88,7 +89,11 @@ fn columns_come_in_any_order_and_case_and_unknown_ones_are_passed_over() {
     };
     assert_eq!(
         (run.submit, run.start, run.end),
-        (1_788_249_000, Some(1_788_249_600), Some(1_788_250_200))
+        (
+            UnixTime(1_788_249_000),
+            Some(UnixTime(1_788_249_600)),
+            Some(UnixTime(1_788_250_200))
+        )
     );
     assert_eq!(
         (run.cpus, run.nodes, run.gpus),
@@ -294,7 +299,7 @@ fn what_was_held_before_a_resize_is_not_held_twice() {
             other => panic!("{other:?}"),
         })
         .collect();
-    let at = 1_795_280_454;
+    let at = UnixTime(1_795_280_454);
     assert_eq!(
         held,
         [

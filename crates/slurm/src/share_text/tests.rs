@@ -65,7 +65,10 @@ fn runs_that_never_started_hold_nothing() {
     let runs = sacct(&format!("{HEADER}{rows}")).unwrap();
     let seen: Vec<_> = runs
         .iter()
-        .map(|run| (run.start, run.end, run.timelimit_seconds))
+        .map(|run| {
+            let seconds = |at: Option<UnixTime>| at.map(|at| at.0);
+            (seconds(run.start), seconds(run.end), run.timelimit_seconds)
+        })
         .collect();
     assert_eq!(
         seen,

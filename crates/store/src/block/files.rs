@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
+use takt_model::Timestamp;
 use xxhash_rust::xxh64::Xxh64;
 
 /// Format version that this program writes. Blocks of a later version are rejected.
@@ -20,10 +21,12 @@ const FORMAT: u32 = 1;
 pub(crate) struct BlockFacts {
     /// Format version.
     pub format: u32,
-    /// Time of the first row, in milliseconds since 1970.
-    pub from_ms: i64,
-    /// Time of the last row, in milliseconds since 1970.
-    pub to_ms: i64,
+    /// Time of the first row.
+    #[serde(rename = "from_ms")]
+    pub from: Timestamp,
+    /// Time of the last row.
+    #[serde(rename = "to_ms")]
+    pub to: Timestamp,
     /// Number of rows.
     pub rows: u64,
     /// Size and hash of the Parquet files, by name.
@@ -63,7 +66,7 @@ impl BlockFile {
 
 impl BlockFacts {
     /// Describes the Parquet files of a folder, syncs them and writes `block.json`.
-    pub fn write(folder: &Path, from_ms: i64, to_ms: i64, rows: u64) -> io::Result<Self> {
+    pub fn write(folder: &Path, from: Timestamp, to: Timestamp, rows: u64) -> io::Result<Self> {
         let mut files = BTreeMap::new();
         for name in [SAMPLES, SERIES] {
             let path = folder.join(name);
@@ -72,8 +75,8 @@ impl BlockFacts {
         }
         let facts = Self {
             format: FORMAT,
-            from_ms,
-            to_ms,
+            from,
+            to,
             rows,
             files,
         };

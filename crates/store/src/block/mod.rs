@@ -76,7 +76,7 @@ impl Block {
 
     /// Returns whether the block may have samples in `[from, to]`.
     pub fn overlaps(&self, from: Timestamp, to: Timestamp) -> bool {
-        self.facts.from_ms <= to.0 && from.0 <= self.facts.to_ms
+        self.facts.from <= to && from <= self.facts.to
     }
 
     /// Size of its files, in bytes.

@@ -59,7 +59,7 @@ pub(crate) struct BlockName {
 
 impl BlockName {
     pub fn new(from: Timestamp, first: u32, last: u32, edition: u32) -> Self {
-        let at = jiff::Timestamp::from_millisecond(from.0)
+        let at = jiff::Timestamp::try_from(from)
             .unwrap_or_default()
             .to_zoned(TimeZone::UTC);
         Self {

@@ -5,7 +5,6 @@ use super::write::{BlockDraft, copy};
 use super::{Block, BlockName, SAMPLES, SERIES, damaged};
 use crate::{Database, StoreError};
 use roaring::RoaringBitmap;
-use takt_model::Timestamp;
 
 /// Writes a new edition of a block without some series. Returns `None` if no series is left.
 ///
@@ -50,12 +49,12 @@ pub(crate) fn without(
             format!("expected {expected} rows, found {found}"),
         ));
     }
-    let BlockFacts { from_ms, to_ms, .. } = block.facts;
+    let BlockFacts { from, to, .. } = block.facts;
     let name = BlockName::new(
-        Timestamp(from_ms),
+        from,
         block.name.first,
         block.name.last,
         block.name.edition + 1,
     );
-    draft.publish(name, (from_ms, to_ms), found, left).map(Some)
+    draft.publish(name, (from, to), found, left).map(Some)
 }

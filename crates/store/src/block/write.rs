@@ -377,24 +377,16 @@ impl BlockDraft {
         }
         self.write_series(db, &summary.series)?;
         crash_point("verified");
-        let from_ms = summary
-            .series
-            .iter()
-            .map(|fact| fact.first)
-            .min()
-            .unwrap_or(0);
-        let to_ms = summary
-            .series
-            .iter()
-            .map(|fact| fact.last)
-            .max()
-            .unwrap_or(0);
+        let facts = || summary.series.iter();
+        let first_row = facts().map(|fact| fact.first).min().unwrap_or(0);
+        let last_row = facts().map(|fact| fact.last).max().unwrap_or(0);
         // A down-sampled row also covers its interval before this time.
-        let from_ms = from_ms - (self.resolution.milliseconds() - 1);
+        let from = Timestamp(first_row - (self.resolution.milliseconds() - 1));
+        let to = Timestamp(last_row);
         let (first, last) = output.segments;
-        let name = BlockName::new(Timestamp(from_ms), first, last, 0);
+        let name = BlockName::new(from, first, last, 0);
         let series: RoaringBitmap = summary.series.iter().map(|fact| fact.series).collect();
-        self.publish(name, (from_ms, to_ms), summary.rows(), series)
+        self.publish(name, (from, to), summary.rows(), series)
             .map(Some)
     }
 
@@ -402,7 +394,7 @@ impl BlockDraft {
     pub fn publish(
         self,
         name: BlockName,
-        (from_ms, to_ms): (i64, i64),
+        (from, to): (Timestamp, Timestamp),
         rows: u64,
         series: RoaringBitmap,
     ) -> Result<Block, StoreError> {
@@ -410,8 +402,7 @@ impl BlockDraft {
             let path = path.to_owned();
             move |source| StoreError::Directory { path, source }
         };
-        let facts =
-            BlockFacts::write(&self.path, from_ms, to_ms, rows).map_err(failed(&self.path))?;
+        let facts = BlockFacts::write(&self.path, from, to, rows).map_err(failed(&self.path))?;
         crash_point("durable");
         let parent = folder(&self.data, self.resolution);
         let path = parent.join(name.to_string());

@@ -27,8 +27,7 @@ use serde::{Deserialize, Serialize};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use takt_model::Timestamp;
-use takt_model::error_chain;
+use takt_model::{Timestamp, error_chain};
 
 /// Time that replaced data stays on disk, by the store's clock. Data that a query still reads stays
 /// longer.
@@ -254,10 +253,10 @@ impl Compactor {
         let last = &day[day.len() - 1];
         let newest = day
             .iter()
-            .map(|block| block.facts.to_ms)
+            .map(|block| block.facts.to)
             .max()
-            .unwrap_or(i64::MAX);
-        if now.0 < (newest.div_euclid(DAY_MS) + 1) * DAY_MS + MERGE_DELAY_MS {
+            .unwrap_or(Timestamp::MAX);
+        if now.0 < (newest.0.div_euclid(DAY_MS) + 1) * DAY_MS + MERGE_DELAY_MS {
             return Vec::new();
         }
         let layout = self.database.layout();
@@ -265,7 +264,7 @@ impl Compactor {
             let is_kept = self
                 .config
                 .retention_of(*resolution)
-                .is_some_and(|retention| newest >= now.minus(retention).0);
+                .is_some_and(|retention| newest >= now.minus(retention));
             let mut existing = layout.of(*resolution);
             is_kept
                 && !existing
@@ -285,7 +284,7 @@ impl Compactor {
         let is_past = |block: &Arc<Block>, resolution| {
             self.config
                 .retention_of(resolution)
-                .is_none_or(|retention| block.facts.to_ms < now.minus(retention).0)
+                .is_none_or(|retention| block.facts.to < now.minus(retention))
         };
         // Keep the samples of an unmerged day: its lower resolutions are computed from them.
         let is_awaited = |block: &Arc<Block>| {
@@ -303,7 +302,7 @@ impl Compactor {
         let (mut gone, mut left): (Vec<_>, Vec<_>) =
             layout.blocks.iter().cloned().partition(is_old);
         if let Some(limit) = self.config.max_disk_bytes() {
-            left.sort_by_key(|block| (block.resolution, block.facts.to_ms));
+            left.sort_by_key(|block| (block.resolution, block.facts.to));
             let mut bytes: u64 = left.iter().map(|block| block.bytes()).sum();
             for block in left {
                 if bytes <= limit {
@@ -484,7 +483,7 @@ impl CompactionSummary {
 /// Returns consecutive raw blocks, grouped by the day on which they end.
 fn days(layout: &Layout) -> Vec<Vec<Arc<Block>>> {
     let blocks: Vec<_> = layout.of(Resolution::Raw).cloned().collect();
-    let day = |block: &Arc<Block>| block.facts.to_ms.div_euclid(DAY_MS);
+    let day = |block: &Arc<Block>| block.facts.to.0.div_euclid(DAY_MS);
     blocks
         .chunk_by(|one, next| day(one) == day(next))
         .map(<[_]>::to_vec)

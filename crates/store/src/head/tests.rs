@@ -30,7 +30,7 @@ fn show(samples: &[Sample]) -> Vec<(i64, String)> {
     };
     samples
         .iter()
-        .map(|sample| (sample.at.whole_seconds() - 1_000_000, show(sample.value)))
+        .map(|sample| (sample.at.whole_seconds().0 - 1_000_000, show(sample.value)))
         .collect()
 }
 

@@ -1,9 +1,10 @@
 //! Tokens, sessions, passwords and the audit log.
 
-use super::{Records, StoreError, micros};
+use super::{Records, StoreError, TimeColumns, micros};
 use duckdb::params;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering;
+use takt_model::UnixTime;
 
 /// Days for which the audit log is kept.
 const AUDIT_DAYS: i64 = 400;
@@ -24,14 +25,14 @@ pub struct TokenRecord {
     pub role: String,
     /// User who created it.
     pub created_by: String,
-    /// Time of creation, UTC seconds.
-    pub created_at: i64,
-    /// End of its validity, UTC seconds; `None`: never.
-    pub expires_at: Option<i64>,
-    /// Time of its last use, to the minute, UTC seconds.
-    pub used_at: Option<i64>,
-    /// Time of its revocation, UTC seconds.
-    pub revoked_at: Option<i64>,
+    /// Time of creation.
+    pub created_at: UnixTime,
+    /// End of its validity; `None`: never.
+    pub expires_at: Option<UnixTime>,
+    /// Time of its last use, to the minute.
+    pub used_at: Option<UnixTime>,
+    /// Time of its revocation.
+    pub revoked_at: Option<UnixTime>,
 }
 
 /// A session of a browser.
@@ -44,10 +45,10 @@ pub struct SessionRecord {
     pub user: String,
     /// How the user signed in.
     pub way: String,
-    /// Time of the sign-in, UTC seconds.
-    pub created_at: i64,
-    /// Time of the last request, to the minute, UTC seconds.
-    pub seen_at: i64,
+    /// Time of the sign-in.
+    pub created_at: UnixTime,
+    /// Time of the last request, to the minute.
+    pub seen_at: UnixTime,
     /// Address of the browser.
     pub address: String,
     /// `User-Agent` of the browser.
@@ -59,8 +60,8 @@ pub struct SessionRecord {
 /// An entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditRecord {
-    /// Time, UTC seconds.
-    pub at: i64,
+    /// Time.
+    pub at: UnixTime,
     /// Unix user; `None` for a program or a stranger.
     pub user: Option<String>,
     /// Role at that time.
@@ -82,8 +83,8 @@ pub struct AuditRecord {
 pub struct AuditFilter {
     /// Unix user.
     pub user: Option<String>,
-    /// First instant, UTC seconds.
-    pub from: Option<i64>,
+    /// First instant.
+    pub from: Option<UnixTime>,
     /// Maximum number of entries, the newest.
     pub limit: usize,
 }
@@ -113,10 +114,10 @@ impl Records<'_> {
                     owner: row.get(3)?,
                     role: row.get(4)?,
                     created_by: row.get(5)?,
-                    created_at: row.get(6)?,
-                    expires_at: row.get(7)?,
-                    used_at: row.get(8)?,
-                    revoked_at: row.get(9)?,
+                    created_at: row.time(6)?,
+                    expires_at: row.time_if_set(7)?,
+                    used_at: row.time_if_set(8)?,
+                    revoked_at: row.time_if_set(9)?,
                 })
             },
         )
@@ -150,11 +151,11 @@ impl Records<'_> {
         Ok(token)
     }
 
-    /// Revokes a token at a time in UTC seconds. Returns false if no valid token has this number.
+    /// Revokes a token at a time. Returns false if no valid token has this number.
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn revoke_token(&self, id: i64, at: i64) -> Result<bool, StoreError> {
+    pub fn revoke_token(&self, id: i64, at: UnixTime) -> Result<bool, StoreError> {
         let changed = self.run(
             "revoke the token",
             "UPDATE records.access.tokens SET revoked_at = make_timestamp(?::BIGINT)::TIMESTAMP_S
@@ -165,11 +166,11 @@ impl Records<'_> {
         Ok(changed > 0)
     }
 
-    /// Stores the time of a token's last use, in UTC seconds.
+    /// Stores the time of a token's last use.
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn note_token_use(&self, id: i64, at: i64) -> Result<(), StoreError> {
+    pub fn note_token_use(&self, id: i64, at: UnixTime) -> Result<(), StoreError> {
         self.run(
             "store the use of a token",
             "UPDATE records.access.tokens SET used_at = make_timestamp(?::BIGINT)::TIMESTAMP_S WHERE id = ?",
@@ -178,11 +179,11 @@ impl Records<'_> {
         Ok(())
     }
 
-    /// Returns the sessions that were used after a time in UTC seconds.
+    /// Returns the sessions that were used after a time.
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn sessions(&self, seen_after: i64) -> Result<Vec<SessionRecord>, StoreError> {
+    pub fn sessions(&self, seen_after: UnixTime) -> Result<Vec<SessionRecord>, StoreError> {
         self.list(
             "list the sessions",
             "SELECT hash, \"user\", way, epoch_ms(created_at) // 1000, epoch_ms(seen_at) // 1000, address, browser, groups
@@ -193,8 +194,8 @@ impl Records<'_> {
                     hash: row.get(0)?,
                     user: row.get(1)?,
                     way: row.get(2)?,
-                    created_at: row.get(3)?,
-                    seen_at: row.get(4)?,
+                    created_at: row.time(3)?,
+                    seen_at: row.time(4)?,
                     address: row.get(5)?,
                     browser: row.get(6)?,
                     groups: lines(row.get::<_, Option<String>>(7)?),
@@ -203,11 +204,15 @@ impl Records<'_> {
         )
     }
 
-    /// Stores a session, and deletes those that were not used after `seen_after`, in UTC seconds.
+    /// Stores a session, and deletes those that were not used after `seen_after`.
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn add_session(&self, session: &SessionRecord, seen_after: i64) -> Result<(), StoreError> {
+    pub fn add_session(
+        &self,
+        session: &SessionRecord,
+        seen_after: UnixTime,
+    ) -> Result<(), StoreError> {
         self.run(
             "delete old sessions",
             "DELETE FROM records.access.sessions WHERE seen_at <= make_timestamp(?::BIGINT)::TIMESTAMP_S",
@@ -232,11 +237,11 @@ impl Records<'_> {
         Ok(())
     }
 
-    /// Stores the time of a session's last request, in UTC seconds.
+    /// Stores the time of a session's last request.
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn note_session_use(&self, hash: &str, at: i64) -> Result<(), StoreError> {
+    pub fn note_session_use(&self, hash: &str, at: UnixTime) -> Result<(), StoreError> {
         self.run(
             "store the use of a session",
             "UPDATE records.access.sessions SET seen_at = make_timestamp(?::BIGINT)::TIMESTAMP_S WHERE hash = ?",
@@ -275,7 +280,7 @@ impl Records<'_> {
     }
 
     /// Sets the hash of a user's password, or removes the password. Ends the user's sessions that began with a password.
-    /// `at` is UTC seconds. Returns whether the user had a password.
+    /// Returns whether the user had a password.
     ///
     /// # Errors
     /// If DuckDB fails.
@@ -284,7 +289,7 @@ impl Records<'_> {
         user: &str,
         hash: Option<&str>,
         set_by: &str,
-        at: i64,
+        at: UnixTime,
     ) -> Result<bool, StoreError> {
         let _writing = self.database.writing();
         let db = self.database.connect()?;
@@ -338,11 +343,16 @@ impl Records<'_> {
         Ok(found.into_iter().next())
     }
 
-    /// Stores Slurm's `PrivateData`, if it has changed, at a time in UTC seconds.
+    /// Stores Slurm's `PrivateData`, if it has changed at a time.
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn note_private_data(&self, cluster: &str, value: &str, at: i64) -> Result<(), StoreError> {
+    pub fn note_private_data(
+        &self,
+        cluster: &str,
+        value: &str,
+        at: UnixTime,
+    ) -> Result<(), StoreError> {
         if self.private_data(cluster)?.as_deref() == Some(value) {
             return Ok(());
         }
@@ -396,13 +406,13 @@ impl Records<'_> {
                 filter.limit.min(i64::MAX as usize)
             ),
             vec![
-                micros(filter.from.unwrap_or(0)).into(),
+                micros(filter.from.unwrap_or_default()).into(),
                 filter.user.clone().into(),
                 filter.user.is_none().into(),
             ],
             |row| {
                 Ok(AuditRecord {
-                    at: row.get(0)?,
+                    at: row.time(0)?,
                     user: row.get(1)?,
                     role: row.get(2)?,
                     way: row.get(3)?,
@@ -458,7 +468,7 @@ mod tests {
             owner: None,
             role: "viewer".to_owned(),
             created_by: "anna".to_owned(),
-            created_at: 100,
+            created_at: UnixTime(100),
             expires_at: None,
             used_at: None,
             revoked_at: None,
@@ -473,12 +483,15 @@ mod tests {
         let added = records.add_token(token("grafana")).unwrap();
         assert_eq!(records.tokens().unwrap(), std::slice::from_ref(&added));
         assert_ne!(records.access_changes(), before);
-        assert!(records.revoke_token(added.id, 200).unwrap());
-        assert!(!records.revoke_token(added.id, 300).unwrap());
-        assert!(!records.revoke_token(99, 300).unwrap());
-        records.note_token_use(added.id, 150).unwrap();
+        assert!(records.revoke_token(added.id, UnixTime(200)).unwrap());
+        assert!(!records.revoke_token(added.id, UnixTime(300)).unwrap());
+        assert!(!records.revoke_token(99, UnixTime(300)).unwrap());
+        records.note_token_use(added.id, UnixTime(150)).unwrap();
         let stored = records.tokens().unwrap().remove(0);
-        assert_eq!((stored.used_at, stored.revoked_at), (Some(150), Some(200)));
+        assert_eq!(
+            (stored.used_at, stored.revoked_at),
+            (Some(UnixTime(150)), Some(UnixTime(200)))
+        );
         assert_eq!(records.add_token(token("other")).unwrap().id, 2);
     }
 
@@ -490,26 +503,33 @@ mod tests {
             hash: hash.to_owned(),
             user: user.to_owned(),
             way: "link".to_owned(),
-            created_at: 100,
-            seen_at: 100,
+            created_at: UnixTime(100),
+            seen_at: UnixTime(100),
             address: "10.0.0.1".to_owned(),
             browser: String::new(),
             groups: vec!["hpc-admins".to_owned(), "cn=a,dc=b".to_owned()],
         };
         for (hash, user) in [("a", "alice"), ("b", "alice"), ("c", "bob"), ("d", "bob")] {
-            records.add_session(&session(hash, user), 0).unwrap();
+            records
+                .add_session(&session(hash, user), UnixTime(0))
+                .unwrap();
         }
-        records.note_session_use("d", 500).unwrap();
+        records.note_session_use("d", UnixTime(500)).unwrap();
         records.end_sessions("c", false).unwrap();
         records.end_sessions("a", true).unwrap();
         records.end_sessions("unknown", true).unwrap();
-        let left = records.sessions(0).unwrap();
-        assert_eq!((left.len(), &*left[0].hash, left[0].seen_at), (1, "d", 500));
-        assert_eq!(left[0].groups, ["hpc-admins", "cn=a,dc=b"]);
-        assert!(records.sessions(500).unwrap().is_empty());
-        records.add_session(&session("e", "eve"), 500).unwrap();
+        let left = records.sessions(UnixTime(0)).unwrap();
         assert_eq!(
-            records.sessions(0).unwrap().len(),
+            (left.len(), &*left[0].hash, left[0].seen_at),
+            (1, "d", UnixTime(500))
+        );
+        assert_eq!(left[0].groups, ["hpc-admins", "cn=a,dc=b"]);
+        assert!(records.sessions(UnixTime(500)).unwrap().is_empty());
+        records
+            .add_session(&session("e", "eve"), UnixTime(500))
+            .unwrap();
+        assert_eq!(
+            records.sessions(UnixTime(0)).unwrap().len(),
             1,
             "the old one is deleted"
         );
@@ -538,7 +558,7 @@ mod tests {
         use serde_json::json;
         let (_root, database) = database();
         let entry = AuditRecord {
-            at: 100,
+            at: UnixTime(100),
             user: Some("anna".to_owned()),
             role: "admin".to_owned(),
             way: "token".to_owned(),
@@ -582,7 +602,7 @@ mod tests {
         let records = Records::of(&database);
         assert!(
             !records
-                .set_password("alice", Some("one"), "anna", 1)
+                .set_password("alice", Some("one"), "anna", UnixTime(1))
                 .unwrap()
         );
         for (hash, user, way) in [
@@ -594,28 +614,36 @@ mod tests {
                 hash: hash.to_owned(),
                 user: user.to_owned(),
                 way: way.to_owned(),
-                created_at: 100,
-                seen_at: 100,
+                created_at: UnixTime(100),
+                seen_at: UnixTime(100),
                 address: String::new(),
                 browser: String::new(),
                 groups: Vec::new(),
             };
-            records.add_session(&session, 0).unwrap();
+            records.add_session(&session, UnixTime(0)).unwrap();
         }
         let before = records.access_changes();
         assert!(
             records
-                .set_password("alice", Some("two"), "alice", 2)
+                .set_password("alice", Some("two"), "alice", UnixTime(2))
                 .unwrap()
         );
         assert_ne!(records.access_changes(), before);
         let hash = |user| records.password_hash(user).unwrap();
         assert_eq!((hash("alice").as_deref(), hash("bob")), (Some("two"), None));
-        let left = records.sessions(0).unwrap().into_iter();
+        let left = records.sessions(UnixTime(0)).unwrap().into_iter();
         assert_eq!(left.map(|one| one.hash).collect::<Vec<_>>(), ["b", "c"]);
-        assert!(records.set_password("alice", None, "anna", 3).unwrap());
+        assert!(
+            records
+                .set_password("alice", None, "anna", UnixTime(3))
+                .unwrap()
+        );
         assert_eq!(hash("alice"), None);
-        assert!(!records.set_password("alice", None, "anna", 4).unwrap());
+        assert!(
+            !records
+                .set_password("alice", None, "anna", UnixTime(4))
+                .unwrap()
+        );
     }
 
     #[test]
@@ -624,9 +652,13 @@ mod tests {
         let records = Records::of(&database);
         assert_eq!(records.private_data("lab").unwrap(), None);
         for (value, at) in [("none", 1), ("jobs", 2), ("jobs", 3)] {
-            records.note_private_data("lab", value, at).unwrap();
+            records
+                .note_private_data("lab", value, UnixTime(at))
+                .unwrap();
         }
-        records.note_private_data("other", "none", 4).unwrap();
+        records
+            .note_private_data("other", "none", UnixTime(4))
+            .unwrap();
         assert_eq!(
             records.private_data("lab").unwrap().as_deref(),
             Some("jobs")
@@ -638,7 +670,7 @@ mod tests {
         let (_root, database) = database();
         let records = Records::of(&database);
         let entry = |at: i64, user: Option<&str>| AuditRecord {
-            at,
+            at: UnixTime(at),
             user: user.map(str::to_owned),
             role: "admin".to_owned(),
             way: "token".to_owned(),
@@ -664,7 +696,7 @@ mod tests {
             let found = records.audited(&filter).unwrap();
             found
                 .into_iter()
-                .map(|entry| entry.at / day)
+                .map(|entry| entry.at.0 / day)
                 .collect::<Vec<_>>()
         };
         assert_eq!(all(None, 10), [402, 300]);

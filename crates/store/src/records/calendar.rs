@@ -1,18 +1,19 @@
 //! Time zone, prices and budgets of each cluster. Queries of users join them with job records.
 
-use super::{Records, micros};
+use super::{Records, TimeColumns, micros};
 use crate::StoreError;
 use duckdb::types::ToSql;
 use duckdb::{Connection, params};
 use takt_accounting::{BudgetPeriod, BudgetUse, RateCard};
+use takt_model::UnixTime;
 
 /// A time in which the clocks of a cluster keep one offset from UTC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeOffset {
-    /// Start, in UTC seconds.
-    pub from: i64,
-    /// End, in UTC seconds.
-    pub until: i64,
+    /// Start.
+    pub from: UnixTime,
+    /// End.
+    pub until: UnixTime,
     /// Offset in seconds, positive east of Greenwich.
     pub offset_seconds: i32,
 }
@@ -20,10 +21,10 @@ pub struct TimeOffset {
 /// A rate card and the time in which it is valid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PricedTime {
-    /// Start, in UTC seconds.
-    pub from: i64,
-    /// End, in UTC seconds; `None` for the last card.
-    pub until: Option<i64>,
+    /// Start.
+    pub from: UnixTime,
+    /// End; `None` for the last card.
+    pub until: Option<UnixTime>,
     /// The prices.
     pub card: RateCard,
 }
@@ -31,10 +32,10 @@ pub struct PricedTime {
 /// Use of a budget in its current period.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BudgetNow {
-    /// Start of the period, in UTC seconds.
-    pub from: i64,
-    /// End of the period, in UTC seconds.
-    pub until: i64,
+    /// Start of the period.
+    pub from: UnixTime,
+    /// End of the period.
+    pub until: UnixTime,
     /// Limit and use.
     pub budget: BudgetUse,
 }
@@ -57,8 +58,8 @@ impl Records<'_> {
             vec![cluster.to_owned().into()],
             |row| {
                 let offset = TimeOffset {
-                    from: row.get(1)?,
-                    until: row.get(2)?,
+                    from: row.time(1)?,
+                    until: row.time(2)?,
                     offset_seconds: row.get(3)?,
                 };
                 Ok((row.get::<_, String>(0)?, offset))
@@ -123,7 +124,7 @@ impl Records<'_> {
         })
     }
 
-    /// Replaces the budgets of a cluster, with their use at `now` (UTC seconds).
+    /// Replaces the budgets of a cluster, with their use at `now`.
     ///
     /// # Errors
     /// If DuckDB fails.
@@ -131,7 +132,7 @@ impl Records<'_> {
         &self,
         cluster: &str,
         budgets: &[BudgetNow],
-        now: i64,
+        now: UnixTime,
     ) -> Result<(), StoreError> {
         let insert = "INSERT INTO records.budgets VALUES (?, ?, ?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S,
              make_timestamp(?::BIGINT)::TIMESTAMP_S, ?, ?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S)";

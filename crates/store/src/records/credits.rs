@@ -1,9 +1,10 @@
 //! The ledger of credits, and the log of sent reports.
 
-use super::{Records, StoreError, micros};
+use super::{Records, StoreError, TimeColumns, micros};
 use duckdb::params;
 use serde::{Deserialize, Serialize};
 use takt_accounting::Credit;
+use takt_model::UnixTime;
 
 /// A report that was sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,8 +23,8 @@ pub struct SentReport {
     pub edition: i64,
     /// Digest of its figures.
     pub digest: String,
-    /// Time of sending, in UTC seconds.
-    pub sent_at: i64,
+    /// Time of sending.
+    pub sent_at: UnixTime,
 }
 
 impl Records<'_> {
@@ -45,13 +46,13 @@ impl Records<'_> {
                     user: row.get(2)?,
                     account: row.get(3)?,
                     job_id: row.get(4)?,
-                    submit: row.get(5)?,
+                    submit: row.time_if_set(5)?,
                     gpu_seconds: row.get(6)?,
                     cpu_seconds: row.get(7)?,
-                    credited_to: row.get(8)?,
+                    credited_to: row.time(8)?,
                     reason: row.get(9)?,
                     granted_by: row.get(10)?,
-                    granted_at: row.get(11)?,
+                    granted_at: row.time(11)?,
                     revokes: row.get(12)?,
                 })
             },
@@ -116,7 +117,7 @@ impl Records<'_> {
                     recipient: row.get(4)?,
                     edition: row.get(5)?,
                     digest: row.get(6)?,
-                    sent_at: row.get(7)?,
+                    sent_at: row.time(7)?,
                 })
             },
         )

@@ -2,10 +2,11 @@
 //!
 //! This module knows texts, not curves: the server writes and reads them.
 
-use super::{Records, micros};
+use super::{Records, TimeColumns, micros};
 use crate::StoreError;
 use duckdb::params;
 use duckdb::types::Value;
+use takt_model::UnixTime;
 use takt_slurm::JobRun;
 
 /// The curves of an ended run.
@@ -15,10 +16,10 @@ pub struct RunCurves {
     pub cluster: String,
     /// Job id.
     pub job_id: String,
-    /// Time of submission, in UTC seconds.
-    pub submit: i64,
-    /// End of the run, in UTC seconds.
-    pub end: i64,
+    /// Time of submission.
+    pub submit: UnixTime,
+    /// End of the run.
+    pub end: UnixTime,
     /// Mean utilization of its GPUs by step; `None` without a measured GPU.
     pub utilization: Option<String>,
     /// Curves by node and GPU.
@@ -30,12 +31,12 @@ pub struct RunCurves {
 pub struct RunStrip {
     /// Job id.
     pub job_id: String,
-    /// Time of submission, in UTC seconds.
-    pub submit: i64,
-    /// Start, in UTC seconds; `None` before it.
-    pub start: Option<i64>,
-    /// End, in UTC seconds; `None` before it.
-    pub end: Option<i64>,
+    /// Time of submission.
+    pub submit: UnixTime,
+    /// Start; `None` before it.
+    pub start: Option<UnixTime>,
+    /// End; `None` before it.
+    pub end: Option<UnixTime>,
     /// User of the job.
     pub user: String,
     /// Account of the job.
@@ -98,7 +99,7 @@ impl Records<'_> {
                 run.cluster.clone().into(),
                 run.job_id.clone().into(),
                 micros(run.submit).into(),
-                micros(run.end.unwrap_or(0)).into(),
+                micros(run.end.unwrap_or_default()).into(),
             ],
             |row| row.get(0),
         )?;
@@ -129,9 +130,9 @@ impl Records<'_> {
             |row| {
                 Ok(RunStrip {
                     job_id: row.get(0)?,
-                    submit: row.get(1)?,
-                    start: row.get(2)?,
-                    end: row.get(3)?,
+                    submit: row.time(1)?,
+                    start: row.time_if_set(2)?,
+                    end: row.time_if_set(3)?,
                     user: row.get(4)?,
                     account: row.get(5)?,
                     utilization: row.get(6)?,
@@ -157,9 +158,9 @@ mod tests {
         let run = |job_id: &str, end: i64| JobRun {
             cluster: "lab".into(),
             job_id: job_id.into(),
-            submit: 100,
-            start: Some(160),
-            end: Some(end),
+            submit: UnixTime(100),
+            start: Some(UnixTime(160)),
+            end: Some(UnixTime(end)),
             user: "ann".into(),
             ..JobRun::default()
         };
@@ -180,8 +181,8 @@ mod tests {
         let curves = |end: i64, report: &str| RunCurves {
             cluster: "lab".into(),
             job_id: "7".into(),
-            submit: 100,
-            end,
+            submit: UnixTime(100),
+            end: UnixTime(end),
             utilization: Some("(~ ".into()),
             report: report.into(),
         };

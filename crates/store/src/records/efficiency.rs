@@ -10,6 +10,7 @@ use serde::de::value::MapDeserializer;
 use serde::de::{Deserialize, Deserializer, IntoDeserializer, Visitor};
 use serde_json::{Map, Value as Json};
 use takt_accounting::efficiency::{AssessedRun, Efficiency};
+use takt_model::UnixTime;
 
 /// Selects finished runs to assess.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub enum Due {
 }
 
 impl Records<'_> {
-    /// Returns runs of a cluster that held resources and ended in `[from, to)` (UTC seconds), the
+    /// Returns runs of a cluster that held resources and ended in `[from, to)`, the
     /// first ended first, at most `limit`. With `after`, only the runs behind that one in this
     /// order.
     ///
@@ -30,7 +31,7 @@ impl Records<'_> {
     pub fn due(
         &self,
         cluster: &str,
-        (from, to): (i64, i64),
+        (from, to): (UnixTime, UnixTime),
         due: Due,
         after: Option<&JobRun>,
         limit: usize,
@@ -73,11 +74,15 @@ impl Records<'_> {
         self.list("list the runs to assess", &sql, values, job_run)
     }
 
-    /// Stores assessments in place of earlier ones of the same runs. `now` is UTC seconds.
+    /// Stores assessments in place of earlier ones of the same runs.
     ///
     /// # Errors
     /// If DuckDB fails; nothing is stored then.
-    pub fn keep_efficiencies(&self, found: &[AssessedRun], now: i64) -> Result<(), StoreError> {
+    pub fn keep_efficiencies(
+        &self,
+        found: &[AssessedRun],
+        now: UnixTime,
+    ) -> Result<(), StoreError> {
         if found.is_empty() {
             return Ok(());
         }
@@ -120,15 +125,15 @@ impl Records<'_> {
         })
     }
 
-    /// Returns the assessed runs of a cluster that held resources in `[from, to)` (UTC seconds).
+    /// Returns the assessed runs of a cluster that held resources in `[from, to)`.
     ///
     /// # Errors
     /// If DuckDB fails.
     pub fn assessed(
         &self,
         cluster: &str,
-        from: i64,
-        to: i64,
+        from: UnixTime,
+        to: UnixTime,
     ) -> Result<Vec<AssessedRun>, StoreError> {
         let names: Vec<&str> = columns().collect();
         let sql = format!(

@@ -1,16 +1,17 @@
 //! GPUs held by runs: the intervals in which they were observed.
 
-use super::{Records, micros};
+use super::{Records, TimeColumns, micros};
 use crate::StoreError;
 use duckdb::params;
+use takt_model::UnixTime;
 
 /// A GPU that a run holds now, by its GRES index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldGpu {
     /// Job id.
     pub job_id: String,
-    /// Time of submission, in UTC seconds.
-    pub submit: i64,
+    /// Time of submission.
+    pub submit: UnixTime,
     /// Name of the node.
     pub node: String,
     /// GRES index of the GPU on that node.
@@ -37,8 +38,8 @@ pub struct GpuInterval {
     pub index: Option<u32>,
     /// UUID, from the exporter.
     pub uuid: Option<String>,
-    /// First and last observation, in UTC seconds.
-    pub seen: (i64, i64),
+    /// First and last observation.
+    pub seen: (UnixTime, UnixTime),
 }
 
 /// Seconds without an observation after which an interval ends. A later observation begins a new
@@ -58,7 +59,7 @@ impl Records<'_> {
         &self,
         cluster: &str,
         job_id: &str,
-        submit: i64,
+        submit: UnixTime,
     ) -> Result<Vec<GpuInterval>, StoreError> {
         self.list(
             "list the GPUs of a run",
@@ -76,7 +77,7 @@ impl Records<'_> {
                     node: row.get(0)?,
                     index: row.get(1)?,
                     uuid: row.get(2)?,
-                    seen: (row.get(3)?, row.get(4)?),
+                    seen: (row.time(3)?, row.time(4)?),
                 })
             },
         )
@@ -91,7 +92,7 @@ impl Records<'_> {
         &self,
         cluster: &str,
         given: &[GivenGpu],
-        now: i64,
+        now: UnixTime,
     ) -> Result<(), StoreError> {
         if given.is_empty() {
             return Ok(());
@@ -161,7 +162,7 @@ impl Records<'_> {
         &self,
         cluster: &str,
         held: &[HeldGpu],
-        now: i64,
+        now: UnixTime,
     ) -> Result<(), StoreError> {
         if held.is_empty() {
             return Ok(());
@@ -216,9 +217,9 @@ mod tests {
             cluster: "lab".into(),
             job_id: job_id.into(),
             raw_job_id: number.map(str::to_owned),
-            submit,
-            start: Some(submit + 10),
-            end,
+            submit: UnixTime(submit),
+            start: Some(UnixTime(submit + 10)),
+            end: end.map(UnixTime),
             state: "RUNNING".into(),
             ..JobRun::default()
         };
@@ -253,12 +254,14 @@ mod tests {
             (160, vec![gpu("7", "a")]),
             (220, vec![gpu("7", "a"), gpu("8", "b"), gpu("12", "c")]),
         ] {
-            records.note_given_gpus("lab", &given, now).unwrap();
+            records
+                .note_given_gpus("lab", &given, UnixTime(now))
+                .unwrap();
         }
         // Now the scheduler reports an array task with the number 12, which has ended meanwhile.
         import(vec![run("11_2", Some("12"), 80, Some(215))]);
         records
-            .note_given_gpus("lab", &[gpu("7", "a")], 2000)
+            .note_given_gpus("lab", &[gpu("7", "a")], UnixTime(2000))
             .unwrap();
         let rows = records
             .list(

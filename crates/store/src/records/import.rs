@@ -17,6 +17,7 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
+use takt_model::UnixTime;
 use takt_slurm::{Entry, JobRun, Reject};
 
 /// Source of runs that slurmctld's live queue reported. Its values of an ended run can be those of
@@ -32,9 +33,9 @@ pub struct Origin<'a> {
     pub name: &'a str,
     /// Time zone to record for every cluster in the source. `None` keeps the recorded one.
     pub timezone: Option<&'a str>,
-    /// Cluster, and the time (UTC seconds) up to which the source has now been imported completely.
+    /// Cluster, and the time up to which the source has now been imported completely.
     /// The next import continues from it.
-    pub told_until: Option<(&'a str, i64)>,
+    pub told_until: Option<(&'a str, UnixTime)>,
     /// Handling of runs that are recorded earlier or later by the difference of two time zones.
     pub shifted: Shifted,
 }
@@ -529,7 +530,7 @@ enum ColumnKind {
     /// Never NULL; empty if the source lacks it.
     Word(fn(&JobRun) -> &str),
     Text(fn(&JobRun) -> Option<&str>),
-    Time(fn(&JobRun) -> Option<i64>),
+    Time(fn(&JobRun) -> Option<UnixTime>),
     Amount(fn(&JobRun) -> Option<u64>),
 }
 
@@ -638,7 +639,7 @@ impl RunBatch {
                     column.append_option(of(run))
                 }
                 (ColumnKind::Time(of), ColumnBuilder::Time(column)) => {
-                    column.append_option(of(run))
+                    column.append_option(of(run).map(|at| at.0))
                 }
                 (ColumnKind::Amount(of), ColumnBuilder::Amount(column)) => {
                     column.append_option(of(run).map(u64::cast_signed))

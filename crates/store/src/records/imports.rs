@@ -1,11 +1,12 @@
 //! The log of imports, and the deletion of records.
 
 use super::import::{ImportError, ImportSummary, Origin};
-use super::{Records, StoreError, micros};
+use super::{Records, StoreError, TimeColumns, micros};
 use duckdb::params;
 use duckdb::params_from_iter;
 use duckdb::types::Value;
 use serde::{Deserialize, Serialize};
+use takt_model::UnixTime;
 use takt_slurm::Entry;
 
 /// An import of a file.
@@ -19,16 +20,16 @@ pub struct ImportRecord {
     pub name: String,
     /// Time zone of the file's times.
     pub timezone: Option<String>,
-    /// Time of the import, UTC seconds.
-    pub imported_at: i64,
+    /// Time of the import.
+    pub imported_at: UnixTime,
     /// Number of runs that the import stored.
     pub runs_inserted: u64,
     /// Number of runs that the import corrected.
     pub runs_updated: u64,
     /// Number of runs that only this import has stored: those that undoing it deletes.
     pub runs_left: u64,
-    /// Time at which the import was undone, UTC seconds.
-    pub undone_at: Option<i64>,
+    /// Time at which the import was undone.
+    pub undone_at: Option<UnixTime>,
 }
 
 /// Runs to delete. At least one condition is needed; a run must meet all of them.
@@ -39,8 +40,8 @@ pub struct DeleteRuns {
     pub cluster: Option<String>,
     /// Job id.
     pub job_id: Option<String>,
-    /// Submit time, UTC seconds.
-    pub submit: Option<i64>,
+    /// Submit time.
+    pub submit: Option<UnixTime>,
 }
 
 impl Records<'_> {
@@ -74,11 +75,11 @@ impl Records<'_> {
                     source: row.get(1)?,
                     name: row.get(2)?,
                     timezone: row.get(3)?,
-                    imported_at: row.get(4)?,
+                    imported_at: row.time(4)?,
                     runs_inserted: row.get(5)?,
                     runs_updated: row.get(6)?,
                     runs_left: row.get(7)?,
-                    undone_at: row.get(8)?,
+                    undone_at: row.time_if_set(8)?,
                 })
             },
         )
@@ -89,7 +90,7 @@ impl Records<'_> {
     ///
     /// # Errors
     /// When DuckDB cannot write.
-    pub fn undo_import(&self, id: i64, now: i64) -> Result<Option<u64>, StoreError> {
+    pub fn undo_import(&self, id: i64, now: UnixTime) -> Result<Option<u64>, StoreError> {
         let mut deleted = None;
         self.writing("undo the import", |db| {
             let undone = db.execute(

@@ -2,13 +2,14 @@
 
 use super::efficiency::{columns, efficiency};
 use super::{
-    JobFilter, KnownReason, RUN_COLUMN_COUNT, RUN_COLUMNS, Records, StoreError, job_run, micros,
-    names,
+    JobFilter, KnownReason, RUN_COLUMN_COUNT, RUN_COLUMNS, Records, StoreError, TimeColumns,
+    job_run, micros, names,
 };
 use duckdb::Row;
 use duckdb::types::Value;
 use std::collections::HashMap;
 use takt_accounting::efficiency::Efficiency;
+use takt_model::UnixTime;
 use takt_slurm::JobRun;
 
 /// A run in a list.
@@ -93,8 +94,8 @@ pub struct JobOrder {
     pub by: JobSort,
     /// Whether the highest value comes first.
     pub is_descending: bool,
-    /// Current time, UTC seconds, for the length of running jobs.
-    pub now: i64,
+    /// Current time, for the length of running jobs.
+    pub now: UnixTime,
 }
 
 /// Value by which a list is sorted.
@@ -111,8 +112,8 @@ pub enum SortValue {
 pub struct JobCursor {
     /// Value of the sorted column.
     pub value: SortValue,
-    /// Time of submission, UTC seconds.
-    pub submit: i64,
+    /// Time of submission.
+    pub submit: UnixTime,
     /// Job id.
     pub job_id: String,
 }
@@ -222,7 +223,7 @@ impl Records<'_> {
 
     fn add_reasons(&self, found: &mut [ListedJob]) -> Result<(), StoreError> {
         let is_waiting = |row: &&mut ListedJob| row.run.start.is_none() && row.run.end.is_none();
-        let mut reasons: HashMap<String, HashMap<(String, i64), KnownReason>> = HashMap::new();
+        let mut reasons: HashMap<String, HashMap<(String, UnixTime), KnownReason>> = HashMap::new();
         for row in found.iter_mut().filter(is_waiting) {
             if !reasons.contains_key(&row.run.cluster) {
                 let known = self.reasons(&row.run.cluster)?;
@@ -240,7 +241,10 @@ impl Records<'_> {
     ///
     /// # Errors
     /// If DuckDB fails.
-    fn reasons(&self, cluster: &str) -> Result<HashMap<(String, i64), KnownReason>, StoreError> {
+    fn reasons(
+        &self,
+        cluster: &str,
+    ) -> Result<HashMap<(String, UnixTime), KnownReason>, StoreError> {
         let rows = self.list(
             "look up why runs wait",
             "SELECT r.job_id, epoch_ms(r.submit_time) // 1000, r.reason, epoch_ms(r.first_seen) // 1000,
@@ -255,11 +259,11 @@ impl Records<'_> {
             |row| {
                 let reason = KnownReason {
                     reason: row.get(2)?,
-                    since: row.get(3)?,
-                    last_seen: row.get(4)?,
-                    expected_start: row.get(5)?,
+                    since: row.time(3)?,
+                    last_seen: row.time(4)?,
+                    expected_start: row.time_if_set(5)?,
                 };
-                Ok(((row.get(0)?, row.get(1)?), reason))
+                Ok(((row.get(0)?, row.time(1)?), reason))
             },
         )?;
         Ok(rows.into_iter().collect())
@@ -283,7 +287,7 @@ impl Records<'_> {
                 run.cluster.clone().into(),
                 run.job_id.clone().into(),
                 micros(run.submit).into(),
-                micros(run.end.unwrap_or(0)).into(),
+                micros(run.end.unwrap_or_default()).into(),
             ],
             |row| efficiency(row, 0),
         )?;
@@ -309,6 +313,7 @@ mod tests {
     use takt_slurm::Entry;
 
     fn run(job_id: &str, submit: i64, gpus: u64, name: &str) -> JobRun {
+        let submit = UnixTime(submit);
         JobRun {
             cluster: "lab".into(),
             job_id: job_id.into(),
@@ -366,12 +371,14 @@ mod tests {
         let waiting = WaitingRun {
             run: OpenRun {
                 job_id: "5".into(),
-                submit: 500,
+                submit: UnixTime(500),
             },
             reason: "Priority".into(),
-            expected_start: Some(900),
+            expected_start: Some(UnixTime(900)),
         };
-        records.note_waiting("lab", &[waiting], 600).unwrap();
+        records
+            .note_waiting("lab", &[waiting], UnixTime(600))
+            .unwrap();
         let assessed = AssessedRun {
             run: runs[1].clone(),
             efficiency: Efficiency {
@@ -379,12 +386,14 @@ mod tests {
                 ..Efficiency::default()
             },
         };
-        records.keep_efficiencies(&[assessed], 9000).unwrap();
+        records
+            .keep_efficiencies(&[assessed], UnixTime(9000))
+            .unwrap();
 
         let order = |by, is_descending| JobOrder {
             by,
             is_descending,
-            now: 10_000,
+            now: UnixTime(10_000),
         };
         let ids = |filter: JobFilter, order| -> Vec<String> {
             let found = records.listed(&filter, order, None).unwrap();

@@ -1,10 +1,11 @@
 //! Nodes: capacity, and the times when they were not usable.
 
-use super::{Records, micros};
+use super::{Records, TimeColumns, micros};
 use crate::StoreError;
 use duckdb::params;
 use std::collections::{HashMap, HashSet};
 use takt_accounting::capacity::{CapacitySpan, Effect, NodeCapacity, history_of};
+use takt_model::UnixTime;
 use takt_slurm::Amounts;
 use takt_slurm::{Node, NodeEvent};
 
@@ -18,7 +19,7 @@ impl Records<'_> {
         &self,
         cluster: &str,
         nodes: &[Node],
-        now: i64,
+        now: UnixTime,
         as_history: bool,
     ) -> Result<(), StoreError> {
         if as_history {
@@ -102,7 +103,7 @@ impl Records<'_> {
         &self,
         cluster: &str,
         nodes: &[Node],
-        now: i64,
+        now: UnixTime,
     ) -> Result<Vec<NodeEvent>, StoreError> {
         let mut open: HashMap<String, NodeEvent> = self
             .node_events(cluster, now)?
@@ -167,11 +168,11 @@ impl Records<'_> {
         Ok(changes)
     }
 
-    /// Returns the intervals of a cluster that had not ended by `from` (UTC seconds).
+    /// Returns the intervals of a cluster that had not ended by `from`.
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn node_events(&self, cluster: &str, from: i64) -> Result<Vec<NodeEvent>, StoreError> {
+    pub fn node_events(&self, cluster: &str, from: UnixTime) -> Result<Vec<NodeEvent>, StoreError> {
         self.list(
             "list when nodes were down",
             "SELECT node, state, reason, cpus, gpus, mem_bytes, epoch_ms(from_time) // 1000, epoch_ms(to_time) // 1000
@@ -186,8 +187,8 @@ impl Records<'_> {
                     state: row.get(1)?,
                     reason: row.get(2)?,
                     has: Amounts { cpus: amount(3)?, gpus: amount(4)?, mem_bytes: amount(5)? },
-                    from: row.get(6)?,
-                    to: row.get(7)?,
+                    from: row.time(6)?,
+                    to: row.time_if_set(7)?,
                 })
             },
         )
@@ -200,7 +201,7 @@ impl Records<'_> {
     pub fn capacity_spans(
         &self,
         cluster: &str,
-        from: i64,
+        from: UnixTime,
     ) -> Result<Vec<CapacitySpan>, StoreError> {
         let span = |event: NodeEvent| {
             let effect = if event.node.is_empty() {

@@ -1,8 +1,9 @@
 //! Runs and events of the present, for the overview of a cluster.
 
-use super::{Records, micros};
+use super::{Records, TimeColumns, micros};
 use crate::{EventRecord, StoreError};
 use duckdb::types::Value;
+use takt_model::{Timestamp, UnixTime};
 
 /// A running job, with the number that nodes know it by.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,8 +32,8 @@ pub struct QueueCounts {
 /// A row of the alert log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AlertTransition {
-    /// Time, in UTC milliseconds.
-    pub at_ms: i64,
+    /// Time.
+    pub at: Timestamp,
     /// Rule, alertname, severity (may be empty), node (may be empty), fingerprint, labels as JSON,
     /// state before, state after, reason.
     pub texts: [String; 9],
@@ -51,8 +52,8 @@ pub struct GpuHold {
     pub user: String,
     /// Account of the job; empty if the job is unknown.
     pub account: String,
-    /// Begin and end, in UTC seconds.
-    pub period: [i64; 2],
+    /// Begin and end.
+    pub period: [UnixTime; 2],
 }
 
 impl Records<'_> {
@@ -98,14 +99,14 @@ impl Records<'_> {
         Ok(counts.into_iter().next().unwrap_or_default())
     }
 
-    /// Returns the last `most` transitions of alerts in `[from, to)` (UTC seconds), the newest first.
+    /// Returns the last `most` transitions of alerts in `[from, to)`, the newest first.
     ///
     /// # Errors
     /// If DuckDB fails.
     pub fn alert_log(
         &self,
-        from: i64,
-        to: i64,
+        from: UnixTime,
+        to: UnixTime,
         most: usize,
     ) -> Result<Vec<AlertTransition>, StoreError> {
         self.list(
@@ -121,17 +122,22 @@ impl Records<'_> {
                 for (at, text) in texts.iter_mut().enumerate() {
                     *text = row.get(at + 1)?;
                 }
-                Ok(AlertTransition { at_ms: row.get(0)?, texts })
+                Ok(AlertTransition { at: Timestamp(row.get(0)?), texts })
             },
         )
     }
 
-    /// Returns the events of exporters in `[from, to)` (UTC seconds), the newest first, at most
+    /// Returns the events of exporters in `[from, to)`, the newest first, at most
     /// `most`.
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn events(&self, from: i64, to: i64, most: usize) -> Result<Vec<EventRecord>, StoreError> {
+    pub fn events(
+        &self,
+        from: UnixTime,
+        to: UnixTime,
+        most: usize,
+    ) -> Result<Vec<EventRecord>, StoreError> {
         self.list(
             "read the events of exporters",
             "SELECT epoch_ms(happened_at), node, kind, labels, message FROM records.events
@@ -140,7 +146,7 @@ impl Records<'_> {
             vec![micros(from).into(), micros(to).into(), (most as i64).into()],
             |row| {
                 Ok(EventRecord {
-                    at_ms: row.get(0)?,
+                    at: Timestamp(row.get(0)?),
                     texts: [row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?],
                 })
             },
@@ -156,7 +162,7 @@ impl Records<'_> {
         &self,
         cluster: &str,
         node: &str,
-        from: i64,
+        from: UnixTime,
         most: usize,
     ) -> Result<Vec<GpuHold>, StoreError> {
         self.holds(
@@ -206,7 +212,7 @@ impl Records<'_> {
                 uuid: row.get(2)?,
                 user: row.get(3)?,
                 account: row.get(4)?,
-                period: [row.get(5)?, row.get(6)?],
+                period: [row.time(5)?, row.time(6)?],
             })
         })
     }

@@ -1,8 +1,9 @@
 //! Reservations, and the reasons why runs wait.
 
-use super::{OpenRun, Records, micros};
+use super::{OpenRun, Records, TimeColumns, micros};
 use crate::StoreError;
 use duckdb::{Connection, params};
+use takt_model::UnixTime;
 use takt_slurm::{Owner, Reservation};
 
 /// A waiting run.
@@ -12,8 +13,8 @@ pub struct WaitingRun {
     pub run: OpenRun,
     /// Slurm's reason for waiting.
     pub reason: String,
-    /// Start time planned by slurmctld, in UTC seconds.
-    pub expected_start: Option<i64>,
+    /// Start time planned by slurmctld.
+    pub expected_start: Option<UnixTime>,
 }
 
 /// Last reported reason of a waiting run.
@@ -21,12 +22,12 @@ pub struct WaitingRun {
 pub struct KnownReason {
     /// Slurm's reason for waiting.
     pub reason: String,
-    /// First report of this reason by slurmctld, in UTC seconds.
-    pub since: i64,
-    /// Last report, in UTC seconds.
-    pub last_seen: i64,
-    /// Start time planned by slurmctld, in UTC seconds.
-    pub expected_start: Option<i64>,
+    /// First report of this reason by slurmctld.
+    pub since: UnixTime,
+    /// Last report.
+    pub last_seen: UnixTime,
+    /// Start time planned by slurmctld.
+    pub expected_start: Option<UnixTime>,
 }
 
 impl Records<'_> {
@@ -39,7 +40,7 @@ impl Records<'_> {
         &self,
         cluster: &str,
         told: &[Reservation],
-        since: i64,
+        since: UnixTime,
     ) -> Result<(), StoreError> {
         self.writing("remember the reservations", |db| {
             db.execute(
@@ -61,7 +62,7 @@ impl Records<'_> {
         &self,
         cluster: &str,
         told: &[Reservation],
-        now: i64,
+        now: UnixTime,
     ) -> Result<(), StoreError> {
         let known = self.reservations(cluster, now)?;
         self.writing("remember the reservations", |db| {
@@ -93,11 +94,15 @@ impl Records<'_> {
         })
     }
 
-    /// Returns the reservations of a cluster that had not ended by `from` (UTC seconds).
+    /// Returns the reservations of a cluster that had not ended by `from`.
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn reservations(&self, cluster: &str, from: i64) -> Result<Vec<Reservation>, StoreError> {
+    pub fn reservations(
+        &self,
+        cluster: &str,
+        from: UnixTime,
+    ) -> Result<Vec<Reservation>, StoreError> {
         self.list(
             "list the reservations",
             "SELECT name, flags, node_list, cpus, gpus, owners, epoch_ms(from_time) // 1000, epoch_ms(to_time) // 1000
@@ -114,8 +119,8 @@ impl Records<'_> {
                     cpus: row.get(3)?,
                     gpus: row.get(4)?,
                     owners: owners.split(',').filter(|owner| !owner.is_empty()).map(owner).collect(),
-                    from: row.get(6)?,
-                    to: row.get(7)?,
+                    from: row.time(6)?,
+                    to: row.time(7)?,
                 })
             },
         )
@@ -129,7 +134,7 @@ impl Records<'_> {
         &self,
         cluster: &str,
         waiting: &[WaitingRun],
-        now: i64,
+        now: UnixTime,
     ) -> Result<(), StoreError> {
         if waiting.is_empty() {
             return Ok(());
@@ -178,7 +183,7 @@ impl Records<'_> {
         &self,
         cluster: &str,
         job_id: &str,
-        submit: i64,
+        submit: UnixTime,
     ) -> Result<Option<KnownReason>, StoreError> {
         let found = self.list(
             "look up why a run waits",
@@ -190,9 +195,9 @@ impl Records<'_> {
             |row| {
                 Ok(KnownReason {
                     reason: row.get(0)?,
-                    since: row.get(1)?,
-                    last_seen: row.get(2)?,
-                    expected_start: row.get(3)?,
+                    since: row.time(1)?,
+                    last_seen: row.time(2)?,
+                    expected_start: row.time_if_set(3)?,
                 })
             },
         )?;
@@ -288,8 +293,8 @@ mod tests {
                     user: None,
                 },
             ],
-            from,
-            to,
+            from: UnixTime(from),
+            to: UnixTime(to),
         }
     }
 
@@ -301,27 +306,29 @@ mod tests {
         let class = reservation("class", 100, 1000);
         let later = reservation("later", 2000, 3000);
         records
-            .note_live_reservations("lab", &[class.clone(), later.clone()], 200)
+            .note_live_reservations("lab", &[class.clone(), later.clone()], UnixTime(200))
             .unwrap();
         records
-            .note_live_reservations("lab", &[class.clone(), later.clone()], 260)
+            .note_live_reservations("lab", &[class.clone(), later.clone()], UnixTime(260))
             .unwrap();
         assert_eq!(
-            records.reservations("lab", 0).unwrap(),
+            records.reservations("lab", UnixTime(0)).unwrap(),
             [class.clone(), later]
         );
-        records.note_live_reservations("lab", &[], 400).unwrap();
+        records
+            .note_live_reservations("lab", &[], UnixTime(400))
+            .unwrap();
         let ended = Reservation {
-            to: 400,
+            to: UnixTime(400),
             ..class.clone()
         };
-        assert_eq!(records.reservations("lab", 0).unwrap(), [ended]);
+        assert_eq!(records.reservations("lab", UnixTime(0)).unwrap(), [ended]);
         // Reports of slurmdbd take precedence.
         records
-            .note_reservations("lab", std::slice::from_ref(&class), 0)
+            .note_reservations("lab", std::slice::from_ref(&class), UnixTime(0))
             .unwrap();
-        assert_eq!(records.reservations("lab", 0).unwrap(), [class]);
-        assert_eq!(records.reservations("lab", 1000).unwrap(), []);
+        assert_eq!(records.reservations("lab", UnixTime(0)).unwrap(), [class]);
+        assert_eq!(records.reservations("lab", UnixTime(1000)).unwrap(), []);
     }
 
     #[test]
@@ -332,10 +339,10 @@ mod tests {
         let waiting = |reason: &str, expected_start| WaitingRun {
             run: OpenRun {
                 job_id: "7_1".into(),
-                submit: 50,
+                submit: UnixTime(50),
             },
             reason: reason.into(),
-            expected_start,
+            expected_start: Option::map(expected_start, UnixTime),
         };
         for (now, reason, expected) in [
             (100, "Priority", None),
@@ -344,10 +351,10 @@ mod tests {
             (280, "Priority", None),
         ] {
             records
-                .note_waiting("lab", &[waiting(reason, expected)], now)
+                .note_waiting("lab", &[waiting(reason, expected)], UnixTime(now))
                 .unwrap();
         }
-        let known = records.reason("lab", "7_1", 50).unwrap().unwrap();
+        let known = records.reason("lab", "7_1", UnixTime(50)).unwrap().unwrap();
         assert_eq!(
             (
                 known.reason.as_str(),
@@ -355,7 +362,7 @@ mod tests {
                 known.last_seen,
                 known.expected_start
             ),
-            ("Priority", 280, 280, None)
+            ("Priority", UnixTime(280), UnixTime(280), None)
         );
         let rows: i64 = database
             .connect()
@@ -365,6 +372,6 @@ mod tests {
             })
             .unwrap();
         assert_eq!(rows, 3);
-        assert_eq!(records.reason("lab", "7", 50).unwrap(), None);
+        assert_eq!(records.reason("lab", "7", UnixTime(50)).unwrap(), None);
     }
 }

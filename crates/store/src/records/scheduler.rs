@@ -1,7 +1,8 @@
 //! Current state of the scheduler, for the series that the server exports.
 
-use super::{Records, RunningJob, micros};
+use super::{Records, RunningJob, TimeColumns, micros};
 use crate::StoreError;
+use takt_model::UnixTime;
 use takt_slurm::Reservation;
 
 /// State of the scheduler at one time.
@@ -9,8 +10,8 @@ use takt_slurm::Reservation;
 pub struct SchedulerNow {
     /// Nodes: name, Slurm's states, reason.
     pub nodes: Vec<(String, String, Option<String>)>,
-    /// Last start of a job, in UTC seconds.
-    pub last_start: Option<i64>,
+    /// Last start of a job.
+    pub last_start: Option<UnixTime>,
     /// Jobs that ended within the last day because a node failed or did not boot.
     pub lost_jobs: Vec<LostJob>,
     /// Running interactive jobs, judged by their names. Idle times of such jobs are normal.
@@ -34,8 +35,8 @@ pub struct LostJob {
     pub user: String,
     /// Nodes of the job, as Slurm writes them.
     pub node_list: Option<String>,
-    /// End of the job, in UTC seconds.
-    pub end: i64,
+    /// End of the job.
+    pub end: UnixTime,
 }
 
 /// Default names of interactive jobs: of salloc, of shells under srun, of Open OnDemand, and names
@@ -43,18 +44,18 @@ pub struct LostJob {
 const INTERACTIVE: &str = "^(interactive.*|sys/dashboard/.*|-?(bash|sh|zsh|fish|tcsh|ksh|csh)|jupyter.*|vscode.*|.*code-server.*)$";
 
 impl Records<'_> {
-    /// Returns the state of the scheduler at `now` (UTC seconds).
+    /// Returns the state of the scheduler at `now`.
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn scheduler_now(&self, cluster: &str, now: i64) -> Result<SchedulerNow, StoreError> {
+    pub fn scheduler_now(&self, cluster: &str, now: UnixTime) -> Result<SchedulerNow, StoreError> {
         let nodes = self.node_states(cluster)?;
         let last_start = self.list(
             "find the last start",
             "SELECT epoch_ms(max(start_time)) // 1000 FROM records.jobs
              WHERE cluster = ? AND start_time <= make_timestamp(?::BIGINT)::TIMESTAMP_S",
             vec![cluster.to_owned().into(), micros(now).into()],
-            |row| row.get::<_, Option<i64>>(0),
+            |row| row.time_if_set(0),
         )?;
         let lost_jobs = self.list(
             "list the jobs that nodes failed",
@@ -72,7 +73,7 @@ impl Records<'_> {
                     job_id: row.get(0)?,
                     user: row.get(1)?,
                     node_list: row.get(2)?,
-                    end: row.get(3)?,
+                    end: row.time(3)?,
                     name: row.get(4)?,
                     is_requeued: row.get(5)?,
                 })

@@ -102,6 +102,7 @@ mod tests {
     use super::*;
     use crate::{DataDir, Database, GivenGpu, Origin, Settings, Shifted};
     use std::convert::Infallible;
+    use takt_model::UnixTime;
     use takt_slurm::{Entry, JobRun};
 
     #[test]
@@ -117,8 +118,8 @@ mod tests {
             user: "Annabel".into(),
             account: "vision".into(),
             name: Some("train-ViT".into()),
-            submit: 10,
-            start: Some(10),
+            submit: UnixTime(10),
+            start: Some(UnixTime(10)),
             state: "RUNNING".into(),
             ..JobRun::default()
         };
@@ -145,7 +146,9 @@ mod tests {
             node: "g1".into(),
             uuid: "GPU-abcd".into(),
         };
-        records.note_given_gpus("lab", &[gpu], 60).unwrap();
+        records
+            .note_given_gpus("lab", &[gpu], UnixTime(60))
+            .unwrap();
         let found = |text| records.search(text, 10, None, None).unwrap();
         assert_eq!(found("7").jobs, ["7"]);
         assert_eq!(found("7_2").jobs, ["7_2"]);

@@ -1,12 +1,14 @@
 //! Shares and prices, charged runs, and the history of fair share.
 
-use super::{Records, micros};
+use super::{Records, TimeColumns, micros};
 use crate::StoreError;
 use duckdb::params;
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use takt_accounting::Accounts;
 use takt_accounting::fairshare::{ShareRow, finite_or_infinite, infinite};
+use takt_model::UnixTime;
 use takt_slurm::{ShareSettings, Shares};
 
 /// Source name under which the share settings of takt.toml are recorded.
@@ -17,8 +19,8 @@ pub const CONFIGURED: &str = "takt.toml";
 pub struct ShareSettingsRecord {
     /// Source: `slurm` or `takt.toml`.
     pub source: String,
-    /// Time since which these settings apply, in UTC seconds.
-    pub recorded_at: i64,
+    /// Time since which these settings apply.
+    pub recorded_at: UnixTime,
     /// The settings.
     pub settings: ShareSettings,
 }
@@ -34,8 +36,8 @@ pub struct ChargedRun {
     pub user: String,
     pub partition: String,
     pub qos: Option<String>,
-    pub start: Option<i64>,
-    pub end: Option<i64>,
+    pub start: Option<UnixTime>,
+    pub end: Option<UnixTime>,
     pub timelimit: Option<u64>,
     pub alloc_tres: Option<String>,
     pub nodes: Option<u64>,
@@ -47,8 +49,8 @@ pub struct ChargedRun {
 /// Fair share of one association at one time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FairsharePoint {
-    /// Time, in UTC seconds.
-    pub at: i64,
+    /// Time.
+    pub at: UnixTime,
     /// Account of the association.
     pub account: String,
     /// User of the association; `None` for an account.
@@ -77,7 +79,7 @@ impl Records<'_> {
         cluster: &str,
         source: &str,
         settings: &ShareSettings,
-        now: i64,
+        now: UnixTime,
     ) -> Result<(), StoreError> {
         let _writing = self.database.writing();
         let known = self
@@ -110,7 +112,7 @@ impl Records<'_> {
     ) -> Result<Option<ShareSettingsRecord>, StoreError> {
         let mut known = self.latest_settings(cluster)?;
         known.retain(|record| !record.settings.associations.is_empty());
-        known.sort_by_key(|record| (record.source != preferred, -record.recorded_at));
+        known.sort_by_key(|record| (record.source != preferred, Reverse(record.recorded_at)));
         Ok(known.into_iter().next())
     }
 
@@ -160,13 +162,13 @@ impl Records<'_> {
             |row| {
                 Ok((
                     row.get::<_, String>(0)?,
-                    row.get::<_, i64>(1)?,
+                    row.time(1)?,
                     row.get::<_, String>(2)?,
                 ))
             },
         )?;
         // Settings that another version of takt wrote may be unreadable. They are fetched again.
-        let read = |(source, recorded_at, text): (String, i64, String)| {
+        let read = |(source, recorded_at, text): (String, UnixTime, String)| {
             Some(ShareSettingsRecord {
                 source,
                 recorded_at,
@@ -176,12 +178,16 @@ impl Records<'_> {
         Ok(rows.into_iter().filter_map(read).collect())
     }
 
-    /// Returns every run of a cluster that held resources after `from` (UTC seconds), in no
+    /// Returns every run of a cluster that held resources after `from`, in no
     /// particular order.
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn charged_runs(&self, cluster: &str, from: i64) -> Result<Vec<ChargedRun>, StoreError> {
+    pub fn charged_runs(
+        &self,
+        cluster: &str,
+        from: UnixTime,
+    ) -> Result<Vec<ChargedRun>, StoreError> {
         self.list(
             "read what runs are charged",
             "SELECT account, \"user\", \"partition\", qos, epoch_ms(start_time) // 1000, epoch_ms(end_time) // 1000,
@@ -196,8 +202,8 @@ impl Records<'_> {
                     user: row.get(1)?,
                     partition: row.get(2)?,
                     qos: row.get(3)?,
-                    start: row.get(4)?,
-                    end: row.get(5)?,
+                    start: row.time_if_set(4)?,
+                    end: row.time_if_set(5)?,
                     timelimit: row.get(6)?,
                     alloc_tres: row.get(7)?,
                     nodes: row.get(8)?,
@@ -216,7 +222,7 @@ impl Records<'_> {
     pub fn note_fairshare(
         &self,
         cluster: &str,
-        at: i64,
+        at: UnixTime,
         rows: &[ShareRow],
     ) -> Result<(), StoreError> {
         let _writing = self.database.writing();
@@ -257,16 +263,16 @@ impl Records<'_> {
         .map_err(StoreError::sql("record the fair share"))
     }
 
-    /// Returns the time of the last recorded point of a cluster, in UTC seconds.
+    /// Returns the time of the last recorded point of a cluster.
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn fairshare_noted(&self, cluster: &str) -> Result<Option<i64>, StoreError> {
+    pub fn fairshare_noted(&self, cluster: &str) -> Result<Option<UnixTime>, StoreError> {
         let noted = self.list(
             "look up the fair share",
             "SELECT epoch_ms(max(noted_at)) // 1000 FROM records.fairshare WHERE cluster = ?",
             vec![cluster.to_owned().into()],
-            |row| row.get(0),
+            |row| row.time_if_set(0),
         )?;
         Ok(noted.into_iter().next().flatten())
     }
@@ -280,7 +286,7 @@ impl Records<'_> {
         cluster: &str,
         user: Option<&str>,
         account: Option<&str>,
-        from: i64,
+        from: UnixTime,
     ) -> Result<Vec<FairsharePoint>, StoreError> {
         self.list(
             "list the fair share",
@@ -297,7 +303,7 @@ impl Records<'_> {
             ],
             |row| {
                 Ok(FairsharePoint {
-                    at: row.get(0)?,
+                    at: row.time(0)?,
                     account: row.get(1)?,
                     user: row.get(2)?,
                     raw_usage: row.get(3)?,

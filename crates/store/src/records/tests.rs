@@ -5,6 +5,7 @@ use crate::{DataDir, Settings};
 use proptest::prelude::*;
 use std::convert::Infallible;
 use std::slice;
+use takt_model::UnixTime;
 use takt_slurm::{Entry, Reject};
 
 /// A database in a temporary directory.
@@ -52,13 +53,14 @@ const ORIGIN: Origin<'_> = Origin {
 };
 
 fn run(job_id: &str, submit: i64, end: Option<i64>) -> JobRun {
+    let submit = UnixTime(submit);
     JobRun {
         cluster: "lab".into(),
         job_id: job_id.into(),
         submit,
         eligible: Some(submit),
         start: Some(submit + 10),
-        end,
+        end: end.map(UnixTime),
         state: if end.is_some() {
             "COMPLETED"
         } else {
@@ -79,7 +81,7 @@ fn run(job_id: &str, submit: i64, end: Option<i64>) -> JobRun {
         alloc_tres: Some("cpu=8".into()),
         req_tres: Some("cpu=8".into()),
         node_list: Some("g[1-2]".into()),
-        elapsed: end.map(|end| end.abs_diff(submit) - 10),
+        elapsed: end.map(|end| UnixTime(end).since(submit) - 10),
         suspended: Some(0),
         timelimit: Some(3600),
         exit_code: Some("0:0".into()),
@@ -104,7 +106,7 @@ fn a_run_is_stored_unchanged() {
     let bare = JobRun {
         cluster: "lab".into(),
         job_id: "8".into(),
-        submit: -5,
+        submit: UnixTime(-5),
         state: "PENDING".into(),
         ..JobRun::default()
     };
@@ -116,7 +118,9 @@ fn a_run_is_stored_unchanged() {
     let mut held = Vec::new();
     store
         .records()
-        .held_runs("lab", -100, 3000, |run| held.push(format!("{run:?}")))
+        .held_runs("lab", UnixTime(-100), UnixTime(3000), |run| {
+            held.push(format!("{run:?}"))
+        })
         .unwrap();
     held.sort();
     let mut expected: Vec<_> = store
@@ -153,7 +157,7 @@ fn a_late_correction_applies_and_an_older_text_does_not() {
     let running = run("7", 1000, None);
     let ended = run("7", 1000, Some(2000));
     let corrected = JobRun {
-        end: Some(1900),
+        end: Some(UnixTime(1900)),
         elapsed: Some(890),
         state: "FAILED".into(),
         ..ended.clone()
@@ -208,7 +212,7 @@ fn the_live_queue_fills_the_gaps_of_a_record_and_changes_nothing_else() {
     let live = JobRun {
         exit_code: Some("0:15".into()),
         cpus: Some(4),
-        end: Some(2001),
+        end: Some(UnixTime(2001)),
         ..run("7", 1000, None)
     };
     let expected = run("7", 1000, Some(2000));
@@ -333,7 +337,7 @@ fn a_failed_source_imports_nothing() {
     let entries = (0..5000).map(|id| Ok(Entry::Run(run("7", 1000 + id, Some(9000)))));
     let origin = Origin {
         timezone: Some("UTC"),
-        told_until: Some(("lab", 5)),
+        told_until: Some(("lab", UnixTime(5))),
         ..ORIGIN
     };
     let error = store
@@ -344,7 +348,10 @@ fn a_failed_source_imports_nothing() {
     assert_eq!(store.jobs(), [run("7", 1000, None)]);
     assert_eq!(store.records().timezone("lab").unwrap(), None);
     assert_eq!(
-        store.records().told_until("lab", "sacct", 100).unwrap(),
+        store
+            .records()
+            .told_until("lab", "sacct", UnixTime(100))
+            .unwrap(),
         None
     );
     // The next import works.
@@ -360,7 +367,7 @@ fn the_time_zone_and_the_imported_period_are_recorded() {
     let import = |timezone, until| {
         let origin = Origin {
             timezone,
-            told_until: Some(("lab", until)),
+            told_until: Some(("lab", UnixTime(until))),
             ..ORIGIN
         };
         store
@@ -389,12 +396,18 @@ fn the_time_zone_and_the_imported_period_are_recorded() {
         (5000, Some(901)),
     ] {
         assert_eq!(
-            store.records().told_until("lab", "sacct", instant).unwrap(),
-            told
+            store
+                .records()
+                .told_until("lab", "sacct", UnixTime(instant))
+                .unwrap(),
+            told.map(UnixTime)
         );
     }
     assert_eq!(
-        store.records().told_until("lab", "jobcomp", 5000).unwrap(),
+        store
+            .records()
+            .told_until("lab", "jobcomp", UnixTime(5000))
+            .unwrap(),
         None
     );
 }
@@ -508,8 +521,8 @@ fn filters() {
     );
     assert_eq!(
         ids(JobFilter {
-            from: Some(200),
-            to: Some(400),
+            from: Some(UnixTime(200)),
+            to: Some(UnixTime(400)),
             ..any()
         }),
         "123_4 123"
@@ -557,7 +570,9 @@ fn accounting_gets_only_runs_of_the_period() {
     let mut submits = Vec::new();
     store
         .records()
-        .held_runs("lab", 100, 200, |run| submits.push((run.submit, run.end)))
+        .held_runs("lab", UnixTime(100), UnixTime(200), |run| {
+            submits.push((run.submit.0, run.end.map(|end| end.0)));
+        })
         .unwrap();
     submits.sort_unstable();
     assert_eq!(
@@ -644,7 +659,7 @@ fn the_same_runs_in_another_time_zone_are_refused_replaced_or_kept() {
         "those of the same identity are known"
     );
     assert!(
-        store.jobs().iter().all(|run| run.submit >= 7200),
+        store.jobs().iter().all(|run| run.submit >= UnixTime(7200)),
         "the others are forgotten"
     );
 }

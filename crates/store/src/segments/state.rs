@@ -71,10 +71,7 @@ pub(crate) fn load(
                 source,
             })?;
     }
-    let mut newest = layout
-        .of(Resolution::Raw)
-        .map(|block| Timestamp(block.facts.to_ms))
-        .max();
+    let mut newest = layout.of(Resolution::Raw).map(|block| block.facts.to).max();
     for file in &layout.segments {
         newest = newest.max(file.times().map(|(_, last)| last));
     }
@@ -130,7 +127,7 @@ pub(super) fn newest_since(layout: &Layout, from: Timestamp, only: &str) -> Vec<
     });
     let blocks: Vec<String> = layout
         .of(Resolution::Raw)
-        .filter(|block| block.facts.to_ms >= from.0)
+        .filter(|block| block.facts.to >= from)
         .map(|block| block.series_file())
         .collect();
     let sealed = (!blocks.is_empty()).then(|| {
@@ -152,7 +149,7 @@ fn all_after(layout: &Layout, now: Timestamp) -> Vec<String> {
         .map(|segment| format!("hot.{}", segment.table()));
     let blocks = layout
         .of(Resolution::Raw)
-        .filter(|block| block.facts.to_ms > now.0);
+        .filter(|block| block.facts.to > now);
     let files = blocks.map(|block| format!("read_parquet({})", block.samples()));
     let select = |rows| {
         format!(

@@ -1,6 +1,6 @@
 //! Filling the strips from samples.
 
-use super::{GpuPlace, SLOT_SECONDS, SLOTS, Slot, Strips};
+use super::{GpuPlace, SLOTS, Slot, Strips, slot_of, slot_start};
 use crate::{Store, StoreError, is_stale};
 use std::collections::BTreeMap;
 use takt_model::{Matcher, Timestamp};
@@ -23,7 +23,7 @@ impl Store {
     /// # Errors
     /// If samples cannot be read.
     pub fn fill_strips(&self, now: Timestamp) -> Result<bool, StoreError> {
-        let slot = now.0.div_euclid(SLOT_SECONDS * 1000);
+        let slot = slot_of(now.whole_seconds());
         let oldest = slot + 1 - SLOTS;
         let (from, until) = self.strips.filled();
         let is_usable = until > oldest && from <= slot + 1 && until <= slot + STEP;
@@ -59,9 +59,9 @@ impl Store {
 
     fn fill_slots(&self, from: i64, until: i64) -> Result<(), StoreError> {
         let length = until - from;
-        let begin = Timestamp(from * SLOT_SECONDS * 1000);
-        let end = Timestamp(until * SLOT_SECONDS * 1000 - 1);
-        let at = |time: Timestamp| (time.0.div_euclid(SLOT_SECONDS * 1000) - from) as usize;
+        let begin = Timestamp::from(slot_start(from));
+        let end = Timestamp::from(slot_start(until)).minus_ms(1);
+        let at = |time: Timestamp| (slot_of(time.whole_seconds()) - from) as usize;
         let mut held: BTreeMap<GpuPlace, Vec<bool>> = BTreeMap::new();
         for metric in HOLDERS {
             for series in self.range(&[Matcher::metric(metric)], begin, end)? {

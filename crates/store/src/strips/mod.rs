@@ -10,10 +10,20 @@ mod fill;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
-use takt_model::Timestamp;
+use takt_model::{Timestamp, UnixTime};
 
 /// Length of a slot, in seconds.
 pub const SLOT_SECONDS: i64 = 300;
+
+/// Returns the number of the slot that contains an instant.
+pub fn slot_of(at: UnixTime) -> i64 {
+    at.0.div_euclid(SLOT_SECONDS)
+}
+
+/// Returns the begin of a slot.
+pub fn slot_start(slot: i64) -> UnixTime {
+    UnixTime(slot.saturating_mul(SLOT_SECONDS))
+}
 
 /// Slots of a strip: seven days.
 pub const SLOTS: i64 = 2016;
@@ -154,7 +164,7 @@ impl Strips {
         if is_settled && is_due {
             past.written_at = None;
             past.refilled_at = Some(now);
-            past.refill_before = Some(now.0.div_euclid(SLOT_SECONDS * 1000));
+            past.refill_before = Some(slot_of(now.whole_seconds()));
         }
         let before = past.refill_before.take()?;
         let next = before - length;
@@ -229,7 +239,7 @@ mod tests {
     #[test]
     fn samples_of_the_past_fill_the_strips_again_when_they_have_settled() {
         let strips = Strips::default();
-        let at = |seconds: i64| Timestamp(seconds * 1000);
+        let at = Timestamp::from_seconds;
         let refill = |seconds: i64| strips.take_refill(at(seconds), 50, 30);
         assert_eq!(refill(30_000), None);
         strips.past_was_written(at(30_000));

@@ -101,6 +101,7 @@ impl Twin {
                 .unwrap();
         }
         for (series, told) in told.into_iter().enumerate() {
+            let told = told.into_iter().map(|(at, value)| (Timestamp(at), value));
             self.plain.add(labels(series), told);
         }
         self.store().flush();
@@ -109,10 +110,15 @@ impl Twin {
     fn answer(source: &dyn Source, query: &str, at: Asked) -> Value {
         let options = Options::default();
         let answer = match at {
-            Asked::At(at) => takt_promql::instant(source, query, at, &options),
-            Asked::Between(from, to, step) => {
-                takt_promql::range(source, query, from, to, step, &options)
-            }
+            Asked::At(at) => takt_promql::instant(source, query, Timestamp(at), &options),
+            Asked::Between(from, to, step) => takt_promql::range(
+                source,
+                query,
+                Timestamp(from),
+                Timestamp(to),
+                step,
+                &options,
+            ),
         };
         let mut value = answer
             .unwrap_or_else(|error| panic!("{query}: {error}"))
@@ -232,7 +238,7 @@ fn rows_answer_like_their_samples() {
         stat.blocks
             .iter()
             .filter(|b| b.resolution == resolution)
-            .map(|b| b.from_ms)
+            .map(|b| b.from.0)
             .min()
     };
     let oldest = ["raw", "5m", "1h"].map(|resolution| oldest(resolution).unwrap());

@@ -1,8 +1,7 @@
 //! Sealing and merging move samples and change nothing else.
 
 use super::bench_store::{BEGIN, Bench, DAY, HOUR, METRICS, SECOND, config, value};
-use takt_model::Matcher;
-use takt_model::{Labels, METRIC_NAME, Timestamp};
+use takt_model::{Labels, METRIC_NAME, Matcher, Timestamp};
 use takt_store::{Sample, StoreConfig};
 
 const STEP: i64 = 15 * SECOND;
@@ -52,7 +51,7 @@ fn a_day_becomes_one_block_and_gets_its_lower_resolutions() {
         .iter()
         .find(|block| block.resolution == "raw")
         .unwrap();
-    assert!(day.to_ms - day.from_ms > 20 * HOUR, "{stat:?}");
+    assert!(day.to - day.from > 20 * HOUR, "{stat:?}");
     bench.expect_all(BEGIN, BEGIN + 25 * HOUR, minute);
     // A second call changes nothing.
     assert_eq!(bench.store.keep().unwrap().written, [""; 0]);

@@ -8,14 +8,15 @@ use jiff::Timestamp;
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
 use serde::Serialize;
+use takt_model::UnixTime;
 
 /// A time range: `[from, to)`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Range {
-    /// Begin, UTC seconds.
-    pub from: i64,
-    /// End, UTC seconds.
-    pub to: i64,
+    /// Begin.
+    pub from: UnixTime,
+    /// End.
+    pub to: UnixTime,
     /// Whether the range ends now.
     pub is_now: bool,
     /// `24h`, if the address names a length.
@@ -46,7 +47,7 @@ const LENGTHS: [(&str, i64); 4] = [
 impl Range {
     pub(super) fn of(visit: &Visit, usual: &str) -> Result<Self, PageError> {
         let zone = visit.zone();
-        let now = visit.now.as_second();
+        let now = UnixTime::from(visit.now);
         let instant = |name: &str| match visit.get(name) {
             Some(text) => instant(text, zone, now)
                 .map(Some)
@@ -76,7 +77,7 @@ impl Range {
                 is_current: is_plain && *name == length,
             })
             .collect();
-        let exact = |from: i64, to: i64| {
+        let exact = |from: UnixTime, to: UnixTime| {
             let texts = [from, to].map(|at| text(at, zone));
             visit.address(&[("range", ""), ("from", &texts[0]), ("to", &texts[1])])
         };
@@ -121,7 +122,7 @@ impl Range {
 
 /// Marks of a time axis: share of the range, 0 to 1, and text in the cluster's zone. At most nine,
 /// at round local times.
-pub fn ticks(from: i64, to: i64, zone: &TimeZone) -> Vec<(f64, String)> {
+pub fn ticks(from: UnixTime, to: UnixTime, zone: &TimeZone) -> Vec<(f64, String)> {
     const STEPS: [i64; 11] = [
         60, 300, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 604_800,
     ];
@@ -129,7 +130,7 @@ pub fn ticks(from: i64, to: i64, zone: &TimeZone) -> Vec<(f64, String)> {
     let step = STEPS.into_iter().find(|step| length / step <= 8);
     let step = step.unwrap_or(length / 8);
     let offset = zoned(from, zone).map_or(0, |at| i64::from(at.offset().seconds()));
-    let first = (from + offset).div_euclid(step) * step + step - offset;
+    let first = (from + offset).round_down(step) + step - offset;
     let format = if step >= 86_400 { "%a %-d %b" } else { "%H:%M" };
     (0..)
         .map(|at| first + at * step)
@@ -148,12 +149,12 @@ fn unreadable(name: &str, text: &str) -> PageError {
     ))
 }
 
-fn zoned(at: i64, zone: &TimeZone) -> Option<jiff::Zoned> {
-    Some(Timestamp::from_second(at).ok()?.to_zoned(zone.clone()))
+fn zoned(at: UnixTime, zone: &TimeZone) -> Option<jiff::Zoned> {
+    Some(Timestamp::try_from(at).ok()?.to_zoned(zone.clone()))
 }
 
 /// A time as an address has it.
-fn text(at: i64, zone: &TimeZone) -> String {
+fn text(at: UnixTime, zone: &TimeZone) -> String {
     zoned(at, zone).map_or_else(
         || at.to_string(),
         |at| at.strftime("%Y-%m-%dT%H:%M").to_string(),
@@ -176,7 +177,7 @@ fn length_seconds(text: &str) -> Option<i64> {
 
 /// A time of an address: a date, a date and time in `zone`, an RFC 3339 time, UTC seconds, or
 /// `now-6h`.
-fn instant(text: &str, zone: &TimeZone, now: i64) -> Option<i64> {
+fn instant(text: &str, zone: &TimeZone, now: UnixTime) -> Option<UnixTime> {
     if let Some(ago) = text.strip_prefix("now") {
         return match ago.strip_prefix('-') {
             Some(length) => Some(now - length_seconds(length)?),
@@ -185,16 +186,18 @@ fn instant(text: &str, zone: &TimeZone, now: i64) -> Option<i64> {
     }
     if let Ok(seconds) = text.parse::<i64>() {
         // The years 1970 to 2200.
-        return (0..7_258_118_400).contains(&seconds).then_some(seconds);
+        return (0..7_258_118_400)
+            .contains(&seconds)
+            .then_some(UnixTime(seconds));
     }
     if let Ok(at) = text.parse::<Timestamp>() {
-        return Some(at.as_second());
+        return Some(at.into());
     }
     let local = match text.parse::<Date>() {
         Ok(date) if text.len() == 10 => date.to_datetime(jiff::civil::Time::midnight()),
         _ => text.parse::<DateTime>().ok()?,
     };
-    Some(zone.to_timestamp(local).ok()?.as_second())
+    Some(zone.to_timestamp(local).ok()?.into())
 }
 
 #[cfg(test)]
@@ -205,7 +208,7 @@ mod tests {
     #[test]
     fn times_are_in_the_clusters_zone() {
         let oslo = time_zone("Europe/Oslo").unwrap();
-        let read = |text| instant(text, &oslo, 1_000_000);
+        let read = |text| instant(text, &oslo, UnixTime(1_000_000)).map(|at| at.0);
         assert_eq!(read("2026-10-01"), Some(1_790_805_600));
         assert_eq!(read("2026-10-01T08:30"), Some(1_790_836_200));
         assert_eq!(read("2026-10-01T06:30:00Z"), Some(1_790_836_200));
@@ -227,8 +230,8 @@ mod tests {
     fn ticks_are_at_round_local_times() {
         let kolkata = time_zone("Asia/Kolkata").unwrap();
         let range = Range {
-            from: 1_790_805_600,
-            to: 1_790_805_600 + 86_400,
+            from: UnixTime(1_790_805_600),
+            to: UnixTime(1_790_805_600 + 86_400),
             is_now: true,
             length: String::new(),
             links: Vec::new(),

@@ -14,6 +14,7 @@ use axum::routing::{MethodRouter, get};
 use minijinja::{Value, context};
 use std::sync::Arc;
 use takt_access::{Need, RouteNeeds, Viewer};
+use takt_model::UnixTime;
 use takt_server::http::{By, GuardedRouter};
 use takt_server::serve::PageState;
 use takt_server::tasks::blocking;
@@ -301,7 +302,7 @@ fn frame(site: &PageState, visit: &Visit, values: Value) -> Value {
         cluster => &*site.cluster,
         zone => site.zone.iana_name().unwrap_or("UTC").trim_start_matches("Etc/"),
         // Full minutes: an unchanged page keeps its version for a minute.
-        now => visit.now.as_second() / 60 * 60,
+        now => UnixTime::from(visit.now).round_down(60),
         path => visit.path,
         menu,
         icon => ICON.path,

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use takt_model::UnixTime;
 use takt_server::listing::Listing;
 
 /// Rows that a page shows without a `limit` in its address.
@@ -92,7 +93,7 @@ pub struct Cell {
     /// A picture as SVG, instead of the text.
     pub picture: Option<String>,
     /// UTC seconds of a cell that is a time.
-    pub time: Option<i64>,
+    pub time: Option<UnixTime>,
     /// Exact value for CSV, JSON and sorting; null if unknown.
     #[serde(skip)]
     pub value: Value,
@@ -134,12 +135,12 @@ impl Cell {
         }
     }
 
-    /// A time in UTC seconds; the page shows it in the cluster's zone.
-    pub fn time(at: Option<i64>) -> Self {
+    /// A time; the page shows it in the cluster's zone.
+    pub fn time(at: Option<UnixTime>) -> Self {
         let Some(at) = at else {
             return Self::unknown();
         };
-        let instant = jiff::Timestamp::from_second(at).unwrap_or_default();
+        let instant = jiff::Timestamp::try_from(at).unwrap_or_default();
         Self {
             time: Some(at),
             value: instant.to_string().into(),

@@ -7,6 +7,7 @@ use minijinja::{AutoEscape, Environment, Error, State, Value};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::sync::LazyLock;
 use takt_access::OTHER_USER;
+use takt_model::UnixTime;
 use takt_server::reports::words;
 
 /// Characters of a path segment that need no escape.
@@ -104,7 +105,9 @@ fn moment(state: &State<'_, '_>, at: Option<i64>, format: &str) -> Value {
     let zone = state.lookup("zone");
     let zone = zone.as_ref().and_then(Value::as_str).unwrap_or("UTC");
     match at {
-        Some(at) => Value::from_safe_string(time::element(at, &time::zone_of(zone), format)),
+        Some(at) => {
+            Value::from_safe_string(time::element(UnixTime(at), &time::zone_of(zone), format))
+        }
         None => words::UNKNOWN.into(),
     }
 }

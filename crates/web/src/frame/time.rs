@@ -2,11 +2,12 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use takt_model::UnixTime;
 use takt_slurm::time_zone;
 
-/// Formats UTC seconds as an element: `2026-10-01 08:30`, and the exact time as an attribute.
-pub(super) fn element(at: i64, zone: &TimeZone, format: &str) -> String {
-    let Ok(instant) = Timestamp::from_second(at) else {
+/// Formats an instant as an element: `2026-10-01 08:30`, and the exact time as an attribute.
+pub(super) fn element(at: UnixTime, zone: &TimeZone, format: &str) -> String {
+    let Ok(instant) = Timestamp::try_from(at) else {
         return String::new();
     };
     let text = instant.to_zoned(zone.clone()).strftime(format).to_string();

@@ -2,8 +2,8 @@ use super::*;
 use proptest::prelude::*;
 
 const WINDOW: Window = Window {
-    from_ms: 0,
-    to_ms: 100_000,
+    from: Timestamp(0),
+    to: Timestamp(100_000),
     reach_ms: 20_000,
 };
 
@@ -11,12 +11,12 @@ fn stretches(samples: &[(i64, Option<f64>)]) -> Vec<(i64, i64, f64)> {
     let mut held = GaugeReader::new(WINDOW);
     let mut found: Vec<Stretch> = samples
         .iter()
-        .filter_map(|&(at, value)| held.push(at, value))
+        .filter_map(|&(at, value)| held.push(Timestamp(at), value))
         .collect();
     found.extend(held.finish());
     found
         .iter()
-        .map(|stretch| (stretch.from_ms, stretch.to_ms, stretch.value))
+        .map(|stretch| (stretch.from.0, stretch.to.0, stretch.value))
         .collect()
 }
 
@@ -48,7 +48,7 @@ fn a_sample_speaks_for_what_is_nearest_and_no_further_than_it_reaches() {
 #[test]
 fn idle_streaks_and_percentiles() {
     let mut activity = Activity::new(0.05, 10_000);
-    for (from_ms, to_ms, value) in [
+    for (from, to, value) in [
         (0, 5_000, 0.0),        // 5 s idle: too short
         (5_000, 45_000, 0.8),   // 40 s of work
         (45_000, 58_000, 0.01), // 13 s idle …
@@ -57,8 +57,8 @@ fn idle_streaks_and_percentiles() {
         (79_000, 80_000, 0.9),
     ] {
         activity.add(Stretch {
-            from_ms,
-            to_ms,
+            from: Timestamp(from),
+            to: Timestamp(to),
             value,
         });
     }
@@ -80,14 +80,14 @@ fn idle_streaks_and_percentiles() {
 #[test]
 fn a_counter_counts_through_holes_and_resets_and_is_cut_at_the_ends() {
     let mut energy = Growth::new(WINDOW);
-    for (at_ms, value) in [
+    for (at, value) in [
         (-10_000, 1000.0),
         (10_000, 1200.0),
         (90_000, 2000.0),
         (95_000, 50.0),
         (105_000, 70.0),
     ] {
-        energy.push(at_ms, value);
+        energy.push(Timestamp(at), value);
     }
     // Half of 200, all of 800, 50 since the reset, half of 20.
     assert_eq!(
@@ -95,7 +95,7 @@ fn a_counter_counts_through_holes_and_resets_and_is_cut_at_the_ends() {
         (Some(960.0), 100.0)
     );
     let mut cpu = Growth::from_zero(WINDOW);
-    cpu.push(15_000, 30.0);
+    cpu.push(Timestamp(15_000), 30.0);
     assert_eq!(cpu.total(), Some(30.0));
     assert_eq!(Growth::new(WINDOW).total(), None);
 }
@@ -110,12 +110,12 @@ proptest! {
         samples.extend(gaps.iter().map(|gap| { at += gap; at }));
         let found = stretches(&samples.iter().map(|&at| (at, Some(0.5))).collect::<Vec<_>>());
         let covered: i64 = found.iter().map(|(from, to, _)| to - from).sum();
-        prop_assert!(covered <= WINDOW.to_ms);
+        prop_assert!(covered <= WINDOW.to.0);
         prop_assert!(found.windows(2).all(|pair| pair[0].1 <= pair[1].0));
         if gaps.iter().all(|gap| *gap <= 2 * WINDOW.reach_ms) {
-            let end = (samples.iter().copied().filter(|at| *at <= WINDOW.to_ms).max().unwrap_or(0) + WINDOW.reach_ms)
-                .min(WINDOW.to_ms);
-            let begin = if first <= WINDOW.to_ms { 0 } else { end };
+            let end = (samples.iter().copied().filter(|at| *at <= WINDOW.to.0).max().unwrap_or(0) + WINDOW.reach_ms)
+                .min(WINDOW.to.0);
+            let begin = if first <= WINDOW.to.0 { 0 } else { end };
             prop_assert_eq!(covered, end - begin);
         }
     }
@@ -126,12 +126,13 @@ proptest! {
         let grown = |window: Window| {
             let mut growth = Growth::new(window);
             for (at, value) in values.iter().enumerate() {
-                growth.push(at as i64 * 7_000 - 10_000, *value);
+                growth.push(Timestamp(at as i64 * 7_000 - 10_000), *value);
             }
             growth.total().unwrap_or(0.0)
         };
         let whole = grown(WINDOW);
-        let halves = grown(Window { to_ms: cut, ..WINDOW }) + grown(Window { from_ms: cut, ..WINDOW });
+        let cut = Timestamp(cut);
+        let halves = grown(Window { to: cut, ..WINDOW }) + grown(Window { from: cut, ..WINDOW });
         prop_assert!((whole - halves).abs() <= 1e-6 * whole.max(1.0), "{whole} {halves}");
     }
 
@@ -141,7 +142,7 @@ proptest! {
         let mut activity = Activity::new(0.05, 5_000);
         let mut held = GaugeReader::new(WINDOW);
         for (at, value) in values.iter().enumerate() {
-            held.push(at as i64 * 2_000, Some(*value)).into_iter().for_each(|stretch| activity.add(stretch));
+            held.push(Timestamp(at as i64 * 2_000), Some(*value)).into_iter().for_each(|stretch| activity.add(stretch));
         }
         held.finish().into_iter().for_each(|stretch| activity.add(stretch));
         let figures = activity.finish().expect("one sample covers something");

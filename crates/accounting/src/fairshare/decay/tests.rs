@@ -7,10 +7,10 @@ const WEEK: u32 = 7 * 86_400;
 fn step_by_step(
     half_life: u32,
     ticks: &Ticks,
-    resets: &[i64],
-    as_of: i64,
-    start: i64,
-    end: Option<i64>,
+    resets: &[UnixTime],
+    as_of: UnixTime,
+    start: UnixTime,
+    end: Option<UnixTime>,
 ) -> (f64, f64) {
     let per_second: f64 = if half_life == 0 {
         1.0
@@ -20,7 +20,7 @@ fn step_by_step(
     let slice = |seconds: i64| seconds.max(0) as f64 * per_second.powf(seconds.max(0) as f64);
     let mut usage = 0.0;
     let mut at_last_tick = 0.0;
-    let mut last_ran = None::<i64>;
+    let mut last_ran = None::<UnixTime>;
     let mut finished = false;
     let mut resets = resets.to_vec();
     resets.sort_unstable();
@@ -29,14 +29,14 @@ fn step_by_step(
         .iter()
         .copied()
         .filter(|tick| *tick <= as_of)
-        .chain([i64::MAX])
+        .chain([UnixTime::MAX])
     {
-        let since = last_ran.map_or(start, |last: i64| last.max(start));
+        let since = last_ran.map_or(start, |last: UnixTime| last.max(start));
         if let Some(end) = end.filter(|end| *end < tick && *end <= as_of && !finished) {
             usage += slice(end - since);
             finished = true;
         }
-        if tick == i64::MAX {
+        if tick == UnixTime::MAX {
             break;
         }
         let due = resets.partition_point(|reset| *reset <= tick);
@@ -57,6 +57,15 @@ fn close(left: f64, right: f64, relative: f64) -> bool {
     (left - right).abs() <= relative * left.abs().max(right.abs()) + 1e-9
 }
 
+fn every(period_seconds: u32, phase: i64, from: i64, to: i64) -> Ticks {
+    let [phase, from, to] = [phase, from, to].map(UnixTime);
+    Ticks::every(period_seconds, phase, from, to)
+}
+
+fn instants(seconds: std::ops::Range<i64>) -> impl Strategy<Value = UnixTime> {
+    seconds.prop_map(UnixTime)
+}
+
 #[test]
 fn half_a_second_is_left_of_one_after_the_half_life_nearly() {
     assert!((Decay::new(WEEK).over(i64::from(WEEK)) - 0.500_073).abs() < 1e-6);
@@ -66,22 +75,17 @@ fn half_a_second_is_left_of_one_after_the_half_life_nearly() {
 
 #[test]
 fn ticks_keep_their_phase() {
-    assert_eq!(Ticks::every(60, 7, 100, 300).as_slice(), [127, 187, 247]);
-    assert_eq!(
-        Ticks::every(60, 10_007, 187, 187).as_slice(),
-        Ticks::at(vec![]).as_slice()
-    );
-    assert_eq!(Ticks::every(60, 10_027, 127, 127).as_slice(), [127]);
-    assert_eq!(
-        Ticks::every(60, 0, 300, 100).as_slice(),
-        Ticks::at(vec![]).as_slice()
-    );
-    assert_eq!(Ticks::at(vec![9, 3, 9]).as_slice(), [3, 9]);
+    let at = |seconds: &[i64]| Ticks::at(seconds.iter().copied().map(UnixTime).collect());
+    assert_eq!(every(60, 7, 100, 300), at(&[127, 187, 247]));
+    assert_eq!(every(60, 10_007, 187, 187), at(&[]));
+    assert_eq!(every(60, 10_027, 127, 127), at(&[127]));
+    assert_eq!(every(60, 0, 300, 100), at(&[]));
+    assert_eq!(at(&[9, 3, 9]).as_slice(), [3, 9].map(UnixTime));
 }
 
 #[test]
 fn what_runs_is_counted_up_to_the_last_tick_and_what_ended_to_its_end() {
-    let table = DecayTable::new(Decay::new(0), &Ticks::every(60, 0, 0, 300), &[], 350);
+    let table = DecayTable::new(Decay::new(0), &every(60, 0, 0, 300), &[], UnixTime(350));
     for (start, end, at_last_tick, since) in [
         (100, None, 200.0, 0.0),
         (100, Some(400), 200.0, 0.0),
@@ -94,7 +98,7 @@ fn what_runs_is_counted_up_to_the_last_tick_and_what_ended_to_its_end() {
         (120, Some(240), 120.0, 0.0),
     ] {
         assert_eq!(
-            table.seconds(start, end),
+            table.seconds(UnixTime(start), end.map(UnixTime)),
             DecayedSeconds {
                 at_last_tick,
                 since
@@ -106,13 +110,26 @@ fn what_runs_is_counted_up_to_the_last_tick_and_what_ended_to_its_end() {
 
 #[test]
 fn a_reset_leaves_what_its_own_tick_adds() {
-    let table = DecayTable::new(Decay::new(0), &Ticks::every(60, 0, 0, 300), &[150, 60], 300);
-    assert_eq!(table.seconds(0, None).total(), 180.0);
-    assert_eq!(table.seconds(0, Some(170)).total(), 0.0);
-    assert_eq!(table.seconds(0, Some(190)).total(), 70.0);
+    let table = DecayTable::new(
+        Decay::new(0),
+        &every(60, 0, 0, 300),
+        &[150, 60].map(UnixTime),
+        UnixTime(300),
+    );
+    let total = |table: &DecayTable, end: Option<i64>| {
+        table.seconds(UnixTime(0), end.map(UnixTime)).total()
+    };
+    assert_eq!(total(&table, None), 180.0);
+    assert_eq!(total(&table, Some(170)), 0.0);
+    assert_eq!(total(&table, Some(190)), 70.0);
     // A reset after the last tick has no effect yet.
-    let table = DecayTable::new(Decay::new(0), &Ticks::every(60, 0, 0, 300), &[301], 330);
-    assert_eq!(table.seconds(0, Some(310)).total(), 310.0);
+    let table = DecayTable::new(
+        Decay::new(0),
+        &every(60, 0, 0, 300),
+        &[UnixTime(301)],
+        UnixTime(330),
+    );
+    assert_eq!(total(&table, Some(310)), 310.0);
 }
 
 proptest! {
@@ -121,17 +138,17 @@ proptest! {
     fn the_table_says_what_the_steps_say(
         half_life in prop_oneof![Just(0_u32), 60_u32..100_000, Just(WEEK)],
         period in 1_u32..400,
-        phase in 0_i64..400,
-        gaps in proptest::collection::vec(0_i64..9000, 0..4),
-        resets in proptest::collection::vec(0_i64..20_000, 0..3),
-        as_of in 0_i64..25_000,
-        start in 0_i64..20_000,
+        phase in instants(0..400),
+        gaps in proptest::collection::vec(instants(0..9000), 0..4),
+        resets in proptest::collection::vec(instants(0..20_000), 0..3),
+        as_of in instants(0..25_000),
+        start in instants(0..20_000),
         length in proptest::option::of(0_i64..20_000),
     ) {
         // Ticks with outages of slurmctld in between.
-        let ticks = Ticks::every(period, phase, 0, 30_000);
+        let ticks = Ticks::every(period, phase, UnixTime(0), UnixTime(30_000));
         let ticks = Ticks::at(
-            ticks.as_slice().iter().copied().filter(|tick| !gaps.iter().any(|gap| (*gap..gap + 2000).contains(tick))).collect(),
+            ticks.as_slice().iter().copied().filter(|tick| !gaps.iter().any(|gap| (*gap..*gap + 2000).contains(tick))).collect(),
         );
         let end = length.map(|length| start + length);
         let (at_last_tick, now) = step_by_step(half_life, &ticks, &resets, as_of, start, end);
@@ -151,8 +168,8 @@ proptest! {
     #[test]
     fn another_phase_makes_little_difference(
         half_life in 3600_u32..3_000_000,
-        phase in 0_i64..300,
-        start in 0_i64..10_000,
+        phase in instants(0..300),
+        start in instants(0..10_000),
         length in 1_i64..200_000,
         after in 600_i64..50_000,
     ) {
@@ -160,10 +177,10 @@ proptest! {
         let end = start + length;
         let decay = Decay::new(half_life);
         let worth = |phase| {
-            let ticks = Ticks::every(PERIOD, phase, -300, end + after);
+            let ticks = Ticks::every(PERIOD, phase, UnixTime(-300), end + after);
             DecayTable::new(decay, &ticks, &[], end + after).seconds(start, Some(end)).total()
         };
-        let one = worth(0);
+        let one = worth(UnixTime(0));
         let other = worth(phase);
         let most = 1.0 / decay.over(2 * i64::from(PERIOD));
         prop_assert!(one <= other * most && other <= one * most, "{one} {other} {most}");
@@ -172,7 +189,7 @@ proptest! {
     #[test]
     fn a_cut_run_is_the_uncut_one_up_to_its_slice(
         half_life in 3600_u32..3_000_000,
-        start in 0_i64..10_000,
+        start in instants(0..10_000),
         length in 2_i64..20_000,
         cut in 0.0..1.0,
         after in 0_i64..50_000,
@@ -182,7 +199,8 @@ proptest! {
         let decay = Decay::new(half_life);
         let cut = start + 1 + (cut * (length - 1) as f64) as i64;
         let as_of = end + after;
-        let table = DecayTable::new(decay, &Ticks::every(PERIOD, 0, 0, as_of), &[], as_of);
+        let ticks = Ticks::every(PERIOD, UnixTime(0), UnixTime(0), as_of);
+        let table = DecayTable::new(decay, &ticks, &[], as_of);
         let whole = table.seconds(start, Some(end)).total();
         let parts = table.seconds(start, Some(cut)).total() + table.seconds(cut, Some(end)).total();
         // Only the slice with the cut changes, by at most one period's decay.

@@ -12,9 +12,9 @@ fn charged(
 ) -> (DecayTable, Usage) {
     let table = DecayTable::new(
         Decay::new(half_life),
-        &Ticks::every(60, 0, 0, 10 * HOUR),
+        &Ticks::every(60, UnixTime(0), UnixTime(0), UnixTime(10 * HOUR)),
         &[],
-        10 * HOUR,
+        UnixTime(10 * HOUR),
     );
     let keep = Qos {
         usage_factor: 1.0,
@@ -26,17 +26,23 @@ fn charged(
         ..BillingRates::default()
     };
     let tres = TresAmounts::parse("cpu=2").unwrap();
-    let run = |&(account, user, start, end)| Run {
+    let run = |&(account, user, start, end): &(_, _, i64, Option<i64>)| Run {
         account,
         user,
         partition: "p",
         qos: Some("keep"),
-        start: Some(start),
-        end,
+        start: Some(UnixTime(start)),
+        end: end.map(UnixTime),
         timelimit_seconds: Some(11 * 3600),
         tres: (user != "unseen").then_some(&tres),
     };
-    let usage = usage(tree, &table, &rates, 5 * HOUR, runs.iter().map(run));
+    let usage = usage(
+        tree,
+        &table,
+        &rates,
+        UnixTime(5 * HOUR),
+        runs.iter().map(run),
+    );
     (table, usage)
 }
 
@@ -104,9 +110,14 @@ fn projected_usage_meets_what_the_runs_then_make() {
         |id| if id == bob { 2.0 } else { 0.0 },
     );
     let decay = Decay::new(half_life);
-    let later = DecayTable::new(decay, &Ticks::every(60, 0, 0, 16 * HOUR), &[], 16 * HOUR);
-    let ann = 2.0 * later.seconds(0, Some(4 * HOUR)).total();
-    let bob_then = 2.0 * later.seconds(0, None).total();
+    let later = DecayTable::new(
+        decay,
+        &Ticks::every(60, UnixTime(0), UnixTime(0), UnixTime(16 * HOUR)),
+        &[],
+        UnixTime(16 * HOUR),
+    );
+    let ann = 2.0 * later.seconds(UnixTime(0), Some(UnixTime(4 * HOUR))).total();
+    let bob_then = 2.0 * later.seconds(UnixTime(0), None).total();
     let close = |left: f64, right: f64| (left - right).abs() < 1e-3 * right;
     assert!(
         close(projected[tree.of_user("ann")[0].index()], ann),

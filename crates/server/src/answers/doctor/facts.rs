@@ -84,7 +84,7 @@ pub(super) struct Facts {
 impl Facts {
     /// Reads the facts.
     pub fn gather(store: &Store, config: &DoctorConfig) -> Result<Self, AnswerError> {
-        let now = Timestamp(Now::now().as_millisecond());
+        let now = Timestamp::from(Now::now());
         let metrics = Matcher::new(METRIC_NAME, MatchOp::Regex, &METRICS.join("|"));
         let metrics = metrics.map_err(AnswerError::failed)?;
         let mut readings: BTreeMap<String, Vec<Reading>> = BTreeMap::new();
@@ -112,7 +112,7 @@ impl Facts {
             });
         let mut facts = Self {
             readings,
-            now: now.0 as f64 / 1000.0,
+            now: now.as_seconds(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config: config.clone(),
             ..Self::default()

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use takt_accounting::Failure;
 use takt_accounting::efficiency::{Axis, Curve, EfficiencyConfig, NodeFigures};
+use takt_model::{Timestamp, UnixTime};
 use takt_slurm::JobRun;
 use takt_store::{Records, RunCurves, Store};
 
@@ -30,7 +31,7 @@ pub(super) struct KeptReport {
 pub fn kept_axis(run: &JobRun) -> Axis {
     let start = run.start.unwrap_or(run.submit);
     let end = run.end.unwrap_or(start);
-    Axis::new(start * 1000, end * 1000, KEPT_STEPS, SHORTEST_STEP_MS)
+    Axis::new(start.into(), end.into(), KEPT_STEPS, SHORTEST_STEP_MS)
 }
 
 /// The curves of an ended run that [`Records::keep_curves`] stores; `None` if nothing of the run was
@@ -96,19 +97,26 @@ impl KeptReport {
         Ok(Some(kept))
     }
 
-    /// The part between two instants (UTC seconds), with at most `steps` steps.
-    pub fn part(mut self, from: i64, to: i64, steps: usize, rules: &EfficiencyConfig) -> Self {
+    /// The part between two instants, with at most `steps` steps.
+    pub fn part(
+        mut self,
+        from: UnixTime,
+        to: UnixTime,
+        steps: usize,
+        rules: &EfficiencyConfig,
+    ) -> Self {
         let axis = self.axis;
-        let step = |ms: i64| usize::try_from((ms - axis.from_ms) / axis.step_ms).unwrap_or(0);
-        let first = step(from * 1000);
-        let until = step(to * 1000 + axis.step_ms - 1).clamp(first + 1, axis.steps.max(first + 1));
+        let [from, to] = [from, to].map(|at| Timestamp::from(at) - axis.from);
+        let step = |ms: i64| usize::try_from(ms / axis.step_ms).unwrap_or(0);
+        let first = step(from);
+        let until = step(to + axis.step_ms - 1).clamp(first + 1, axis.steps.max(first + 1));
         let length = (until - first).div_ceil(steps.max(1));
         for curve in curves_of(&mut self.by_node) {
             *curve = curve.part(first, until, length);
         }
         let offset = |steps: usize| i64::try_from(steps).unwrap_or(0) * axis.step_ms;
         self.axis = Axis {
-            from_ms: axis.from_ms + offset(first),
+            from: axis.from.plus_ms(offset(first)),
             step_ms: offset(length),
             steps: (until - first).div_ceil(length),
         };

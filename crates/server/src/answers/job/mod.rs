@@ -18,6 +18,7 @@ use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use takt_access::{Need, Owner, Viewer};
+use takt_model::UnixTime;
 use takt_slurm::JobRun;
 use takt_store::{JobFilter, JobOrder, JobSort, Records, Store};
 
@@ -27,8 +28,8 @@ use takt_store::{JobFilter, JobOrder, JobSort, Records, Store};
 pub struct JobQuestion {
     /// Job id: 123, 123_4 (array task), 123+0 (component).
     pub job_id: String,
-    /// Time of submission of one run, UTC seconds. Default: the newest run.
-    pub submit: Option<i64>,
+    /// Time of submission of one run. Default: the newest run.
+    pub submit: Option<UnixTime>,
     /// Cluster; optional if the records are of one cluster.
     pub cluster: Option<String>,
     /// Start of the curves. Default: the start of the run.
@@ -59,8 +60,8 @@ pub struct JobAnswer {
     pub job_id: String,
     /// Time zone of the cluster (IANA name).
     pub timezone: String,
-    /// Time of the answer, UTC seconds.
-    pub at: i64,
+    /// Time of the answer.
+    pub at: UnixTime,
     /// The run in full. `None` if the id is that of an array or of several components.
     pub report: Option<Box<JobReport>>,
     /// Tasks or components and their states. `None` for a single job.
@@ -116,7 +117,7 @@ impl Question for JobQuestion {
         let records = Records::of(store.database());
         let zone = the_common_zone(&records, self.cluster.as_deref(), &config.accounting)?;
         let span = the_interval(self.from.as_deref(), self.to.as_deref(), &zone)?;
-        let now = Timestamp::now().as_second();
+        let now = UnixTime::from(Timestamp::now());
         let list = List {
             viewer,
             records: &records,
@@ -205,7 +206,7 @@ struct List<'l> {
     viewer: &'l Viewer,
     records: &'l Records<'l>,
     config: &'l AnswerConfig,
-    now: i64,
+    now: UnixTime,
 }
 
 impl List<'_> {
@@ -261,7 +262,7 @@ impl List<'_> {
             ..JobFilter::default()
         })?;
         let was_there = |other: &JobRun| {
-            let begin = other.start.unwrap_or(i64::MAX);
+            let begin = other.start.unwrap_or(UnixTime::MAX);
             other.job_id != run.job_id && begin < end && other.end.is_none_or(|end| end > start)
         };
         found.retain(|one| was_there(&one.run));

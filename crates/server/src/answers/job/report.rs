@@ -13,6 +13,7 @@ use takt_accounting::efficiency::{
 };
 use takt_accounting::{Cost, Failure, HeldAmounts, Rates, Traces, XidMeaning, failure};
 use takt_alerts::events::xid::XidTable;
+use takt_model::UnixTime;
 use takt_slurm::{JobRun, nodelist};
 use takt_store::{Records, Store};
 
@@ -28,8 +29,8 @@ pub struct JobReport {
     pub waited_seconds: u64,
     /// Run time until the end, or until now, in seconds. `None` before the start.
     pub ran_seconds: Option<u64>,
-    /// Time at which a running run reaches its time limit, UTC seconds.
-    pub ends_by: Option<i64>,
+    /// Time at which a running run reaches its time limit.
+    pub ends_by: Option<UnixTime>,
     /// Run time over time limit, 0 to 1.
     pub limit_ratio: Option<f64>,
     /// Why the run is pending.
@@ -94,10 +95,10 @@ pub(super) struct Request<'q> {
     pub sees: Seen,
     /// Time zone of the cluster.
     pub zone: &'q TimeZone,
-    /// Current time, UTC seconds.
-    pub now: i64,
-    /// Time of the curves, UTC seconds, where it is asked for.
-    pub span: (Option<i64>, Option<i64>),
+    /// Current time.
+    pub now: UnixTime,
+    /// Time of the curves, where it is asked for.
+    pub span: (Option<UnixTime>, Option<UnixTime>),
     /// Maximum number of steps of a curve.
     pub steps: usize,
 }
@@ -124,18 +125,16 @@ pub(super) fn report(
         (Some(_), None) => JobPhase::Running,
         (None, None) => JobPhase::Pending,
     };
-    let ran_seconds = run
-        .start
-        .map(|start| seconds(start, run.end.unwrap_or(now)));
+    let ran_seconds = run.start.map(|start| run.end.unwrap_or(now).since(start));
     let limit = run.timelimit.filter(|limit| *limit > 0);
     let mut report = JobReport {
         phase,
-        waited_seconds: seconds(run.submit, run.start.or(run.end).unwrap_or(now)),
+        waited_seconds: run.start.or(run.end).unwrap_or(now).since(run.submit),
         ran_seconds,
         ends_by: run
             .start
             .filter(|_| phase == JobPhase::Running)
-            .and_then(|start| start.checked_add_unsigned(limit?)),
+            .and_then(|start| Some(start + i64::try_from(limit?).ok()?)),
         limit_ratio: ran_seconds
             .zip(limit)
             .map(|(ran, limit)| ran as f64 / limit as f64),
@@ -170,7 +169,7 @@ fn measure(
     store: &Store,
     config: &AnswerConfig,
     report: &mut JobReport,
-    start: i64,
+    start: UnixTime,
     request: &Request<'_>,
 ) -> Result<(), AnswerError> {
     let records = Records::of(store.database());
@@ -198,7 +197,7 @@ fn measure(
     };
     let is_whole = request.span == (None, None) && stored.is_some();
     let kept = kept.map(|kept| kept.part(from, to, request.steps, rules));
-    let axis = Axis::new(from * 1000, to * 1000, request.steps, SHORTEST_STEP_MS);
+    let axis = Axis::new(from.into(), to.into(), request.steps, SHORTEST_STEP_MS);
     let figures = if is_whole && kept.is_some() {
         Vec::new()
     } else {
@@ -303,8 +302,4 @@ fn xid_meaning(xid: &str) -> XidMeaning {
         }
         Err(_) => XidMeaning::default(),
     }
-}
-
-fn seconds(from: i64, to: i64) -> u64 {
-    u64::try_from(to.saturating_sub(from)).unwrap_or(0)
 }

@@ -3,12 +3,12 @@ use crate::answers::AnswerConfig;
 use crate::testing::{import, store_in};
 use takt_accounting::FailureCause;
 use takt_accounting::efficiency::Grade;
-use takt_model::{Labels, METRIC_NAME, Timestamp as SampleTime};
+use takt_model::{Labels, METRIC_NAME, UnixTime};
 use takt_store::{Column, STALE};
 
 const NODE: &str = "gpu-1";
 
-fn run(job_id: &str, submit: i64, end: Option<i64>, state: &str) -> JobRun {
+fn run(job_id: &str, submit: UnixTime, end: Option<UnixTime>, state: &str) -> JobRun {
     JobRun {
         cluster: "lab".into(),
         job_id: job_id.into(),
@@ -32,7 +32,7 @@ fn run(job_id: &str, submit: i64, end: Option<i64>, state: &str) -> JobRun {
 
 /// Writes an hour of a node with two GPUs of job 7: one works, and one is idle and reports an XID
 /// half an hour after `from`.
-fn write_hour(store: &Store, from: i64) {
+fn write_hour(store: &Store, from: UnixTime) {
     let group = store.group();
     let column = |metric: &str, pairs: &[(&str, &str)]| {
         let labels: Labels = [(METRIC_NAME, metric), ("cluster", "lab"), ("node", NODE)]
@@ -55,7 +55,8 @@ fn write_hour(store: &Store, from: i64) {
         always.push((column("takt_gpu_power_watts", &gpu), 300.0));
         always.push((column("takt_gpu_job_info", &job), 1.0));
     }
-    for at in (from..from + 3600).step_by(30) {
+    for seconds in (0..3600).step_by(30) {
+        let at = from + seconds;
         let mut row = vec![STALE; group.width()];
         for (column, value) in &always {
             row[column.index()] = *value;
@@ -63,7 +64,7 @@ fn write_hour(store: &Store, from: i64) {
         if at >= from + 1800 {
             row[xid.index()] = 1.0;
         }
-        let ticket = group.ticket(SampleTime::from_seconds(at)).unwrap();
+        let ticket = group.ticket(at.into()).unwrap();
         group.commit(ticket, &row, &[]).unwrap();
     }
     store.flush();
@@ -84,7 +85,7 @@ fn job(job_id: &str) -> JobQuestion {
 fn a_failed_job_in_full() {
     let root = tempfile::tempdir().unwrap();
     let store = store_in(root.path());
-    let from = Timestamp::now().as_second() - 7200;
+    let from = UnixTime::from(Timestamp::now()) - 7200;
     import(
         store.database(),
         Some("UTC"),
@@ -152,8 +153,8 @@ fn a_failed_job_in_full() {
     let zoomed = ask(&store, &zoomed).unwrap().report.unwrap();
     let axis = zoomed.axis.unwrap();
     assert_eq!(
-        (axis.from_ms, axis.to_ms()),
-        ((from + 600) * 1000, (from + 1200) * 1000)
+        (axis.from, axis.to()),
+        ((from + 600).into(), (from + 1200).into())
     );
     assert_eq!(
         zoomed.verdict, report.verdict,
@@ -165,7 +166,7 @@ fn a_failed_job_in_full() {
 fn the_curves_of_an_ended_job_outlive_its_samples() {
     let root = tempfile::tempdir().unwrap();
     let with_samples = store_in(root.path());
-    let from = Timestamp::now().as_second() - 7200;
+    let from = UnixTime::from(Timestamp::now()) - 7200;
     let ended = run("7", from, Some(from + 3600), "FAILED");
     import(with_samples.database(), Some("UTC"), vec![ended.clone()]);
     write_hour(&with_samples, from);
@@ -215,7 +216,7 @@ fn the_curves_of_an_ended_job_outlive_its_samples() {
         },
     );
     let axis = part.axis.unwrap();
-    assert_eq!((axis.from_ms / 1000, axis.steps), (from + 900, 30));
+    assert_eq!((axis.from.whole_seconds(), axis.steps), (from + 900, 30));
     let coarse = JobQuestion {
         steps: 10,
         ..job("7")
@@ -229,7 +230,7 @@ fn the_curves_of_an_ended_job_outlive_its_samples() {
 fn a_running_job_is_measured_until_now() {
     let root = tempfile::tempdir().unwrap();
     let store = store_in(root.path());
-    let from = Timestamp::now().as_second() - 3600;
+    let from = UnixTime::from(Timestamp::now()) - 3600;
     import(
         store.database(),
         Some("UTC"),
@@ -253,10 +254,10 @@ fn arrays_requeues_and_unknown_jobs() {
         store.database(),
         Some("UTC"),
         vec![
-            run("20_1", 100, Some(200), "COMPLETED"),
-            run("20_2", 100, Some(200), "FAILED"),
-            run("20_2", 300, Some(400), "COMPLETED"),
-            run("20_3", 100, Some(200), "TIMEOUT"),
+            run("20_1", UnixTime(100), Some(UnixTime(200)), "COMPLETED"),
+            run("20_2", UnixTime(100), Some(UnixTime(200)), "FAILED"),
+            run("20_2", UnixTime(300), Some(UnixTime(400)), "COMPLETED"),
+            run("20_3", UnixTime(100), Some(UnixTime(200)), "TIMEOUT"),
         ],
     );
     let array = ask(&store, &job("20")).unwrap();
@@ -269,10 +270,10 @@ fn arrays_requeues_and_unknown_jobs() {
         "the newest run of a task counts"
     );
     let task = ask(&store, &job("20_2")).unwrap();
-    assert_eq!(task.report.as_ref().unwrap().run.submit, 300);
+    assert_eq!(task.report.as_ref().unwrap().run.submit, UnixTime(300));
     assert_eq!(task.runs.len(), 2);
     let first = JobQuestion {
-        submit: Some(100),
+        submit: Some(UnixTime(100)),
         ..job("20_2")
     };
     let first = ask(&store, &first).unwrap().report.unwrap();
@@ -307,7 +308,7 @@ fn others_see_of_a_job_what_privacy_leaves() {
     use takt_access::{Privacy, Role, Way};
     let root = tempfile::tempdir().unwrap();
     let store = store_in(root.path());
-    let from = Timestamp::now().as_second() - 7200;
+    let from = UnixTime::from(Timestamp::now()) - 7200;
     import(
         store.database(),
         Some("UTC"),

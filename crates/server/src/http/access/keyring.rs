@@ -9,6 +9,7 @@ use takt_access::session::{
     ATTEMPT_SECONDS, CODE_SECONDS, IDLE_SECONDS, MAX_ATTEMPTS, MAX_CODES, is_valid,
 };
 use takt_access::{NoRandomNumbers, Role, Throttle, hash, is_token, new_secret};
+use takt_model::UnixTime;
 use takt_store::{AuditRecord, Records, SessionRecord, Store, StoreError, TokenRecord};
 
 /// Seconds between two notes of the use of a token or session.
@@ -37,7 +38,7 @@ struct State {
     /// Codes of links by their hash.
     codes: HashMap<String, LinkCode>,
     /// Times of the attempts to sign in, by address.
-    attempts: HashMap<IpAddr, VecDeque<i64>>,
+    attempts: HashMap<IpAddr, VecDeque<UnixTime>>,
     /// Wrong passwords.
     throttle: Throttle,
 }
@@ -46,7 +47,7 @@ struct State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct LinkCode {
     user: Arc<str>,
-    made_at: i64,
+    made_at: UnixTime,
 }
 
 /// The user of a valid session.
@@ -89,7 +90,7 @@ impl Keyring {
     }
 
     /// Returns the valid token with this text. Blocks on the database after a change.
-    pub fn token(&self, text: &str, now: i64) -> Option<ValidToken> {
+    pub fn token(&self, text: &str, now: UnixTime) -> Option<ValidToken> {
         if !is_token(text) {
             return None;
         }
@@ -117,7 +118,7 @@ impl Keyring {
     }
 
     /// Returns the user of the session with this cookie. Blocks on the database after a change.
-    pub fn session(&self, cookie: &str, now: i64) -> Option<SessionUser> {
+    pub fn session(&self, cookie: &str, now: UnixTime) -> Option<SessionUser> {
         let hash = hash(cookie);
         let mut state = self.current()?;
         let session = state.sessions.get_mut(&hash)?;
@@ -143,7 +144,7 @@ impl Keyring {
 
     /// Makes a code for a link that signs `user` in. `Ok(None)` if too many codes of the user are
     /// valid.
-    pub fn new_code(&self, user: &str, now: i64) -> Result<Option<String>, NoRandomNumbers> {
+    pub fn new_code(&self, user: &str, now: UnixTime) -> Result<Option<String>, NoRandomNumbers> {
         let code = new_secret()?;
         let mut state = self.lock();
         state
@@ -162,14 +163,14 @@ impl Keyring {
     }
 
     /// Returns the user of a code, which stays valid.
-    pub fn user_of_code(&self, code: &str, now: i64) -> Option<Arc<str>> {
+    pub fn user_of_code(&self, code: &str, now: UnixTime) -> Option<Arc<str>> {
         let state = self.lock();
         let found = state.codes.get(&hash(code))?;
         (now < found.made_at + CODE_SECONDS).then(|| Arc::clone(&found.user))
     }
 
     /// Uses a code up and returns its user.
-    pub fn take_code(&self, code: &str, now: i64) -> Option<Arc<str>> {
+    pub fn take_code(&self, code: &str, now: UnixTime) -> Option<Arc<str>> {
         let found = self.lock().codes.remove(&hash(code))?;
         (now < found.made_at + CODE_SECONDS).then_some(found.user)
     }
@@ -178,7 +179,7 @@ impl Keyring {
     ///
     /// # Errors
     /// If the store is closed or fails.
-    pub fn begin_session(&self, session: NewSession, now: i64) -> anyhow::Result<String> {
+    pub fn begin_session(&self, session: NewSession, now: UnixTime) -> anyhow::Result<String> {
         let cookie = new_secret()?;
         let session = SessionRecord {
             hash: hash(&cookie),
@@ -212,13 +213,13 @@ impl Keyring {
     }
 
     /// Counts an attempt to sign in. Returns false if the address has made too many.
-    pub fn may_attempt(&self, address: IpAddr, now: i64) -> bool {
+    pub fn may_attempt(&self, address: IpAddr, now: UnixTime) -> bool {
         let mut state = self.lock();
         if state.attempts.len() >= MAX_ADDRESSES {
             state.attempts.clear();
         }
         let times = state.attempts.entry(address).or_default();
-        times.retain(|at| now < at + ATTEMPT_SECONDS);
+        times.retain(|at| now < *at + ATTEMPT_SECONDS);
         if times.len() >= MAX_ATTEMPTS {
             return false;
         }
@@ -273,7 +274,7 @@ type Keys = (HashMap<String, TokenRecord>, HashMap<String, SessionRecord>);
 
 fn read(records: &Records<'_>) -> Result<Keys, StoreError> {
     let tokens = records.tokens()?.into_iter();
-    let sessions = records.sessions(0)?.into_iter();
+    let sessions = records.sessions(UnixTime(0))?.into_iter();
     Ok((
         tokens.map(|token| (token.hash.clone(), token)).collect(),
         sessions
@@ -289,32 +290,44 @@ mod tests {
     #[test]
     fn a_code_signs_in_once_and_for_two_minutes() {
         let keys = Keyring::default();
-        let code = keys.new_code("alice", 0).unwrap().unwrap();
-        assert_eq!(keys.user_of_code(&code, 100).as_deref(), Some("alice"));
-        assert_eq!(keys.user_of_code(&code, CODE_SECONDS), None);
-        assert_eq!(keys.take_code(&code, 119).as_deref(), Some("alice"));
-        assert_eq!(keys.take_code(&code, 119), None, "used up");
-        let late = keys.new_code("alice", 0).unwrap().unwrap();
-        assert_eq!(keys.take_code(&late, CODE_SECONDS), None);
-        assert_eq!(keys.take_code("guess", 0), None);
+        let code = keys.new_code("alice", UnixTime(0)).unwrap().unwrap();
+        assert_eq!(
+            keys.user_of_code(&code, UnixTime(100)).as_deref(),
+            Some("alice")
+        );
+        assert_eq!(keys.user_of_code(&code, UnixTime(CODE_SECONDS)), None);
+        assert_eq!(
+            keys.take_code(&code, UnixTime(119)).as_deref(),
+            Some("alice")
+        );
+        assert_eq!(keys.take_code(&code, UnixTime(119)), None, "used up");
+        let late = keys.new_code("alice", UnixTime(0)).unwrap().unwrap();
+        assert_eq!(keys.take_code(&late, UnixTime(CODE_SECONDS)), None);
+        assert_eq!(keys.take_code("guess", UnixTime(0)), None);
     }
 
     #[test]
     fn a_user_has_few_codes() {
         let keys = Keyring::default();
-        let codes = (0..=MAX_CODES).map(|_| keys.new_code("alice", 0).unwrap().is_some());
+        let codes = (0..=MAX_CODES).map(|_| keys.new_code("alice", UnixTime(0)).unwrap().is_some());
         assert_eq!(codes.filter(|made| *made).count(), MAX_CODES);
-        assert!(keys.new_code("bob", 0).unwrap().is_some());
-        assert!(keys.new_code("alice", CODE_SECONDS).unwrap().is_some());
+        assert!(keys.new_code("bob", UnixTime(0)).unwrap().is_some());
+        assert!(
+            keys.new_code("alice", UnixTime(CODE_SECONDS))
+                .unwrap()
+                .is_some()
+        );
     }
 
     #[test]
     fn guessing_has_a_limit_for_each_address() {
         let keys = Keyring::default();
         let one = IpAddr::from([10, 0, 0, 1]);
-        let tries = (0..20).filter(|_| keys.may_attempt(one, 0)).count();
+        let tries = (0..20)
+            .filter(|_| keys.may_attempt(one, UnixTime(0)))
+            .count();
         assert_eq!(tries, MAX_ATTEMPTS);
-        assert!(keys.may_attempt(IpAddr::from([10, 0, 0, 2]), 0));
-        assert!(keys.may_attempt(one, ATTEMPT_SECONDS));
+        assert!(keys.may_attempt(IpAddr::from([10, 0, 0, 2]), UnixTime(0)));
+        assert!(keys.may_attempt(one, UnixTime(ATTEMPT_SECONDS)));
     }
 }

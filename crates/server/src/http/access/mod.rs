@@ -46,6 +46,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use takt_access::{Need, Refusal, Role, RouteNeeds, Viewer, Way};
+use takt_model::UnixTime;
 use takt_store::AuditRecord;
 
 /// Maximum size of a refused body that is read.
@@ -287,8 +288,8 @@ fn cookie_with<'h>(headers: &'h HeaderMap, addition: &str) -> Option<&'h str> {
         .map(|(_, value)| value)
 }
 
-fn now() -> i64 {
-    jiff::Timestamp::now().as_second()
+fn now() -> UnixTime {
+    jiff::Timestamp::now().into()
 }
 
 /// Logs an error that the client cannot do anything about.

@@ -12,6 +12,7 @@ use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use takt_access::new_secret;
+use takt_model::UnixTime;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::sync::Semaphore;
@@ -60,7 +61,7 @@ fn payload(url: &str, nonce: &str) -> String {
 pub(super) struct Munge {
     uid: u32,
     external_url: String,
-    nonces: Mutex<HashMap<String, i64>>,
+    nonces: Mutex<HashMap<String, UnixTime>>,
     places: Semaphore,
 }
 
@@ -75,11 +76,11 @@ impl Munge {
         }
     }
 
-    /// Makes a nonce. `now` is UTC seconds.
+    /// Makes a nonce.
     ///
     /// # Errors
     /// If the kernel gives no random numbers.
-    pub fn challenge(&self, now: i64) -> anyhow::Result<MungeChallenge> {
+    pub fn challenge(&self, now: UnixTime) -> anyhow::Result<MungeChallenge> {
         let nonce = new_secret()?;
         let mut nonces = self.nonces.lock().unwrap_or_else(PoisonError::into_inner);
         nonces.retain(|_, made_at| now < *made_at + CREDENTIAL_SECONDS);
@@ -100,7 +101,7 @@ impl Munge {
     ///
     /// # Errors
     /// If munge refuses the credential, or it was made for another server, purpose or time.
-    pub async fn uid(&self, credential: &str, now: i64) -> anyhow::Result<u32> {
+    pub async fn uid(&self, credential: &str, now: UnixTime) -> anyhow::Result<u32> {
         if credential.len() > MAX_CREDENTIAL_BYTES {
             bail!("the credential is too long");
         }
@@ -115,7 +116,7 @@ impl Munge {
     }
 
     /// Checks a payload and uses its nonce up.
-    fn accept(&self, sent: &str, now: i64) -> anyhow::Result<()> {
+    fn accept(&self, sent: &str, now: UnixTime) -> anyhow::Result<()> {
         let mut lines = sent.lines();
         let purpose = lines.next();
         let url = lines.next().unwrap_or_default();
@@ -196,20 +197,29 @@ mod tests {
     #[test]
     fn a_credential_counts_once_for_this_server_and_purpose() {
         let munge = Munge::new("https://Takt.lab/", 999);
-        let new = || munge.challenge(0).unwrap();
+        let new = || munge.challenge(UnixTime(0)).unwrap();
         let accepts = |payload: &str, now| munge.accept(payload, now).is_ok();
         let challenge = new();
         let payload = challenge.payload("https://takt.lab");
-        assert!(accepts(&payload, 59));
-        assert!(!accepts(&payload, 59), "used");
-        assert!(!accepts(&new().payload("https://takt.lab"), 60), "too old");
-        assert!(!accepts(&new().payload("http://takt.lab"), 0), "no TLS");
-        assert!(!accepts(&new().payload("https://evil.example"), 0));
+        assert!(accepts(&payload, UnixTime(59)));
+        assert!(!accepts(&payload, UnixTime(59)), "used");
+        assert!(
+            !accepts(&new().payload("https://takt.lab"), UnixTime(60)),
+            "too old"
+        );
+        assert!(
+            !accepts(&new().payload("http://takt.lab"), UnixTime(0)),
+            "no TLS"
+        );
+        assert!(!accepts(
+            &new().payload("https://evil.example"),
+            UnixTime(0)
+        ));
         let unknown = MungeChallenge {
             uid: 999,
             nonce: "guess".to_owned(),
         };
-        assert!(!accepts(&unknown.payload("https://takt.lab"), 0));
+        assert!(!accepts(&unknown.payload("https://takt.lab"), UnixTime(0)));
         let nonce = new().nonce;
         for other in [
             "",
@@ -218,7 +228,7 @@ mod tests {
             &format!("{PURPOSE}\nhttps://takt.lab\n{nonce}\nmore"),
             &format!("{PURPOSE}\n\n{nonce}"),
         ] {
-            assert!(!accepts(other, 0), "{other}");
+            assert!(!accepts(other, UnixTime(0)), "{other}");
         }
     }
 }

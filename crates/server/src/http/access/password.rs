@@ -6,6 +6,7 @@ use anyhow::Context;
 use std::net::IpAddr;
 use takt_access::password::is_correct;
 use takt_access::session::is_user_name;
+use takt_model::UnixTime;
 use takt_store::Records;
 
 /// Maximum length of a name in counts of wrong passwords.
@@ -50,7 +51,7 @@ impl Identity {
 }
 
 impl Access {
-    /// Checks a name and a password from an address. `now` is UTC seconds.
+    /// Checks a name and a password from an address.
     ///
     /// # Errors
     /// If the store is being opened, or the directory does not answer.
@@ -59,7 +60,7 @@ impl Access {
         name: &str,
         password: &str,
         address: IpAddr,
-        now: i64,
+        now: UnixTime,
     ) -> anyhow::Result<PasswordOutcome> {
         let Ok(_waiting) = self.state.waiting.try_acquire() else {
             return Ok(PasswordOutcome::Busy);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use takt_access::{Privacy, Role, RoleBook};
 use takt_accounting::Accounts;
 use takt_collector::schedulers::{JobsConfig, PollError, SlurmAccess, slurm_access};
-use takt_model::error_chain;
+use takt_model::{UnixTime, error_chain};
 use takt_slurm::access_text::SlurmRoles;
 use takt_store::{Records, Store, StoreError};
 
@@ -97,7 +97,7 @@ impl SlurmFollower {
         let tree: Accounts = tree.await.unwrap_or_default();
         if let Some(slurm) = &slurm {
             let value = slurm.private_data.clone();
-            let now = jiff::Timestamp::now().as_second();
+            let now = UnixTime::from(jiff::Timestamp::now());
             self.in_store(move |records, cluster| records.note_private_data(cluster, &value, now))
                 .await;
         }

@@ -8,8 +8,11 @@ use takt_model::Matcher;
 use takt_model::Timestamp;
 
 /// Prometheus' minimum and maximum time.
-const MIN_TIME: (&str, i64) = ("-292273086-05-16T16:47:06Z", i64::MIN / 1000);
-const MAX_TIME: (&str, i64) = ("292277025-08-18T07:12:54.999999999Z", i64::MAX / 1000);
+const MIN_TIME: (&str, Timestamp) = ("-292273086-05-16T16:47:06Z", Timestamp(i64::MIN / 1000));
+const MAX_TIME: (&str, Timestamp) = (
+    "292277025-08-18T07:12:54.999999999Z",
+    Timestamp(i64::MAX / 1000),
+);
 
 /// Names and values in order: first those of the form, then those of the query string.
 #[derive(Debug, Default)]
@@ -70,8 +73,8 @@ impl Params {
         self.get(name).unwrap_or_default()
     }
 
-    /// A time, milliseconds since 1970.
-    pub fn time(&self, name: &str) -> Result<Option<i64>, ApiError> {
+    /// A time.
+    pub fn time(&self, name: &str) -> Result<Option<Timestamp>, ApiError> {
         let wrong =
             |error| ApiError::parameter(name, format!("invalid time value for '{name}': {error}"));
         self.get(name)
@@ -79,16 +82,14 @@ impl Params {
             .transpose()
     }
 
-    /// A required time, milliseconds since 1970.
-    pub fn needed_time(&self, name: &str) -> Result<i64, ApiError> {
+    /// A required time.
+    pub fn needed_time(&self, name: &str) -> Result<Timestamp, ApiError> {
         time(self.text(name)).map_err(|error| ApiError::parameter(name, error))
     }
 
-    /// A time, milliseconds since 1970. Default: now.
-    pub fn time_or_now(&self, name: &str) -> Result<i64, ApiError> {
-        Ok(self
-            .time(name)?
-            .unwrap_or_else(|| Timestamp::from(SystemTime::now()).0))
+    /// A time. Default: now.
+    pub fn time_or_now(&self, name: &str) -> Result<Timestamp, ApiError> {
+        Ok(self.time(name)?.unwrap_or_else(|| SystemTime::now().into()))
     }
 
     /// A duration, in milliseconds.
@@ -164,19 +165,19 @@ impl Params {
 
     /// As [`period`](Self::period), in any order.
     pub fn times(&self) -> Result<(Timestamp, Timestamp), ApiError> {
-        let start = self.time("start")?.unwrap_or(i64::MIN);
-        let end = self.time("end")?.unwrap_or(i64::MAX);
-        Ok((Timestamp(start), Timestamp(end)))
+        let start = self.time("start")?.unwrap_or(Timestamp::MIN);
+        let end = self.time("end")?.unwrap_or(Timestamp::MAX);
+        Ok((start, end))
     }
 }
 
 /// Seconds since 1970 or RFC 3339.
-fn time(text: &str) -> Result<i64, String> {
+fn time(text: &str) -> Result<Timestamp, String> {
     let error = || format!("cannot parse {text:?} to a valid timestamp");
     if let Some(seconds) = number(text) {
         let ms = (seconds * 1e3).round();
         return if ms.abs() < i64::MAX as f64 {
-            Ok(ms as i64)
+            Ok(Timestamp(ms as i64))
         } else {
             Err(error())
         };
@@ -185,11 +186,11 @@ fn time(text: &str) -> Result<i64, String> {
         .into_iter()
         .find(|(named, _)| *named == text)
     {
-        Some((_, seconds)) => Ok(seconds),
+        Some((_, at)) => Ok(at),
         // jiff accepts more: RFC 3339 requires a `T` and an offset.
         None if text.contains(['T', 't']) => text
             .parse::<jiff::Timestamp>()
-            .map(|at| at.as_millisecond())
+            .map(Timestamp::from)
             .map_err(|_| error()),
         None => Err(error()),
     }
@@ -259,7 +260,7 @@ mod tests {
             ("2023-11-14T22:13:20Z", 1_700_000_000_000),
             ("2023-11-14T23:13:20.781+01:00", 1_700_000_000_781),
         ] {
-            assert_eq!(time(text), Ok(ms), "{text}");
+            assert_eq!(time(text), Ok(Timestamp(ms)), "{text}");
         }
         for text in [
             "",
@@ -276,7 +277,9 @@ mod tests {
                 Err(format!("cannot parse {text:?} to a valid timestamp"))
             );
         }
-        assert!(time(MIN_TIME.0).unwrap() < 0 && time(MAX_TIME.0).unwrap() > 0);
+        assert!(
+            time(MIN_TIME.0).unwrap() < Timestamp(0) && time(MAX_TIME.0).unwrap() > Timestamp(0)
+        );
     }
 
     #[test]

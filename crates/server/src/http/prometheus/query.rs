@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use takt_access::{Need, Viewer};
+use takt_model::Timestamp;
 use takt_promql::{Error, Options, Value};
 use takt_store::Store;
 
@@ -196,11 +197,11 @@ enum Stats {
 
 enum When {
     Instant {
-        at_ms: i64,
+        at: Timestamp,
     },
     Range {
-        start_ms: i64,
-        end_ms: i64,
+        start: Timestamp,
+        end: Timestamp,
         step_ms: i64,
     },
 }
@@ -208,14 +209,14 @@ enum When {
 impl Evaluation {
     fn instant(params: &Params, config: &QueryConfig) -> Result<Self, ApiError> {
         let limit = params.limit()?;
-        let at_ms = params.time_or_now("time")?;
-        Self::new(params, config, limit, When::Instant { at_ms })
+        let at = params.time_or_now("time")?;
+        Self::new(params, config, limit, When::Instant { at })
     }
 
     fn range(params: &Params, config: &QueryConfig) -> Result<Self, ApiError> {
         let limit = params.limit()?;
-        let (start_ms, end_ms) = (params.needed_time("start")?, params.needed_time("end")?);
-        if end_ms < start_ms {
+        let (start, end) = (params.needed_time("start")?, params.needed_time("end")?);
+        if end < start {
             return Err(ApiError::parameter(
                 "end",
                 "end timestamp must not be before start time",
@@ -226,7 +227,7 @@ impl Evaluation {
             let error = "zero or negative query resolution step widths are not accepted. Try a positive integer";
             return Err(ApiError::parameter("step", error));
         }
-        if end_ms.saturating_sub(start_ms) / step_ms > MAX_POINTS {
+        if (end - start) / step_ms > MAX_POINTS {
             let error = "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query \
                          resolution (?step=XX)";
             return Err(ApiError::bad_data(error));
@@ -236,8 +237,8 @@ impl Evaluation {
             config,
             limit,
             When::Range {
-                start_ms,
-                end_ms,
+                start,
+                end,
                 step_ms,
             },
         )
@@ -276,14 +277,12 @@ impl Evaluation {
     fn run(&self, store: &Store) -> Result<Answer, ApiError> {
         let began = Instant::now();
         let mut answer = match self.when {
-            When::Instant { at_ms } => {
-                takt_promql::instant(store, &self.query, at_ms, &self.options)?
-            }
+            When::Instant { at } => takt_promql::instant(store, &self.query, at, &self.options)?,
             When::Range {
-                start_ms,
-                end_ms,
+                start,
+                end,
                 step_ms,
-            } => takt_promql::range(store, &self.query, start_ms, end_ms, step_ms, &self.options)?,
+            } => takt_promql::range(store, &self.query, start, end, step_ms, &self.options)?,
         };
         let truncated = truncate(&mut answer.value, self.limit);
         let mut data = Vec::new();
@@ -315,14 +314,14 @@ impl Evaluation {
         let mut samples =
             json!({ "totalQueryableSamples": read, "peakSamples": answer.peak_samples });
         if stats == Stats::All {
-            let (start_ms, step_ms) = match self.when {
-                When::Instant { at_ms } => (at_ms, 1),
-                When::Range {
-                    start_ms, step_ms, ..
-                } => (start_ms, step_ms),
+            let (start, step_ms) = match self.when {
+                When::Instant { at } => (at, 1),
+                When::Range { start, step_ms, .. } => (start, step_ms),
             };
             let at = |step: usize| {
-                start_ms.saturating_add(step_ms.saturating_mul(step as i64)) as f64 / 1e3
+                start
+                    .plus_ms(step_ms.saturating_mul(step as i64))
+                    .as_seconds()
             };
             let steps = answer
                 .samples_per_step

@@ -125,9 +125,9 @@ pub(super) async fn blocks(State(api): State<Api>, By(viewer): By) -> Reply {
             };
             json!({
                 "ulid": format!("{}/{}", block.resolution, block.name),
-                "minTime": block.from_ms,
+                "minTime": block.from,
                 // In Prometheus, the end is not a part of the block.
-                "maxTime": block.to_ms + 1,
+                "maxTime": block.to.plus_ms(1),
                 "stats": {
                     "numSamples": block.rows,
                     "numSeries": block.series,

@@ -11,8 +11,7 @@ use std::fmt::Debug;
 use takt_collector::scrape::{
     MetricMetadata, RelabelConfig, RelabelStep, ScrapeManager, TargetStatus,
 };
-use takt_model::Matcher;
-use takt_model::{Labels, METRIC_NAME};
+use takt_model::{Labels, METRIC_NAME, Matcher};
 use takt_store::Listed;
 
 /// The scrape manager, as this API needs it.
@@ -227,11 +226,8 @@ pub(super) fn job(target: &TargetStatus) -> &str {
 
 fn shown(target: &TargetStatus) -> Value {
     let never = || "0001-01-01T00:00:00Z".to_owned();
-    let at = |at: takt_model::Timestamp| {
-        jiff::Timestamp::from_millisecond(at.0)
-            .ok()
-            .map(|at| at.to_string())
-    };
+    let at =
+        |at: takt_model::Timestamp| jiff::Timestamp::try_from(at).ok().map(|at| at.to_string());
     json!({
         "discoveredLabels": map(&target.discovered),
         "labels": map(&target.labels),

@@ -4,6 +4,7 @@
 
 use std::io::Write;
 use takt_model::Labels;
+use takt_model::Timestamp;
 use takt_promql::{Point, Value, exponential};
 use takt_store::SeriesExemplars;
 
@@ -16,9 +17,9 @@ pub(super) fn write_value(out: &mut Vec<u8>, value: &Value) {
     match value {
         // As in Prometheus, samples have exponents and scalars do not.
         Value::Scalar(point) => write_point(out, point, plain),
-        Value::String { at_ms, text } => {
+        Value::String { at, text } => {
             out.push(b'[');
-            write_instant(out, *at_ms);
+            write_instant(out, *at);
             out.push(b',');
             serde_json::to_writer(&mut *out, text).expect(NO_FAILURE);
             out.push(b']');
@@ -53,7 +54,7 @@ pub(super) fn write_exemplars(out: &mut Vec<u8>, found: &[SeriesExemplars]) {
             out.extend(br#","value":"#);
             write_number(out, exemplar.value, short);
             out.extend(br#","timestamp":"#);
-            write_instant(out, exemplar.at.map_or(0, |at| at.0));
+            write_instant(out, exemplar.at.unwrap_or_default());
             out.push(b'}');
         });
         out.push(b'}');
@@ -85,7 +86,7 @@ fn write_labels(out: &mut Vec<u8>, labels: &Labels) {
 
 fn write_point(out: &mut Vec<u8>, point: &Point, number: fn(&mut Vec<u8>, f64)) {
     out.push(b'[');
-    write_instant(out, point.at_ms);
+    write_instant(out, point.at);
     out.push(b',');
     write_number(out, point.value, number);
     out.push(b']');
@@ -115,9 +116,10 @@ fn short(out: &mut Vec<u8>, value: f64) {
     }
 }
 
-fn write_instant(out: &mut Vec<u8>, at_ms: i64) {
-    let sign = if at_ms < 0 { "-" } else { "" };
-    let (seconds, ms) = (at_ms.unsigned_abs() / 1000, at_ms.unsigned_abs() % 1000);
+fn write_instant(out: &mut Vec<u8>, at: Timestamp) {
+    let sign = if at.0 < 0 { "-" } else { "" };
+    let ms = at.0.unsigned_abs();
+    let (seconds, ms) = (ms / 1000, ms % 1000);
     write!(out, "{sign}{seconds}").expect(NO_FAILURE);
     if ms > 0 {
         write!(out, ".{ms:03}").expect(NO_FAILURE);
@@ -137,7 +139,10 @@ mod tests {
 
     #[test]
     fn values_are_texts_and_instants_seconds() {
-        let point = |at_ms, value| Point { at_ms, value };
+        let point = |at, value| Point {
+            at: Timestamp(at),
+            value,
+        };
         assert_eq!(
             json(&Value::Scalar(point(1_500, 2.0))),
             r#"{"resultType":"scalar","result":[1.500,"2"]}"#
@@ -181,7 +186,7 @@ mod tests {
             r#"{"resultType":"scalar","result":[0,"1000000000000000000000"]}"#
         );
         let text = Value::String {
-            at_ms: 0,
+            at: Timestamp(0),
             text: "a\nb".to_owned(),
         };
         assert_eq!(

@@ -3,6 +3,7 @@
 use crate::frame::{Cell, Column, Content, Page, PageError, Table, Visit, href};
 use minijinja::context;
 use std::collections::BTreeMap;
+use takt_model::Timestamp;
 use takt_server::reports::words;
 use takt_store::EndedAlert;
 
@@ -25,10 +26,10 @@ const COLUMNS: &[Column] = &[
 
 fn show(visit: &Visit) -> Result<Content, PageError> {
     let range = visit.range("30d")?;
-    let ended = EndedAlert::since(visit.site.store.database(), range.from * 1000, MOST)?;
+    let ended = EndedAlert::since(visit.site.store.database(), range.from.into(), MOST)?;
     let rows = ended.into_iter().filter_map(|ended| {
         let [name, severity, _, labels] = ended.texts;
-        let [from, to] = ended.instants_ms.map(|at| at / 1000);
+        let [from, to] = ended.period.map(Timestamp::whole_seconds);
         let labels: BTreeMap<String, String> = serde_json::from_str(&labels).unwrap_or_default();
         let hidden = super::is_hidden(&visit.viewer, &labels);
         let node = labels.get("node").cloned().unwrap_or_default();

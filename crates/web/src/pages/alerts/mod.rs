@@ -10,6 +10,7 @@ use minijinja::{Value, context};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use takt_access::{Owner, Viewer};
 use takt_alerts::Engine;
 use takt_alerts::alert::Alert;
@@ -17,7 +18,7 @@ use takt_alerts::fingerprint::Fingerprint;
 use takt_alerts::notify::WORST_FIRST;
 use takt_alerts::routing::Suppressed;
 use takt_alerts::routing::silence::{Silence, SilenceState};
-use takt_model::Timestamp;
+use takt_model::{Timestamp, UnixTime};
 use takt_store::EndedAlert;
 
 pub const PAGE: Page = Page::new("/alerts", include_str!("alerts.html"), show)
@@ -35,7 +36,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             .filter(|one| one.state(now) != SilenceState::Expired);
         (alerts, more, silences.cloned().collect::<Vec<_>>())
     })?;
-    let since = visit.now.as_millisecond() - ENDED_DAYS * 86_400_000;
+    let since = Timestamp::from(visit.now).minus(ENDED);
     let ended = EndedAlert::since(visit.site.store.database(), since, ENDED_MOST)?;
     let values = context! {
         ended => ended_views(&visit.viewer, &alerts, ended),
@@ -54,8 +55,8 @@ fn silence(silence: &Silence) -> Value {
         matchers => matchers.join(" or "),
         by => silence.created_by,
         comment => silence.comment,
-        from => silence.starts_at.0 / 1000,
-        to => silence.ends_at.0 / 1000,
+        from => silence.starts_at.whole_seconds(),
+        to => silence.ends_at.whole_seconds(),
     }
 }
 
@@ -73,7 +74,8 @@ pub fn firing(visit: &Visit) -> Result<Vec<AlertView>, PageError> {
 const MOST: usize = 500;
 
 /// Days for which the page shows resolved alerts: on Monday, Friday night is still visible.
-const ENDED_DAYS: i64 = 3;
+const ENDED_DAYS: u64 = 3;
+const ENDED: Duration = Duration::from_secs(ENDED_DAYS * 86_400);
 
 /// Maximum number of resolved alerts on the page.
 const ENDED_MOST: usize = 200;
@@ -90,8 +92,8 @@ struct EndedView {
     fingerprint: String,
     name: String,
     severity: String,
-    from: i64,
-    to: i64,
+    from: UnixTime,
+    to: UnixTime,
     lasted: f64,
     labels: Vec<(String, String)>,
 }
@@ -107,8 +109,8 @@ pub struct AlertView {
     pub severity: String,
     /// The summary annotation.
     pub summary: String,
-    /// Begin, UTC seconds.
-    since: i64,
+    /// Begin.
+    since: UnixTime,
     /// Reason why no notification was sent; empty if one was.
     unsent: String,
     /// Annotations without the summary, and labels without those of the title.
@@ -161,7 +163,7 @@ fn ended_views(viewer: &Viewer, alerts: &[AlertView], ended: Vec<EndedAlert>) ->
 impl EndedView {
     fn of(viewer: &Viewer, ended: EndedAlert, mut is_free: impl FnMut(&str) -> bool) -> Self {
         let [name, severity, fingerprint, labels] = ended.texts;
-        let [from, to] = ended.instants_ms.map(Timestamp);
+        let [from, to] = ended.period;
         let labels: BTreeMap<String, String> = serde_json::from_str(&labels).unwrap_or_default();
         let is_hidden = is_hidden(viewer, &labels);
         Self {
@@ -172,9 +174,9 @@ impl EndedView {
             },
             name,
             severity,
-            from: from.0 / 1000,
-            to: to.0 / 1000,
-            lasted: (to.0 - from.0) as f64 / 1000.0,
+            from: from.whole_seconds(),
+            to: to.whole_seconds(),
+            lasted: (to - from) as f64 / 1e3,
             labels: labels
                 .into_iter()
                 .filter(|(name, _)| !TITLE.contains(&name.as_str()))
@@ -237,7 +239,7 @@ impl AlertView {
                 .get("summary")
                 .cloned()
                 .unwrap_or_default(),
-            since: alert.starts_at.0 / 1000,
+            since: alert.starts_at.whole_seconds(),
             unsent: unsent.join(", "),
             words: words
                 .map(|(name, text)| (name.replace('_', " "), text.clone()))

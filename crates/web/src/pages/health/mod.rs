@@ -8,6 +8,7 @@ use crate::frame::{
 use minijinja::{Value, context};
 use scheduler::scheduler;
 use takt_access::{Need, Role};
+use takt_model::Timestamp;
 use takt_server::answers::{DoctorQuestion, Question, Severity, StatQuestion};
 use takt_server::reports::words;
 use takt_store::Health;
@@ -57,7 +58,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
             Cell::text(node).link(href("nodes", node)),
             health,
             Cell::text(&target.pool),
-            Cell::time(target.last_scrape.map(|at| at.0 / 1000)),
+            Cell::time(target.last_scrape.map(|at| at.whole_seconds())),
             Cell::number(Some(target.duration_seconds), |seconds| {
                 words::amount(seconds * 1000.0)
             }),
@@ -157,15 +158,17 @@ fn size(bytes: u64) -> String {
 /// Lines about the store and the scheduler; `true` marks a good state.
 fn checks(visit: &Visit) -> Vec<(bool, String)> {
     let store = &visit.site.store;
-    let now = visit.now.as_millisecond();
+    let now = Timestamp::from(visit.now);
     let mut checks = vec![match &*store.health().borrow() {
         Health::Writing => {
             // Before the first sample, the watermark is the smallest time.
-            let behind = now.checked_sub(store.watermark().0);
-            let text = behind.map_or_else(
-                || "no samples are stored yet".to_owned(),
-                |behind| format!("samples are durable up to {} s ago", behind.max(0) / 1000),
-            );
+            let text = match store.watermark() {
+                Timestamp::MIN => "no samples are stored yet".to_owned(),
+                durable => {
+                    let behind = now.whole_seconds().since(durable.whole_seconds());
+                    format!("samples are durable up to {behind} s ago")
+                }
+            };
             (true, text)
         }
         Health::Waiting(why) => (false, format!("samples are waiting to be written: {why}")),

@@ -4,6 +4,7 @@
 use crate::frame::{Form, FormReply, PageError, Visit};
 use takt_access::{Need, Role};
 use takt_accounting::{Credit, in_force};
+use takt_model::UnixTime;
 use takt_server::answers::{CreditOrder, CreditsQuestion};
 use takt_slurm::JobRun;
 
@@ -40,7 +41,7 @@ pub fn submit(visit: &Visit, form: &Form) -> Result<FormReply, PageError> {
             });
             CreditOrder {
                 job_id: Some(visit.parameter("job").to_owned()),
-                submit: Some(number("submit")?),
+                submit: Some(UnixTime(number("submit")?)),
                 gpu_hours: gpu_hours.transpose()?,
                 ..CreditOrder::default()
             }

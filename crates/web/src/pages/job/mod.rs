@@ -11,6 +11,7 @@ use picture::{GIB, Metric, Scene, gpu_name, life};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use takt_access::Role;
+use takt_model::UnixTime;
 use takt_server::answers::{
     ClusterEvent, EventsQuestion, GpuReport, JobAnswer, JobPhase, JobQuestion, JobReport,
     ListedRun, NodeReport, requested,
@@ -158,7 +159,11 @@ fn faults(gpus: &[(&NodeReport, &GpuReport)]) -> Vec<Value> {
 }
 
 /// Events of the job's nodes while it ran, without those of GPUs that it did not hold.
-fn happened(visit: &Visit, report: &JobReport, now: i64) -> Result<Vec<ClusterEvent>, PageError> {
+fn happened(
+    visit: &Visit,
+    report: &JobReport,
+    now: UnixTime,
+) -> Result<Vec<ClusterEvent>, PageError> {
     let Some(start) = report.run.start else {
         return Ok(Vec::new());
     };
@@ -283,7 +288,7 @@ fn ticks(report: &JobReport, visit: &Visit) -> Vec<(f64, String)> {
     let Some(axis) = report.axis else {
         return Vec::new();
     };
-    let length = axis.to_ms() - axis.from_ms;
+    let length = axis.to() - axis.from;
     let format = if length > 2 * 86_400_000 {
         "%-d %b %H:%M"
     } else {
@@ -291,8 +296,8 @@ fn ticks(report: &JobReport, visit: &Visit) -> Vec<(f64, String)> {
     };
     (0..5)
         .filter_map(|quarter| {
-            let at = axis.from_ms + length * quarter / 4;
-            let at = jiff::Timestamp::from_millisecond(at).ok()?;
+            let at = axis.from.plus_ms(length * quarter / 4);
+            let at = jiff::Timestamp::try_from(at).ok()?;
             let at = at.to_zoned(visit.zone().clone());
             Some((quarter as f64 / 4.0, at.strftime(format).to_string()))
         })
@@ -307,11 +312,14 @@ fn zooms(report: &JobReport, visit: &Visit) -> Vec<String> {
     let Some(axis) = report.axis else {
         return Vec::new();
     };
-    let length = axis.to_ms() - axis.from_ms;
+    let length = axis.to() - axis.from;
     if length < SHORTEST_ZOOM_MS {
         return Vec::new();
     }
-    let seconds = |quarter: i64| ((axis.from_ms + length * quarter / 4) / 1000).to_string();
+    let seconds = |quarter: i64| {
+        let at = axis.from.plus_ms(length * quarter / 4);
+        at.whole_seconds().to_string()
+    };
     (0..4)
         .map(|quarter| {
             let from = seconds(quarter);
@@ -322,7 +330,7 @@ fn zooms(report: &JobReport, visit: &Visit) -> Vec<String> {
 }
 
 /// A list of other runs, without links for sorting.
-fn others(caption: &str, listed: &[ListedRun], now: i64) -> Option<Plain> {
+fn others(caption: &str, listed: &[ListedRun], now: UnixTime) -> Option<Plain> {
     const KEYS: [&str; 9] = [
         "job_id",
         "user",

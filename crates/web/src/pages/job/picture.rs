@@ -4,6 +4,7 @@ use crate::frame::{PageError, Visit};
 use crate::pages::work::strip_of;
 use takt_accounting::efficiency::Curve;
 use takt_draw::{Chart, Picture, Span, lanes, sheet};
+use takt_model::UnixTime;
 use takt_server::answers::{GpuReport, JobReport, NodeReport};
 use takt_server::reports::words::{duration, known, percent};
 
@@ -84,7 +85,7 @@ pub(super) struct Scene {
     pub metric: Metric,
     /// Value of the full height.
     pub most: f64,
-    /// Begin and end, in UTC seconds.
+    /// Begin and end, UTC seconds.
     pub time: (i64, i64),
     /// Utilization below which a GPU is idle.
     pub idle_below: f64,
@@ -93,9 +94,9 @@ pub(super) struct Scene {
 impl Scene {
     pub fn of(report: &JobReport, metric: Metric, idle_below: f64) -> Self {
         let gpus = || report.by_node.iter().flat_map(|node| &node.gpus);
-        let time = report
-            .axis
-            .map_or((0, 1), |axis| (axis.from_ms / 1000, axis.to_ms() / 1000));
+        let time = report.axis.map_or((0, 1), |axis| {
+            (axis.from.whole_seconds().0, axis.to().whole_seconds().0)
+        });
         Self {
             metric,
             most: metric.most(gpus()),
@@ -192,18 +193,18 @@ fn label(gpu: &GpuReport, name: &str) -> String {
 }
 
 /// Waiting, run and the rest of the time limit as a line.
-pub(super) fn life(report: &JobReport, now: i64) -> Option<String> {
+pub(super) fn life(report: &JobReport, now: UnixTime) -> Option<String> {
     let run = &report.run;
     let begin = run.submit;
     let start = run.start?;
     let end = run.end.unwrap_or(now);
     let limit = run
         .timelimit
-        .and_then(|limit| start.checked_add_unsigned(limit));
+        .and_then(|limit| Some(start + i64::try_from(limit).ok()?));
     let last = limit.unwrap_or(end).max(end);
     let length = (last - begin).max(1) as f64;
-    let place = |at: i64| (at - begin) as f64 / length;
-    let span = |from: i64, to: i64, class: &'static str, words: &str| Span {
+    let place = |at: UnixTime| (at - begin) as f64 / length;
+    let span = |from: UnixTime, to: UnixTime, class: &'static str, words: &str| Span {
         from: place(from),
         to: place(to),
         class,

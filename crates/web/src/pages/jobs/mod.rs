@@ -5,6 +5,7 @@ use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit};
 use minijinja::context;
 use serde::Serialize;
 use takt_draw::escaped;
+use takt_model::UnixTime;
 use takt_server::answers::{JobsQuestion, ListedRun, STATES};
 use takt_store::JobSort;
 
@@ -101,7 +102,7 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let next = last
         .filter(|_| has_more)
         .map(|cursor| visit.address(&[("after", &cursor)]));
-    let rows = runs(&found, visit.now.as_second());
+    let rows = runs(&found, UnixTime::from(visit.now));
     let (columns, rows) = if visit.is_file() {
         (columns(), rows)
     } else {

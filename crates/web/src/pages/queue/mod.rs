@@ -4,6 +4,7 @@ use super::work::{Plain, account, address, job, length, time_row, user};
 use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit, href};
 use minijinja::{Value, context};
 use takt_draw::{Span, lanes};
+use takt_model::UnixTime;
 use takt_server::answers::{QueueAnswer, QueueQuestion, QueuedRun, RunningRun};
 use takt_server::reports::words::duration;
 
@@ -127,8 +128,8 @@ fn day(answer: &QueueAnswer) -> Option<Plain> {
         Column::picture("lane", ""),
         Column::text("when", "Ends or starts"),
     ];
-    let lane = |from: i64, to: i64, class: &'static str, words: &str| {
-        let place = |at: i64| (at - answer.at) as f64 / DAY as f64;
+    let lane = |from: UnixTime, to: UnixTime, class: &'static str, words: &str| {
+        let place = |at: UnixTime| (at - answer.at) as f64 / DAY as f64;
         let span = Span {
             from: place(from),
             to: place(to),
@@ -140,7 +141,7 @@ fn day(answer: &QueueAnswer) -> Option<Plain> {
     let running = |one: &RunningRun| {
         let ends = one.ends_by?;
         let run = &one.run;
-        let words = format!("ends within {}", duration((ends - answer.at).max(0) as f64));
+        let words = format!("ends within {}", duration(ends.since(answer.at) as f64));
         Some(vec![
             job(run),
             user(&run.user),

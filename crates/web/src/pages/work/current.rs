@@ -2,6 +2,7 @@
 
 use super::{Plain, Strips, columns, runs};
 use crate::frame::{PageError, Visit};
+use takt_model::UnixTime;
 use takt_server::answers::JobsQuestion;
 
 /// Jobs in the list.
@@ -40,7 +41,7 @@ pub fn current_jobs(
         return Ok(None);
     }
     let mut columns = columns();
-    let mut rows = runs(&listed, visit.now.as_second());
+    let mut rows = runs(&listed, UnixTime::from(visit.now));
     Strips::of(visit, &listed)?.add(&mut columns, &mut rows, &listed);
     Ok(Some(Plain::of(caption, columns, rows).keep(&KEYS)))
 }

@@ -2,6 +2,7 @@
 
 use super::{account, hours, job, length, share, state, user};
 use crate::frame::{Cell, Column, href};
+use takt_model::UnixTime;
 use takt_server::answers::ListedRun;
 use takt_slurm::JobRun;
 
@@ -25,17 +26,17 @@ pub fn columns() -> Vec<Column> {
     ]
 }
 
-/// The rows of a list of runs. `now` is in UTC seconds.
-pub fn runs(listed: &[ListedRun], now: i64) -> Vec<Vec<Cell>> {
+/// The rows of a list of runs.
+pub fn runs(listed: &[ListedRun], now: UnixTime) -> Vec<Vec<Cell>> {
     listed.iter().map(|one| row(one, now)).collect()
 }
 
-fn row(one: &ListedRun, now: i64) -> Vec<Cell> {
+fn row(one: &ListedRun, now: UnixTime) -> Vec<Cell> {
     let run = &one.run;
     let used = one.used.filter(|used| used.is_measured);
     let ran = run
         .start
-        .map(|start| (run.end.unwrap_or(now) - start).max(0) as f64);
+        .map(|start| run.end.unwrap_or(now).since(start) as f64);
     let waste = used.and_then(|used| used.wasted_gpu_hours);
     let wasteful = used
         .and_then(|used| used.gpu_hours)

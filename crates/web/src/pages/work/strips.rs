@@ -5,6 +5,7 @@ use crate::frame::{Cell, Column, PageError, Visit};
 use std::collections::HashMap;
 use takt_accounting::efficiency::Curve;
 use takt_draw::heat;
+use takt_model::UnixTime;
 use takt_server::answers::{ListedRun, RunStripAnswer, RunStripsQuestion};
 
 /// Jobs with a strip on a page.
@@ -12,7 +13,7 @@ const MOST: usize = 500;
 
 /// The strips of listed runs, by job id and time of submission.
 pub struct Strips {
-    found: HashMap<(String, i64), RunStripAnswer>,
+    found: HashMap<(String, UnixTime), RunStripAnswer>,
     idle_below: f64,
 }
 

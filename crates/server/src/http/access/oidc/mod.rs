@@ -25,7 +25,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use takt_access::{hash, new_secret};
-use takt_model::ConfigError;
+use takt_model::{ConfigError, UnixTime};
 use token::Expected;
 
 /// Path to which the provider sends the browser back.
@@ -142,7 +142,7 @@ struct Flow {
     verifier: String,
     next: String,
     address: IpAddr,
-    began_at: i64,
+    began_at: UnixTime,
 }
 
 /// A sign-in that begins.
@@ -202,7 +202,7 @@ impl Oidc {
         &self,
         next: &str,
         address: IpAddr,
-        now: i64,
+        now: UnixTime,
     ) -> anyhow::Result<Option<Start>> {
         let description = self.provider.description().await?;
         let cookie = new_secret()?;
@@ -236,7 +236,7 @@ impl Oidc {
         }))
     }
 
-    fn keep(&self, cookie: &str, flow: Flow, now: i64) -> bool {
+    fn keep(&self, cookie: &str, flow: Flow, now: UnixTime) -> bool {
         let mut flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
         flows.retain(|_, flow| now < flow.began_at + FLOW_SECONDS);
         let of_address = flows.values().filter(|other| other.address == flow.address);
@@ -258,7 +258,12 @@ impl Oidc {
     ///
     /// # Errors
     /// If the browser has not begun it, the provider refuses, or the provider's answer is wrong.
-    pub async fn finish(&self, cookie: &str, back: Back, now: i64) -> anyhow::Result<SignedIn> {
+    pub async fn finish(
+        &self,
+        cookie: &str,
+        back: Back,
+        now: UnixTime,
+    ) -> anyhow::Result<SignedIn> {
         let flow = self.take(cookie, now)?;
         if back.state.as_deref().map(hash) != Some(hash(&flow.state)) {
             bail!("the answer belongs to another sign-in");
@@ -299,7 +304,7 @@ impl Oidc {
         })
     }
 
-    fn take(&self, cookie: &str, now: i64) -> anyhow::Result<Flow> {
+    fn take(&self, cookie: &str, now: UnixTime) -> anyhow::Result<Flow> {
         let mut flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
         let flow = flows.remove(&hash(cookie));
         flow.filter(|flow| now < flow.began_at + FLOW_SECONDS)
@@ -365,7 +370,7 @@ mod tests {
         Oidc::new(&config, "https://takt.example/").unwrap()
     }
 
-    fn flow(address: [u8; 4], began_at: i64) -> Flow {
+    fn flow(address: [u8; 4], began_at: UnixTime) -> Flow {
         Flow {
             state: "s".to_owned(),
             nonce: "n".to_owned(),
@@ -380,26 +385,28 @@ mod tests {
     fn a_sign_in_ends_once_and_in_time() {
         let oidc = oidc();
         assert_eq!(oidc.redirect_uri, "https://takt.example/login/oidc/back");
-        assert!(oidc.keep("one", flow([10, 0, 0, 1], 0), 0));
-        assert!(oidc.keep("two", flow([10, 0, 0, 1], 0), 0));
-        assert!(oidc.take("three", 0).is_err(), "another browser");
-        assert!(oidc.take("one", 599).is_ok());
-        assert!(oidc.take("one", 599).is_err(), "once");
-        assert!(oidc.take("two", 600).is_err(), "late");
+        assert!(oidc.keep("one", flow([10, 0, 0, 1], UnixTime(0)), UnixTime(0)));
+        assert!(oidc.keep("two", flow([10, 0, 0, 1], UnixTime(0)), UnixTime(0)));
+        assert!(oidc.take("three", UnixTime(0)).is_err(), "another browser");
+        assert!(oidc.take("one", UnixTime(599)).is_ok());
+        assert!(oidc.take("one", UnixTime(599)).is_err(), "once");
+        assert!(oidc.take("two", UnixTime(600)).is_err(), "late");
     }
 
     #[test]
     fn sign_ins_under_way_are_bounded() {
         let oidc = oidc();
         let kept = |address, now| oidc.keep(&new_secret().unwrap(), flow(address, now), now);
-        let many = (0..200).filter(|_| kept([10, 0, 0, 1], 0)).count();
+        let many = (0..200)
+            .filter(|_| kept([10, 0, 0, 1], UnixTime(0)))
+            .count();
         assert_eq!(many, MAX_FLOWS_OF_ADDRESS);
         for address in 0..=MAX_FLOWS as u16 {
             let [high, low] = address.to_be_bytes();
-            assert!(kept([10, 1, high, low], 1));
+            assert!(kept([10, 1, high, low], UnixTime(1)));
         }
         assert!(oidc.flows.lock().unwrap().len() <= MAX_FLOWS);
-        assert!(kept([10, 0, 0, 1], FLOW_SECONDS));
+        assert!(kept([10, 0, 0, 1], UnixTime(FLOW_SECONDS)));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use ring::signature::{self, RsaPublicKeyComponents, UnparsedPublicKey};
 use serde::Deserialize;
 use serde_json::Value;
+use takt_model::UnixTime;
 
 /// Seconds by which the clocks of the provider and of this machine may differ.
 const GRACE_SECONDS: i64 = 60;
@@ -63,8 +64,8 @@ pub(super) struct Expected<'a> {
     pub issuer: &'a str,
     pub client_id: &'a str,
     pub nonce: &'a str,
-    /// UTC seconds.
-    pub now: i64,
+    /// Current time.
+    pub now: UnixTime,
 }
 
 impl KeySet {
@@ -175,12 +176,16 @@ pub(super) fn check(claims: &Value, expected: Expected<'_>) -> Result<(), TokenE
     let party = claim("azp");
     is("azp", party.is_none_or(|party| party == own))?;
     is("azp", audiences.len() == 1 || party.is_some())?;
-    let time = |name: &str| claims[name].as_f64().map(|seconds| seconds as i64);
+    let time = |name: &str| {
+        claims[name]
+            .as_f64()
+            .map(|seconds| UnixTime(seconds as i64))
+    };
     is(
         "exp",
         time("exp").is_some_and(|end| expected.now < end + GRACE_SECONDS),
     )?;
-    let has_begun = |at: i64| at <= expected.now + GRACE_SECONDS;
+    let has_begun = |at: UnixTime| at <= expected.now + GRACE_SECONDS;
     is("iat", time("iat").is_some_and(has_begun))?;
     is("nbf", time("nbf").is_none_or(has_begun))?;
     is("nonce", claim("nonce") == Some(expected.nonce))?;
@@ -206,7 +211,7 @@ mod tests {
     use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair};
     use serde_json::json;
 
-    const NOW: i64 = 1_800_000_000;
+    const NOW: UnixTime = UnixTime(1_800_000_000);
 
     const EXPECTED: Expected<'_> = Expected {
         issuer: "https://idp.example",
