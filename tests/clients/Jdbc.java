@@ -217,7 +217,7 @@ public class Jdbc {
     }
 
     public static void main(String[] arguments) throws Exception {
-        for (String mode : List.of("extended", "simple", "extendedForPrepared")) {
+        for (String mode : List.of("extended", "extendedForPrepared")) {
             try (Connection connection = connect(arguments, "preferQueryMode", mode)) {
                 usual(connection);
                 metadata(connection);

@@ -182,7 +182,7 @@ mod tests {
                 let expected: Vec<_> = period
                     .slices(takt_accounting::Unit::Day)
                     .into_iter()
-                    .map(|day| vec![json!(day.from), json!(day.to)])
+                    .map(|day| vec![json!(day.from.0), json!(day.to.0)])
                     .collect();
                 assert_eq!(rows(database, &sql), expected, "{zone} {from}");
             }
