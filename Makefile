@@ -22,7 +22,7 @@ BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := $(PROFILE) $(FEATURES) --locked
 
 # The folder `dashboards` exists, so the target must be phony.
-.PHONY: help up demo dist build install test test-fast test-deps peers check fuzz dashboards check-windows docs soak bench test-bundled clean library
+.PHONY: help up demo dist build install test test-fast exam test-deps peers check fuzz dashboards check-windows docs soak bench test-bundled clean library
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -80,6 +80,9 @@ peers: ## build the current releases that tests compare with, if Go is installed
 test: test-deps peers library ## all tests except the long runs
 	cargo build $(CARGO_FLAGS) --workspace
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} cargo test $(CARGO_FLAGS) --workspace --no-fail-fast
+
+exam: test-deps peers library ## long tests that `make test` leaves out: packages in a machine, all pages of 300 nodes
+	RUST_TEST_THREADS=2 cargo test $(CARGO_FLAGS) -p takt --test whole --no-fail-fast -- --ignored
 
 check: library ## check format, lints, banned crates, SQL, the Grafana boards and prose
 	cargo fmt --all --check

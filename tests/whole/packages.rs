@@ -226,6 +226,7 @@ fn install_run_and_remove(machine: &Machine, kind: &Kind) {
 }
 
 #[test]
+#[ignore = "takes minutes: make exam"]
 fn the_packages_install_run_and_leave_nothing_running() {
     let directory = tempfile::tempdir().unwrap();
     let Some(machine) = boot(directory.path()) else {
