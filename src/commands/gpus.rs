@@ -5,7 +5,6 @@ use crate::cli::{ListingFormat, Person, Place};
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
-use takt_model::UnixTime;
 use takt_server::Failure;
 use takt_server::answers::SqlQuestion;
 use takt_server::listing::{Column, Listing};
@@ -223,7 +222,7 @@ mod tests {
     use std::convert::Infallible;
     use std::time::SystemTime;
     use takt_access::Viewer;
-    use takt_model::{Labels, METRIC_NAME};
+    use takt_model::{Labels, METRIC_NAME, UnixTime};
     use takt_server::answers::{AnswerConfig, Question};
     use takt_slurm::{Entry, JobRun};
     use takt_store::{DataDir, HeldGpu, Origin, Records, STALE, Shifted, Store, StoreConfig};

@@ -12,7 +12,7 @@ use std::error::Error;
 use std::path::Path;
 use std::time::{Instant, SystemTime};
 use takt_accounting::efficiency::EfficiencyConfig;
-use takt_model::{Labels, METRIC_NAME, Timestamp};
+use takt_model::{Labels, METRIC_NAME, Timestamp, UnixTime};
 use takt_server::assess;
 use takt_slurm::{Entry, JobRun};
 use takt_store::{
@@ -155,7 +155,7 @@ fn main() -> Result<(), Failure> {
 }
 
 /// Returns about `count` jobs, one after the other on every pair of nodes.
-fn make_up(nodes: i64, begin: i64, end: i64, count: i64) -> Vec<Job> {
+fn make_up(nodes: i64, begin: UnixTime, end: UnixTime, count: i64) -> Vec<Job> {
     let mut dice = Dice(42);
     let mut jobs = Vec::new();
     // A pair of nodes runs about 3.3 jobs per round.
@@ -188,7 +188,13 @@ fn make_up(nodes: i64, begin: i64, end: i64, count: i64) -> Vec<Job> {
     jobs
 }
 
-fn job(number: usize, gpus: Vec<(usize, usize)>, start: i64, end: i64, dice: &mut Dice) -> Job {
+fn job(
+    number: usize,
+    gpus: Vec<(usize, usize)>,
+    start: UnixTime,
+    end: UnixTime,
+    dice: &mut Dice,
+) -> Job {
     let (user, account) = USERS[(dice.below(30).min(dice.below(30))) as usize];
     let habit = match (dice.below(10), gpus.len()) {
         (0, _) => Habit::Low,
@@ -222,7 +228,7 @@ fn job(number: usize, gpus: Vec<(usize, usize)>, start: i64, end: i64, dice: &mu
         gpu_model: Some(if nodes[0] < 10 { "a100" } else { "rtx5090" }.into()),
         mem_bytes: Some((64 << 30) * gpus.len() as u64),
         node_list: Some(names.join(",")),
-        elapsed: Some((end - start).cast_unsigned()),
+        elapsed: Some(end.since(start)),
         timelimit: Some(86_400),
         ..JobRun::default()
     };
@@ -231,9 +237,10 @@ fn job(number: usize, gpus: Vec<(usize, usize)>, start: i64, end: i64, dice: &mu
 
 impl Job {
     /// Returns the utilization of the job's GPU `index` at a time.
-    fn utilization(&self, index: usize, at: i64) -> f64 {
-        let (start, end) = (self.run.start.unwrap_or(0), self.run.end.unwrap_or(0));
-        let noise = ((at / 15 + index as i64 * 7) % 9) as f64 / 100.0;
+    fn utilization(&self, index: usize, at: UnixTime) -> f64 {
+        let start = self.run.start.unwrap_or_default();
+        let end = self.run.end.unwrap_or_default();
+        let noise = ((at.0 / 15 + index as i64 * 7) % 9) as f64 / 100.0;
         match self.habit {
             Habit::Busy => 0.88 + noise,
             Habit::Low => 0.22 + noise,
@@ -258,7 +265,7 @@ fn write_series(
     store: &Store,
     jobs: &[Job],
     nodes: i64,
-    (begin, end): (i64, i64),
+    (begin, end): (UnixTime, UnixTime),
     interval: i64,
 ) -> Result<u64, Failure> {
     let mut starting: Vec<usize> = (0..jobs.len()).collect();
@@ -269,7 +276,8 @@ fn write_series(
         .map(|node| open(store, node))
         .collect::<Result<_, _>>()?;
     let mut samples = 0;
-    for at in (begin..end).step_by(interval as usize) {
+    for passed in (0..end - begin).step_by(interval as usize) {
+        let at = begin + passed;
         on_gpu.retain(|_, job| jobs[*job].run.end.is_none_or(|end| end > at));
         while let Some(job) =
             starting.next_if(|&job| jobs[job].run.start.is_some_and(|start| start <= at))
@@ -278,7 +286,7 @@ fn write_series(
         }
         let tickets: Vec<_> = written
             .iter()
-            .map(|node| node.group.ticket(Timestamp::from_seconds(at)))
+            .map(|node| node.group.ticket(at.into()))
             .collect::<Result<_, _>>()?;
         for (number, (node, ticket)) in written.iter_mut().zip(tickets).enumerate() {
             let mut values = Vec::new();
@@ -320,11 +328,11 @@ fn write_series(
             node.jobs
                 .retain(|_, column| !committed.dropped.contains(column));
         }
-        if (at - begin) / interval % 240 == 0 {
+        if passed / interval % 240 == 0 {
             store.flush();
         }
         // A server has one block per day after merging the hourly blocks.
-        if at.rem_euclid(86_400) < interval {
+        if at.0.rem_euclid(86_400) < interval {
             store.flush();
             store.seal()?;
         }
