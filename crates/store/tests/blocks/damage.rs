@@ -34,22 +34,23 @@ fn raw_blocks(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Changes a part of a block's file in place.
-fn change(block: &Path, at: u64, with: impl Fn(u8) -> u8, length: usize) {
+/// Opens a block's samples. The store may rename or delete the block meanwhile.
+fn open_samples(block: &Path) -> fs::File {
     let path = block.join("samples.parquet");
-    let file = fs::File::options()
-        .read(true)
-        .write(true)
-        .open(path)
-        .unwrap();
+    let mut options = fs::File::options();
+    options.read(true).write(true).open(path).unwrap()
+}
+
+/// Changes a part of a block's file in place.
+fn change(file: &fs::File, at: u64, with: impl Fn(u8) -> u8, length: usize) {
     let mut bytes = vec![0; length];
     file.read_exact_at(&mut bytes, at).unwrap();
     bytes.iter_mut().for_each(|byte| *byte = with(*byte));
     file.write_all_at(&bytes, at).unwrap();
 }
 
-fn length(block: &Path) -> u64 {
-    fs::metadata(block.join("samples.parquet")).unwrap().len()
+fn length(file: &fs::File) -> u64 {
+    file.metadata().unwrap().len()
 }
 
 /// Asserts that all samples are right, and that exactly these hours have none.
@@ -93,8 +94,8 @@ fn blocks_that_are_damaged_while_queries_run_are_set_aside() {
     thread::scope(|threads| {
         let readers: Vec<_> = (0..3).map(|_| threads.spawn(read)).collect();
         for hour in [1, 3, 4] {
-            let block = &blocks[hour];
-            change(block, 64, |byte| byte ^ 0xa5, length(block) as usize / 2);
+            let file = open_samples(&blocks[hour]);
+            change(&file, 64, |byte| byte ^ 0xa5, length(&file) as usize / 2);
             let so_far = answers.load(Ordering::SeqCst);
             while answers.load(Ordering::SeqCst) < so_far + 12 && !readers[0].is_finished() {
                 thread::yield_now();
@@ -127,6 +128,7 @@ fn a_block_that_is_damaged_during_a_merge_is_set_aside() {
     let root = tempfile::tempdir().unwrap();
     let bench = day(root.path());
     let blocks = raw_blocks(root.path());
+    let file = open_samples(&blocks[2]);
     bench.set_clock(NEXT_DAY);
     thread::scope(|threads| {
         let merge = threads.spawn(|| {
@@ -139,8 +141,8 @@ fn a_block_that_is_damaged_during_a_merge_is_set_aside() {
             if !blocks[2].exists() || merge.is_finished() {
                 break;
             }
-            let at = 64 + n * 97 % (length(&blocks[2]) - 200);
-            change(&blocks[2], at, |byte| byte ^ 0x11, 64);
+            let at = 64 + n * 97 % (length(&file) - 200);
+            change(&file, at, |byte| byte ^ 0x11, 64);
             thread::yield_now();
         }
     });
@@ -172,9 +174,9 @@ fn a_merge_keeps_no_value_that_a_flipped_bit_has_changed() {
         copy(kept.path(), root.path());
         let blocks = raw_blocks(root.path());
         let hour = flip as i64 % HOURS;
-        let block = &blocks[hour as usize];
-        let place = flip.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (length(block) - 16);
-        change(block, place, |byte| byte ^ (1 << (flip % 8)), 1);
+        let file = open_samples(&blocks[hour as usize]);
+        let place = flip.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (length(&file) - 16);
+        change(&file, place, |byte| byte ^ (1 << (flip % 8)), 1);
         let bench = Bench::open(root.path(), &config(), NEXT_DAY);
         let _ = bench.store.seal();
         bench.store.seal().unwrap();
