@@ -133,8 +133,10 @@ fn the_data_of_0_1_0_are_complete_after_an_upgrade() {
     assert!(!verified.contains("damaged"), "{verified}");
     // PromQL finds the last sample of a series of that time.
     let samples = std::fs::read_to_string(fixture("samples.csv")).unwrap();
-    let last = samples.lines().filter(|row| row.starts_with("node_load1,"));
-    let last = last.last().unwrap();
+    let mut last_first = samples.lines().rev();
+    let last = last_first
+        .find(|row| row.starts_with("node_load1,"))
+        .unwrap();
     let (rest, value) = last.rsplit_once(',').unwrap();
     let (_, at) = rest.rsplit_once(',').unwrap();
     let at = at.trim_matches('"').replace(' ', "T");
@@ -210,6 +212,6 @@ fn the_program_of_0_1_0_refuses_newer_data_and_changes_nothing() {
         .filter(|(path, content)| after[*path] != **content)
         .map(|(path, _)| path)
         .collect();
-    assert_eq!(changed, [&PathBuf::new(); 0]);
+    assert!(changed.is_empty(), "{changed:?}");
     assert_nothing_lost(&takt, "after 0.1.0 was started");
 }
