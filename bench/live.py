@@ -40,8 +40,10 @@ def name_of(seconds):
 
 
 def current_prometheus():
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
-    return str(max((cache / "takt/peers").glob("prometheus-*"), default="prometheus"))
+    built = subprocess.run([HERE.parent / "scripts" / "peers.sh", "prometheus"], stdout=subprocess.PIPE, text=True)
+    if built.returncode:
+        return "prometheus"
+    return str(next(pathlib.Path(built.stdout.strip()).glob("prometheus-*"), "prometheus"))
 
 
 class Server:

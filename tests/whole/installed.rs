@@ -1,25 +1,9 @@
 //! The files of `make install` under a real systemd, with the shipped units.
 
-use crate::support::machine::Machine;
+use crate::support::machine::{CONFIG, Machine};
 use crate::support::or_skip;
 use std::path::Path;
 use std::process::Command;
-
-const CONFIG: &str = r#"
-cluster = "lab"
-[jobs]
-poll = false
-[sql]
-listen_address = ""
-[store]
-min_free_bytes = 0
-[scrape]
-interval_seconds = 0.5
-timeout_seconds = 0.5
-[[scrape.targets]]
-address = "127.0.0.1:9855"
-node = "g01"
-"#;
 
 /// Uses the stand-in for NVML; everything else is the shipped unit.
 const WITH_GPUS: &str = "[Service]\nEnvironment=NVML_STAND_IN_SCRIPT=/run/gpus\nExecStart=\n\

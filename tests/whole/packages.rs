@@ -1,25 +1,9 @@
 //! The packages of `make dist` under a real systemd: installed, upgraded and removed.
 
-use crate::support::machine::Machine;
+use crate::support::machine::{CONFIG, Machine};
 use crate::support::{Needed, Skip, need, or_skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-const CONFIG: &str = r#"
-cluster = "lab"
-[jobs]
-poll = false
-[sql]
-listen_address = ""
-[store]
-min_free_bytes = 0
-[scrape]
-interval_seconds = 0.5
-timeout_seconds = 0.5
-[[scrape.targets]]
-address = "127.0.0.1:9855"
-node = "g01"
-"#;
 
 /// Folder of the packages in the machine.
 const PACKAGES: &str = "/packages";

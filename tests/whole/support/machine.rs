@@ -11,6 +11,23 @@ use super::process::{Daemon, wait_for};
 use super::takt::Run;
 use super::{Skip, need_file, need_program, need_root};
 
+/// Configuration of a server that scrapes the exporter of the machine.
+pub const CONFIG: &str = r#"
+cluster = "lab"
+[jobs]
+poll = false
+[sql]
+listen_address = ""
+[store]
+min_free_bytes = 0
+[scrape]
+interval_seconds = 0.5
+timeout_seconds = 0.5
+[[scrape.targets]]
+address = "127.0.0.1:9855"
+node = "g01"
+"#;
+
 /// Mounts the file systems of the namespaces, then starts systemd. `$1` is the folder of the
 /// machine.
 const BOOT: &str = r#"
