@@ -22,7 +22,7 @@ BIN := $(CARGO_TARGET_DIR)/release
 CARGO_FLAGS := $(PROFILE) $(FEATURES) --locked
 
 # The folder `dashboards` exists, so the target must be phony.
-.PHONY: help up demo dist build install test test-fast exam test-deps peers check fuzz dashboards check-windows docs soak bench test-bundled clean library
+.PHONY: help up demo dist build install test test-fast exam test-deps peers check fuzz dashboards check-windows check-musl docs soak bench test-bundled clean library
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -81,7 +81,8 @@ test: test-deps peers library ## all tests except the long runs
 	cargo build $(CARGO_FLAGS) --workspace
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-8} cargo test $(CARGO_FLAGS) --workspace --no-fail-fast
 
-exam: test-deps peers library ## long tests that `make test` leaves out: packages in a machine, all pages of 300 nodes
+exam: test-deps peers library ## long tests that `make test` leaves out: packages in a machine, exporters for other machines, all pages of 300 nodes
+	scripts/test-deps.sh exam
 	RUST_TEST_THREADS=2 cargo test $(CARGO_FLAGS) -p takt --test whole --no-fail-fast -- --ignored
 
 check: library ## check format, lints, banned crates, SQL, the Grafana boards and prose
@@ -103,12 +104,15 @@ dashboards: ## write the Grafana boards from their generator (needs node)
 check-windows: ## check that the exporter compiles for Windows (rustup target add x86_64-pc-windows-gnu)
 	cargo check --target x86_64-pc-windows-gnu --no-default-features -p takt-exporter
 
+check-musl: ## check that the exporter compiles without a C library (rustup target add x86_64-unknown-linux-musl)
+	cargo check --target x86_64-unknown-linux-musl --locked -p takt-exporter
+
 docs: ## build the documentation as a site in target/book (needs mdbook: cargo install mdbook)
 	@command -v mdbook >/dev/null || { echo "make docs: mdbook is missing; cargo install --locked mdbook" >&2; exit 1; }
 	mdbook build
 
-dist: build ## build .deb packages, checksums and an SBOM into target/dist
-	BIN=$(BIN) scripts/dist.sh
+dist: ## build .deb and .rpm packages for glibc 2.28 and newer, arm64 and musl, checksums and an SBOM into target/dist
+	scripts/release.sh
 
 soak: build ## a week at an accelerated clock, then tests that kill and restart (SOAK_DAYS, SOAK_ROUNDS)
 	scripts/soak.sh

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Takt beside Prometheus on live data: both scrape, and answer a dashboard's queries meanwhile.
+"""Takt beside Prometheus and VictoriaMetrics on live data: all scrape, and answer a dashboard's queries meanwhile.
 
     bench/live.py [NODES [INTERVAL [MINUTES]]]
 
-Both scrape the same captured nodes (18) each INTERVAL (5) seconds. A minute after the start, and after MINUTES (10), the panels of
-`query.py` are asked over several ranges, each once after a first round. Then both are killed and started again, and the panels are
+All scrape the same captured nodes (18) each INTERVAL (5) seconds. A minute after the start, and after MINUTES (10), the panels of
+`query.py` are asked over several ranges, each once after a first round. Then all are killed and started again, and the panels are
 asked at once, without a first round. Nothing is sealed before that, unless SEAL_MINUTES says so. Prints totals and percentiles, the
 time until each start answered, CPU a sample and memory, the ratios, and regressions against `recorded.json`.
-Prometheus is the release that scripts/peers.sh built, else the installed one. PROMETHEUS and TAKT name other programs. ONLY=takt
-leaves Prometheus out.
+Prometheus is the release that scripts/peers.sh built, else the installed one. VictoriaMetrics is the installed one; without it, its rows
+are missing. PROMETHEUS, VICTORIA and TAKT name other programs. ONLY=takt leaves the others out, ONLY=takt,prometheus one of them.
 """
 
 import json
@@ -32,7 +32,12 @@ NODES = int(sys.argv[1]) if len(sys.argv) > 1 else 18
 INTERVAL = int(sys.argv[2]) if len(sys.argv) > 2 else 5
 MINUTES = float(sys.argv[3]) if len(sys.argv) > 3 else 10
 RANGES = (900, 3600, 3 * 3600, 24 * 3600)
-PORTS = {"nodes": 19200, "takt": 19201, "prometheus": 19202}
+PORTS = {"nodes": 19200, "takt": 19201, "prometheus": 19202, "victoria-metrics": 19203}
+SAMPLES = {
+    "takt": "takt_store_samples_total",
+    "prometheus": "prometheus_tsdb_head_samples_appended_total",
+    "victoria-metrics": "vm_rows_inserted_total",
+}
 
 
 def name_of(seconds):
@@ -74,7 +79,7 @@ class Server:
         raise SystemExit(f"{self.name} does not answer, see {self.directory}/{self.name}.log")
 
     def samples(self):
-        metric = {"takt": "takt_store_samples_total", "prometheus": "prometheus_tsdb_head_samples_appended_total"}[self.name]
+        metric = SAMPLES[self.name]
         lines = urllib.request.urlopen(f"{self.url}/metrics").read().decode().splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.split("{")[0].split(" ")[0] == metric)
 
@@ -102,7 +107,7 @@ class Server:
 
 def show(servers, title, figures, warm=True):
     print(f"\n{title}")
-    print(f"{'':12} {'range':>7} {'total':>9} {'p50':>10} {'p99':>10} {'CPU':>8}")
+    print(f"{'':16} {'range':>7} {'total':>9} {'p50':>10} {'p99':>10} {'CPU':>8}")
     for seconds in RANGES:
         totals = {}
         for server in servers:
@@ -111,15 +116,18 @@ def show(servers, title, figures, warm=True):
             totals[server.name] = (sum(times), p99)
             empty = f"  {len(server.empty)} empty" if server.empty else ""
             print(
-                f"{server.name:12} {name_of(seconds):>7} {sum(times):7.2f} s {times[len(times) // 2] * 1e3:7.1f} ms "
+                f"{server.name:16} {name_of(seconds):>7} {sum(times):7.2f} s {times[len(times) // 2] * 1e3:7.1f} ms "
                 f"{p99 * 1e3:7.1f} ms {used:6.2f} s{empty}"
             )
-        if len(totals) == 2:
-            ours, theirs = totals["takt"], totals["prometheus"]
+        ours = totals.pop("takt", None)
+        for peer, theirs in totals.items():
+            if ours is None:
+                continue
             ratios = [ours[0] / theirs[0], ours[1] / theirs[1]]
-            print(f"{'ratio':12} {name_of(seconds):>7} {ratios[0]:7.2f} {'':12} {ratios[1]:10.2f}")
-            figures[f"{title}, {name_of(seconds)}, total"] = ratios[0]
-            figures[f"{title}, {name_of(seconds)}, p99"] = ratios[1]
+            print(f"{'to ' + peer:16.16} {name_of(seconds):>7} {ratios[0]:7.2f} {'':12} {ratios[1]:10.2f}")
+            of_peer = "" if peer == "prometheus" else f", to {peer}"
+            figures[f"{title}, {name_of(seconds)}, total{of_peer}"] = ratios[0]
+            figures[f"{title}, {name_of(seconds)}, p99{of_peer}"] = ratios[1]
 
 
 def main():
@@ -141,13 +149,16 @@ def main():
     prometheus = os.environ.get("PROMETHEUS") or current_prometheus()
     commands = {
         "prometheus": [prometheus, "--config.file=scrape.yml", "--storage.tsdb.path=prometheus", f"--web.listen-address=127.0.0.1:{PORTS['prometheus']}"],
+        # It answers for samples that are older than this.
+        "victoria-metrics": [os.environ.get("VICTORIA", "victoria-metrics"), "-promscrape.config=scrape.yml", "-storageDataPath=victoria",
+            f"-httpListenAddr=127.0.0.1:{PORTS['victoria-metrics']}", "-search.latencyOffset=1ms", "-loggerLevel=ERROR"],
         "takt": [takt, "serve", "--config", "takt.toml"],
     }
     servers, figures = [], {}
     try:
         time.sleep(1)
         for name, command in commands.items():
-            if name not in os.environ.get("ONLY", name):
+            if name not in os.environ.get("ONLY", name).split(","):
                 continue
             if shutil.which(command[0]):
                 servers.append(Server(name, command, directory))
@@ -163,7 +174,7 @@ def main():
         for server, (cpu, samples) in zip(servers, before):
             used = (query.cpu(server.process.pid) - cpu) / (server.samples() - samples)
             memory = query.memory(server.process.pid, "VmRSS")
-            print(f"{server.name:12} {used * 1e6:7.2f} µs CPU a sample, {memory:7.0f} MiB resident")
+            print(f"{server.name:16} {used * 1e6:7.2f} µs CPU a sample, {memory:7.0f} MiB resident")
             if server.name == "takt":
                 figures["µs CPU a sample"] = used * 1e6
                 figures["MiB resident"] = memory

@@ -4,7 +4,7 @@
 #
 # For another processor: BIN=target/aarch64-unknown-linux-gnu/release NATIVE=target/release scripts/dist.sh. The programs of
 # NATIVE run here and write man pages and completions. Without rpmbuild (Debian: rpm) no .rpm is built; RPM=1 makes that an
-# error. QUICK=1 compresses little, for tests.
+# error. QUICK=1 compresses little, for tests. An exporter without a C library becomes takt-exporter-static, and an archive.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=${BIN:-target/release}
@@ -29,47 +29,51 @@ esac
 
 # The newest version of the C library whose symbols a program uses.
 glibc() {
-    objdump -T "$@" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1 | cut -d_ -f2
+    readelf --wide --version-info "$@" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1 | cut -d_ -f2
 }
 
 # strip_of FILE: removes debug information, with the tools of the program's processor.
 strip_of() {
     local tool=strip
     [ "$machine" = "$(uname -m)" ] || tool=$machine-linux-gnu-strip
-    if command -v "$tool" >/dev/null; then "$tool" "$1"; else echo "dist.sh: no $tool; $1 keeps its symbols" >&2; fi
+    if command -v "$tool" >/dev/null; then
+        "$tool" "$1"
+    elif readelf --wide --section-headers "$1" | grep -q '\.symtab'; then
+        echo "dist.sh: no $tool; $1 keeps its symbols" >&2
+    fi
 }
 
 # root NAME: a folder with the files that each package has, besides the program.
 root() {
-    local to=$out/$1
+    local to=$out/$1 program=${1%-static}
     rm -rf "$to"
     mkdir -p "$to"/usr/{bin,lib/systemd/system} "$to"/usr/share/{doc/"$1",man/man1,bash-completion/completions} \
         "$to"/usr/share/{zsh/vendor-completions,fish/vendor_completions.d}
-    sed 's|/usr/local/|/usr/|' "packaging/$1.service" >"$to/usr/lib/systemd/system/$1.service"
-    "$native/takt" completions bash --program "$1" >"$to/usr/share/bash-completion/completions/$1"
-    "$native/takt" completions zsh --program "$1" >"$to/usr/share/zsh/vendor-completions/_$1"
-    "$native/takt" completions fish --program "$1" >"$to/usr/share/fish/vendor_completions.d/$1.fish"
+    sed 's|/usr/local/|/usr/|' "packaging/$program.service" >"$to/usr/lib/systemd/system/$program.service"
+    "$native/takt" completions bash --program "$program" >"$to/usr/share/bash-completion/completions/$program"
+    "$native/takt" completions zsh --program "$program" >"$to/usr/share/zsh/vendor-completions/_$program"
+    "$native/takt" completions fish --program "$program" >"$to/usr/share/fish/vendor_completions.d/$program.fish"
     printf 'Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: takt\n\nFiles: *\nCopyright: 2026 the Takt authors\nLicense: Apache-2.0\n On Debian systems: /usr/share/common-licenses/Apache-2.0\n' \
         >"$to/usr/share/doc/$1/copyright"
     printf 'takt (%s) stable; urgency=medium\n\n  * See https://keepachangelog.com and CHANGELOG.md.\n\n -- Takt <takt@localhost>  %s\n' \
         "$version" "$(date -uRd "@$SOURCE_DATE_EPOCH")" | gzip -9n >"$to/usr/share/doc/$1/changelog.gz"
 }
 
-# deb NAME DEPENDS SUMMARY DESCRIPTION
+# deb NAME RELATIONS SUMMARY DESCRIPTION
 deb() {
-    local size
+    local size script
     size=$(du -sk "$out/$1" | cut -f1)
     mkdir "$out/$1/DEBIAN"
-    install -m 755 "packaging/debian/$1.postinst" "$out/$1/DEBIAN/postinst"
-    install -m 755 "packaging/debian/$1.prerm" "$out/$1/DEBIAN/prerm"
-    install -m 755 "packaging/debian/$1.postrm" "$out/$1/DEBIAN/postrm"
+    for script in postinst prerm postrm; do
+        install -m 755 "packaging/debian/${1%-static}.$script" "$out/$1/DEBIAN/$script"
+    done
     cat >"$out/$1/DEBIAN/control" <<EOF
 Package: $1
 Version: $version
 Architecture: $arch
 Maintainer: Takt <takt@localhost>
 Installed-Size: $size
-Depends: $2
+$2
 Section: admin
 Priority: optional
 Description: $3
@@ -80,7 +84,7 @@ EOF
     rm -r "$out/$1/DEBIAN"
 }
 
-# rpm_of NAME REQUIRES SUMMARY DESCRIPTION. The requirements are named here, since the tools of this machine would find
+# rpm_of NAME RELATIONS SUMMARY DESCRIPTION. The requirements are named here, since the tools of this machine would find
 # the names of its own distribution.
 rpm_of() {
     mkdir -p "$out/$1.rpmbuild"
@@ -93,7 +97,7 @@ Release: 1
 Summary: $3
 License: Apache-2.0
 AutoReqProv: no
-Requires: $2
+$2
 %description
 $4
 %install
@@ -102,11 +106,11 @@ cp -a $(realpath "$out/$1")/. %{buildroot}
 $(cd "$out/$1" && find . -type d -name 'takt*' -printf '%%dir "/%P"\n' | sort)
 $(cd "$out/$1" && find . \( -type f -o -type l \) -printf '"/%P"\n' | sort)
 %post
-$(cat "packaging/rpm/$1.post")
+$(cat "packaging/rpm/${1%-static}.post")
 %preun
-$(cat "packaging/rpm/$1.preun")
+$(cat "packaging/rpm/${1%-static}.preun")
 %postun
-$(cat "packaging/rpm/$1.postun")
+$(cat "packaging/rpm/${1%-static}.postun")
 EOF
     rpmbuild -bb --quiet --target "$machine-linux" --define "_topdir $(realpath "$out/$1.rpmbuild")" \
         --define "_rpmdir $(realpath "$out")" --define '_build_name_fmt %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm' \
@@ -116,11 +120,11 @@ EOF
     rm -rf "$out/$1.rpmbuild"
 }
 
-# pack NAME "NEEDED_GLIBC" "OTHERS OF DEBIAN" "OTHERS OF RPM" SUMMARY DESCRIPTION
+# pack NAME "RELATIONS IN DEBIAN" "RELATIONS IN RPM" SUMMARY DESCRIPTION
 pack() {
-    deb "$1" "libc6 (>= $2), $3" "$5" "$6"
+    deb "$1" "$2" "$4" "$5"
     if command -v rpmbuild >/dev/null; then
-        rpm_of "$1" "glibc >= $2, $4" "$5" "$6"
+        rpm_of "$1" "$3" "$4" "$5"
     elif [ "${RPM:-}" = 1 ]; then
         echo "dist.sh: no rpmbuild" >&2
         exit 1
@@ -132,12 +136,29 @@ mkdir -p "$out"
 "$native/takt" man "$out/man" >/dev/null
 gzip -9n -f "$out"/man/*.1
 
-root takt-exporter
-install -m 755 "$bin/takt-exporter" "$out/takt-exporter/usr/bin/takt-exporter"
-strip_of "$out/takt-exporter/usr/bin/takt-exporter"
-mv "$out"/man/takt-exporter*.1.gz "$out/takt-exporter/usr/share/man/man1"
-pack takt-exporter "$(glibc "$bin/takt-exporter")" libgcc-s1 libgcc "exporter of a node of a GPU cluster" \
-    "Publishes the state of the kernel, GPUs, links, NFS mounts and jobs for Takt and Prometheus."
+needed=$(glibc "$bin/takt-exporter") || true
+name=takt-exporter
+summary="exporter of a node of a GPU cluster"
+about="Publishes the state of the kernel, GPUs, links, NFS mounts and jobs for Takt and Prometheus."
+debian="Depends: libc6 (>= $needed), libgcc-s1"
+rpm="Requires: glibc >= $needed, libgcc"
+if [ -z "$needed" ]; then
+    name=takt-exporter-static
+    summary="$summary, without a C library"
+    about="$about It runs on every Linux, and cannot load the libraries of GPU drivers."
+    debian=$'Provides: takt-exporter\nConflicts: takt-exporter\nReplaces: takt-exporter'
+    rpm=$'Provides: takt-exporter\nConflicts: takt-exporter'
+fi
+root $name
+install -m 755 "$bin/takt-exporter" "$out/$name/usr/bin/takt-exporter"
+strip_of "$out/$name/usr/bin/takt-exporter"
+mv "$out"/man/takt-exporter*.1.gz "$out/$name/usr/share/man/man1"
+if [ -z "$needed" ]; then
+    tar --create --gzip --file "$out/$name-$version-linux-$arch.tar.gz" --sort=name --owner=0 --group=0 --numeric-owner \
+        --mtime="@$SOURCE_DATE_EPOCH" --transform='s|.*/||' \
+        "$out/$name/usr/bin/takt-exporter" packaging/takt-exporter.service LICENSE
+fi
+pack $name "$debian" "$rpm" "$summary" "$about"
 
 # Without the library of DuckDB there is only the exporter: for processors where DuckDB cannot be had.
 if [ -e "$bin/takt" ]; then
@@ -155,7 +176,9 @@ if [ -e "$bin/takt" ]; then
     install -m 644 packaging/takt.sysusers "$out/takt/usr/lib/sysusers.d/takt.conf"
     install -m 644 README.md docs/*.md docs/takt.example.toml "$out/takt/usr/share/doc/takt"
     cp -r dashboards/grafana dashboards/provisioning "$out/takt/usr/share/doc/takt"
-    pack takt "$(glibc "$bin/takt" "${libraries[@]}")" "libgcc-s1, libstdc++6, systemd" "libgcc, libstdc++, systemd" \
+    needed=$(glibc "$bin/takt" "${libraries[@]}")
+    pack takt "Depends: libc6 (>= $needed), libgcc-s1, libstdc++6, systemd" \
+        "Requires: glibc >= $needed, libgcc, libstdc++, systemd" \
         "monitoring and accounting of a GPU research cluster" \
         "Reads exporters and Slurm, stores samples and job records, sends alerts and reports, serves pages and queries."
 fi
@@ -183,5 +206,5 @@ print(json.dumps({
     "creationInfo": {"created": date, "creators": ["Tool: scripts/dist.sh"]},
     "packages": [package(number, row) for number, row in enumerate(rows)],
 }, indent=1))' "$version" "$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)" >"$out/takt-$version.spdx.json"
-(cd "$out" && find . -name '*.deb' -o -name '*.rpm' -o -name '*.spdx.json' | sort | xargs sha256sum >SHA256SUMS)
+(cd "$out" && find . -name '*.deb' -o -name '*.rpm' -o -name '*.tar.gz' -o -name '*.spdx.json' | sort | xargs sha256sum >SHA256SUMS)
 ls -l "$out"

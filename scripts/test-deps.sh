@@ -3,6 +3,7 @@
 #
 # As root it installs missing packages and starts no service; other users get one line with the missing packages. It
 # exits with 0 in both cases: a test without its programs is skipped by name. TAKT_TEST_NO_SKIP=1 makes a skip a failure.
+# With the argument `exam`, also those of `make exam`.
 set -euo pipefail
 
 PACKAGES=(
@@ -26,6 +27,8 @@ PACKAGES=(
 	# other programs for comparison, and a browser
 	prometheus prometheus-alertmanager prometheus-node-exporter python3-aiosmtpd openssl chromium fonts-dejavu-core curl jq victoria-metrics
 )
+# an emulator of arm64, with its C library
+[ "${1:-}" != exam ] || PACKAGES+=(qemu-user-static libc6-arm64-cross)
 
 if ! command -v dpkg-query >/dev/null; then
 	echo "test-deps: no Debian here; the tests that need ${PACKAGES[*]} will be skipped unless you have them"

@@ -17,6 +17,7 @@ use crate::commands::import::Import;
 use crate::commands::init::Init;
 use crate::commands::job::Job;
 use crate::commands::jobs::Jobs;
+use crate::commands::lake::LakeCommand;
 use crate::commands::passwd::Passwd;
 use crate::commands::promqltest::Promqltest;
 use crate::commands::query::Query;
@@ -167,6 +168,9 @@ pub enum Command {
     /// Inspect, verify, seal and delete stored samples
     #[command(subcommand)]
     Store(StoreCommand),
+    /// Copies of finished days and records that other engines read
+    #[command(subcommand)]
+    Lake(LakeCommand),
     /// List and undo imports, delete job records
     #[command(subcommand)]
     Records(RecordsCommand),

@@ -59,22 +59,20 @@ pub fn config_file(place: &Place) -> Option<PathBuf> {
     place.config.clone().or_else(installed)
 }
 
+/// Returns the mistake in the configuration file, and the file; `None` if it is valid or cannot be
+/// read.
+pub fn mistake(place: &Place) -> Option<(anyhow::Error, PathBuf)> {
+    let file = config_file(place)?;
+    let mistake = read(&file).err()?;
+    let is_unread = mistake.downcast_ref::<std::io::Error>().is_some();
+    (!is_unread).then_some((mistake, file))
+}
+
 /// The configuration of a command and the place of its data.
 pub fn find(place: &Place) -> Result<(Config, Whereabouts), Failure> {
-    if let Some(url) = &place.server {
-        let url = server_url(url).usage()?;
-        let token = token(place.token_file.as_deref()).usage()?;
-        let at = Whereabouts::Server {
-            url,
-            token,
-            socket: None,
-        };
-        return Ok((load(place).usage()?, at));
-    }
-    let is_installed = uses_installed(place);
     let config = match load(place) {
         // A user who may not read the configuration can still ask the server, at its usual address.
-        Err(error) if is_installed && is_denied(&error) => {
+        Err(error) if uses_installed(place) && is_denied(&error) => {
             let config = Config::default();
             let url = url_of(&config.server.listen_address);
             let token = token(place.token_file.as_deref()).usage()?;
@@ -83,7 +81,23 @@ pub fn find(place: &Place) -> Result<(Config, Whereabouts), Failure> {
         }
         loaded => loaded.usage()?,
     };
-    let path = server_dir(place, &config);
+    let at = whereabouts(place, &config)?;
+    Ok((config, at))
+}
+
+/// The place of the data with this configuration.
+pub fn whereabouts(place: &Place, config: &Config) -> Result<Whereabouts, Failure> {
+    if let Some(url) = &place.server {
+        let url = server_url(url).usage()?;
+        let token = token(place.token_file.as_deref()).usage()?;
+        return Ok(Whereabouts::Server {
+            url,
+            token,
+            socket: None,
+        });
+    }
+    let is_installed = uses_installed(place);
+    let path = server_dir(place, config);
     let has_config = is_installed || place.config.is_some();
     let url = has_config.then(|| url_of(&config.server.listen_address));
     let token_file = place.token_file.clone();
@@ -93,13 +107,12 @@ pub fn find(place: &Place) -> Result<(Config, Whereabouts), Failure> {
     } else {
         config.server.socket_file.clone()
     };
-    let at = Whereabouts::Directory {
+    Ok(Whereabouts::Directory {
         path,
         url,
         token_file,
         socket,
-    };
-    Ok((config, at))
+    })
 }
 
 /// Reads the token from the file, if one is named.
@@ -123,7 +136,10 @@ fn uses_installed(place: &Place) -> bool {
 fn read(path: &Path) -> anyhow::Result<Config> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Config::parse(&text, path)
+    Ok(Config {
+        file: Some(path.to_owned()),
+        ..Config::parse(&text, path)?
+    })
 }
 
 fn is_denied(error: &anyhow::Error) -> bool {

@@ -224,8 +224,8 @@ fn reach(at: Whereabouts, missing: Missing) -> Result<Reached, Failure> {
 fn no_data(dir: &Path) -> anyhow::Error {
     let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     anyhow::anyhow!(
-        "no Takt data in {}; name the data directory (--data-dir, TAKT_DATA_DIR), the server's configuration (--config), \
-         or a running server (--server)",
+        "no Takt data in {}; start a server (takt up, takt serve), or name the data directory (--data-dir, TAKT_DATA_DIR), \
+         the server's configuration (--config), or a running server (--server)",
         dir.display()
     )
 }

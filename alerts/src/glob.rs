@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use takt_model::glob::is_match;
 
 /// The files that match a pattern, sorted. `*` and `?` may occur in any part of the pattern. A
 /// pattern without them is that file, whether it exists or not.
@@ -28,7 +29,7 @@ pub fn matching(pattern: &Path) -> io::Result<Vec<PathBuf>> {
             };
             for entry in std::fs::read_dir(shown)? {
                 let entry = entry?.file_name();
-                if fits(&name, &entry.to_string_lossy()) {
+                if is_match(&name, &entry.to_string_lossy()) {
                     next.push(folder.join(entry));
                 }
             }
@@ -37,23 +38,6 @@ pub fn matching(pattern: &Path) -> io::Result<Vec<PathBuf>> {
         found = next;
     }
     Ok(found)
-}
-
-fn fits(pattern: &str, name: &str) -> bool {
-    match pattern.chars().next() {
-        None => name.is_empty(),
-        Some('*') => name
-            .char_indices()
-            .map(|(at, _)| at)
-            .chain([name.len()])
-            .any(|at| fits(&pattern[1..], &name[at..])),
-        Some(sign) => match name.chars().next() {
-            Some(first) if sign == '?' || sign == first => {
-                fits(&pattern[sign.len_utf8()..], &name[first.len_utf8()..])
-            }
-            _ => false,
-        },
-    }
 }
 
 #[cfg(test)]

@@ -5,14 +5,19 @@ use takt_model::Labels;
 
 /// Fewer labels first; then by the first name that only one has, or whose values differ.
 pub fn labels(a: &Labels, b: &Labels) -> Ordering {
-    let by_count = a.len().cmp(&b.len());
-    let differs = || a.iter().zip(b.iter()).find(|(a, b)| a != b);
-    by_count.then_with(|| match differs() {
-        // The set with the greater name lacks the other's name.
-        Some(((name, _), (other, _))) if name != other => other.cmp(name),
-        Some(((_, value), (_, other))) => value.cmp(other),
-        None => Ordering::Equal,
-    })
+    if a.len() != b.len() {
+        return a.len().cmp(&b.len());
+    }
+    for ((name, value), (other_name, other_value)) in a.iter().zip(b.iter()) {
+        if name != other_name {
+            // The set with the greater name lacks the other's name.
+            return other_name.cmp(name);
+        }
+        if value != other_value {
+            return value.cmp(other_value);
+        }
+    }
+    Ordering::Equal
 }
 
 /// By job, then instance, alerts without them last; then as [`labels`].

@@ -55,6 +55,11 @@ function inPartition() {
   );
 }
 
+/** A column of the rate card that is in force; 0 without one. */
+const inForce = (column) =>
+  `SELECT coalesce((SELECT ${column} FROM rate_cards WHERE ${IN_CLUSTER}
+    AND from_time <= now()::TIMESTAMP ORDER BY from_time DESC LIMIT 1), 0)`.replace(/\s+/g, ' ');
+
 const VARIABLES = {
   cluster: () => list('cluster', 'Cluster', PROMETHEUS, 'label_values(node_uname_info, cluster)'),
   node: ({ within, ...how }) =>
@@ -88,9 +93,12 @@ const VARIABLES = {
   // People without a job at the moment have no series; records know them.
   sqlUser: (how) => list('user', 'User', POSTGRESQL, distinct('"user"'), how),
   sqlAccount: (how) => list('account', 'Account', POSTGRESQL, distinct('account'), how),
+  kwhPrice: () => list('price', 'Price of a kWh', POSTGRESQL, inForce('kwh'), { single: true }),
+  kwhCo2: () =>
+    list('co2', 'Grams of CO2 in a kWh', POSTGRESQL, inForce('co2_g_per_kwh'), { single: true }),
 };
 
-/** A text field, such as a price. */
+/** A text field, such as a budget. */
 export function field(name, label, value) {
   const option = { selected: true, text: value, value };
   return {

@@ -4,6 +4,7 @@ mod error;
 mod own;
 
 pub use self::error::Error;
+pub use self::own::OWN_METRICS;
 pub(crate) use self::own::Refusals;
 
 use self::own::{report_build, report_process, report_read_at, report_reading};
@@ -13,7 +14,7 @@ use crate::events::Events;
 use crate::metered::Metered;
 use crate::pace::Pace;
 use crate::reader::{Answer, Reader};
-use crate::web::{Connections, PagePermit, Pages};
+use crate::web::{Connections, PagePermit, Pages, connections, report_connections};
 use crate::web_config::LiveConfig;
 use std::io;
 use std::net::IpAddr;
@@ -189,7 +190,7 @@ impl Exporter {
             names: started.names,
             guards: started.guards,
             events,
-            connections: Arc::default(),
+            connections: Arc::new(connections()),
             pages: Pages::new(options.web.max_requests),
             refusals: Refusals::default(),
             shows_process: !options.web.disable_exporter_metrics,
@@ -228,7 +229,7 @@ impl Exporter {
         if inner.shows_process {
             report_process(report);
         }
-        inner.connections.report(report);
+        report_connections(&inner.connections, report);
         inner.refusals.report(report);
         for (metered, samples) in collectors
             .iter_mut()

@@ -32,6 +32,8 @@ mod file;
 mod filter;
 #[cfg(target_os = "linux")]
 mod gpus;
+#[cfg(target_os = "linux")]
+mod ioctl;
 mod log;
 #[cfg(target_os = "linux")]
 mod metered;
@@ -65,7 +67,7 @@ pub use elsewhere::{Error, Options, run};
 #[cfg(target_os = "linux")]
 pub use events::{Events, recognise};
 #[cfg(target_os = "linux")]
-pub use exporter::{Error, Exporter, UnknownCollector, Wanted};
+pub use exporter::{Error, Exporter, OWN_METRICS, UnknownCollector, Wanted};
 pub use log::{LogFormat, LogOptions};
 #[cfg(target_os = "linux")]
 pub use options::WebOptions;

@@ -36,14 +36,14 @@ fn main() -> ExitCode {
 }
 
 /// Keeps glibc's heaps small. Some forty threads each allocate a little at nearly the same moment;
-/// glibc would give most of them a heap of their own, and keep the memory of a page between scrapes:
-/// half a megabyte of a dozen.
+/// glibc would give most of them a heap of their own: half a megabyte of a dozen. The memory of a
+/// page is kept between scrapes: to return it and to get it again takes a page fault for each 4 kB.
 fn keep_memory_small() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     for (option, value) in [
         (libc::M_ARENA_MAX, 1),
         (libc::M_MMAP_THRESHOLD, 128 << 10),
-        (libc::M_TRIM_THRESHOLD, 64 << 10),
+        (libc::M_TRIM_THRESHOLD, 256 << 10),
         (libc::M_TOP_PAD, 16 << 10),
     ] {
         // SAFETY: mallopt accepts any numbers, and no other thread runs yet.

@@ -70,13 +70,9 @@ impl ProcessUsage {
         let stat = Stat::parse(&stat).ok_or_else(|| malformed("/proc/self/stat"))?;
         let ticks = clock_ticks_per_second() as f64;
         let limit = |resource| getrlimit(resource).current.unwrap_or(u64::MAX);
-        // The directory that is being read is one of its own entries.
-        let open_fds = std::fs::read_dir("/proc/self/fd")?
-            .count()
-            .saturating_sub(1);
         Ok(Self {
             cpu_seconds: stat.cpu_ticks as f64 / ticks,
-            open_fds: open_fds as u64,
+            open_fds: open_fds()?,
             max_fds: limit(Resource::Nofile),
             resident_bytes: stat.resident_pages * page_size() as u64,
             virtual_bytes: stat.virtual_bytes,
@@ -104,6 +100,18 @@ impl ProcessUsage {
             out.push::<&str>(metric, &[], value);
         }
     }
+}
+
+/// Number of open file descriptors. Since Linux 6.2 it is the size of the directory, which takes no
+/// listing.
+fn open_fds() -> io::Result<u64> {
+    const DIRECTORY: &str = "/proc/self/fd";
+    let size = std::fs::metadata(DIRECTORY)?.len();
+    if size > 0 {
+        return Ok(size);
+    }
+    // The directory that is being read is one of its own entries.
+    Ok((std::fs::read_dir(DIRECTORY)?.count() as u64).saturating_sub(1))
 }
 
 /// The node's boot, in seconds since 1970. Read once: the kernel moves it when the clock is set,

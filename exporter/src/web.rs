@@ -5,7 +5,7 @@ mod pages;
 mod serve;
 mod sockets;
 
-pub(crate) use self::connections::{Connection, Connections};
+pub(crate) use self::connections::{Connections, connections, report as report_connections};
 pub(crate) use self::pages::{PagePermit, Pages};
 
 use self::sockets::listeners;
@@ -25,6 +25,7 @@ use bytes::Bytes;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use takt_connections::Connection;
 use takt_model::exposition::Format;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};

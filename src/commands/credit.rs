@@ -104,9 +104,9 @@ pub fn run(place: &Place, asked: &CreditCommand) -> Result<(), Failure> {
 }
 
 fn listing(ledger: &[Credit], zone: &TimeZone) -> Listing {
-    use Column::{Number, Text, Time};
+    use Column::{Id, Number, Text, Time};
     let mut listing = Listing::new(&[
-        Number("id"),
+        Id("id"),
         Text("user"),
         Text("account"),
         Text("job_id"),

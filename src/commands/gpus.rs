@@ -77,7 +77,8 @@ pub fn run(place: &Place, asked: &Gpus) -> Result<(), Failure> {
 /// Returns the GPUs with the jobs and processes that the exporter reports. A job that Slurm has
 /// placed on a node, and that the exporter reports on no GPU there, is shown on the GPUs with its
 /// GRES indexes, which count device files (`minor`). So is each job of a node whose exporter does
-/// not answer. An array's task has its own id. The last readings of an exporter that stopped while
+/// not answer. A job whose series on a node have ended while the exporter answers has ended: Slurm is
+/// asked only once a minute. An array's task has its own id. The last readings of an exporter that stopped while
 /// the server was down have no end, so the node has to answer.
 const QUESTION: &str = "
 WITH seen AS (
@@ -99,6 +100,9 @@ WITH seen AS (
     LEFT JOIN jobs AS j
         ON j.cluster = i.cluster AND j.raw_job_id = i.job_id AND j.start_time IS NOT NULL AND j.end_time IS NULL
     WHERE i.metric = 'takt_gpu_job_info'
+), gone AS (
+    SELECT labels ->> '$.cluster' AS cluster, labels ->> '$.node' AS node, labels ->> '$.jobid' AS job_id
+    FROM latest WHERE metric = 'takt_job_info' AND value IS NULL
 ), allocated AS (
     SELECT c.cluster, c.node, c.uuid, j.\"user\", j.job_id
     FROM job_gpus AS g
@@ -108,6 +112,9 @@ WITH seen AS (
         AND g.last_seen > (SELECT max(last_seen) FROM job_gpus) - INTERVAL 3 MINUTES
         AND NOT EXISTS (
             SELECT 1 FROM reported AS r WHERE r.cluster = g.cluster AND r.node = g.node AND r.job_id = g.job_id)
+        AND NOT EXISTS (
+            SELECT 1 FROM gone JOIN nodes AS n USING (cluster, node)
+            WHERE n.up AND gone.cluster = g.cluster AND gone.node = g.node AND gone.job_id = j.raw_job_id)
 ), given AS (
     SELECT cluster, node, uuid, \"user\", job_id, NULL AS commands, memory, false AS allocated_only FROM reported
     UNION ALL
@@ -265,6 +272,16 @@ mod tests {
         [(METRIC_NAME, metric), (label, "dim"), ("node", "g02")]
     }
 
+    fn on_g03<'l>(metric: &'l str, label: &'l str) -> [(&'l str, &'l str); 4] {
+        let name = if label == "jobid" { "9" } else { "late" };
+        [
+            (METRIC_NAME, metric),
+            (label, name),
+            ("node", "g03"),
+            ("minor", "0"),
+        ]
+    }
+
     fn of<'l>(metric: &'l str, uuid: &'l str) -> [(&'l str, &'l str); 2] {
         [(METRIC_NAME, metric), ("uuid", uuid)]
     }
@@ -310,14 +327,19 @@ mod tests {
                 (&on_g02("takt_gpu_info", "uuid"), 1.0, 1.0),
                 (&on_g02(UP, "uuid"), 1.0, 1.0),
                 (&on_g02(BUSY, "uuid"), 0.5, 0.5),
+                // On this one a job has ended, of which Slurm's records do not know yet.
+                (&on_g03("up", "instance"), 1.0, 1.0),
+                (&on_g03("takt_gpu_info", "uuid"), 1.0, 1.0),
+                (&on_g03(UP, "uuid"), 1.0, 1.0),
+                (&on_g03("takt_job_info", "jobid"), 1.0, STALE),
             ],
         );
         let records = Records::of(store.database());
         let now = UnixTime::from(SystemTime::now());
-        let run = JobRun {
+        let run = |id: &str| JobRun {
             cluster: "lab".into(),
-            job_id: "7".into(),
-            raw_job_id: Some("7".into()),
+            job_id: id.into(),
+            raw_job_id: Some(id.into()),
             submit: now - 100,
             start: Some(now - 90),
             state: "RUNNING".into(),
@@ -329,15 +351,16 @@ mod tests {
             source: "sacct",
             name: "test",
             timezone: None,
-            told_until: None,
+            complete_until: None,
             shifted: Shifted::Refuse,
         };
-        let entries = [Ok::<_, Infallible>(Entry::Run(run))];
+        let entries = ["7", "9"].map(|id| Ok::<_, Infallible>(Entry::Run(run(id))));
         records.import(&origin, entries).unwrap();
-        let held = [2, 3].map(|index| HeldGpu {
-            job_id: "7".into(),
+        let held = [("7", "g01", 2), ("7", "g01", 3), ("9", "g03", 0)];
+        let held = held.map(|(job, node, index)| HeldGpu {
+            job_id: job.into(),
             submit: now - 100,
-            node: "g01".into(),
+            node: node.into(),
             index,
         });
         records.note_held_gpus("lab", &held, now).unwrap();
@@ -378,11 +401,12 @@ mod tests {
                 ),
                 ("lone", none(), none(), "exporter does not answer"),
                 ("dim", none(), none(), "exporter does not answer"),
+                ("late", none(), none(), ""),
             ]
         );
         assert_eq!(found[2].job_name.as_deref(), Some("train"));
         let busy: Vec<_> = found.iter().map(|on| on.utilization_ratio).collect();
-        assert_eq!(busy, [None, None, Some(0.0), None, None, None]);
+        assert_eq!(busy, [None, None, Some(0.0), None, None, None, None]);
         // `takt` without a command counts them alike.
         let question = SqlQuestion {
             statement: crate::commands::overview::COUNTS.to_owned(),
@@ -391,7 +415,7 @@ mod tests {
         let counts = question.answer(&viewer, store.database(), &AnswerConfig::default());
         assert_eq!(
             counts.unwrap().rows[0],
-            serde_json::json!([1, 0, 6, 2, 0.0, 1, 0])
+            serde_json::json!([2, 1, 7, 3, 0.0, 2, 0])
                 .as_array()
                 .unwrap()
                 .as_slice()

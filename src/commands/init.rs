@@ -43,7 +43,7 @@ const SLURM_SECONDS: u64 = 10;
 /// Runs the command.
 pub fn run(asked: &Init) -> Result<(), Failure> {
     let found = one_thread()?.block_on(look(asked.slurm_bin.clone()));
-    let text = proposal(&found);
+    let text = proposal(&found, is_installed(&asked.to));
     Config::parse(&text, &asked.to).context("the proposal is not valid")?;
     if asked.dry_run {
         return Ok(stdout().write_all(text.as_bytes())?);
@@ -78,7 +78,7 @@ fn report(found: &Found, path: &Path) -> std::io::Result<()> {
     for warning in found.warnings() {
         writeln!(out, "  ! {warning}")?;
     }
-    let is_installed = path == Path::new(INSTALLED_CONFIG);
+    let is_installed = is_installed(path);
     let path = path.display();
     writeln!(out, "\nWrote {path}\n")?;
     let commands = installation(found);
@@ -102,6 +102,11 @@ fn report(found: &Found, path: &Path) -> std::io::Result<()> {
              takt doctor --config {path}"
         )
     }
+}
+
+/// Whether the file is the one that the installed service reads.
+fn is_installed(path: &Path) -> bool {
+    path == Path::new(INSTALLED_CONFIG)
 }
 
 /// Looks for everything that the proposal depends on.
@@ -161,10 +166,11 @@ fn tool() -> Option<RemoteTool> {
 
 /// Returns the nodes that accept a connection, by port.
 async fn answering(nodes: impl Iterator<Item = &String>) -> BTreeMap<u16, Vec<String>> {
-    let pairs: Vec<(String, u16)> = nodes
-        .flat_map(|node| EXPORTER_PORTS.map(|(port, _)| (node.clone(), port)))
-        .collect();
-    let tried = stream::iter(pairs).map(|(node, port)| async move {
+    let mut addresses: Vec<(String, u16)> = Vec::new();
+    for node in nodes {
+        addresses.extend(EXPORTER_PORTS.map(|(port, _)| (node.clone(), port)));
+    }
+    let tried = stream::iter(addresses).map(|(node, port)| async move {
         let connect = tokio::net::TcpStream::connect((node.as_str(), port));
         let connected = tokio::time::timeout(CONNECT, connect).await;
         matches!(connected, Ok(Ok(_))).then_some((node, port))
@@ -174,6 +180,8 @@ async fn answering(nodes: impl Iterator<Item = &String>) -> BTreeMap<u16, Vec<St
     for (node, port) in found.into_iter().flatten() {
         answering.entry(port).or_default().push(node);
     }
-    answering.values_mut().for_each(|nodes| nodes.sort());
+    for nodes in answering.values_mut() {
+        nodes.sort();
+    }
     answering
 }

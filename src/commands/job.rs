@@ -14,7 +14,7 @@ use takt_server::answers::{
     GpuReport, JobAnswer, JobPhase, JobQuestion, JobReport, ListedRun, NodeReport,
 };
 use takt_server::listing::{Column, Listing, printable};
-use takt_server::reports::words::{UNKNOWN, amount, duration, money, percent};
+use takt_server::reports::words::{UNKNOWN, amount, duration, money, percent, whole};
 use takt_server::sparkline;
 use takt_slurm::JobRun;
 
@@ -328,7 +328,7 @@ impl Page {
         }
         if let Some(cost) = report.cost.filter(|cost| cost.kwh > 0.0) {
             let watts = seen.gpu_power_mean_watts;
-            let watts = watts.map(|watts| format!(", {watts:.0} W on average"));
+            let watts = watts.map(|watts| format!(", {} W on average", whole(watts)));
             let watts = watts.unwrap_or_default();
             self.paragraph(
                 "Energy",
@@ -376,7 +376,7 @@ impl Page {
             let name: String = name(node, gpu).chars().take(width - 1).collect();
             let memory = gpu.memory_peak_bytes.map_or(UNKNOWN.to_owned(), gib);
             let power = gpu.power_mean_watts;
-            let power = power.map_or(UNKNOWN.to_owned(), |watts| format!("{watts:.0} W"));
+            let power = power.map_or(UNKNOWN.to_owned(), |watts| format!("{} W", whole(watts)));
             let line = format!(
                 "{name:width$}{:>6}{:>7}{memory:>10}{power:>8}  {curve}",
                 share(gpu.utilization_mean),

@@ -16,6 +16,7 @@ pub(crate) mod import;
 pub(crate) mod init;
 pub(crate) mod job;
 pub(crate) mod jobs;
+pub(crate) mod lake;
 pub(crate) mod login;
 pub(crate) mod overview;
 pub(crate) mod passwd;
@@ -97,6 +98,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Alerts(asked) => alerts::run(place, &asked),
         Command::Records(asked) => records::run(place, &asked),
         Command::Store(asked) => store::run(place, &asked),
+        Command::Lake(asked) => lake::run(place, &asked),
         Command::Login => login::run(place),
         Command::Passwd(asked) => passwd::run(place, &asked),
         Command::Whoami(asked) => whoami::run(place, &asked),

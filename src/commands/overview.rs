@@ -9,9 +9,9 @@ use anyhow::Context;
 use reqwest::Method;
 use serde_json::Value;
 use std::io::Write;
-use takt_server::Failure;
 use takt_server::answers::{AboutQuestion, SqlQuestion, UsageQuestion};
 use takt_server::reports::words::{amount, percent};
+use takt_server::{Config, Failure};
 
 /// Number of alerts that are named.
 const NAMED: usize = 2;
@@ -47,12 +47,21 @@ FROM (
 
 /// Runs the command.
 pub fn run(place: &Place) -> Result<(), Failure> {
-    let (_, at) = place::find(place)?;
+    let mistake = place::mistake(place);
+    let at = match &mistake {
+        Some(_) => place::whereabouts(place, &Config::default())?,
+        None => place::find(place)?.1,
+    };
     let is_named = place.server.is_some();
     match source::server(at) {
-        Ok(server) => show(&server),
-        Err(error) if is_named => Err(error),
-        Err(_) => Ok(stdout().write_all(HOW_TO_START.as_bytes())?),
+        Ok(server) => show(&server)?,
+        Err(error) if is_named => return Err(error),
+        Err(_) if mistake.is_none() => stdout().write_all(HOW_TO_START.as_bytes())?,
+        Err(_) => {}
+    }
+    match mistake {
+        Some((mistake, _)) => Err(Failure::Usage(mistake)),
+        None => Ok(()),
     }
 }
 

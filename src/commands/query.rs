@@ -112,12 +112,16 @@ fn listing(data: &QueryData, zone: Option<&TimeZone>) -> Listing {
         rows.push(cells);
     };
     match data.result_type.as_str() {
-        "vector" => series.iter().for_each(|one| row(one, &one["value"])),
+        "vector" => series.iter().for_each(|one| {
+            let has_value = one.get("value").is_some();
+            row(one, &one[if has_value { "value" } else { "histogram" }]);
+        }),
         "matrix" => {
             for one in series {
-                one["values"]
-                    .as_array()
+                let points = [&one["values"], &one["histograms"]];
+                points
                     .into_iter()
+                    .filter_map(Value::as_array)
                     .flatten()
                     .for_each(|point| row(one, point));
             }

@@ -101,9 +101,9 @@ fn runs(count: u64) -> String {
 }
 
 fn listing(imports: &[ImportRecord], zone: &TimeZone) -> Listing {
-    use Column::{Number, Text, Time};
+    use Column::{Id, Number, Text, Time};
     let mut listing = Listing::new(&[
-        Number("id"),
+        Id("id"),
         Time("imported_at"),
         Text("source"),
         Text("file"),

@@ -103,9 +103,9 @@ fn seconds(text: &str) -> anyhow::Result<i64> {
 }
 
 fn listing(tokens: &[TokenRecord], zone: &TimeZone) -> Listing {
-    use Column::{Number, Text, Time};
+    use Column::{Id, Text, Time};
     let mut listing = Listing::new(&[
-        Number("id"),
+        Id("id"),
         Text("name"),
         Text("role"),
         Text("user"),

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -91,17 +92,17 @@ static int fault(const char *call) {
         if (kind >= 2) {                                                   \
             int error = errno;                                             \
             size = size / 2;                                               \
-            if (size) REAL(name)(fd, __VA_ARGS__);                         \
+            if (size) REAL(name)(__VA_ARGS__);                             \
             errno = error;                                                 \
         }                                                                  \
         if (kind == 3) kill(getpid(), SIGKILL);                            \
         if (kind) return -1;                                               \
     }                                                                      \
-    return REAL(name)(fd, __VA_ARGS__)
+    return REAL(name)(__VA_ARGS__)
 
-ssize_t write(int fd, const void *from, size_t size) { WRITE(write, from, size); }
-ssize_t pwrite(int fd, const void *from, size_t size, off_t at) { WRITE(pwrite, from, size, at); }
-ssize_t pwrite64(int fd, const void *from, size_t size, off64_t at) { WRITE(pwrite64, from, size, at); }
+ssize_t write(int fd, const void *from, size_t size) { WRITE(write, fd, from, size); }
+ssize_t pwrite(int fd, const void *from, size_t size, off_t at) { WRITE(pwrite, fd, from, size, at); }
+ssize_t pwrite64(int fd, const void *from, size_t size, off64_t at) { WRITE(pwrite64, fd, from, size, at); }
 
 // Whether a call that writes nothing fails.
 static int fails(const char *call) {
@@ -123,6 +124,20 @@ int ftruncate64(int fd, off64_t size) { OTHER(ftruncate64, fd, size); }
 int rename(const char *from, const char *to) {
     if (is_below(to) && fails("rename")) return -1;
     return REAL(rename)(from, to);
+}
+
+int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags) {
+    if (is_below(to) && fails("linkat")) return -1;
+    return REAL(linkat)(from_dir, from, to_dir, to, flags);
+}
+
+int mkdir(const char *path, mode_t mode) {
+    if (is_below(path) && fails("mkdir")) return -1;
+    return REAL(mkdir)(path, mode);
+}
+
+ssize_t copy_file_range(int from, off64_t *from_at, int fd, off64_t *at, size_t size, unsigned flags) {
+    WRITE(copy_file_range, from, from_at, fd, at, size, flags);
 }
 
 int unlink(const char *path) {

@@ -56,6 +56,46 @@ fn findings(takt: &Takt) -> BTreeMap<String, String> {
         .collect()
 }
 
+/// Issue 18: each command failed with a mistake in the file, `takt doctor` too.
+#[test]
+fn a_mistake_in_the_configuration_is_the_first_finding() {
+    let takt = Takt::fresh();
+    let server = format!("127.0.0.1:{}", free_port());
+    let right = format!(
+        "[server]\nlisten_address = \"{server}\"\n[jobs]\npoll = false\n\
+         [sql]\nlisten_address = \"\"\n[store]\nmin_free_bytes = 0\n"
+    );
+    let wrong = format!("{right}[scrape]\nintervall_seconds = 5\n");
+    let mistake =
+        "takt.toml, line 10: unknown key intervall_seconds; did you mean interval_seconds?";
+    // Ids of the findings, of which the first is the mistake.
+    let ids = |arguments: &[&str]| {
+        // The disk of this machine may be nearly full.
+        let asked = [&["doctor", "--format", "json", "--skip", "data"], arguments].concat();
+        let run = takt.run(asked);
+        assert_eq!(run.code, Some(2), "{}{}", run.stdout, run.stderr);
+        let diagnosis: Value = serde_json::from_str(&run.stdout).unwrap();
+        let findings = diagnosis["findings"].as_array().unwrap();
+        assert!(findings[0]["evidence"].as_str().unwrap().ends_with(mistake));
+        let ids = findings.iter().map(|finding| finding["id"].clone());
+        ids.collect::<Vec<Value>>()
+    };
+    let mut daemon = serve(&takt, &right);
+    wait_for("the server", PATIENCE, || {
+        findings(&takt).contains_key("tell.channels").then_some(())
+    });
+    takt.file("takt.toml", &wrong);
+    // The server reads the file again, too: its page has the same finding.
+    for arguments in [&["--config", "takt.toml"][..], &[]] {
+        assert_eq!(ids(arguments), ["config.valid", "tell.channels"]);
+    }
+    let other = takt.run(["jobs", "--config", "takt.toml"]);
+    assert_eq!(other.code, Some(2));
+    assert!(other.stderr.contains(mistake), "{}", other.stderr);
+    assert!(daemon.stop().success(), "{}", daemon.log());
+    assert_eq!(ids(&["--config", "takt.toml"]), ["config.valid"]);
+}
+
 #[test]
 fn each_of_many_defects_is_named_with_its_remedy() {
     let Some(mut lab) = or_skip(SlurmLab::start_with(

@@ -36,7 +36,7 @@ fn needs() -> Result<(), Skip> {
     let of = |program, package| Needed { program, package };
     need(&[
         of("dpkg-deb", "dpkg"),
-        of("objdump", "binutils"),
+        of("readelf", "binutils"),
         of("curl", "curl"),
     ])
 }

@@ -538,17 +538,18 @@ fn the_servers_own_series_show_the_state_of_slurm() {
         "state=drain",
         "reason=bad fan",
     ]);
+    lab.submit("bob", &["-t", "5", "--hold"], "sleep 1");
+    lab.submit("alice", &["-t", "5"], "sleep 300");
+    // The series are written every 15 seconds: one reading shows all of these changes.
     wait(
         "takt_slurm_node_unavailable{node=\"node1\",reason=\"bad fan\"}",
         "1",
     );
     wait("takt_slurm_nodes{state=\"unavailable\"}", "1");
-    lab.submit("bob", &["-t", "5", "--hold"], "sleep 1");
     wait(
         "sum by (reason) (takt_slurm_jobs_pending{reason=\"JobHeldUser\"})",
         "1",
     );
-    lab.submit("alice", &["-t", "5"], "sleep 300");
     wait(
         "time() - takt_slurm_last_start_timestamp_seconds < bool 600",
         "1",

@@ -181,18 +181,19 @@ impl<'a> ChannelContext<'a> {
     /// # Errors
     /// At the first invalid setting.
     pub(super) fn http_options(&self, settings: &Node) -> Result<HttpOptions, Mistake> {
-        let named = |node: &'a Node| node.get("http_config").filter(|http| !http.is_null());
-        let own = settings.get("http_config").filter(|http| !http.is_null());
-        let mut options = match own.or(named(self.global)) {
-            Some(http) => http_options(http, self.base)?,
-            None => HttpOptions::default(),
-        };
-        let timeout = settings.get("timeout").filter(|node| !node.is_null());
-        let timeout = timeout.map(Node::duration).transpose();
-        // In Alertmanager 0 is no limit of its own.
-        options.timeout = timeout
-            .map_err(|mistake| mistake.within("`timeout`"))?
-            .filter(|limit| *limit > Duration::ZERO);
+        let mut options = HttpOptions::default();
+        let http = setting(settings, "http_config");
+        if let Some(http) = http.or(setting(self.global, "http_config")) {
+            options = http_options(http, self.base)?;
+        }
+        if let Some(node) = setting(settings, "timeout") {
+            let limit = node.duration();
+            let limit = limit.map_err(|mistake| mistake.within("`timeout`"))?;
+            // In Alertmanager 0 is no limit of its own.
+            options.timeout = (limit > Duration::ZERO).then_some(limit);
+        } else {
+            options.timeout = None;
+        }
         Ok(options)
     }
 
@@ -245,6 +246,12 @@ impl<'a> ChannelContext<'a> {
         Ok(text.map(str::to_owned))
     }
 }
+
+/// The node of a key, unless it is null.
+fn setting<'n>(settings: &'n Node, key: &str) -> Option<&'n Node> {
+    settings.get(key).filter(|node| !node.is_null())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

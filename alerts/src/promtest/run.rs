@@ -309,7 +309,7 @@ mod tests {
             .collect()
     }
 
-    /// `tests/rule_pack.rs` has promtool run the same file.
+    /// `tests/rule_pack/promtool.rs` has promtool run the same file.
     #[test]
     fn passes_what_promtool_passes() {
         assert_eq!(failures(TESTS), [""; 0]);

@@ -74,11 +74,12 @@ fn expand(word: &str, out: &mut Vec<Value>) -> Option<()> {
 /// an exponent's.
 fn step_at(head: &str) -> Option<usize> {
     let bytes = head.as_bytes();
-    (1..bytes.len()).rev().find(|&at| {
-        let is_exponent =
-            matches!(bytes[at - 1], b'e' | b'E') && at >= 2 && bytes[at - 2].is_ascii_digit();
-        matches!(bytes[at], b'+' | b'-') && !is_exponent && !matches!(bytes[at - 1], b'+' | b'-')
-    })
+    let is_sign = |at: usize| matches!(bytes[at], b'+' | b'-');
+    let is_exponent =
+        |at: usize| at >= 1 && matches!(bytes[at], b'e' | b'E') && bytes[at - 1].is_ascii_digit();
+    let ends_before = |at: usize| !is_exponent(at - 1) && !is_sign(at - 1);
+    let mut signs = (1..bytes.len()).filter(|&at| is_sign(at));
+    signs.rfind(|&at| ends_before(at))
 }
 
 fn number(text: &str) -> Option<f64> {

@@ -206,17 +206,18 @@ impl Router {
         let groups = &self.groups;
         let held: BTreeSet<_> = groups.iter().flat_map(|id| groups.members(id)).collect();
         let rules = &self.config.inhibit_rules;
+        // A source of inhibition is kept for a while after its end.
         let lingers_until = |alert: &Alert| {
+            let until = alert.ends_at?.plus(LINGER);
             let is_source = rules.iter().any(|rule| rule.source.accept(&alert.labels));
-            let until = alert.ends_at.map(|end| end.plus(LINGER));
-            until.filter(|until| is_source && *until > now)
+            (is_source && until > now).then_some(until)
         };
         let forgotten = self.alerts.forget_resolved(now, |fingerprint, alert| {
             held.contains(&fingerprint) || lingers_until(alert).is_some()
         });
-        let lingering = self.alerts.iter().map(|(_, alert)| alert);
-        let lingering = lingering.filter(|alert| alert.is_resolved(now));
-        self.forget_at = lingering.filter_map(lingers_until).min();
+        let left = self.alerts.iter().map(|(_, alert)| alert);
+        let resolved = left.filter(|alert| alert.is_resolved(now));
+        self.forget_at = resolved.filter_map(lingers_until).min();
         forgotten
     }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicU64;
 pub enum RejectReason {
     /// The labels of the series break a rule, or a limit.
     Labels,
-    /// The store has no native histograms.
+    /// The native histogram breaks a rule, or has custom buckets.
     NativeHistogram,
     /// The timestamp is more than ten minutes ahead.
     Future,
@@ -37,7 +37,7 @@ impl RejectReason {
         (
             Self::NativeHistogram,
             "native_histogram",
-            "native histograms are not stored",
+            "native histograms that cannot be stored",
         ),
         (Self::Future, "future", "more than 10 minutes in the future"),
         (Self::TooOld, "too_old", "older than push.max_age_hours"),

@@ -6,6 +6,7 @@
 mod config;
 mod delta;
 mod metrics;
+mod places;
 mod replica;
 mod sender;
 

@@ -1,16 +1,22 @@
 //! One sender: finds the columns of its series, checks its samples, and stores them.
 
+mod histograms;
+
+use self::histograms::HistogramPlace;
 use super::config::{PushConfig, SenderConfig};
 use super::delta::RunningSums;
 use super::metrics::{PushMetrics, RejectReason, SenderMetrics};
+use super::places::{Place, Places};
 use super::replica::Election;
 use hashbrown::{HashMap, HashSet};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
+use takt_model::native::NATIVE_LABEL;
 use takt_model::{Labels, Timestamp};
 use takt_push::otlp::{PointError, Translated, Translation};
-use takt_push::{OneSeries, PushedSample, PushedSeries, labels_of};
+use takt_push::{LabelKey, OneSeries, PushedSample, PushedSeries};
 use takt_store::{Column, Group, Placement, PushError, STALE, Sample, Store, is_stale};
 
 /// How far a sample may be ahead of the server's clock, as in Prometheus.
@@ -37,12 +43,14 @@ const SPELLINGS: usize = 4;
 /// Result of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PushReport {
-    /// Samples that are stored now.
+    /// Samples that are stored now, native histograms among them.
     pub stored: usize,
     /// Samples that were stored already.
     pub repeated: usize,
     /// Samples of replicas that are not elected.
     pub replica: usize,
+    /// How many of all these are native histograms.
+    pub histograms: usize,
     /// Rejected samples.
     pub rejected: BTreeMap<RejectReason, usize>,
     /// Descriptions of the first rejected series.
@@ -94,19 +102,15 @@ pub struct Sender {
 
 #[derive(Debug, Default)]
 struct SenderState {
-    /// Places of series, by their encoded labels.
-    places: HashMap<Box<[u8]>, Place>,
+    places: Places,
+    /// Places of native histograms, by the keys of their labels.
+    histograms: HashMap<LabelKey, HistogramPlace>,
     election: Election,
     sums: RunningSums,
 }
 
-/// Where the samples of a series go.
-#[derive(Debug, Clone)]
-struct Place {
-    /// Column in the group. `None` while another replica is elected.
-    column: Option<Column>,
-    replica: Option<Arc<str>>,
-}
+/// The labels with which a series is stored, and its replica.
+type SeriesLabels = (Labels, Option<Arc<str>>);
 
 /// Checked samples of a request.
 #[derive(Default)]
@@ -114,6 +118,8 @@ struct Checked {
     samples: Vec<(Column, Sample)>,
     /// Number of each sample's series in the request.
     series: Vec<usize>,
+    /// Samples that are the parts of one histogram each.
+    sets: Vec<Range<usize>>,
     /// Increases that were added to running sums.
     increases: Vec<(Column, Timestamp, f64)>,
 }
@@ -169,10 +175,11 @@ impl Sender {
     pub fn store_points(&self, request: &Translated) -> Result<PushReport, PushError> {
         let mut report = PushReport::default();
         for (error, count) in &request.rejected {
-            let reason = if *error == PointError::ExponentialHistogram {
-                RejectReason::NativeHistogram
-            } else {
-                RejectReason::DataPoint
+            let reason = match error {
+                PointError::ExponentialHistogram(_) | PointError::ExponentialDelta => {
+                    RejectReason::NativeHistogram
+                }
+                _ => RejectReason::DataPoint,
             };
             report.reject(reason, *count, || error.to_string());
             report.rejected_points += count;
@@ -187,8 +194,12 @@ impl Sender {
         if !dropped.is_empty() {
             state
                 .places
-                .retain(|_, place| place.column.is_none_or(|column| !dropped.contains(&column)));
+                .retain(|place| place.column.is_none_or(|column| !dropped.contains(&column)));
             dropped.iter().for_each(|&column| state.sums.forget(column));
+            state.histograms.retain(|_, place| {
+                place.columns.retain(|_, column| !dropped.contains(column));
+                !place.columns.is_empty()
+            });
         }
         self.metrics.series.set(self.group.series_count() as i64);
     }
@@ -201,18 +212,30 @@ impl Sender {
         let mut points = BTreeSet::new();
         let mut state = self.state();
         let checked = self.check(&mut state, request, &mut report, &mut points);
-        let placed = self.store.place(&self.group, &checked.samples);
+        let placed = self
+            .store
+            .place_sets(&self.group, &checked.samples, &checked.sets);
         let placed = placed.inspect_err(|_| take_back(&mut state, &checked))?;
         drop(state);
         self.store
             .confirm(&self.group, &placed)
             .inspect_err(|_| take_back(&mut self.state(), &checked))?;
         let mut newest = self.metrics.newest.get();
-        for (placement, (series, (_, sample))) in placed
+        let mut sets = checked.sets.iter().peekable();
+        for (number, (placement, (series, (_, sample)))) in placed
             .placements
             .iter()
             .zip(checked.series.iter().zip(&checked.samples))
+            .enumerate()
         {
+            while sets.next_if(|set| set.end <= number).is_some() {}
+            if let Some(set) = sets.peek().filter(|set| set.start <= number) {
+                if set.start < number {
+                    // The first part stands for the histogram.
+                    continue;
+                }
+                report.histograms += usize::from(*placement != Placement::Conflicting);
+            }
             newest = newest.max(sample.at.as_seconds());
             match placement {
                 Placement::New => report.stored += 1,
@@ -262,14 +285,26 @@ impl Sender {
         checked.samples.reserve(request.sample_count());
         checked.series.reserve(request.sample_count());
         for (number, series) in request.iter().enumerate() {
-            if series.histograms > 0 {
-                let reason = RejectReason::NativeHistogram;
-                report.reject(reason, series.histograms, || describe(&series, reason, now));
+            for given in series.histograms {
+                let error = match self.check_histogram(state, &series, given, now, &mut checked) {
+                    Ok(true) => None,
+                    Ok(false) => {
+                        report.replica += 1;
+                        report.histograms += 1;
+                        None
+                    }
+                    Err(error) => Some(error),
+                };
+                checked.series.resize(checked.samples.len(), number);
+                if let Some((reason, example)) = error {
+                    report.reject(reason, 1, || example);
+                    points.insert(series.point);
+                }
             }
             if series.samples.is_empty() {
                 continue;
             }
-            let column = match self.place_of(state, series.block, now) {
+            let column = match self.place_of(state, &series, now) {
                 Ok(Some(column)) => column,
                 Ok(None) => {
                     report.replica += series.samples.len();
@@ -325,10 +360,10 @@ impl Sender {
     fn place_of(
         &self,
         state: &mut SenderState,
-        block: &[u8],
+        given: &OneSeries<'_>,
         now: Timestamp,
     ) -> Result<Option<Column>, (RejectReason, String)> {
-        if let Some(Place { column, replica }) = state.places.get(block) {
+        if let Some(Place { column, replica }) = state.places.get(given.key) {
             let is_elected = replica
                 .as_ref()
                 .is_none_or(|replica| state.election.accepts(replica, now));
@@ -339,11 +374,7 @@ impl Sender {
                 return Ok(*column);
             }
         }
-        let mut labels =
-            labels_of(block).map_err(|error| (RejectReason::Labels, error.to_string()))?;
-        check_limits(&labels)?;
-        let replica = self.replica_label.as_ref();
-        let replica = replica.and_then(|name| labels.remove(name));
+        let (labels, replica) = self.labels_of(given)?;
         let is_elected = replica
             .as_ref()
             .is_none_or(|replica| state.election.accepts(replica, now));
@@ -355,17 +386,27 @@ impl Sender {
         if state.places.len() > SPELLINGS * self.max_series {
             state.places.clear();
         }
-        state.places.insert(block.into(), Place { column, replica });
+        state.places.insert(given.key, Place { column, replica });
         Ok(column)
     }
 
-    fn new_column(&self, mut labels: Labels) -> Result<Column, (RejectReason, String)> {
+    /// Labels with which a series is stored, and its replica.
+    fn labels_of(&self, given: &OneSeries<'_>) -> Result<SeriesLabels, (RejectReason, String)> {
+        let labels = given.labels();
+        let mut labels = labels.map_err(|error| (RejectReason::Labels, error.to_string()))?;
+        check_limits(&labels)?;
+        let replica = self.replica_label.as_ref();
+        let replica = replica.and_then(|name| labels.remove(name));
         for (name, value) in self.fixed.iter() {
             labels.set(name, value);
         }
         if labels.get("cluster").is_none() {
             labels.set("cluster", &self.cluster);
         }
+        Ok((labels, replica))
+    }
+
+    fn new_column(&self, labels: Labels) -> Result<Column, (RejectReason, String)> {
         if self.group.series_count() >= self.max_series {
             let reason = RejectReason::SeriesLimit;
             return Err((reason, format!("{labels}: {}", reason.words())));
@@ -396,6 +437,9 @@ fn check_limits(labels: &Labels) -> Result<(), (RejectReason, String)> {
         return refused(format!(
             "{metric} has {found} labels; the limit is {MAX_LABELS}"
         ));
+    }
+    if labels.get(NATIVE_LABEL).is_some() {
+        return refused(format!("the label {NATIVE_LABEL} is reserved"));
     }
     for (name, value) in labels.iter() {
         for (what, text, limit) in [
@@ -430,7 +474,7 @@ fn plain_sample(given: PushedSample) -> Sample {
 }
 
 fn describe(series: &OneSeries<'_>, reason: RejectReason, at: Timestamp) -> String {
-    let labels = match labels_of(series.block) {
+    let labels = match series.labels() {
         Ok(labels) => labels.to_string(),
         Err(error) => error.to_string(),
     };

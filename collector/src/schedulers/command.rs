@@ -2,6 +2,7 @@
 
 use super::config::JobsConfig;
 use super::status::PollError;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -59,11 +60,17 @@ pub(super) async fn cluster_name(config: &JobsConfig) -> Result<String, PollErro
     }
 }
 
-/// Returns slurmctld's clock; `None` if slurmctld does not answer.
-pub(super) async fn time(config: &JobsConfig) -> Option<UnixTime> {
+/// Returns slurmctld's configuration as text, which begins with its clock; `None` if slurmctld does
+/// not answer.
+pub(super) async fn settings(config: &JobsConfig) -> Option<String> {
     let text = ask(config, "scontrol", ["show", "config"]).await.ok()?;
-    let text = String::from_utf8_lossy(&text);
-    text.lines()
+    Some(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Returns slurmctld's clock in its [`settings`].
+pub(super) fn time(settings: &str) -> Option<UnixTime> {
+    settings
+        .lines()
         .next()?
         .strip_prefix("Configuration data as of ")?
         .trim()
@@ -74,15 +81,16 @@ pub(super) async fn time(config: &JobsConfig) -> Option<UnixTime> {
 /// Returns the job completion file of slurmctld, if slurm.conf names one and this machine can read
 /// it.
 pub(super) async fn completion_file(config: &JobsConfig) -> Option<PathBuf> {
-    let text = ask(config, "scontrol", ["show", "config"]).await.ok()?;
-    let text = String::from_utf8_lossy(&text).into_owned();
-    let value = |key: &str| {
-        text.lines()
-            .find_map(|line| line.split_once('=').filter(|(name, _)| name.trim() == key))
-    };
-    let (_, kind) = value("JobCompType")?;
-    let (_, path) = value("JobCompLoc").filter(|_| kind.trim() == "jobcomp/filetxt")?;
-    Some(PathBuf::from(path.trim())).filter(|path| path.is_file())
+    let text = settings(config).await?;
+    let settings = text.lines().filter_map(|line| line.split_once('='));
+    let settings: HashMap<&str, &str> = settings
+        .map(|(key, value)| (key.trim(), value.trim()))
+        .collect();
+    if settings.get("JobCompType") != Some(&"jobcomp/filetxt") {
+        return None;
+    }
+    let path = PathBuf::from(settings.get("JobCompLoc")?);
+    path.is_file().then_some(path)
 }
 
 /// Runs one of Slurm's commands, from `slurm_bin` or PATH, and returns its output.

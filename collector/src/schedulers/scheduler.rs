@@ -49,6 +49,12 @@ pub(super) trait Scheduler: fmt::Debug + Send + Sync {
     /// Returns the scheduler's clock; `None` if it does not answer.
     async fn time(&mut self) -> Option<UnixTime>;
 
+    /// Returns whether jobs can open only their own GPUs, as known since [`Scheduler::time`]; `None`
+    /// if the scheduler does not say.
+    fn constrains_devices(&self) -> Option<bool> {
+        None
+    }
+
     /// Returns the current state of all nodes.
     async fn nodes(&mut self) -> Result<Vec<Node>, PollError>;
 

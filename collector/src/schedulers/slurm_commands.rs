@@ -1,7 +1,7 @@
 //! Reads Slurm with its commands on this machine: `scontrol`, `squeue`, `sinfo`, `sacct` and
 //! `sacctmgr`.
 
-use super::command::{ask, cluster_name, time};
+use super::command::{ask, cluster_name, settings, time};
 use super::config::JobsConfig;
 use super::scheduler::{Scheduler, SchedulerAnswer, options};
 use super::status::PollError;
@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde_json::Value;
 use takt_model::UnixTime;
+use takt_slurm::access_text::constrains_devices;
 use takt_slurm::openapi::{self, LiveJob};
 use takt_slurm::{Node, NodeEvent, Reservation, ShareSettings, node, reservation, share_text};
 
@@ -20,12 +21,17 @@ const COLUMNS: &str = "JobID,JobIDRaw,Submit,Eligible,Start,End,State,User,Accou
 #[derive(Debug)]
 struct SlurmCommands {
     config: JobsConfig,
+    /// Whether jobs can open only their own GPUs, when slurmctld last answered.
+    constrains_devices: Option<bool>,
 }
 
 /// Returns Slurm's commands, which need no configuration.
 pub(super) fn from_config(config: &JobsConfig) -> Option<Result<Box<dyn Scheduler>, PollError>> {
     let config = config.clone();
-    Some(Ok(Box::new(SlurmCommands { config })))
+    Some(Ok(Box::new(SlurmCommands {
+        config,
+        constrains_devices: None,
+    })))
 }
 
 impl SlurmCommands {
@@ -67,7 +73,13 @@ impl Scheduler for SlurmCommands {
     }
 
     async fn time(&mut self) -> Option<UnixTime> {
-        time(&self.config).await
+        let settings = settings(&self.config).await?;
+        self.constrains_devices = constrains_devices(&settings);
+        time(&settings)
+    }
+
+    fn constrains_devices(&self) -> Option<bool> {
+        self.constrains_devices
     }
 
     async fn nodes(&mut self) -> Result<Vec<Node>, PollError> {

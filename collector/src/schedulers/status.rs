@@ -166,6 +166,9 @@ pub struct PollStatus {
     /// Seconds by which slurmctld's clock is ahead of this machine's; 0 if they agree.
     #[serde(default)]
     pub clock_ahead_seconds: i64,
+    /// Whether jobs can open only their own GPUs; `None` if Slurm does not say.
+    #[serde(default)]
+    pub constrains_devices: Option<bool>,
     /// Pending jobs by partition and reason; `None` if slurmctld did not answer at the last poll.
     pub pending: Option<Vec<Pending>>,
     /// Nodes at the last poll; `None` if slurmctld did not answer.

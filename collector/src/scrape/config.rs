@@ -186,6 +186,15 @@ impl ScrapeConfig {
             .collect()
     }
 
+    /// Returns the names of the scrape configurations with https. A file that cannot be read has
+    /// none.
+    pub fn encrypted_jobs(&self) -> Vec<String> {
+        let jobs = self.jobs().unwrap_or_default().into_iter();
+        jobs.filter(|job| job.config.scheme == "https")
+            .map(|job| job.config.job_name.clone())
+            .collect()
+    }
+
     /// Returns the job of `targets` and its targets.
     pub(super) fn listed(&self, cluster: &str) -> Result<(Job, Vec<Target>), ConfigError> {
         // No other job can have an empty name.

@@ -6,6 +6,7 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 use takt_model::exposition::ReadError;
+use takt_push::exposition::PageError;
 use takt_store::ClockWentBack;
 
 /// The reason for a failed scrape.
@@ -41,6 +42,8 @@ pub enum ScrapeError {
     TooLarge { limit: u64 },
     #[error("cannot understand the page")]
     Malformed { source: ReadError },
+    #[error("cannot understand the page")]
+    MalformedProtobuf { source: PageError },
     #[error("line {line}: the page has more samples than sample_limit = {limit}")]
     TooManySamples { line: usize, limit: usize },
     #[error(
@@ -167,7 +170,7 @@ impl ScrapeError {
             Self::Nameless { .. } | Self::NamelessLabel { .. } => FailureReason::Relabelling,
             Self::Interrupted { .. } => FailureReason::Interrupted,
             Self::TooLarge { .. } => FailureReason::TooLarge,
-            Self::Malformed { .. } => FailureReason::Malformed,
+            Self::Malformed { .. } | Self::MalformedProtobuf { .. } => FailureReason::Malformed,
             Self::TooManyTargets { .. }
             | Self::TooManySamples { .. }
             | Self::TooManySeries { .. }

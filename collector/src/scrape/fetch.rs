@@ -15,6 +15,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 use takt_model::exposition::Format;
+use takt_push::exposition;
 
 /// Value of the header `Accept`. OpenMetrics comes first: its last line shows that the page is
 /// complete.
@@ -29,6 +30,8 @@ const TIMEOUT_HEADER: HeaderName = HeaderName::from_static("x-prometheus-scrape-
 pub(super) struct FetchedPage {
     pub format: Format,
     pub body: Vec<u8>,
+    /// Whether the page has the parts of native histograms.
+    pub has_parts: bool,
 }
 
 /// Fetches the pages of one target.
@@ -76,7 +79,16 @@ impl Fetcher {
         } else {
             "identity"
         };
-        headers.insert(ACCEPT, HeaderValue::from_static(ACCEPTED));
+        let accepted = if job.config.scrape_native_histograms {
+            format!("{},{ACCEPTED}", exposition::ACCEPTED)
+        } else {
+            ACCEPTED.to_owned()
+        };
+        let accepted = HeaderValue::from_str(&accepted);
+        headers.insert(
+            ACCEPT,
+            accepted.expect("a list of media types is a header value"),
+        );
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(encoding));
         let seconds = HeaderValue::from_str(&target.timeout.as_secs_f64().to_string());
         headers.insert(
@@ -151,16 +163,32 @@ impl Fetcher {
             return Err(ScrapeError::Status { status });
         }
         let is_gzip = self.is_gzip(answer.content_encoding)?;
-        let format = format(
-            answer.content_type,
-            self.job.config.fallback_scrape_protocol,
-        )?;
+        let kind = answer.content_type.as_deref().unwrap_or_default();
+        let has_parts = self.job.config.scrape_native_histograms && is_protobuf(kind);
+        let format = if has_parts {
+            Format::Text
+        } else {
+            format(
+                answer.content_type,
+                self.job.config.fallback_scrape_protocol,
+            )?
+        };
         let body = if is_gzip {
             inflate(&answer.body, limit, expected_bytes)?
         } else {
             answer.body
         };
-        Ok(FetchedPage { format, body })
+        let body = if has_parts {
+            exposition::text_page(&body, usize::try_from(limit).unwrap_or(usize::MAX))
+                .map_err(|source| ScrapeError::MalformedProtobuf { source })?
+        } else {
+            body
+        };
+        Ok(FetchedPage {
+            format,
+            body,
+            has_parts,
+        })
     }
 
     async fn ask_client(
@@ -285,6 +313,13 @@ fn inflate(body: &[u8], limit: u64, expected_bytes: usize) -> Result<Vec<u8>, Sc
     } else {
         Ok(inflated)
     }
+}
+
+fn is_protobuf(content_type: &str) -> bool {
+    let media_type = content_type.split(';').next().unwrap_or_default();
+    media_type
+        .trim()
+        .eq_ignore_ascii_case(exposition::CONTENT_TYPE)
 }
 
 fn format(

@@ -38,6 +38,8 @@ pub struct JobConfig {
     /// Request pages with gzip. Decompressing a page costs several times as much as reading it, so
     /// use it for distant targets only.
     pub enable_compression: bool,
+    /// Scrape native histograms, which only pages in protobuf carry. Targets that do not offer protobuf send text.
+    pub scrape_native_histograms: bool,
     /// Format of pages without a valid Content-Type: `PrometheusText0.0.4`, `PrometheusText1.0.0`,
     /// `OpenMetricsText0.0.1` or `OpenMetricsText1.0.0`. Without it, such scrapes fail.
     pub fallback_scrape_protocol: Option<ScrapeProtocol>,
@@ -93,6 +95,7 @@ impl Default for JobConfig {
             honor_labels: false,
             honor_timestamps: true,
             enable_compression: false,
+            scrape_native_histograms: false,
             fallback_scrape_protocol: None,
             follow_redirects: true,
             basic_auth: None,

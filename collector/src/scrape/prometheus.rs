@@ -12,7 +12,8 @@ const INTERVAL: PromDuration = PromDuration(Duration::from_secs(60));
 const TIMEOUT: PromDuration = PromDuration(Duration::from_secs(10));
 
 /// Keys of `global` that are defaults for every scrape configuration.
-const GLOBAL: [&str; 8] = [
+const GLOBAL: [&str; 9] = [
+    "scrape_native_histograms",
     "scrape_interval",
     "scrape_timeout",
     "body_size_limit",
@@ -24,7 +25,7 @@ const GLOBAL: [&str; 8] = [
 ];
 
 /// Keys of a scrape configuration that affect how Prometheus works, but not its results.
-const WITHOUT_EFFECT: [&str; 9] = [
+const WITHOUT_EFFECT: [&str; 8] = [
     "enable_http2",
     "scrape_protocols",
     "keep_dropped_targets",
@@ -32,7 +33,6 @@ const WITHOUT_EFFECT: [&str; 9] = [
     "metric_name_escaping_scheme",
     "scrape_classic_histograms",
     "always_scrape_classic_histograms",
-    "scrape_native_histograms",
     "convert_classic_histograms_to_nhcb",
 ];
 

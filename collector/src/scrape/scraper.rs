@@ -12,6 +12,7 @@ use super::target::Target;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use takt_model::exposition::{self, Metadata};
+use takt_model::native::NATIVE_LABEL;
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 use takt_store::{ClockWentBack, Column, Group, Store};
 use tokio::sync::oneshot;
@@ -260,6 +261,7 @@ impl Scraper {
             job: &self.job,
             target: &self.target,
             group: &self.group,
+            has_parts: fetched.has_parts,
         };
         self.cache
             .read(fetched.format, &fetched.body, rules, row, &mut new_series)
@@ -300,6 +302,8 @@ struct StoreSeries<'a> {
     job: &'a Job,
     target: &'a Target,
     group: &'a Group,
+    /// Whether the page has the parts of native histograms.
+    has_parts: bool,
 }
 
 impl NewSeries for StoreSeries<'_> {
@@ -339,7 +343,12 @@ impl StoreSeries<'_> {
         let mut labels = self
             .target
             .series_labels(sample.normal_labels()?, honor_labels, &emptied);
+        // Relabelling sees a histogram, not its parts. Only pages in protobuf have parts.
+        let part = labels.remove(NATIVE_LABEL).filter(|_| self.has_parts);
         let is_kept = self.job.metric_relabel.apply(&mut labels) && !labels.is_empty();
+        if let Some(part) = part {
+            labels.set(NATIVE_LABEL, &part);
+        }
         Ok(is_kept.then_some(labels))
     }
 

@@ -400,17 +400,20 @@ impl<'c> Simulation<'c> {
 
     /// Marks the nodes that a job which has waited for long will get next.
     fn keep_free_for(&self, job: &Job, kept_free: &mut [bool]) {
-        let nodes = self.cluster.nodes.iter().enumerate();
-        let mut fitting: Vec<usize> = nodes
-            .filter(|(_, node)| node.partitions.contains(&job.partition))
-            .filter(|(_, node)| node.gpus.len() >= job.request.gpus)
-            .map(|(number, _)| number)
-            .filter(|number| !kept_free[*number])
-            .collect();
+        let mut fitting = Vec::new();
+        for (number, node) in self.cluster.nodes.iter().enumerate() {
+            let fits = node.partitions.contains(&job.partition)
+                && node.gpus.len() >= job.request.gpus
+                && !kept_free[number];
+            if fits {
+                fitting.push(number);
+            }
+        }
         let free = |node: usize| self.free[node].gpus.iter().filter(|free| **free).count();
         fitting.sort_by_key(|node| Reverse(free(*node)));
-        let kept = fitting.into_iter().take(job.request.nodes);
-        kept.for_each(|node| kept_free[node] = true);
+        for node in fitting.into_iter().take(job.request.nodes) {
+            kept_free[node] = true;
+        }
     }
 
     fn start(&mut self, mut job: Job, placed: Vec<Placement>, now: UnixTime) {

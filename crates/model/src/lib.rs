@@ -18,9 +18,12 @@ mod time;
 
 pub mod duration;
 pub mod exposition;
+pub mod glob;
 #[cfg(feature = "regex")]
 pub mod go_regex;
+pub mod native;
 pub mod pci;
+pub mod words;
 #[cfg(feature = "yaml")]
 pub mod yaml;
 

@@ -12,6 +12,8 @@ use std::borrow::Cow;
 pub struct Samples {
     groups: Vec<Group>,
     last: usize,
+    /// Number of samples.
+    count: usize,
 }
 
 #[derive(Debug, Clone)]
@@ -32,6 +34,7 @@ impl Samples {
     /// otherwise memory would grow with changing names.
     pub fn clear(&mut self) {
         self.last = 0;
+        self.count = 0;
         self.groups.retain(|group| !group.lines.is_empty());
         self.groups.iter_mut().for_each(|group| group.lines.clear());
     }
@@ -84,34 +87,33 @@ impl Samples {
 
     /// Number of samples.
     pub fn len(&self) -> usize {
-        self.groups
-            .iter()
-            .map(|group| group.lines.matches('\n').count())
-            .sum()
+        self.count
     }
 
     /// Returns whether the set has no samples.
     pub fn is_empty(&self) -> bool {
-        self.groups.iter().all(|group| group.lines.is_empty())
+        self.count == 0
     }
 
     pub(crate) fn groups(&self) -> impl Iterator<Item = &Group> {
         self.groups.iter().filter(|group| !group.lines.is_empty())
     }
 
-    /// Returns the group with the name concatenated from `parts`. Scrapes add metrics in the same
-    /// order each time, so the search begins at the last used group and mostly ends there or one
-    /// further.
+    /// Returns the group of a new sample, with the name concatenated from `parts`. Scrapes add
+    /// metrics in the same order each time, so the search begins at the last used group and mostly
+    /// ends there or one further.
     fn group(
         &mut self,
         parts: &[&str],
         kind: Kind,
         help: impl FnOnce() -> Cow<'static, str>,
     ) -> &mut Group {
+        self.count += 1;
         let count = self.groups.len();
-        let found = (0..count)
-            .map(|step| (self.last + step) % count)
-            .find(|&at| is_made_of(&self.groups[at].name, parts));
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        let found = (self.last..count)
+            .chain(0..self.last.min(count))
+            .find(|&at| is_made_of(&self.groups[at].name, parts, length));
         self.last = found.unwrap_or_else(|| {
             self.groups.push(Group {
                 name: parts.concat().into(),
@@ -125,7 +127,12 @@ impl Samples {
     }
 }
 
-fn is_made_of(name: &str, parts: &[&str]) -> bool {
+/// Whether `name` is the concatenation of `parts`, which have `length` bytes together. Most other
+/// names have another length.
+fn is_made_of(name: &str, parts: &[&str], length: usize) -> bool {
+    if name.len() != length {
+        return false;
+    }
     let mut rest = name;
     for part in parts {
         match rest.strip_prefix(part) {
@@ -199,5 +206,20 @@ mod tests {
         samples.clear();
         samples.clear();
         assert_eq!((samples.len(), samples.groups.len()), (0, 0));
+        assert!(samples.is_empty());
+    }
+
+    #[test]
+    fn names_of_one_length_stay_separate_in_any_order() {
+        let mut samples = Samples::new();
+        for name in ["a_b", "a_c", "b_b", "a_b", "b_b", "a_c", "a_c"] {
+            samples.push_foreign(name, Kind::Gauge, "", &[], 1.0);
+        }
+        let counts = samples.groups();
+        let counts: Vec<_> = counts
+            .map(|group| (&*group.name, group.lines.lines().count()))
+            .collect();
+        assert_eq!(counts, [("a_b", 2), ("a_c", 3), ("b_b", 2)]);
+        assert_eq!(samples.len(), 7);
     }
 }

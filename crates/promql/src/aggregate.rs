@@ -1,10 +1,11 @@
 //! Aggregations: many elements of a vector become one a group (`aggregation` in `promql/engine.go`).
 
-use crate::annotations::About;
+use crate::annotations::{About, AggregationPart};
 use crate::budget::Budget;
 use crate::column::Column;
 use crate::error::Error;
 use crate::group::Groups;
+use crate::native;
 use crate::numbers::{self, Kahan, Mean, format_f};
 use crate::plan::{Aggregation, Grouping};
 use crate::rank;
@@ -48,7 +49,7 @@ pub(crate) fn aggregate(
     for group in &groups {
         budget.hold(steps)?;
         let members = &group.members;
-        let values = match op {
+        let mut values = match op {
             Sum => fold(
                 members,
                 steps,
@@ -74,25 +75,30 @@ pub(crate) fn aggregate(
                 |max, v| replace_if(max, v, v > *max),
                 |max| max,
             ),
-            Count => fold(
-                members,
-                steps,
-                |_| 1.0,
-                |count, _| *count += 1.0,
-                |count| count,
-            ),
-            Group => fold(members, steps, |_| 1.0, |_, _| {}, |one| one),
+            Count => counts(members, steps).collect(),
+            Group => counts(members, steps)
+                .map(|count| count.map(|_| 1.0))
+                .collect(),
             Stdvar => fold(members, steps, Variance::of, Variance::add, Variance::value),
             Stddev => fold(members, steps, Variance::of, Variance::add, |variance| {
                 variance.value().sqrt()
             }),
             _ => quantiles(members, scalar),
         };
+        let mut histograms = Vec::new();
+        if members.iter().any(Column::has_histograms) {
+            match op {
+                Sum | Avg => histograms = native::totals(op, group, &mut values, about),
+                Count | Group => {}
+                _ => native::remark_ignored(op, members, AggregationPart::Argument, about),
+            }
+        }
         let nameless = members.iter().any(|member| member.nameless);
         result.extend(
             Column {
                 labels: group.labels.clone(),
                 values,
+                histograms,
                 nameless,
             }
             .unless_empty(),
@@ -146,6 +152,17 @@ fn fold<A: Copy>(
         .into_iter()
         .map(|folded| folded.map(&value))
         .collect()
+}
+
+/// Number of members with a value or histogram at each step.
+fn counts(members: &[Column], steps: usize) -> impl Iterator<Item = Option<f64>> {
+    (0..steps).map(|step| {
+        let present = members.iter().filter(|member| member.is_present(step));
+        match present.count() {
+            0 => None,
+            count => Some(count as f64),
+        }
+    })
 }
 
 /// `min` and `max` pass over NaN while there is anything else.
@@ -229,8 +246,14 @@ fn count_values(
         }
         without => without.clone(),
     };
-    let mut places: HashMap<Labels, usize> = HashMap::new();
-    let mut result: Vec<Column> = Vec::new();
+    let mut counts = ValueCounts {
+        label,
+        grouping: &grouping,
+        steps,
+        budget,
+        places: HashMap::new(),
+        result: Vec::new(),
+    };
     for column in columns {
         // A column's values repeat; the labels of each are made once.
         let mut known: HashMap<u64, usize> = HashMap::new();
@@ -243,25 +266,62 @@ fn count_values(
             let place = match known.get(&value.to_bits()) {
                 Some(place) => *place,
                 None => {
-                    let mut labels = column.labels.clone();
-                    labels.set(label, &format_f(value));
-                    let labels = grouping.labels(&labels);
-                    let place = *places.entry(labels.clone()).or_insert(result.len());
-                    if place == result.len() {
-                        budget.hold(steps)?;
-                        result.push(Column {
-                            labels,
-                            values: vec![None; steps],
-                            nameless: column.nameless,
-                        });
-                    }
+                    let place = counts.place(column, &format_f(value))?;
                     known.insert(value.to_bits(), place);
                     place
                 }
             };
-            let count = &mut result[place].values[step];
-            *count = Some(count.unwrap_or(0.0) + 1.0);
+            counts.count(place, step);
+        }
+        for (step, histogram) in column.histograms.iter().enumerate() {
+            if let Some(histogram) = histogram {
+                let place = counts.place(column, &histogram.to_string())?;
+                counts.count(place, step);
+            }
         }
     }
-    Ok(result)
+    Ok(counts.result)
+}
+
+/// The series of `count_values`.
+struct ValueCounts<'a> {
+    label: &'a str,
+    grouping: &'a Grouping,
+    steps: usize,
+    budget: &'a Budget,
+    /// Places in `result`, by labels.
+    places: HashMap<Labels, usize>,
+    result: Vec<Column>,
+}
+
+impl ValueCounts<'_> {
+    /// Returns the place of the series that counts a value of a column, and adds it if it is new.
+    ///
+    /// # Errors
+    /// If the query would hold too many samples.
+    fn place(&mut self, column: &Column, value: &str) -> Result<usize, Error> {
+        let mut labels = column.labels.clone();
+        labels.set(self.label, value);
+        let labels = self.grouping.labels(&labels);
+        let place = *self
+            .places
+            .entry(labels.clone())
+            .or_insert(self.result.len());
+        if place == self.result.len() {
+            self.budget.hold(self.steps)?;
+            self.result.push(Column {
+                labels,
+                values: vec![None; self.steps],
+                nameless: column.nameless,
+                ..Column::default()
+            });
+        }
+        Ok(place)
+    }
+
+    /// Counts a value at a step.
+    fn count(&mut self, place: usize, step: usize) {
+        let count = &mut self.result[place].values[step];
+        *count = Some(count.unwrap_or(0.0) + 1.0);
+    }
 }

@@ -138,6 +138,32 @@ impl Remarks {
     }
 }
 
+/// The part of an aggregation that a remark is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AggregationPart {
+    Whole,
+    Argument,
+}
+
+/// A remark about native histograms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum NativeRemark {
+    /// A range has floats and histograms.
+    Mixed,
+    /// A counter is needed.
+    NotCounter,
+    /// A gauge is needed.
+    NotGauge,
+    /// The histograms of a range with floats are ignored.
+    IgnoredInRange,
+    /// Some quantile lies above all buckets, among the NaN observations.
+    QuantileIsNaN,
+    /// NaN observations shift a quantile.
+    QuantileIsSkewed,
+    /// NaN observations are in no fraction.
+    FractionWithoutNaN,
+}
+
 /// Remarks about one call.
 pub(crate) struct About<'a> {
     remarks: &'a mut Remarks,
@@ -205,6 +231,86 @@ impl About<'_> {
         let reason =
             "metric might not be a counter, name does not end in _total/_sum/_count/_bucket";
         self.info(at, format!("{reason}: {}", quoted(metric)));
+    }
+
+    /// A remark about native histograms, in the first argument.
+    pub fn native(&mut self, remark: NativeRemark, metric: &str) {
+        let at = self.argument(0);
+        let name = quoted(metric);
+        match remark {
+            NativeRemark::Mixed => {
+                let text = "encountered a mix of histograms and floats for metric name";
+                self.warn(at, format!("{text} {name}"));
+            }
+            NativeRemark::NotCounter => {
+                let text = "this native histogram metric is not a counter:";
+                self.warn(at, format!("{text} {name}"));
+            }
+            NativeRemark::NotGauge => {
+                let text = "this native histogram metric is not a gauge:";
+                self.warn(at, format!("{text} {name}"));
+            }
+            NativeRemark::IgnoredInRange => {
+                let text = "ignored histograms in a range containing both floats and histograms";
+                self.info(at, format!("{text} for metric name {name}"));
+            }
+            NativeRemark::QuantileIsNaN => {
+                let text = "input to histogram_quantile has NaN observations, result is NaN";
+                self.info(at, with_metric(text.to_owned(), metric));
+            }
+            NativeRemark::QuantileIsSkewed => {
+                let text =
+                    "input to histogram_quantile has NaN observations, result is skewed higher";
+                self.info(at, with_metric(text.to_owned(), metric));
+            }
+            NativeRemark::FractionWithoutNaN => {
+                let text = "input to histogram_fraction has NaN observations, which are excluded \
+                            from all fractions";
+                self.info(at, with_metric(text.to_owned(), metric));
+            }
+        }
+    }
+
+    /// Classic and native histograms with the same labels, in the argument with the buckets.
+    pub fn mixed_histograms(&mut self, argument: usize, metric: &str) {
+        let text = "vector contains a mix of classic and native histograms";
+        self.warn(
+            self.argument(argument),
+            with_metric(text.to_owned(), metric),
+        );
+    }
+
+    /// Histograms that an aggregation passes over.
+    pub fn histogram_ignored(&mut self, aggregation: &str, at: AggregationPart) {
+        let at = match at {
+            AggregationPart::Whole => self.places.whole,
+            AggregationPart::Argument => self.last_argument(),
+        };
+        self.info(
+            at,
+            format!("ignored histogram in {aggregation} aggregation"),
+        );
+    }
+
+    /// Floats and histograms in a group.
+    pub fn mixed_group(&mut self) {
+        let text = "encountered a mix of histograms and floats for aggregation";
+        self.warn(self.last_argument(), text.to_owned());
+    }
+
+    /// An operator that does not take a float or histogram on one side.
+    pub fn incompatible(&mut self, lhs: &str, operator: &str, rhs: &str) {
+        let text = "incompatible sample types encountered for binary operator";
+        let operator_name = quoted(operator);
+        self.info(
+            self.places.whole,
+            format!("{text} {operator_name}: {lhs} {operator} {rhs}"),
+        );
+    }
+
+    fn last_argument(&self) -> usize {
+        let last = self.places.args.last();
+        last.copied().unwrap_or(self.places.whole)
     }
 
     /// Cumulative buckets that fell, in the argument with the buckets.

@@ -1,6 +1,8 @@
 //! Operators on two floats, and on a vector with a scalar.
 
-use crate::column::Column;
+use crate::annotations::About;
+use crate::column::{Column, Element};
+use crate::native;
 use crate::plan::Operator;
 
 /// Two scalars; comparisons yield 1 or 0 (`scalarBinop`).
@@ -36,19 +38,48 @@ pub(crate) fn with_scalar(
     scalar: &[f64],
     place: Place,
     return_bool: bool,
+    about: &mut About<'_>,
 ) -> Vec<Column> {
     let element = |value: f64, scalar: f64| match place {
         Place::Right => elements(op, value, scalar, return_bool),
         Place::Left if op.compares() && !return_bool => holds(op, scalar, value).then_some(value),
         Place::Left => elements(op, scalar, value, return_bool),
     };
-    let apply = |mut column: Column| {
+    let mut apply = |mut column: Column| {
+        if column.has_histograms() {
+            return with_histograms(op, column, scalar, place, return_bool, about).unless_empty();
+        }
         for (value, scalar) in column.values.iter_mut().zip(scalar) {
             *value = value.and_then(|value| element(value, *scalar));
         }
         column.unless_empty()
     };
-    columns.into_iter().filter_map(apply).collect()
+    columns.into_iter().filter_map(&mut apply).collect()
+}
+
+/// As [`with_scalar`], for a column with histograms.
+fn with_histograms(
+    op: Operator,
+    column: Column,
+    scalar: &[f64],
+    place: Place,
+    return_bool: bool,
+    about: &mut About<'_>,
+) -> Column {
+    let mut elements = Vec::with_capacity(scalar.len());
+    for (step, scalar) in scalar.iter().enumerate() {
+        let scalar = Element::Float(*scalar);
+        elements.push(column.element(step).and_then(|element| match place {
+            Place::Right => native::combined(op, &element, &scalar, return_bool, about),
+            Place::Left => {
+                let found = native::combined(op, &scalar, &element, return_bool, about)?;
+                // A comparison keeps the vector's value.
+                let keeps = op.compares() && !return_bool;
+                Some(if keeps { element } else { found })
+            }
+        }));
+    }
+    column.with_elements(elements.into_iter())
 }
 
 fn compute(op: Operator, lhs: f64, rhs: f64) -> f64 {

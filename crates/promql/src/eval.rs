@@ -2,14 +2,16 @@
 
 use crate::annotations::Remarks;
 use crate::budget::{Budget, Limits};
-use crate::column::{Column, settle_names};
+use crate::column::{Column, Element, settle_names};
 use crate::error::Error;
 use crate::functions::{self, Body, Date, Function, Whole};
+use crate::matching::Pairing;
 use crate::numbers::{go_max, go_min};
-use crate::plan::{CallPlaces, Context, Node, Operator, Type, Window};
-use crate::source::{Point, Source};
+use crate::plan::{CallPlaces, Context, Node, Operator, Selector, Type, Window};
+use crate::source::{HistogramPoint, Point, Source};
 use crate::value::{Answer, Sample, Series, Value};
-use crate::{aggregate, binary, matching, syntax};
+use crate::{aggregate, binary, syntax};
+use std::sync::Arc;
 use takt_model::Labels;
 use takt_model::Timestamp;
 
@@ -79,10 +81,17 @@ pub fn instant(
             node => {
                 let columns = settle_names(evaluator.vector(node, &grid)?)?;
                 let sample = |column: Column| {
-                    column.values[0].map(|value| Sample {
-                        labels: column.labels,
+                    let sample = |labels, value, histogram| Sample {
+                        labels,
                         point: point(value),
-                    })
+                        histogram,
+                    };
+                    match column.element(0)? {
+                        Element::Float(value) => Some(sample(column.labels, value, None)),
+                        Element::Histogram(histogram) => {
+                            Some(sample(column.labels, f64::NAN, Some(histogram)))
+                        }
+                    }
                 };
                 Value::Vector(columns.into_iter().filter_map(sample).collect())
             }
@@ -120,9 +129,8 @@ pub fn range(
                     .map(Some)
                     .collect();
                 vec![Column {
-                    labels: Labels::new(),
                     values,
-                    nameless: false,
+                    ..Column::default()
                 }]
             }
             Type::Vector => settle_names(evaluator.vector(node, &grid)?)?,
@@ -131,9 +139,13 @@ pub fn range(
         let series = columns.into_iter().map(|column| {
             let points = grid.times().zip(column.values);
             let points = points.filter_map(|(at, value)| value.map(|value| Point { at, value }));
+            let histograms = grid.times().zip(column.histograms);
+            let histograms = histograms
+                .filter_map(|(at, found)| found.map(|histogram| HistogramPoint { at, histogram }));
             Series {
                 labels: column.labels,
                 points: points.collect(),
+                histograms: histograms.collect(),
             }
         });
         Ok(Value::Matrix(in_label_order(series.collect())))
@@ -337,7 +349,7 @@ impl Evaluator<'_> {
         let held = self.budget.held();
         let columns = self.vector_unsettled(node, grid)?;
         self.budget.settle(held);
-        self.budget.hold(columns.len().saturating_mul(grid.steps))?;
+        self.budget.hold(columns.iter().map(Column::size).sum())?;
         Ok(columns)
     }
 
@@ -349,7 +361,7 @@ impl Evaluator<'_> {
                 args,
                 places,
             } => self.call(function, args, places, grid),
-            Node::Negate(of) => self.each(of, grid, |_, value| Some(-value)),
+            Node::Negate(of) => self.negated(of, grid),
             Node::Aggregate { .. } => self.aggregate(node, grid),
             Node::Binary { .. } => self.binary(node, grid),
             Node::Number(_) | Node::Text(_) | Node::Window(_) => {
@@ -395,6 +407,7 @@ impl Evaluator<'_> {
             rhs,
             matching,
             return_bool,
+            places,
         } = node
         else {
             return Err(wrong_type(node, Type::Vector));
@@ -409,15 +422,14 @@ impl Evaluator<'_> {
                     return Ok(lhs);
                 }
                 let rhs = self.vector(rhs, grid)?;
-                let columns = matching::vectors(
-                    *op,
-                    lhs,
-                    rhs,
+                let pairing = Pairing {
+                    op: *op,
                     matching,
-                    *return_bool,
-                    grid.steps,
-                    self.budget,
-                )?;
+                    return_bool: *return_bool,
+                    steps: grid.steps,
+                    budget: self.budget,
+                };
+                let columns = pairing.vectors(lhs, rhs, &mut self.remarks.about(places))?;
                 return if self.options.delayed_names {
                     Ok(columns)
                 } else {
@@ -428,7 +440,8 @@ impl Evaluator<'_> {
             _ => (binary::Place::Right, rhs, lhs),
         };
         let (scalar, columns) = (self.scalar(scalar, grid)?, self.vector(vector, grid)?);
-        let columns = binary::with_scalar(*op, columns, &scalar, place, *return_bool);
+        let about = &mut self.remarks.about(places);
+        let columns = binary::with_scalar(*op, columns, &scalar, place, *return_bool, about);
         if op.compares() && !return_bool {
             Ok(columns)
         } else {
@@ -444,6 +457,17 @@ impl Evaluator<'_> {
         grid: &Grid,
     ) -> Result<Vec<Column>, Error> {
         match function.body {
+            Body::Native(body) => {
+                let mut columns = self.vector(&args[0], grid)?;
+                columns.retain(Column::has_histograms);
+                for column in &mut columns {
+                    let histograms = column.histograms.drain(..);
+                    let values = histograms.map(|found| found.map(|found| body(&found)));
+                    column.values = values.collect();
+                }
+                let columns = columns.into_iter().filter_map(Column::unless_empty);
+                self.unnamed(columns.collect())
+            }
             Body::Map(body) => self.each(&args[0], grid, |_, value| Some(body(value))),
             Body::MapWith(body) => {
                 let scalars = self.scalars(&args[1..], grid)?;
@@ -510,8 +534,9 @@ impl Evaluator<'_> {
                 if let Some(extension) = window.extension() {
                     functions::extended("absent_over_time", extension).map_err(Error::Execution)?;
                 }
-                let columns =
-                    self.window_columns("absent_over_time", functions::present, window, &[], grid)?;
+                let present = functions::present;
+                let (columns, _) =
+                    self.window_columns("present_over_time", present, window, &[], grid)?;
                 Ok(functions::absent(&columns, &args[0], grid.steps)
                     .into_iter()
                     .collect())
@@ -534,7 +559,7 @@ impl Evaluator<'_> {
                 let columns = functions::fraction(&lower, &upper, columns, tells_names, about);
                 self.unnamed(columns)
             }
-            Whole::NativeHistogram => self.vector(&args[0], grid).map(|_| Vec::new()),
+            Whole::Info => self.info(args, grid),
             Whole::LabelReplace => {
                 functions::replace(self.vector(&args[0], grid)?, &texts().collect::<Vec<_>>())
             }
@@ -544,10 +569,14 @@ impl Evaluator<'_> {
             Whole::Sort { descending } => {
                 self.warn_of_sort(&args[0], places, grid);
                 let mut columns = self.vector(&args[0], grid)?;
+                columns
+                    .iter_mut()
+                    .for_each(|column| column.histograms.clear());
                 if grid.steps == 1 {
                     functions::sort_by_value(&mut columns, descending);
                 }
-                Ok(columns)
+                let columns = columns.into_iter().filter_map(Column::unless_empty);
+                Ok(columns.collect())
             }
             Whole::SortByLabel { descending } => {
                 self.warn_of_sort(&args[0], places, grid);
@@ -557,14 +586,22 @@ impl Evaluator<'_> {
             }
             Whole::Timestamp => match &args[0] {
                 Node::Selector(selector) => self.instant_times(selector, grid),
-                arg => self.each(arg, grid, |step, _| Some(grid.time(step).as_seconds())),
+                arg => {
+                    let mut columns = self.vector(arg, grid)?;
+                    for column in &mut columns {
+                        let present = |step| column.is_present(step);
+                        let value = |step| present(step).then(|| grid.time(step).as_seconds());
+                        column.values = (0..grid.steps).map(value).collect();
+                        column.histograms.clear();
+                    }
+                    self.unnamed(columns)
+                }
             },
             Whole::Vector => {
                 let values = self.scalar(&args[0], grid)?.into_iter().map(Some).collect();
                 Ok(vec![Column {
-                    labels: Labels::new(),
                     values,
-                    nameless: false,
+                    ..Column::default()
                 }])
             }
             Whole::HistogramQuantiles => {
@@ -593,13 +630,50 @@ impl Evaluator<'_> {
         }
     }
 
+    fn info(&mut self, args: &[Node], grid: &Grid) -> Result<Vec<Column>, Error> {
+        let base = self.vector(&args[0], grid)?;
+        let given = match args.get(1) {
+            Some(Node::Selector(selector)) => selector.matchers.as_slice(),
+            _ => &[],
+        };
+        let conditions = functions::InfoConditions::of(given);
+        // The info series are looked at when the series are.
+        let mut selectors = Vec::new();
+        args[0].selectors(&mut selectors);
+        let selector = Selector {
+            matchers: conditions.all(),
+            shift: selectors
+                .first()
+                .map(|first| first.shift)
+                .unwrap_or_default(),
+            extension: None,
+        };
+        let infos = self.sample_times(&selector, grid)?;
+        self.budget.hold(base.iter().map(Column::size).sum())?;
+        functions::info(&base, &infos, &conditions, grid.steps)
+    }
+
     fn warn_of_sort(&mut self, of: &Node, places: &CallPlaces, grid: &Grid) {
         if grid.steps > 1 && !of.is_step_invariant() {
             self.remarks.about(places).ineffective_sort();
         }
     }
 
-    /// A function of every value of a node.
+    /// All values with the other sign.
+    fn negated(&mut self, of: &Node, grid: &Grid) -> Result<Vec<Column>, Error> {
+        let mut columns = self.vector(of, grid)?;
+        for column in &mut columns {
+            for value in column.values.iter_mut().flatten() {
+                *value = -*value;
+            }
+            for histogram in column.histograms.iter_mut().flatten() {
+                Arc::make_mut(histogram).scale(-1.0);
+            }
+        }
+        self.unnamed(columns)
+    }
+
+    /// A function of every float of a node. Histograms are left out.
     fn each(
         &mut self,
         of: &Node,
@@ -610,6 +684,7 @@ impl Evaluator<'_> {
             for (step, value) in column.values.iter_mut().enumerate() {
                 *value = value.and_then(|value| body(step, value));
             }
+            column.histograms.clear();
             column.unless_empty()
         };
         let columns = self

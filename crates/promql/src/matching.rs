@@ -1,10 +1,12 @@
 //! Operators between two vectors: which elements belong together (`VectorBinop`, `VectorAnd`, … in `promql/engine.go`).
 
+use crate::annotations::About;
 use crate::binary::elements;
 use crate::budget::Budget;
 use crate::column::{Column, drop_name, merge};
 use crate::error::Error;
 use crate::group::Groups;
+use crate::native;
 use crate::plan::{Grouping, Matching, Operator, Side};
 use hashbrown::HashMap;
 use takt_model::{Labels, quoted};
@@ -12,34 +14,6 @@ use takt_model::{Labels, quoted};
 const MANY_TO_ONE: &str =
     "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)";
 const NOT_UNIQUE: &str = "multiple matches for labels: grouping labels must ensure unique matches";
-
-/// Two vectors under any binary operator.
-pub(crate) fn vectors(
-    op: Operator,
-    lhs: Vec<Column>,
-    rhs: Vec<Column>,
-    matching: &Matching,
-    return_bool: bool,
-    steps: usize,
-    budget: &Budget,
-) -> Result<Vec<Column>, Error> {
-    match op {
-        Operator::And => merge(filtered(lhs, &rhs, &matching.grouping, steps, true)),
-        Operator::Unless => merge(filtered(lhs, &rhs, &matching.grouping, steps, false)),
-        Operator::Or => {
-            let rest = filtered(rhs, &lhs, &matching.grouping, steps, false);
-            merge(lhs.into_iter().chain(rest).collect())
-        }
-        _ => Pairing {
-            op,
-            matching,
-            return_bool,
-            steps,
-            budget,
-        }
-        .run(lhs, rhs),
-    }
-}
 
 /// The elements that have a counterpart of the same group at that step (`present`), or those that have none.
 fn filtered(
@@ -54,16 +28,14 @@ fn filtered(
     for other in others {
         let group = groups.place(&other.labels);
         presence.resize_with(groups.len(), || vec![false; steps]);
-        presence[group]
-            .iter_mut()
-            .zip(&other.values)
-            .for_each(|(seen, value)| *seen |= value.is_some());
+        let presence = presence[group].iter_mut().enumerate();
+        presence.for_each(|(step, seen)| *seen |= other.is_present(step));
     }
     let keep = |mut column: Column| {
         let seen = groups.find(&column.labels).map(|group| &presence[group]);
-        for (step, value) in column.values.iter_mut().enumerate() {
+        for step in 0..steps {
             if seen.is_some_and(|seen| seen[step]) != present {
-                *value = None;
+                column.clear(step);
             }
         }
         column.unless_empty()
@@ -71,14 +43,14 @@ fn filtered(
     columns.into_iter().filter_map(keep).collect()
 }
 
-/// Arithmetic and comparison. "Many" is the side that may have several elements a group, the left one unless
-/// `group_right` says otherwise; the other is "one".
-struct Pairing<'a> {
-    op: Operator,
-    matching: &'a Matching,
-    return_bool: bool,
-    steps: usize,
-    budget: &'a Budget,
+/// An operator between two vectors. In arithmetic and comparison, "many" is the side that may have several elements a group,
+/// the left one unless `group_right` says otherwise; the other is "one".
+pub(crate) struct Pairing<'a> {
+    pub op: Operator,
+    pub matching: &'a Matching,
+    pub return_bool: bool,
+    pub steps: usize,
+    pub budget: &'a Budget,
 }
 
 #[derive(Default)]
@@ -88,7 +60,31 @@ struct Group {
 }
 
 impl Pairing<'_> {
-    fn run(&self, lhs: Vec<Column>, rhs: Vec<Column>) -> Result<Vec<Column>, Error> {
+    /// Two vectors under any binary operator.
+    pub fn vectors(
+        &self,
+        lhs: Vec<Column>,
+        rhs: Vec<Column>,
+        about: &mut About<'_>,
+    ) -> Result<Vec<Column>, Error> {
+        let grouping = &self.matching.grouping;
+        match self.op {
+            Operator::And => merge(filtered(lhs, &rhs, grouping, self.steps, true)),
+            Operator::Unless => merge(filtered(lhs, &rhs, grouping, self.steps, false)),
+            Operator::Or => {
+                let rest = filtered(rhs, &lhs, grouping, self.steps, false);
+                merge(lhs.into_iter().chain(rest).collect())
+            }
+            _ => self.run(lhs, rhs, about),
+        }
+    }
+
+    fn run(
+        &self,
+        lhs: Vec<Column>,
+        rhs: Vec<Column>,
+        about: &mut About<'_>,
+    ) -> Result<Vec<Column>, Error> {
         let (many, one) = if self.matching.side == Side::Right {
             (rhs, lhs)
         } else {
@@ -107,7 +103,7 @@ impl Pairing<'_> {
         for group in groups {
             self.budget
                 .hold(group.many.len().saturating_mul(self.steps))?;
-            result.extend(self.pair(group)?);
+            result.extend(self.pair(group, about)?);
         }
         merge(result)
     }
@@ -131,7 +127,7 @@ impl Pairing<'_> {
 
     fn refuse_duplicates(&self, one: &[Column], both: &[bool]) -> Result<(), Error> {
         for step in (0..self.steps).filter(|step| both[*step]) {
-            let mut present = one.iter().filter(|column| column.values[step].is_some());
+            let mut present = one.iter().filter(|column| column.is_present(step));
             if let (Some(first), Some(second)) = (present.next(), present.next()) {
                 let side = if self.matching.side == Side::Right {
                     "left"
@@ -160,7 +156,7 @@ impl Pairing<'_> {
         }
     }
 
-    fn pair(&self, group: Group) -> Result<Vec<Column>, Error> {
+    fn pair(&self, group: Group, about: &mut About<'_>) -> Result<Vec<Column>, Error> {
         let Group { mut many, mut one } = group;
         self.fill_in(&mut many, &mut one);
         let is_one_to_one = self.matching.side == Side::None;
@@ -173,8 +169,8 @@ impl Pairing<'_> {
             for one in &one {
                 let labels = self.result_labels(&many.labels, &one.labels);
                 if may_clash {
-                    let pairs = many.values.iter().zip(&one.values);
-                    let matched = pairs.map(|(many, one)| many.is_some() && one.is_some());
+                    let steps = 0..self.steps;
+                    let matched = steps.map(|step| many.is_present(step) && one.is_present(step));
                     if is_one_to_one {
                         add_matches(&mut seen, matched, MANY_TO_ONE)?;
                     } else {
@@ -184,24 +180,39 @@ impl Pairing<'_> {
                         add_matches(seen, matched, NOT_UNIQUE)?;
                     }
                 }
-                let values = many.values.iter().zip(&one.values).map(|(many, one)| {
-                    if self.matching.side == Side::Right {
-                        elements(self.op, (*one)?, (*many)?, self.return_bool)
-                    } else {
-                        elements(self.op, (*many)?, (*one)?, self.return_bool)
-                    }
-                });
-                let values = values.collect();
                 let nameless = self.op.compares() && (many.nameless || self.return_bool);
                 let column = Column {
                     labels,
-                    values,
                     nameless,
+                    ..self.combined(many, one, about)
                 };
                 pairs.extend(column.unless_empty());
             }
         }
         Ok(pairs)
+    }
+
+    /// The results of the operator, one a step.
+    fn combined(&self, many: &Column, one: &Column, about: &mut About<'_>) -> Column {
+        let (lhs, rhs) = if self.matching.side == Side::Right {
+            (one, many)
+        } else {
+            (many, one)
+        };
+        if lhs.has_histograms() || rhs.has_histograms() {
+            let combined = |step| {
+                let lhs = lhs.element(step)?;
+                let rhs = rhs.element(step)?;
+                native::combined(self.op, &lhs, &rhs, self.return_bool, about)
+            };
+            return Column::default().with_elements((0..self.steps).map(combined));
+        }
+        let pairs = lhs.values.iter().zip(&rhs.values);
+        let values = pairs.map(|(lhs, rhs)| elements(self.op, (*lhs)?, (*rhs)?, self.return_bool));
+        Column {
+            values: values.collect(),
+            ..Column::default()
+        }
     }
 
     /// Adds to each side the elements that `fill` puts in the place of missing ones.
@@ -250,7 +261,7 @@ enum Fills {
 }
 
 /// All labels in braces, the name among them, as Prometheus shows a metric in this message.
-fn shown(labels: &Labels) -> String {
+pub(crate) fn shown(labels: &Labels) -> String {
     let pairs: Vec<String> = labels
         .iter()
         .map(|(name, value)| format!("{name}={}", quoted(value)))
@@ -274,5 +285,5 @@ fn add_matches(
 }
 
 fn has_any(columns: &[Column], step: usize) -> bool {
-    columns.iter().any(|column| column.values[step].is_some())
+    columns.iter().any(|column| column.is_present(step))
 }

@@ -35,6 +35,7 @@ pub(crate) enum Node {
         rhs: Box<Node>,
         matching: Matching,
         return_bool: bool,
+        places: CallPlaces,
     },
     Aggregate {
         op: Aggregation,
@@ -239,7 +240,7 @@ impl Context {
                     of
                 })
             }
-            ExpressionKind::Binary(binary) => self.binary(binary),
+            ExpressionKind::Binary(binary) => self.binary(expression.at, binary),
             ExpressionKind::Aggregate(aggregate) => self.aggregate(expression.at, aggregate),
             ExpressionKind::Call { function, args } => self.call(expression.at, function, args),
         }
@@ -366,7 +367,7 @@ impl Context {
         })
     }
 
-    fn binary(&self, binary: &BinaryExpression) -> Result<Node, Error> {
+    fn binary(&self, at: usize, binary: &BinaryExpression) -> Result<Node, Error> {
         let op = binary.op;
         if matches!(op, Operator::TrimUpper | Operator::TrimLower) {
             let text = "trimming native histograms (</ and >/)";
@@ -400,6 +401,10 @@ impl Context {
             rhs: Box::new(self.plan(&binary.rhs)?),
             matching,
             return_bool: binary.return_bool,
+            places: CallPlaces {
+                whole: at,
+                args: Vec::new(),
+            },
         })
     }
 }

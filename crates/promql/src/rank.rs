@@ -1,9 +1,10 @@
 //! Aggregations that pick elements instead of combining them (`aggregationK` in `promql/engine.go`).
 
 use crate::aggregate::Group;
-use crate::annotations::About;
+use crate::annotations::{About, AggregationPart};
 use crate::column::Column;
 use crate::error::Error;
+use crate::native;
 use crate::numbers::format_g;
 use crate::plan::Aggregation;
 use takt_model::Labels;
@@ -34,7 +35,12 @@ pub(crate) fn rank(
                 }
                 result.extend(members.into_iter().filter_map(Column::unless_empty));
             }
-            _ => result.extend(pick(op, param, members, steps)),
+            _ => {
+                if op != Aggregation::Limitk {
+                    native::remark_ignored(op, &members, AggregationPart::Whole, about);
+                }
+                result.extend(pick(op, param, members, steps));
+            }
         }
     }
     Ok(result)
@@ -85,7 +91,7 @@ fn pick(op: Aggregation, param: &[f64], mut members: Vec<Column>, steps: usize) 
         let k = if *k < 1.0 { 0 } else { *k as usize };
         let chosen = match op {
             Aggregation::Limitk => (0..members.len())
-                .filter(|at| members[*at].values[step].is_some())
+                .filter(|at| members[*at].is_present(step))
                 .take(k)
                 .collect(),
             _ => best(&members, step, k, op == Aggregation::Topk),
@@ -169,13 +175,10 @@ fn sift_down(heap: &mut [(usize, f64)], worse: impl Fn(f64, f64) -> bool) {
 }
 
 fn keep(column: &mut Column, wanted: impl Fn(usize) -> bool) {
-    for (_, value) in column
-        .values
-        .iter_mut()
-        .enumerate()
-        .filter(|(step, _)| !wanted(*step))
-    {
-        *value = None;
+    for step in 0..column.values.len() {
+        if !wanted(step) {
+            column.clear(step);
+        }
     }
 }
 

@@ -4,13 +4,15 @@
 //! are open on the left: a sample exactly one range or look-back ago is outside (Prometheus 3, `docs/migration.md`).
 
 use crate::budget::Budget;
-use crate::column::{Column, drop_name};
+use crate::column::{Column, Element, drop_name};
+use crate::cursor::{Bounds, Latest, Newest};
 use crate::error::Error;
 use crate::eval::{Evaluator, Grid};
 use crate::functions::{Function, Slice, extended, extended_points, interpolated};
 use crate::parts::in_parts;
 use crate::plan::{CallPlaces, Selector, Window, Windowed};
-use crate::source::{Point, Selection, SeriesData};
+use crate::select_native::{NativeRemarks, extended_histograms, subquery_histograms};
+use crate::source::{HistogramPoint, Point, Selection, SeriesData};
 use crate::syntax::tree::Extension;
 use crate::value::Series;
 use takt_model::Labels;
@@ -37,7 +39,7 @@ impl Evaluator<'_> {
         if selector.extension == Some(Extension::Smoothed) {
             self.smoothed_values(selector, grid)
         } else {
-            self.instants(selector, grid, |point| point.value)
+            self.instants(selector, grid, |newest| newest.element())
         }
     }
 
@@ -52,8 +54,12 @@ impl Evaluator<'_> {
         let series = self.select(selector, first, last, grid, lookback_ms, "")?;
         self.budget.hold(series.len().saturating_mul(grid.steps))?;
         let mut columns = Vec::with_capacity(series.len());
-        for SeriesData { labels, points, .. } in series {
+        for series in series {
             self.budget.check()?;
+            let SeriesData { labels, points, .. } = series;
+            if !series.histograms.is_empty() {
+                return Err(extended_histograms(Extension::Smoothed));
+            }
             let mut bounds = Bounds::default();
             let value = |now| {
                 let at = shift.apply(now);
@@ -78,15 +84,21 @@ impl Evaluator<'_> {
         selector: &Selector,
         grid: &Grid,
     ) -> Result<Vec<Column>, Error> {
-        let columns = self.instants(selector, grid, |point| point.at.as_seconds())?;
+        let columns = self.sample_times(selector, grid)?;
         self.unnamed(columns)
+    }
+
+    /// As [`instant_times`](Self::instant_times), names kept.
+    pub fn sample_times(&mut self, selector: &Selector, grid: &Grid) -> Result<Vec<Column>, Error> {
+        let seconds = |newest: Newest<'_>| Element::Float(newest.at().as_seconds());
+        self.instants(selector, grid, seconds)
     }
 
     fn instants(
         &mut self,
         selector: &Selector,
         grid: &Grid,
-        pick: fn(&Point) -> f64,
+        pick: fn(Newest<'_>) -> Element,
     ) -> Result<Vec<Column>, Error> {
         let lookback_ms = self.options.lookback_ms;
         let first = selector
@@ -99,7 +111,7 @@ impl Evaluator<'_> {
         self.budget.hold(series.len().saturating_mul(grid.steps))?;
         let work = series
             .iter()
-            .map(|series| series.points.len() + grid.steps)
+            .map(|series| series.points.len() + series.histograms.len() + grid.steps)
             .sum();
         let parts = in_parts(series, work, |part: Vec<SeriesData>| {
             let mut columns = Vec::with_capacity(part.len());
@@ -108,12 +120,19 @@ impl Evaluator<'_> {
                 self.budget.check()?;
                 let mut latest = Latest::new(&series, lookback_ms);
                 let values = grid.times().zip(&mut looked_at).map(|(now, count)| {
-                    let point = latest.at(selector.shift.apply(now));
-                    *count += u64::from(point.is_some());
-                    point.map(pick)
+                    let newest = latest.at(selector.shift.apply(now));
+                    *count += u64::from(newest.is_some());
+                    newest.map(pick)
                 });
-                let values = values.collect();
-                columns.extend(Column::new(series.labels, values));
+                let column = Column {
+                    values: Vec::with_capacity(grid.steps),
+                    ..Column::default()
+                };
+                let column = column.with_elements(values).unless_empty();
+                columns.extend(column.map(|column| Column {
+                    labels: series.labels,
+                    ..column
+                }));
             }
             Ok::<_, Error>((columns, looked_at))
         })?;
@@ -134,13 +153,17 @@ impl Evaluator<'_> {
             Some(extension) => extended(function.name, extension).map_err(Error::Execution)?,
             None => body,
         };
-        let columns = self.window_columns(function.name, body, window, scalars, grid)?;
+        let (columns, native) = self.window_columns(function.name, body, window, scalars, grid)?;
         let mut about = self.remarks.about(places);
+        for (remark, metric) in native {
+            about.native(remark, &metric);
+        }
         match function.name {
             "rate" | "increase" => {
                 for column in &columns {
                     let name = column.labels.metric();
                     if !name.is_empty()
+                        && column.values.iter().any(Option::is_some)
                         && !COUNTER_SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
                     {
                         about.possible_non_counter(name);
@@ -179,7 +202,8 @@ impl Evaluator<'_> {
         }
     }
 
-    /// As [`window_values`](Self::window_values), names kept and nothing remarked.
+    /// As [`window_values`](Self::window_values), names kept. Returns the remarks about native histograms, with the
+    /// names of their metrics.
     pub fn window_columns(
         &mut self,
         name: &str,
@@ -187,11 +211,12 @@ impl Evaluator<'_> {
         window: &Window,
         scalars: &[Vec<f64>],
         grid: &Grid,
-    ) -> Result<Vec<Column>, Error> {
+    ) -> Result<(Vec<Column>, NativeRemarks), Error> {
         let series = self.windowed(window, grid, name)?;
         self.budget.hold(series.len().saturating_mul(grid.steps))?;
         let work = window_work(&series, window, grid);
         let walk = Walk {
+            function: name,
             body,
             window,
             reach: self.reach(window),
@@ -201,15 +226,18 @@ impl Evaluator<'_> {
         };
         let parts = in_parts(series, work, |part| {
             let mut looked_at = vec![0; grid.steps];
+            let mut remarks = NativeRemarks::new();
             let columns = part
                 .into_iter()
-                .map(|series| walk.run(series, &mut looked_at));
+                .map(|series| walk.run(series, &mut looked_at, &mut remarks));
             let columns = columns
                 .filter_map(Result::transpose)
                 .collect::<Result<Vec<_>, Error>>()?;
-            Ok::<_, Error>((columns, looked_at))
+            Ok::<_, Error>(((columns, looked_at), remarks))
         })?;
-        Ok(self.joined(parts, grid))
+        let (parts, remarks): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+        let remarks = remarks.into_iter().flatten().collect();
+        Ok((self.joined(parts, grid), remarks))
     }
 
     /// Puts together what several threads did.
@@ -230,24 +258,33 @@ impl Evaluator<'_> {
             |Windowful {
                  mut labels,
                  points,
+                 histograms,
                  nameless,
              }| {
                 if nameless {
                     drop_name(&mut labels);
                 }
-                let mut bounds = Bounds::default();
                 let points = match window.extension() {
+                    Some(extension) if !histograms.is_empty() => {
+                        return Err(extended_histograms(extension));
+                    }
                     Some(extension) => extended_points(&points, start, end, extension),
-                    None => bounds.move_to(&points, start, end).to_vec(),
+                    None => Bounds::default().move_to(&points, start, end).to_vec(),
                 };
-                Series { labels, points }
+                let histograms = Bounds::default().move_to(&histograms, start, end);
+                let histograms = histograms.to_vec();
+                Ok(Series {
+                    labels,
+                    points,
+                    histograms,
+                })
             },
         );
-        let series: Vec<Series> = series.filter(|series| !series.points.is_empty()).collect();
-        self.samples.add(
-            grid,
-            &[series.iter().map(|series| series.points.len() as u64).sum()],
-        );
+        let mut series = series.collect::<Result<Vec<Series>, Error>>()?;
+        let length = |series: &Series| series.points.len() + series.histograms.len();
+        series.retain(|series| length(series) > 0);
+        let samples = series.iter().map(|series| length(series) as u64).sum();
+        self.samples.add(grid, &[samples]);
         Ok(series)
     }
 
@@ -269,9 +306,10 @@ impl Evaluator<'_> {
             Windowed::Series(selector) => {
                 let first = after.plus_ms(1);
                 let series = self.select(selector, first, last, grid, window.range_ms, function)?;
-                let plain = |SeriesData { labels, points, .. }| Windowful {
-                    labels,
-                    points,
+                let plain = |series: SeriesData| Windowful {
+                    labels: series.labels,
+                    points: series.points,
+                    histograms: series.histograms,
                     nameless: false,
                 };
                 Ok(series.into_iter().map(plain).collect())
@@ -288,6 +326,7 @@ impl Evaluator<'_> {
                     |Column {
                          labels,
                          values,
+                         histograms,
                          nameless,
                      }| {
                         let points = inner.times().zip(values);
@@ -296,6 +335,7 @@ impl Evaluator<'_> {
                         Windowful {
                             labels,
                             points: points.collect(),
+                            histograms: subquery_histograms(&inner, histograms),
                             nameless,
                         }
                     },
@@ -346,15 +386,19 @@ impl Evaluator<'_> {
 }
 
 /// A series whose windows are looked at: staleness does not count there.
-struct Windowful {
-    labels: Labels,
-    points: Vec<Point>,
-    nameless: bool,
+pub(crate) struct Windowful {
+    pub labels: Labels,
+    pub points: Vec<Point>,
+    pub histograms: Vec<HistogramPoint>,
+    pub nameless: bool,
 }
 
 /// About how many samples all windows look at.
 fn window_work(series: &[Windowful], window: &Window, grid: &Grid) -> usize {
-    let points: usize = series.iter().map(|series| series.points.len()).sum();
+    /// How much more a histogram costs than a float.
+    const WEIGHT: usize = 32;
+    let points = |series: &Windowful| series.points.len() + WEIGHT * series.histograms.len();
+    let points: usize = series.iter().map(points).sum();
     let overlap = window.range_ms / grid.step_ms.max(1) + 1;
     points.saturating_mul(
         usize::try_from(overlap)
@@ -365,25 +409,35 @@ fn window_work(series: &[Windowful], window: &Window, grid: &Grid) -> usize {
 
 /// Milliseconds of samples before and after the range of a window.
 #[derive(Debug, Clone, Copy)]
-struct Reach {
-    before_ms: i64,
-    after_ms: i64,
+pub(crate) struct Reach {
+    pub before_ms: i64,
+    pub after_ms: i64,
 }
 
 /// A window that moves forwards over series.
-struct Walk<'a> {
-    body: WindowFn,
-    window: &'a Window,
-    reach: Reach,
-    scalars: &'a [Vec<f64>],
-    grid: &'a Grid,
-    budget: &'a Budget,
+pub(crate) struct Walk<'a> {
+    pub function: &'a str,
+    pub body: WindowFn,
+    pub window: &'a Window,
+    pub reach: Reach,
+    pub scalars: &'a [Vec<f64>],
+    pub grid: &'a Grid,
+    pub budget: &'a Budget,
 }
 
 impl Walk<'_> {
     /// Result of the function at each step; `None` without a result.
-    fn run(&self, series: Windowful, looked_at: &mut [u64]) -> Result<Option<Column>, Error> {
+    fn run(
+        &self,
+        series: Windowful,
+        looked_at: &mut [u64],
+        remarks: &mut NativeRemarks,
+    ) -> Result<Option<Column>, Error> {
+        if !series.histograms.is_empty() {
+            return self.run_native(series, looked_at, remarks);
+        }
         let Self {
+            function: _,
             body,
             window,
             reach,
@@ -427,6 +481,7 @@ impl Walk<'_> {
         Ok(Column {
             labels: series.labels,
             values,
+            histograms: Vec::new(),
             nameless: series.nameless,
         }
         .unless_empty())
@@ -440,99 +495,4 @@ fn factor(name: &str, short: &str, value: f64) -> Result<(), Error> {
         )));
     }
     Ok(())
-}
-
-/// A cursor at the newest sample of one series.
-struct Latest<'a> {
-    series: &'a SeriesData,
-    lookback_ms: i64,
-    /// Samples and staleness markers up to the current instant.
-    points: usize,
-    stale: usize,
-}
-
-impl<'a> Latest<'a> {
-    fn new(series: &'a SeriesData, lookback_ms: i64) -> Self {
-        Self {
-            series,
-            lookback_ms,
-            points: 0,
-            stale: 0,
-        }
-    }
-
-    /// Instants may not go back.
-    fn at(&mut self, at: Timestamp) -> Option<&'a Point> {
-        let SeriesData { points, stale, .. } = self.series;
-        self.points = advance(points, self.points, |point| point.at <= at);
-        self.stale = advance(stale, self.stale, |stale| *stale <= at);
-        let point = points[..self.points].last()?;
-        let ended = stale[..self.stale]
-            .last()
-            .is_some_and(|stale| *stale > point.at);
-        (!ended && point.at > at.minus_ms(self.lookback_ms)).then_some(point)
-    }
-}
-
-/// The ends of a window that moves forwards over one series.
-#[derive(Default)]
-struct Bounds {
-    first: usize,
-    end: usize,
-}
-
-impl Bounds {
-    /// The samples after `start` up to `end`.
-    fn move_to<'a>(
-        &mut self,
-        points: &'a [Point],
-        start: Timestamp,
-        end: Timestamp,
-    ) -> &'a [Point] {
-        self.end = advance(points, self.end, |point| point.at <= end);
-        self.first = advance(points, self.first, |point| point.at <= start);
-        &points[self.first..self.end]
-    }
-}
-
-/// The first place from `from` on that is not passed. Steps are mostly small, so it looks close by first.
-fn advance<T>(items: &[T], from: usize, passed: impl Fn(&T) -> bool) -> usize {
-    let mut width = 1;
-    let mut from = from;
-    while from + width <= items.len() && passed(&items[from + width - 1]) {
-        from += width;
-        width *= 2;
-    }
-    let end = (from + width).min(items.len());
-    from + items[from..end].partition_point(passed)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn advance_finds_what_a_search_finds(mut items: Vec<u8>, from: prop::sample::Index, limit: u8) {
-            items.sort_unstable();
-            let wanted = items.partition_point(|item| *item <= limit);
-            let from = if wanted == 0 { 0 } else { from.index(wanted + 1) };
-            prop_assert_eq!(advance(&items, from, |item| *item <= limit), wanted);
-        }
-    }
-
-    #[test]
-    fn a_stale_marker_ends_a_series_until_the_next_sample() {
-        let samples = [(0, Some(1.0)), (10, None), (20, Some(2.0))];
-        let samples = samples.map(|(at, value)| (Timestamp(at), value));
-        let series = SeriesData::new(Default::default(), samples);
-        let mut latest = Latest::new(&series, 15);
-        let seen =
-            [0, 9, 10, 19, 20, 34, 35].map(|at| latest.at(Timestamp(at)).map(|point| point.value));
-        assert_eq!(
-            seen,
-            [Some(1.0), Some(1.0), None, None, Some(2.0), Some(2.0), None]
-        );
-    }
 }

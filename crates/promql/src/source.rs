@@ -2,9 +2,12 @@
 
 use crate::budget::Budget;
 use crate::error::Error;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use takt_model::Labels;
 use takt_model::Matcher;
 use takt_model::Timestamp;
+use takt_model::native::NativeHistogram;
 
 /// A supplier of samples: memory, files or down-sampled days.
 pub trait Source: Sync {
@@ -55,6 +58,15 @@ pub struct Point {
     pub value: f64,
 }
 
+/// A native histogram at an instant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HistogramPoint {
+    /// Time of the sample.
+    pub at: Timestamp,
+    /// The histogram.
+    pub histogram: Arc<NativeHistogram>,
+}
+
 /// One series with its samples.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SeriesData {
@@ -62,6 +74,8 @@ pub struct SeriesData {
     pub labels: Labels,
     /// Ascending, no instant twice.
     pub points: Vec<Point>,
+    /// Ascending; no instant that `points` has. Usually none.
+    pub histograms: Vec<HistogramPoint>,
     /// Instants at which the series ended for the time being, ascending. Usually none.
     pub stale: Vec<Timestamp>,
 }
@@ -82,6 +96,7 @@ impl SeriesData {
         Self {
             labels,
             points,
+            histograms: Vec::new(),
             stale,
         }
     }
@@ -105,23 +120,46 @@ impl Memory {
         labels: Labels,
         samples: impl IntoIterator<Item = (Timestamp, Option<f64>)>,
     ) {
+        let series = self.series_of(labels);
+        let points = series.points.iter();
+        let points = points.map(|point| (point.at, Some(point.value)));
+        let stale = series.stale.iter().map(|at| (*at, None));
+        let mut all: BTreeMap<Timestamp, Option<f64>> = points.chain(stale).collect();
+        all.extend(samples);
+        let added = SeriesData::new(Labels::new(), all);
+        series.points = added.points;
+        series.stale = added.stale;
+    }
+
+    /// Adds native histograms, in any order.
+    pub fn add_histograms(
+        &mut self,
+        labels: Labels,
+        samples: impl IntoIterator<Item = (Timestamp, NativeHistogram)>,
+    ) {
+        let all = &mut self.series_of(labels).histograms;
+        all.extend(samples.into_iter().map(|(at, histogram)| HistogramPoint {
+            at,
+            histogram: Arc::new(histogram),
+        }));
+        all.sort_by_key(|point| point.at);
+    }
+
+    /// The series with these labels, a new one if there is none.
+    fn series_of(&mut self, labels: Labels) -> &mut SeriesData {
         // In the order of labels, as results of tests are compared with a Prometheus'.
         let place = self
             .series
             .binary_search_by(|series| series.labels.cmp(&labels));
-        let mut all: std::collections::BTreeMap<Timestamp, Option<f64>> = match place {
-            Ok(at) => {
-                let old = self.series.remove(at);
-                let points = old.points.iter().map(|point| (point.at, Some(point.value)));
-                points
-                    .chain(old.stale.iter().map(|at| (*at, None)))
-                    .collect()
-            }
-            Err(_) => Default::default(),
-        };
-        all.extend(samples);
-        let (Ok(place) | Err(place)) = place;
-        self.series.insert(place, SeriesData::new(labels, all));
+        let place = place.unwrap_or_else(|place| {
+            let new = SeriesData {
+                labels,
+                ..SeriesData::default()
+            };
+            self.series.insert(place, new);
+            place
+        });
+        &mut self.series[place]
     }
 
     /// Removes all series.
@@ -152,7 +190,12 @@ impl Source for Memory {
                     .filter(|p| wanted(p.at))
                     .copied()
                     .collect();
-                budget.hold(points.len())?;
+                let histograms = series.histograms.iter();
+                let histograms: Vec<HistogramPoint> = histograms
+                    .filter(|point| wanted(point.at))
+                    .cloned()
+                    .collect();
+                budget.hold(points.len() + histograms.len())?;
                 let stale = series
                     .stale
                     .iter()
@@ -162,6 +205,7 @@ impl Source for Memory {
                 Ok(SeriesData {
                     labels: series.labels.clone(),
                     points,
+                    histograms,
                     stale,
                 })
             })

@@ -1,9 +1,11 @@
 //! Results of a query.
 
 use crate::annotations::Annotations;
-use crate::source::Point;
+use crate::source::{HistogramPoint, Point};
+use std::sync::Arc;
 use takt_model::Labels;
 use takt_model::Timestamp;
+use takt_model::native::NativeHistogram;
 
 /// A value with the remarks that arose on the way.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,8 +43,10 @@ pub enum Value {
 pub struct Sample {
     /// The labels.
     pub labels: Labels,
-    /// The instant of evaluation and the value.
+    /// The instant of evaluation and the value. The value is NaN for a native histogram.
     pub point: Point,
+    /// The native histogram, for a sample that is one.
+    pub histogram: Option<Arc<NativeHistogram>>,
 }
 
 /// One element of a matrix.
@@ -50,8 +54,10 @@ pub struct Sample {
 pub struct Series {
     /// The labels.
     pub labels: Labels,
-    /// Ascending in time, never empty.
+    /// Ascending in time. Never empty where there are no histograms.
     pub points: Vec<Point>,
+    /// Native histograms, ascending in time.
+    pub histograms: Vec<HistogramPoint>,
 }
 
 impl Value {

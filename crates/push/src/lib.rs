@@ -1,9 +1,14 @@
 //! Wire formats of pushed samples: Prometheus remote write and OTLP metrics.
 
+pub mod exposition;
+mod label_key;
+mod native;
 pub mod otlp;
 mod pushed;
 pub mod remote_write;
+mod symbols;
 mod wire;
 
-pub use pushed::{LabelError, OneSeries, PushedSample, PushedSeries, labels_of};
+pub use label_key::LabelKey;
+pub use pushed::{LabelError, OneSeries, PushedHistogram, PushedSample, PushedSeries};
 pub use wire::WireError;

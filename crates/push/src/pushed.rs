@@ -1,24 +1,35 @@
 //! The content of a request, of whichever protocol: series with their samples.
 
+use crate::label_key::LabelKey;
+use crate::symbols::Symbols;
 use crate::wire::{Field, Fields, WireError, push_varint};
 use std::ops::Range;
 use std::sync::Arc;
+use takt_model::native::{HistogramError, NativeHistogram};
 use takt_model::{Labels, METRIC_NAME, Timestamp};
 
-/// Series of a request. All label blocks and samples are in two lists, so that a request of
-/// thousands of series needs few allocations.
+/// Series of a request. All labels and samples are in a few lists, so that a request of thousands
+/// of series needs few allocations.
 #[derive(Debug, Clone, Default)]
 pub struct PushedSeries {
+    /// Encoded labels, as in a request of version 1.0.
     pub(crate) blocks: Vec<u8>,
+    /// Texts of a request of version 2.0.
+    pub(crate) symbols: Symbols,
+    /// Labels of a request of version 2.0: positions of name and value in the symbols.
+    pub(crate) references: Vec<u32>,
     pub(crate) samples: Vec<PushedSample>,
+    pub(crate) histograms: Vec<PushedHistogram>,
     pub(crate) parts: Vec<Part>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Part {
     pub block: Range<usize>,
+    pub references: Range<usize>,
+    pub key: LabelKey,
     pub samples: Range<usize>,
-    pub histograms: usize,
+    pub histograms: Range<usize>,
     pub is_delta: bool,
     pub point: usize,
 }
@@ -32,15 +43,26 @@ pub struct PushedSample {
     pub value: f64,
 }
 
+/// A native histogram.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PushedHistogram {
+    /// Timestamp.
+    pub at: Timestamp,
+    /// The histogram, `None` for the end of the series, or the rule that it breaks.
+    pub value: Result<Option<NativeHistogram>, HistogramError>,
+}
+
 /// A series with some of its samples.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub struct OneSeries<'a> {
-    /// Encoded labels. The same bytes mean the same series; read them with [`labels_of`].
-    pub block: &'a [u8],
+    request: &'a PushedSeries,
+    part: &'a Part,
+    /// Key of the labels: equal keys mean the same series.
+    pub key: LabelKey,
     /// Samples, usually in order of time.
     pub samples: &'a [PushedSample],
-    /// Number of native histograms.
-    pub histograms: usize,
+    /// Native histograms, usually in order of time.
+    pub histograms: &'a [PushedHistogram],
     /// Whether the samples are increases since the sample before.
     pub is_delta: bool,
     /// Number of the data point from which an OTLP series comes.
@@ -51,9 +73,11 @@ impl PushedSeries {
     /// The series, in the order of the request. A series may occur more than once.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = OneSeries<'_>> {
         self.parts.iter().map(|part| OneSeries {
-            block: &self.blocks[part.block.clone()],
+            request: self,
+            part,
+            key: part.key,
             samples: &self.samples[part.samples.clone()],
-            histograms: part.histograms,
+            histograms: &self.histograms[part.histograms.clone()],
             is_delta: part.is_delta,
             point: part.point,
         })
@@ -78,16 +102,41 @@ impl PushedSeries {
         }
     }
 
-    /// Ends a series: its label block and its samples are what was appended since the last call.
+    /// Ends a series: its labels, samples and histograms are what was appended since the last call.
     pub(crate) fn end_series(&mut self, part: Part) {
         let last = self.parts.last();
         let block = last.map_or(0, |last| last.block.end)..self.blocks.len();
+        let references = last.map_or(0, |last| last.references.end)..self.references.len();
         let samples = last.map_or(0, |last| last.samples.end)..self.samples.len();
+        let histograms = last.map_or(0, |last| last.histograms.end)..self.histograms.len();
+        let key = if references.is_empty() {
+            LabelKey::of_text(&self.blocks[block.clone()])
+        } else {
+            self.symbols.key(&self.references[references.clone()])
+        };
         self.parts.push(Part {
             block,
+            references,
+            key,
             samples,
+            histograms,
             ..part
         });
+    }
+}
+
+impl OneSeries<'_> {
+    /// Returns the labels. A label with an empty value is left out.
+    ///
+    /// # Errors
+    /// If the labels break a rule of the remote-write specification.
+    pub fn labels(&self) -> Result<Labels, LabelError> {
+        let references = &self.request.references[self.part.references.clone()];
+        if references.is_empty() {
+            labels_of(&self.request.blocks[self.part.block.clone()])
+        } else {
+            checked_labels(self.request.symbols.pairs(references).map(Ok))
+        }
     }
 }
 
@@ -124,14 +173,9 @@ impl From<WireError> for LabelError {
     }
 }
 
-/// Reads a label block. A label with an empty value is left out.
-///
-/// # Errors
-/// If the labels break a rule of the remote-write specification.
-pub fn labels_of(block: &[u8]) -> Result<Labels, LabelError> {
-    let mut pairs: Vec<(Arc<str>, Arc<str>)> = Vec::new();
-    let mut last: Option<&str> = None;
-    for label in Fields(block) {
+/// Reads a label block.
+pub(crate) fn labels_of(block: &[u8]) -> Result<Labels, LabelError> {
+    checked_labels(Fields(block).map(|label| {
         let mut name: &[u8] = &[];
         let mut value: &[u8] = &[];
         for field in Fields(label?.1.bytes()?) {
@@ -142,6 +186,17 @@ pub fn labels_of(block: &[u8]) -> Result<Labels, LabelError> {
                 _ => {}
             }
         }
+        Ok((name, value))
+    }))
+}
+
+fn checked_labels<'a>(
+    given: impl Iterator<Item = Result<(&'a [u8], &'a [u8]), LabelError>>,
+) -> Result<Labels, LabelError> {
+    let mut pairs: Vec<(Arc<str>, Arc<str>)> = Vec::new();
+    let mut last: Option<&str> = None;
+    for label in given {
+        let (name, value) = label?;
         let text = |bytes| std::str::from_utf8(bytes).map_err(|_| LabelError::NotUtf8);
         let name = text(name)?;
         let value = text(value)?;

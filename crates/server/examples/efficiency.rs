@@ -119,7 +119,7 @@ fn main() -> Result<(), Failure> {
         source: "bench",
         name: "bench",
         timezone: Some("Europe/Oslo"),
-        told_until: None,
+        complete_until: None,
         shifted: Shifted::Keep,
     };
     Records::of(store.database()).import(

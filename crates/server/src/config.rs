@@ -25,6 +25,7 @@ use takt_alerts::config::AlertsConfig;
 use takt_collector::push::PushConfig;
 use takt_collector::schedulers::{JobsConfig, SharesConfig};
 use takt_collector::scrape::ScrapeConfig;
+use takt_lake::LakeConfig;
 use takt_mail::EmailConfig;
 use takt_store::StoreConfig;
 
@@ -77,6 +78,12 @@ pub struct Config {
     pub push: PushConfig,
     /// Other systems that get the stored samples by Prometheus remote write.
     pub remote_write: Vec<RemoteWriteConfig>,
+    /// The data lake: a folder with copies of all finished days as Parquet tables with a Delta log,
+    /// which other engines read (docs/lake.md).
+    pub lake: LakeConfig,
+    /// The file of this configuration; `None` for the defaults.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
 }
 
 /// The web page and the API.
@@ -191,10 +198,12 @@ impl Config {
             reports,
             remote_write,
             push,
+            lake,
             ..
         } = &mut config;
         let files = [
             data_dir,
+            &mut lake.path,
             &mut server.token_file,
             &mut server.socket_file,
             &mut server.read_token_file,
@@ -272,6 +281,7 @@ impl Config {
             .context("policy_windows")?;
         self.reports.validate().context("reports")?;
         self.doctor.validate().context("doctor")?;
+        self.lake.validate().context("lake")?;
         self.push
             .validate(self.store.retention_days)
             .context("push")?;

@@ -11,6 +11,7 @@ pub mod config;
 mod config_reference;
 mod failure;
 pub mod http;
+mod lake;
 pub mod listing;
 mod opening;
 mod own_series;

@@ -2,6 +2,7 @@
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table as Grid, presets};
 use std::io::{self, Write};
+use takt_model::words::with_separators;
 use unicode_width::UnicodeWidthStr;
 
 /// Narrowest width of a column of texts whose cells are wrapped, in characters.
@@ -19,8 +20,10 @@ const GAP: usize = 2;
 pub enum Column {
     /// Names and states.
     Text(&'static str),
-    /// Right-aligned numbers, formatted by Takt.
+    /// Right-aligned numbers. Tables group their digits: `39,049.2`.
     Number(&'static str),
+    /// Right-aligned ids, whose digits are not grouped.
+    Id(&'static str),
     /// Instants: RFC 3339 with the cluster's offset from UTC. Tables show them to the second, narrow
     /// ones to the minute.
     Time(&'static str),
@@ -30,7 +33,7 @@ impl Column {
     /// The heading.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Text(name) | Self::Number(name) | Self::Time(name) => name,
+            Self::Text(name) | Self::Number(name) | Self::Id(name) | Self::Time(name) => name,
         }
     }
 }
@@ -39,7 +42,10 @@ impl Column {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CellKind {
     Text,
+    /// Numbers whose digits a table groups.
     Number,
+    /// Numbers as they are.
+    Digits,
     Time,
     /// Texts that are not wrapped.
     Unbroken,
@@ -61,6 +67,7 @@ impl Listing {
             let kind = match column {
                 Column::Text(_) => CellKind::Text,
                 Column::Number(_) => CellKind::Number,
+                Column::Id(_) => CellKind::Digits,
                 Column::Time(_) => CellKind::Time,
             };
             (column.name().to_owned(), kind)
@@ -71,7 +78,8 @@ impl Listing {
         }
     }
 
-    /// A listing with headings from run time. Columns of numbers are right-aligned.
+    /// A listing with headings from run time. Columns of numbers are right-aligned, and shown as
+    /// they are: they may be ids.
     pub fn of(columns: &[String], rows: Vec<Vec<String>>) -> Self {
         let kind = |at: usize| {
             let mut cells = rows
@@ -80,7 +88,7 @@ impl Listing {
                 .filter(|cell| !cell.is_empty())
                 .peekable();
             if cells.peek().is_some() && cells.all(|cell| cell.parse::<f64>().is_ok()) {
-                CellKind::Number
+                CellKind::Digits
             } else {
                 CellKind::Text
             }
@@ -194,13 +202,14 @@ impl Listing {
     fn cells(&self, of_time: usize) -> Vec<Vec<String>> {
         let shown = |(cell, (_, kind)): (&String, &(String, CellKind))| {
             let cell = printable(cell);
-            if *kind == CellKind::Time {
-                cell.chars()
+            match kind {
+                CellKind::Time => cell
+                    .chars()
                     .take(of_time)
                     .collect::<String>()
-                    .replace('T', " ")
-            } else {
-                cell
+                    .replace('T', " "),
+                CellKind::Number => with_separators(&cell),
+                _ => cell,
             }
         };
         let row = |row: &Vec<String>| row.iter().zip(&self.headings).map(shown).collect();
@@ -232,7 +241,7 @@ impl Listing {
                 continue;
             };
             let kind = self.headings[*at].1;
-            if kind == CellKind::Number {
+            if matches!(kind, CellKind::Number | CellKind::Digits) {
                 column.set_cell_alignment(CellAlignment::Right);
             }
             if kind != CellKind::Text {
@@ -278,7 +287,7 @@ impl Listing {
         csv.write_record(self.headings.iter().map(|(name, _)| plain(name)))?;
         for row in &self.rows {
             csv.write_record(row.iter().zip(&self.headings).map(|(cell, (_, kind))| {
-                if *kind == CellKind::Number {
+                if matches!(kind, CellKind::Number | CellKind::Digits) {
                     cell.clone()
                 } else {
                     plain(&without_formula(cell))
@@ -299,7 +308,7 @@ impl Listing {
             .headings
             .iter()
             .map(|(_, kind)| {
-                if *kind == CellKind::Number {
+                if matches!(kind, CellKind::Number | CellKind::Digits) {
                     "---:"
                 } else {
                     "---"
@@ -308,7 +317,14 @@ impl Listing {
             .collect();
         writeln!(out, "| {} |\n| {} |", names.join(" | "), rules.join(" | "))?;
         for row in &self.rows {
-            let cells: Vec<String> = row.iter().map(|cell| escape_markdown(cell)).collect();
+            let shown = |(cell, (_, kind)): (&String, &(String, CellKind))| {
+                if *kind == CellKind::Number {
+                    escape_markdown(&with_separators(cell))
+                } else {
+                    escape_markdown(cell)
+                }
+            };
+            let cells: Vec<String> = row.iter().zip(&self.headings).map(shown).collect();
             writeln!(out, "| {} |", cells.join(" | "))?;
         }
         Ok(())
@@ -359,7 +375,7 @@ mod tests {
     fn listing() -> Listing {
         let mut listing = Listing::new(&[Column::Text("user"), Column::Number("gpu_hours")]);
         listing.push(vec!["alice".into(), "-1.5".into()]);
-        listing.push(vec!["=cmd|'x'\u{1b}[31m".into(), "20".into()]);
+        listing.push(vec!["=cmd|'x'\u{1b}[31m".into(), "12345.6".into()]);
         listing
     }
 
@@ -373,7 +389,7 @@ mod tests {
     fn a_table_stands_straight_and_shows_no_control_characters() {
         assert_eq!(
             text(|listing, out| listing.write_table(None, out)),
-            " USER           GPU_HOURS\n alice               -1.5\n =cmd|'x'\u{fffd}[31m         20\n"
+            " USER           GPU_HOURS\n alice               -1.5\n =cmd|'x'\u{fffd}[31m   12,345.6\n"
         );
     }
 
@@ -381,7 +397,7 @@ mod tests {
     fn names_are_escaped_in_every_format() {
         assert_eq!(
             text(Listing::write_csv),
-            "user,gpu_hours\nalice,-1.5\n'=cmd|'x'\u{fffd}[31m,20\n"
+            "user,gpu_hours\nalice,-1.5\n'=cmd|'x'\u{fffd}[31m,12345.6\n"
         );
         assert_eq!(plain("a\tb\nc\rd\u{9b}1m"), "a\tb\nc\u{fffd}d\u{fffd}1m");
         assert_eq!(
@@ -390,7 +406,7 @@ mod tests {
         );
         assert_eq!(
             text(Listing::write_markdown),
-            "| user | gpu_hours |\n| --- | ---: |\n| alice | -1.5 |\n| =cmd\\|'x' \\[31m | 20 |\n"
+            "| user | gpu_hours |\n| --- | ---: |\n| alice | -1.5 |\n| =cmd\\|'x' \\[31m | 12,345.6 |\n"
         );
     }
 

@@ -168,7 +168,7 @@ fn look(store: &Store, cluster: &str, seen: &mut ProcessUsage) -> Result<(), Sto
         source: SOURCE,
         name: SOURCE,
         timezone: None,
-        told_until: None,
+        complete_until: None,
         shifted: Shifted::Keep,
     };
     let entries = changed

@@ -133,8 +133,9 @@ impl Found {
     }
 }
 
-/// Returns a configuration with a comment for each setting.
-pub fn proposal(found: &Found) -> String {
+/// Returns a configuration with a comment for each setting: of the installed service, or of a
+/// server that a user starts.
+pub fn proposal(found: &Found, is_installed: bool) -> String {
     let mut out = String::from(
         "# Configuration of the Takt server, proposed by `takt init`. Every key is optional.\n\
          # Check it with: takt check-config --config FILE\n\n",
@@ -155,7 +156,12 @@ pub fn proposal(found: &Found) -> String {
         }
         None => out.push_str("\n#timezone = \"Europe/Oslo\"\n"),
     }
-    out.push_str("\n# A local disk. NFS is refused.\ndata_dir = \"/var/lib/takt\"\n");
+    out.push_str("\n# A local disk. NFS is refused.");
+    out.push_str(if is_installed {
+        "\ndata_dir = \"/var/lib/takt\"\n"
+    } else {
+        " Without it: ./takt-data\n#data_dir = \"/var/lib/takt\"\n"
+    });
     scraping(found, &mut out);
     out.push_str(
         "\n# Messages. Until a channel is set, alerts are on the page only.\n\
@@ -284,7 +290,7 @@ pub fn installation(found: &Found) -> Vec<String> {
     let new = "/etc/systemd/system/takt-exporter.service";
     let start = "systemctl daemon-reload && systemctl enable --now takt-exporter";
     if found.cluster.is_none() {
-        return vec!["sudo systemctl enable --now takt-exporter".to_owned()];
+        return vec![start_here(Path::new(unit).exists()).to_owned()];
     }
     let missing = found.without_exporter();
     if missing.is_empty() {
@@ -318,6 +324,16 @@ pub fn installation(found: &Found) -> Vec<String> {
     }
 }
 
+/// Returns the command that starts the exporter of this machine.
+fn start_here(has_unit: bool) -> &'static str {
+    if has_unit {
+        "sudo systemctl enable --now takt-exporter"
+    } else {
+        "takt exporter        # in another terminal; a package or `sudo make install` makes it a \
+         service"
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -342,8 +358,10 @@ mod tests {
     }
 
     fn parsed(found: &Found) -> Config {
-        let text = proposal(found);
         let path = Path::new("/etc/takt/takt.toml");
+        let of_user = Config::parse(&proposal(found, false), path).unwrap();
+        assert_eq!(of_user.data_dir, None);
+        let text = proposal(found, true);
         // With its disabled lines switched on, the file must be valid as well.
         let switched_on: String = text
             .lines()
@@ -372,7 +390,7 @@ mod tests {
         found.prometheus = Some(prometheus);
         found.answering = [(9100, vec!["g01".to_owned()])].into();
         parsed(&found);
-        assert!(proposal(&found).contains("\"g01:9100\""));
+        assert!(proposal(&found, true).contains("\"g01:9100\""));
         assert!(
             found
                 .lines()
@@ -396,10 +414,12 @@ mod tests {
             found.lines(),
             ["no Slurm on this machine", "2 NVIDIA GPUs in this machine"]
         );
+        assert_eq!(installation(&found).len(), 1);
         assert_eq!(
-            installation(&found),
-            ["sudo systemctl enable --now takt-exporter"]
+            start_here(true),
+            "sudo systemctl enable --now takt-exporter"
         );
+        assert!(start_here(false).starts_with("takt exporter "));
     }
 
     /// The commands named a unit where `make install` puts none.

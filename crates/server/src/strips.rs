@@ -9,8 +9,11 @@ use tokio_util::sync::CancellationToken;
 /// Pause between two fillings of the newest slot.
 const INTERVAL: Duration = Duration::from_secs(30);
 
-/// Pause while older slots remain to be filled.
+/// Longest pause while older slots remain to be filled.
 const CATCH_UP: Duration = Duration::from_millis(250);
+
+/// Pause while older slots remain to be filled, as a multiple of the time that the last ones took.
+const CATCH_UP_SHARE: u32 = 4;
 
 /// Time between two writings of the file.
 const SAVE_INTERVAL: Duration = Duration::from_secs(3600);
@@ -21,9 +24,10 @@ pub(crate) async fn keep_filling(store: Arc<Store>, stop: CancellationToken) {
     loop {
         let of = Arc::clone(&store);
         let now = SystemTime::now().into();
+        let began = Instant::now();
         let filled = tokio::task::spawn_blocking(move || of.fill_strips(now)).await;
         let pause = match filled {
-            Ok(Ok(true)) => CATCH_UP,
+            Ok(Ok(true)) => CATCH_UP.min(began.elapsed() * CATCH_UP_SHARE),
             Ok(Ok(false)) => INTERVAL,
             Ok(Err(error)) => {
                 tracing::warn!(error = %error_chain(&error), "cannot fill the strips of GPUs");

@@ -26,7 +26,7 @@ pub(crate) fn import(
         source: "sacct",
         name: "test",
         timezone,
-        told_until: None,
+        complete_until: None,
         shifted: Shifted::Refuse,
     };
     let entries = runs

@@ -62,7 +62,7 @@ impl Store {
             source: "sacct",
             name,
             timezone: Some(zone),
-            told_until: None,
+            complete_until: None,
             shifted: Shifted::Refuse,
         };
         self.records().import(&origin, reader).unwrap()

@@ -13,9 +13,31 @@ pub struct SlurmRoles {
 
 /// Returns the value of `PrivateData` in `scontrol show config`: words separated by commas, or `none`.
 pub fn private_data(config: &str) -> Option<&str> {
-    let lines = config.lines().filter_map(|line| line.split_once('='));
-    let mut values = lines.filter(|(key, _)| key.trim() == "PrivateData");
-    values.next().map(|(_, value)| value.trim())
+    setting(config, "PrivateData")
+}
+
+/// Returns whether jobs can open only their own GPUs, from `scontrol show config`: `TaskPlugin` of
+/// slurm.conf and `ConstrainDevices` of slurmctld's cgroup.conf. `None` if Slurm does not print them.
+pub fn constrains_devices(config: &str) -> Option<bool> {
+    let plugins = setting(config, "TaskPlugin")?;
+    if !plugins
+        .split(',')
+        .any(|plugin| plugin.trim() == "task/cgroup")
+    {
+        return Some(false);
+    }
+    let constrains = setting(config, "ConstrainDevices")?;
+    Some(
+        ["yes", "true"]
+            .iter()
+            .any(|yes| constrains.eq_ignore_ascii_case(yes)),
+    )
+}
+
+fn setting<'t>(config: &'t str, name: &str) -> Option<&'t str> {
+    let mut lines = config.lines().filter_map(|line| line.split_once('='));
+    let (_, value) = lines.find(|(key, _)| key.trim() == name)?;
+    Some(value.trim())
 }
 
 impl SlurmRoles {
@@ -49,6 +71,23 @@ mod tests {
                       PrivateData             = jobs,usage\nProctrackType           = proctrack/linuxproc\n";
         assert_eq!(private_data(config), Some("jobs,usage"));
         assert_eq!(private_data("ClusterName = lab\n"), None);
+    }
+
+    #[test]
+    fn devices_are_constrained_by_the_plugin_and_cgroup_conf() {
+        let config = |plugins: &str, constrains: &str| {
+            format!(
+                "TaskPlugin              = {plugins}\n\nCgroup Support Configuration:\n\
+                 AllowedRAMSpace         = 100.0%\n{constrains}"
+            )
+        };
+        let found = |plugins, constrains| constrains_devices(&config(plugins, constrains));
+        let yes = "ConstrainDevices        = yes\n";
+        assert_eq!(found("task/affinity,task/cgroup", yes), Some(true));
+        assert_eq!(found("task/cgroup", "ConstrainDevices = no\n"), Some(false));
+        assert_eq!(found("task/affinity", yes), Some(false));
+        assert_eq!(found("task/cgroup", ""), None, "an older Slurm");
+        assert_eq!(constrains_devices("ClusterName = lab\n"), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 /// Aborts the process, as `kill -9` would, if `TAKT_CRASH_AT` names this step.
-pub(crate) fn crash_point(step: &str) {
+pub fn crash_point(step: &str) {
     static AT: OnceLock<Option<String>> = OnceLock::new();
     if AT
         .get_or_init(|| std::env::var("TAKT_CRASH_AT").ok())

@@ -147,7 +147,7 @@ pub enum StoreError {
 
 impl StoreError {
     /// For `map_err`: an error of the operation `what`.
-    pub(crate) fn sql(what: &'static str) -> impl FnOnce(duckdb::Error) -> Self {
+    pub fn sql(what: &'static str) -> impl FnOnce(duckdb::Error) -> Self {
         move |source| {
             if is_fatal(&source) {
                 Self::Invalidated { source }

@@ -2,7 +2,6 @@
 
 use super::{Database, Snapshot, StoreError};
 use std::fs;
-use std::io;
 
 /// Name of the file.
 const FILE: &str = "last-backup.json";
@@ -15,10 +14,11 @@ impl Database {
     pub fn note_backup(&self, backup: &Snapshot) -> Result<(), StoreError> {
         let path = self.path().join(FILE);
         let new = self.path().join(format!("{FILE}.new"));
-        let text = serde_json::to_vec_pretty(backup).map_err(io::Error::from);
-        let written = text.and_then(|text| fs::write(&new, text));
-        let renamed = written.and_then(|()| fs::rename(&new, &path));
-        renamed.map_err(|source| StoreError::Directory { path, source })
+        let write = || {
+            fs::write(&new, serde_json::to_vec_pretty(backup)?)?;
+            fs::rename(&new, &path)
+        };
+        write().map_err(|source| StoreError::Directory { path, source })
     }
 
     /// Returns the last noted backup; `None` if none was noted, or the note is unreadable.

@@ -329,9 +329,9 @@ pub(super) const POINTS: &str = "points_of_metric";
 /// Length of the view `recent` besides the hot samples.
 const RECENT: Duration = Duration::from_secs(7200);
 
-const RAW_VALUES: &str = "coalesce(b.mantissa / b.divisor, b.exact) AS value";
+pub(crate) const RAW_VALUES: &str = "coalesce(b.mantissa / b.divisor, b.exact) AS value";
 
-const ROLLUP_VALUES: &str = "b.samples, b.min, b.max, b.avg, b.last, b.increase";
+pub(crate) const ROLLUP_VALUES: &str = "b.samples, b.min, b.max, b.avg, b.last, b.increase";
 
 /// Definition of a roll-up view while no such block exists.
 const NO_ROLLUPS: &str = "SELECT ''::VARCHAR AS metric, ''::VARCHAR AS labels, NULL::TIMESTAMP AS ts, 0::INTEGER AS samples, \

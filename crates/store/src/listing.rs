@@ -6,6 +6,7 @@ use duckdb::arrow::array::AsArray;
 use duckdb::arrow::datatypes::{Int32Type, TimestampMillisecondType};
 use roaring::RoaringBitmap;
 use std::sync::PoisonError;
+use takt_model::native::NATIVE_LABEL;
 use takt_model::{Labels, Matcher, Timestamp};
 
 /// Selects series for a listing: all matchers accept them, and they may have samples in `[from,
@@ -50,7 +51,12 @@ impl Store {
     /// If the database cannot be read.
     pub fn series(&self, listed: Listed<'_>) -> Result<Vec<Labels>, StoreError> {
         self.listing(listed, |table, found| {
-            found.iter().map(|id| table.labels(SeriesId(id))).collect()
+            let labels = found.iter().map(|id| {
+                let mut labels = table.labels(SeriesId(id));
+                labels.remove(NATIVE_LABEL);
+                labels
+            });
+            labels.collect()
         })
     }
 
@@ -85,7 +91,7 @@ impl Store {
             .series
             .read()
             .unwrap_or_else(PoisonError::into_inner);
-        let mut found = table.matching(matchers);
+        let mut found = table.matching_with_histograms(matchers);
         if let Some(active) = active {
             found &= active;
         }

@@ -112,6 +112,7 @@ impl Store {
             clock: clock.clone(),
             signal: Arc::clone(&signal),
             state,
+            checked: None,
         };
         let compactor = Compactor {
             database: Arc::clone(&database),
@@ -270,7 +271,7 @@ impl Store {
                 .series
                 .read()
                 .unwrap_or_else(PoisonError::into_inner);
-            table.matching(matchers)
+            table.matching_with_parts(matchers)
         };
         // Only complete segments can be changed, so end the current one.
         self.signal.request_segment_end();

@@ -1,16 +1,39 @@
 //! The store as a source of samples for PromQL.
 
-use crate::{Reading, Store, is_stale};
+use crate::{Reading, Store, is_stale, native};
 use hashbrown::HashMap;
 use std::time::Duration;
-use takt_model::{Labels, is_normal_spelling, normal_spelling};
+use takt_model::native::NATIVE_LABEL;
+use takt_model::{Labels, MatchOp, Matcher, is_normal_spelling, normal_spelling};
 use takt_promql::{Budget, Error, Selection, SeriesData, Source, SourceError};
 
 impl Source for Store {
     fn select(&self, selection: &Selection<'_>, budget: &Budget) -> Result<Vec<SeriesData>, Error> {
+        let reading = Reading::of_function(selection.function);
+        let found = self.read(selection, selection.matchers, reading, budget)?;
+        let mut found = one_spelling(found.into_iter().map(decoded).collect());
+        let names_parts = |one: &Matcher| one.name() == NATIVE_LABEL;
+        if self.has_histograms() && !selection.matchers.iter().any(names_parts) {
+            let mut matchers = selection.matchers.to_vec();
+            matchers.extend(Matcher::new(NATIVE_LABEL, MatchOp::NotEqual, ""));
+            let parts = self.read(selection, &matchers, Reading::Last, budget)?;
+            native::add_histograms(&mut found, parts);
+        }
+        Ok(found)
+    }
+}
+
+impl Store {
+    fn read(
+        &self,
+        selection: &Selection<'_>,
+        matchers: &[Matcher],
+        reading: Reading,
+        budget: &Budget,
+    ) -> Result<Vec<crate::SeriesData>, Error> {
         budget.check()?;
         // Check the number of series before reading any samples.
-        budget.series(self.count(selection.matchers))?;
+        budget.series(self.count(matchers))?;
         let Selection { from, to, .. } = *selection;
         let mut refusal = None;
         let mut meter = |samples| {
@@ -20,20 +43,14 @@ impl Source for Store {
         let found = if selection.is_instant() {
             let lookback = (to - from).saturating_add(1);
             let lookback = Duration::from_millis(u64::try_from(lookback).unwrap_or(0));
-            self.instant_metered(selection.matchers, to, lookback, &mut meter)
+            self.instant_metered(matchers, to, lookback, &mut meter)
         } else {
-            self.range_metered(
-                selection.matchers,
-                from,
-                to,
-                Reading::of_function(selection.function),
-                &mut meter,
-            )
+            self.range_metered(matchers, from, to, reading, &mut meter)
         };
         match (found, refusal) {
             (Err(_), Some(refusal)) => Err(refusal),
             (Err(error), None) => Err(SourceError(Box::new(error)).into()),
-            (Ok(found), _) => Ok(one_spelling(found.into_iter().map(decoded).collect())),
+            (Ok(found), _) => Ok(found),
         }
     }
 }

@@ -12,6 +12,7 @@ use super::queue::Batch;
 use super::{Health, Sample, SeriesId, Store, StoreError};
 use hashbrown::HashMap;
 use roaring::RoaringBitmap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -112,6 +113,20 @@ impl Store {
     /// # Errors
     /// If the disk is full or fails, or the clock went back. Nothing is added then.
     pub fn place(&self, group: &Group, samples: &[(Column, Sample)]) -> Result<Placed, PushError> {
+        self.place_sets(group, samples, &[])
+    }
+
+    /// As [`place`](Self::place). The samples of a set, such as the parts of a histogram, are added together: all if the first
+    /// one is new, else none. `sets` has their numbers, in order.
+    ///
+    /// # Errors
+    /// As [`place`](Self::place).
+    pub fn place_sets(
+        &self,
+        group: &Group,
+        samples: &[(Column, Sample)],
+        sets: &[Range<usize>],
+    ) -> Result<Placed, PushError> {
         self.check_writing()?;
         let stored = match group.unknown(samples) {
             (series, Some(range)) => self
@@ -132,7 +147,16 @@ impl Store {
         let mut past = Vec::with_capacity(samples.len());
         {
             let mut rows = group.rows.write().unwrap_or_else(PoisonError::into_inner);
-            for &(column, sample) in samples {
+            let mut sets = sets.iter().peekable();
+            for (number, &(column, sample)) in samples.iter().enumerate() {
+                while sets.next_if(|set| set.end <= number).is_some() {}
+                let first = sets.peek().map(|set| set.start);
+                let first = first.filter(|&first| first < number);
+                let first = first.and_then(|first| placements.get(first).copied());
+                if let Some(placement) = first.filter(|&first| first != Placement::New) {
+                    placements.push(placement);
+                    continue;
+                }
                 let Some(series) = rows.series(column) else {
                     // The caller uses a column that was dropped.
                     placements.push(Placement::Conflicting);
@@ -277,6 +301,33 @@ mod tests {
         let again = store.place(&group, &[(up, sample(at, 1.0))]).unwrap();
         store.confirm(&group, &again).unwrap();
         assert_eq!(again.placements, [Placement::Repeated]);
+    }
+
+    #[test]
+    fn a_set_is_added_as_a_whole_or_not_at_all() {
+        let root = tempfile::tempdir().unwrap();
+        let store = open(root.path(), 0);
+        let group = store.pushed_group();
+        let [up, count, sum] = ["up", "count", "sum"].map(|name| column(&group, name));
+        let at = store.now().0 - 1000;
+        let place = |count_of, sum_of, up_at| {
+            let samples = [
+                (count, sample(at, count_of)),
+                (sum, sample(at, sum_of)),
+                (up, sample(up_at, 1.0)),
+            ];
+            let set = 0..2;
+            let placed = store.place_sets(&group, &samples, std::slice::from_ref(&set));
+            let placed = placed.unwrap();
+            store.confirm(&group, &placed).unwrap();
+            placed.placements
+        };
+        use Placement::{Conflicting, New, Repeated};
+        assert_eq!(place(1.0, 2.0, at), [New, New, New]);
+        assert_eq!(place(1.0, 2.0, at), [Repeated, Repeated, Repeated]);
+        assert_eq!(place(3.0, 2.0, at + 1), [Conflicting, Conflicting, New]);
+        assert_eq!(stored(&store, "count"), [(at, 1.0)]);
+        assert_eq!(stored(&store, "sum"), [(at, 2.0)]);
     }
 
     /// Each sample is there once and in order, whatever the order of arrival, and whether memory or

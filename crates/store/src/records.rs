@@ -382,20 +382,20 @@ impl<'d> Records<'d> {
     ///
     /// # Errors
     /// If DuckDB fails.
-    pub fn told_until(
+    pub fn complete_until(
         &self,
         cluster: &str,
         source: &str,
         instant: UnixTime,
     ) -> Result<Option<UnixTime>, StoreError> {
-        let told = self.list(
+        let found = self.list(
             "look up the last poll",
             "SELECT epoch_ms(max(told_until)) // 1000 FROM records.polls
              WHERE cluster = ? AND source = ? AND told_until <= make_timestamp(?::BIGINT)::TIMESTAMP_S",
             vec![cluster.to_owned().into(), source.to_owned().into(), micros(instant).into()],
             |row| row.time_if_set(0),
         )?;
-        Ok(told.into_iter().next().flatten())
+        Ok(found.into_iter().next().flatten())
     }
 
     /// Returns the time of the last complete poll of any scheduler, in UTC seconds; `None` if no
@@ -409,6 +409,21 @@ impl<'d> Records<'d> {
             "SELECT epoch_ms(max(told_until)) // 1000 FROM records.polls",
             Vec::new(),
             |row| row.get(0),
+        )?;
+        Ok(polled.into_iter().next().flatten())
+    }
+
+    /// Returns the time of the last complete poll of the scheduler of a cluster; `None` if it was
+    /// not polled.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn last_poll_of(&self, cluster: &str) -> Result<Option<UnixTime>, StoreError> {
+        let polled = self.list(
+            "look up the last poll of a cluster",
+            "SELECT epoch_ms(max(told_until)) // 1000 FROM records.polls WHERE cluster = ?",
+            vec![cluster.to_owned().into()],
+            |row| row.time_if_set(0),
         )?;
         Ok(polled.into_iter().next().flatten())
     }

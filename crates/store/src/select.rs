@@ -162,6 +162,16 @@ impl Store {
         self.matching(matchers).len()
     }
 
+    /// Whether the store has any native histogram.
+    pub(super) fn has_histograms(&self) -> bool {
+        let table = self
+            .shared
+            .series
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        table.has_histograms()
+    }
+
     fn matching(&self, matchers: &[Matcher]) -> Vec<SeriesId> {
         let table = self
             .shared

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
+use takt_model::native::{NATIVE_LABEL, NativePart};
 use takt_model::{Labels, METRIC_NAME, MatchOp, Matcher, is_float_label};
 
 /// Number of a series in this data directory.
@@ -72,6 +73,8 @@ pub(crate) struct SeriesTable {
     by_labels: HashTable<u32>,
     /// Series by label name, then value.
     postings: HashMap<Symbol, HashMap<Symbol, RoaringBitmap>>,
+    /// Series that are parts of native histograms.
+    parts: RoaringBitmap,
     hasher: DefaultHashBuilder,
 }
 
@@ -118,6 +121,9 @@ impl SeriesTable {
                 .entry(value)
                 .or_default()
                 .insert(id.0);
+            if **self.symbols.text(name) == *NATIVE_LABEL {
+                self.parts.insert(id.0);
+            }
         }
         id
     }
@@ -154,8 +160,36 @@ impl SeriesTable {
         )
     }
 
-    /// Returns the series that all matchers accept.
+    /// Returns the series that all matchers accept. Parts of native histograms are left out, unless a matcher is about
+    /// their label.
     pub fn matching(&self, matchers: &[Matcher]) -> RoaringBitmap {
+        let found = self.matching_with_parts(matchers);
+        let names_parts = matchers.iter().any(|one| one.name() == NATIVE_LABEL);
+        if names_parts || self.parts.is_empty() {
+            found
+        } else {
+            found - &self.parts
+        }
+    }
+
+    /// As [`matching`](Self::matching), with the count of each native histogram.
+    pub fn matching_with_histograms(&self, matchers: &[Matcher]) -> RoaringBitmap {
+        let mut found = self.matching(matchers);
+        if !self.parts.is_empty() {
+            let count = Matcher::equal(NATIVE_LABEL, &NativePart::Count.to_string());
+            let counts = self.with_value(NATIVE_LABEL, &count, true);
+            found |= self.matching_with_parts(matchers) & counts;
+        }
+        found
+    }
+
+    /// Whether any series is a part of a native histogram.
+    pub fn has_histograms(&self) -> bool {
+        !self.parts.is_empty()
+    }
+
+    /// As [`matching`](Self::matching), with all parts of native histograms.
+    pub fn matching_with_parts(&self, matchers: &[Matcher]) -> RoaringBitmap {
         let mut found: Option<RoaringBitmap> = None;
         // An absent label counts as empty. For a matcher that accepts "", subtract the series it
         // rejects.
@@ -178,7 +212,8 @@ impl SeriesTable {
         let used =
             |values: &HashMap<_, RoaringBitmap>| values.values().any(|with| !with.is_disjoint(ids));
         let names = self.postings.iter().filter(|(_, values)| used(values));
-        sorted(names.map(|(&name, _)| self.symbols.text(name).to_string()))
+        let names = names.map(|(&name, _)| self.symbols.text(name).to_string());
+        sorted(names.filter(|name| name != NATIVE_LABEL))
     }
 
     /// All values of a label on the series `ids`, in byte order.
@@ -186,6 +221,7 @@ impl SeriesTable {
         let values = self
             .symbols
             .find(name)
+            .filter(|_| name != NATIVE_LABEL)
             .and_then(|name| self.postings.get(&name));
         let used = values
             .into_iter()
@@ -404,6 +440,29 @@ mod tests {
         ];
         assert_eq!(table.matching(&both).iter().collect::<Vec<_>>(), [0]);
         assert_eq!(table.matching(&[]).len(), 3);
+    }
+
+    #[test]
+    fn parts_of_native_histograms_are_hidden() {
+        let mut table = table();
+        let part = |part| labels(&[(METRIC_NAME, "load"), ("node", "g03"), (NATIVE_LABEL, part)]);
+        for name in ["count", "sum", "p1"] {
+            table.intern(&part(name));
+        }
+        let find = |matchers: &[Matcher]| table.matching(matchers).iter().collect::<Vec<_>>();
+        assert_eq!(find(&[]), [0, 1, 2]);
+        assert_eq!(find(&[Matcher::metric("load")]), [2]);
+        let not_parts = Matcher::new("node", MatchOp::NotEqual, "g01").unwrap();
+        assert_eq!(find(std::slice::from_ref(&not_parts)), [1]);
+        let parts = Matcher::new(NATIVE_LABEL, MatchOp::NotEqual, "").unwrap();
+        assert_eq!(find(&[parts, not_parts]), [3, 4, 5]);
+        // Listings have each histogram once.
+        let listed = table.matching_with_histograms(&[Matcher::metric("load")]);
+        assert_eq!(listed.iter().collect::<Vec<_>>(), [2, 3]);
+        let names = [METRIC_NAME, "line", "node"];
+        assert_eq!(table.label_names(&listed), names);
+        assert_eq!(table.label_values("node", &listed), ["g01", "g03"]);
+        assert_eq!(table.label_values(NATIVE_LABEL, &listed), [""; 0]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-import { board, field, row } from '../board.js';
+import { board, row } from '../board.js';
 import { ASSESSED, ENDED, NODE, dated, instant, limitDefault, range, series, sql } from '../query.js';
 import { NO_ASSESSMENT } from '../usage.js';
 import { fromLabels } from '../look.js';
@@ -21,8 +21,7 @@ export default board({
   uid: 'energy',
   title: 'energy and cost',
   about: 'What GPUs and CPUs draw, who caused it, and what it costs.',
-  variables: ['cluster', 'partition', 'account', 'sqlUser', 'node'],
-  fields: [field('price', 'Price of a kWh', '0.25'), field('co2', 'Grams of CO2 in a kWh', '30')],
+  variables: ['cluster', 'partition', 'account', 'sqlUser', 'node', 'kwhPrice', 'kwhCo2'],
   from: 'now-7d',
   refresh: '5m',
   panels: [
@@ -44,9 +43,8 @@ export default board({
       width: 5,
       decimals: 2,
       thresholds: steps('text'),
-      about: `Energy of the GPUs times the price entered above. Cooling and CPUs are not in it.
-        Reports
-          use the rate cards of takt.toml.`,
+      about: `Energy of the GPUs times the price of a kWh in the rate card that is in force ([rates] in
+        takt.toml); 0 without one. Cooling and CPUs are not in it.`,
       targets: [instant(`${KWH} * $price`, 'cost')],
     }),
     stat({
@@ -56,7 +54,7 @@ export default board({
       width: 5,
       decimals: 1,
       thresholds: steps('text'),
-      about: 'Energy of the GPUs times the grams of CO2 in a kWh entered above.',
+      about: 'Energy of the GPUs times the grams of CO2 in a kWh of the rate card that is in force.',
       targets: [instant(`${KWH} * $co2`, 'CO2')],
     }),
     stat({
@@ -191,7 +189,7 @@ export default board({
       unit: 'none',
       none: NO_ASSESSMENT,
       height: 8,
-      about: `Energy of finished jobs by account, its cost at the price above, and energy for each
+      about: `Energy of finished jobs by account, its cost at the price above (that of the rate card in force), and energy for each
           GPU-hour. A low figure for busy cards means that they waited.`,
       targets: [
         sql(`SELECT cluster, account, count(*) AS jobs, sum(held_gpu_seconds) / 3600 AS gpu_hours,

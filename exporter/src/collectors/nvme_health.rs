@@ -6,11 +6,11 @@
 //! units, hours, minutes and kelvins; we publish bytes, seconds and degrees Celsius.
 
 use crate::collector::{CollectError, Collector, MAX_DEVICES};
+use crate::ioctl::ioctl;
 use crate::paths::Paths;
 use crate::sysfs;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use takt_model::{Metric, Samples};
@@ -194,18 +194,11 @@ fn read_log(disk: &File) -> io::Result<[u8; LOG_BYTES]> {
     };
     // SAFETY: the command points to a buffer of the length that it says, and both live on. The
     // command changes nothing.
-    match unsafe {
-        libc::ioctl(
-            disk.as_raw_fd(),
-            ADMIN_COMMAND as libc::Ioctl,
-            &raw mut command,
-        )
-    } {
+    match unsafe { ioctl(disk, ADMIN_COMMAND, &raw mut command) }? {
         0 => Ok(log),
-        status @ 1.. => Err(io::Error::other(format!(
+        status => Err(io::Error::other(format!(
             "the controller answers with status {status:#x}"
         ))),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 

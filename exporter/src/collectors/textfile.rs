@@ -16,6 +16,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 use takt_model::exposition::{Fact, Format, Line, MetricType, Page, ReadError};
+use takt_model::glob::is_match;
 use takt_model::{Kind, Labels, METRIC_NAME, Metric, Samples};
 
 /// Flags of the collector `textfile`.
@@ -156,7 +157,7 @@ fn expand(pattern: &Path) -> Vec<PathBuf> {
                 .unwrap_or_default()
                 .into_iter();
             let paths: Vec<_> = names
-                .filter(|name| matches(wild, name))
+                .filter(|name| is_match(wild, name))
                 .map(|name| directory.join(name))
                 .collect();
             paths
@@ -164,26 +165,6 @@ fn expand(pattern: &Path) -> Vec<PathBuf> {
         found = found.iter().flat_map(names).collect();
     }
     found
-}
-
-/// Whether a name matches the pattern: `*` stands for any characters, `?` for one.
-fn matches(pattern: &str, name: &str) -> bool {
-    let mut rest = pattern.chars();
-    match rest.next() {
-        None => name.is_empty(),
-        Some('*') => name
-            .char_indices()
-            .map(|(at, _)| at)
-            .chain([name.len()])
-            .any(|at| matches(rest.as_str(), &name[at..])),
-        Some(letter) => {
-            let mut letters = name.chars();
-            letters
-                .next()
-                .is_some_and(|first| letter == '?' || letter == first)
-                && matches(rest.as_str(), letters.as_str())
-        }
-    }
 }
 
 /// Names of the other collectors' metrics. A page cannot have two metrics of one name.

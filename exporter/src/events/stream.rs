@@ -3,7 +3,7 @@
 use super::listeners::{ListenerKind, Place};
 use super::{After, Events};
 use crate::exporter::Exporter;
-use crate::web::{Connection, client, unavailable};
+use crate::web::{client, unavailable};
 use axum::Extension;
 use axum::extract::{Query, State};
 use axum::http::header::{HeaderName, USER_AGENT};
@@ -15,6 +15,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use takt_connections::Connection;
 use takt_model::Event;
 use tokio::sync::watch;
 

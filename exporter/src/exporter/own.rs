@@ -40,6 +40,9 @@ const REFUSED: Metric = Metric::counter(
     &["route"],
 );
 
+/// Metrics that every exporter adds to those of its collectors.
+pub const OWN_METRICS: [Metric; 6] = [DURATION, SUCCESS, ABSENT, READ_AT, BUILD_INFO, REFUSED];
+
 /// Requests that were answered with 503 since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {

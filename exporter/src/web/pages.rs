@@ -95,6 +95,7 @@ async fn acquire(
 
 #[cfg(test)]
 mod tests {
+    use super::super::connections::connections;
     use super::*;
     use std::net::Ipv4Addr;
 
@@ -110,7 +111,7 @@ mod tests {
 
     #[tokio::test]
     async fn permits_are_counted_and_given_back() {
-        let connections = Connections::default();
+        let connections = connections();
         let pages = pages(1);
         let permit = pages.enter(ONE, &connections).await;
         assert!(permit.is_some() && pages.enter(ONE, &connections).await.is_none());
@@ -121,7 +122,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_client_leaves_a_quarter_to_others() {
-        let connections = Connections::default();
+        let connections = connections();
         let pages = pages(4);
         let mut taken = Vec::new();
         while let Some(permit) = pages.enter(ONE, &connections).await {

@@ -1,7 +1,7 @@
 //! Accepting connections and speaking HTTP/1.1, with or without TLS, within the limits of
 //! [`Connections`].
 
-use super::connections::{Connection, Connections, OpenConnection};
+use super::connections::{ClosedConnections, Connections};
 use crate::web_config::LiveConfig;
 use axum::Router;
 use axum::extract::Request;
@@ -19,6 +19,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+use takt_connections::{Connection, OpenConnection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -29,8 +30,6 @@ use tokio_rustls::TlsAcceptor;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a shutdown waits for pages that are still being sent.
 const LAST_PAGES: Duration = Duration::from_secs(2);
-/// Pause after an accept that failed, for lack of open files for example.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Memory for the head of a request; a longer head is refused.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
@@ -58,7 +57,7 @@ pub(crate) async fn serve(
                         tasks.spawn(answer(stream, open, router.clone(), tls.clone(), ended.clone()));
                     }
                 }
-                Err(error) => after_failed_accept(&error, &connections).await,
+                Err(error) => connections.accept_failed(&error).await,
             },
         }
     }
@@ -68,24 +67,10 @@ pub(crate) async fn serve(
     let _ = tokio::time::timeout(LAST_PAGES, finish).await;
 }
 
-async fn after_failed_accept(error: &io::Error, connections: &Connections) {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    // The client has gone before it was accepted.
-    if matches!(
-        error.kind(),
-        ConnectionAborted | ConnectionRefused | ConnectionReset
-    ) {
-        return;
-    }
-    tracing::warn!(%error, "cannot accept a connection");
-    connections.make_room();
-    tokio::time::sleep(ACCEPT_PAUSE).await;
-}
-
 /// Answers the requests of one connection, until the client or a limit ends it.
 async fn answer(
     stream: TcpStream,
-    open: OpenConnection,
+    open: OpenConnection<ClosedConnections>,
     router: Router,
     tls: Option<Arc<LiveConfig>>,
     ended: watch::Receiver<bool>,

@@ -5,7 +5,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use takt_accounting::efficiency::EfficiencyConfig;
 use takt_demo::{Demo, HistorySink};
 use takt_model::UnixTime;
@@ -22,6 +22,9 @@ const WORTH_SEALING: usize = 300_000;
 
 /// Maximum number of unsealed samples: they are in memory.
 const MOST_UNSEALED: usize = 4_000_000;
+
+/// Fillings of the strips that reach back one day: an hour each, and one for the newest slot.
+const STRIP_FILLINGS: usize = 25;
 
 /// Past samples on their way to the store.
 enum Past {
@@ -133,7 +136,21 @@ impl History {
             bar.set_message(format!("Computing the efficiency of finished jobs: {runs}"));
             !self.is_stopped()
         })?;
-        Ok(answers::note_fairshare(store.database(), name, 3600)?)
+        answers::note_fairshare(store.database(), name, 3600)?;
+        bar.set_message("Filling the strips of the GPUs");
+        self.fill_strips(&store)
+    }
+
+    /// Fills the strips of the last day, which the overview shows. The server fills the older days.
+    fn fill_strips(&self, store: &Store) -> anyhow::Result<()> {
+        let now = SystemTime::now().into();
+        store.strips().past_is_complete(now);
+        for _ in 0..STRIP_FILLINGS {
+            if self.is_stopped() || !store.fill_strips(now)? {
+                break;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -5,13 +5,14 @@ mod bundle;
 use super::{ask, print};
 use crate::cli::{ListingFormat, Place};
 use crate::output::stdout;
+use crate::{place, source};
 use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use takt_server::Failure;
 use takt_server::answers::{Diagnosis, DoctorQuestion, Finding, Severity};
 use takt_server::listing::{Column, Listing};
+use takt_server::{Config, Failure};
 
 #[derive(Debug, Clone, Args)]
 pub struct Doctor {
@@ -38,7 +39,11 @@ pub fn run(place: &Place, asked: &Doctor) -> Result<ExitCode, Failure> {
         only: asked.only.clone(),
         skip: asked.skip.clone(),
     };
-    let diagnosis = ask(place, &question)?;
+    let diagnosis = match place::mistake(place) {
+        None => ask(place, &question)?,
+        Some((mistake, file)) => ask_without_config(place, &question)
+            .with_mistake_in_config(&format!("{mistake:#}"), &file),
+    };
     if let Some(file) = &asked.bundle {
         bundle::write(place, &diagnosis, file)?;
     }
@@ -53,6 +58,19 @@ pub fn run(place: &Place, asked: &Doctor) -> Result<ExitCode, Failure> {
             ..
         }) => ExitCode::from(1),
         Some(_) => ExitCode::from(2),
+    })
+}
+
+/// Asks a running server although the configuration file is unusable. Returns no finding without a
+/// server.
+fn ask_without_config(place: &Place, question: &DoctorQuestion) -> Diagnosis {
+    let at = place::whereabouts(place, &Config::default());
+    let answered = at
+        .and_then(source::server)
+        .and_then(|server| server.ask(question));
+    answered.unwrap_or_else(|_| {
+        tracing::warn!("no server answers, so only the configuration was checked");
+        Diagnosis::default()
     })
 }
 
@@ -79,6 +97,9 @@ fn write_text(diagnosis: &Diagnosis, verbose: bool) -> std::io::Result<()> {
         writeln!(out, "   accepted: {names}")?;
     }
     let count = diagnosis.in_order.len();
+    if count == 0 {
+        return Ok(());
+    }
     if diagnosis.findings.is_empty() {
         writeln!(out, "All {count} checks are in order.")?;
     } else if verbose {

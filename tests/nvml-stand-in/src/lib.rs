@@ -51,6 +51,7 @@
 //! | `clocks GRAPHICS MEMORY` | MHz |
 //! | `pstate N`, `throttle BITS` | bits decimal or `0x…`, as in `nvmlClocksEventReason*` |
 //! | `pcie GENERATION WIDTH`, `pcie-replay COUNT` | the current link |
+//! | `persistence 0` | whether persistence mode is on; 1 without it |
 //! | `ecc corrected\|uncorrected volatile\|aggregate COUNT` | |
 //! | `remapped CORRECTED UNCORRECTED PENDING FAILED` | rows, and two flags 0 or 1 |
 //! | `fan PERCENT…` | one for each fan, or one for all |

@@ -1,10 +1,12 @@
 //! The script that describes the simulated machine. The crate's documentation describes its
 //! language.
 
-use std::collections::BTreeMap;
+mod words;
 
 use crate::code;
 use crate::profile::{self, Profile};
+use std::collections::BTreeMap;
+use words::Words;
 
 /// A parsed script.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -51,6 +53,7 @@ pub struct GpuScript {
     pub throttle: Option<u64>,
     pub pcie: Option<(u32, u32)>,
     pub pcie_replays: u32,
+    pub persistence: u32,
     pub ecc: Ecc,
     pub remapped: Remapped,
     pub fans: Vec<u32>,
@@ -341,6 +344,7 @@ impl GpuScript {
             throttle: None,
             pcie: None,
             pcie_replays: 0,
+            persistence: 1,
             ecc: Ecc::default(),
             remapped: Remapped::default(),
             fans: Vec::new(),
@@ -401,6 +405,7 @@ impl GpuScript {
             "pstate" => self.pstate = Some(words.number("a performance state")?),
             "throttle" => self.throttle = Some(words.number("bits")?),
             "pcie" => self.pcie = Some((words.number("a generation")?, words.number("a width")?)),
+            "persistence" => self.persistence = words.number("0 or 1")?,
             "pcie-replay" => self.pcie_replays = words.number("a count")?,
             "ecc" => {
                 let kind = words.choice(&["corrected", "uncorrected"])?;
@@ -502,120 +507,6 @@ impl GpuScript {
         }
         Ok(())
     }
-}
-
-/// The words of a line that are still to be read.
-struct Words<'a>(std::vec::IntoIter<&'a str>);
-
-impl<'a> Words<'a> {
-    fn at_end(&self) -> bool {
-        self.0.len() == 0
-    }
-
-    fn end(&mut self) -> Result<(), String> {
-        self.0
-            .next()
-            .map_or(Ok(()), |word| Err(format!("`{word}` is one word too many")))
-    }
-
-    fn text(&mut self, what: &str) -> Result<&'a str, String> {
-        self.0.next().ok_or_else(|| format!("{what} is missing"))
-    }
-
-    fn rest(&mut self, what: &str) -> Result<String, String> {
-        let words: Vec<_> = self.0.by_ref().collect();
-        if words.is_empty() {
-            Err(format!("{what} is missing"))
-        } else {
-            Ok(words.join(" "))
-        }
-    }
-
-    fn number<T: TryFrom<u64>>(&mut self, what: &str) -> Result<T, String> {
-        let word = self.text(what)?;
-        let parsed = match word.strip_prefix("0x") {
-            Some(hex) => u64::from_str_radix(hex, 16),
-            None => word.parse(),
-        };
-        let number = parsed.ok().and_then(|n| T::try_from(n).ok());
-        number.ok_or_else(|| format!("`{word}` is not {what}"))
-    }
-
-    fn decimal(&mut self, what: &str) -> Result<f64, String> {
-        let word = self.text(what)?;
-        word.parse()
-            .ok()
-            .filter(|v: &f64| v.is_finite() && *v >= 0.0)
-            .ok_or_else(|| format!("`{word}` is not {what}"))
-    }
-
-    fn percent(&mut self) -> Result<u32, String> {
-        match self.number("percent")? {
-            percent @ 0..=100 => Ok(percent),
-            percent => Err(format!("{percent} is more than 100 percent")),
-        }
-    }
-
-    fn choice(&mut self, words: &[&str]) -> Result<usize, String> {
-        let what = words.join(" or ");
-        let word = self.text(&what)?;
-        words
-            .iter()
-            .position(|w| *w == word)
-            .ok_or_else(|| format!("`{word}` is not {what}"))
-    }
-
-    fn size(&mut self) -> Result<u64, String> {
-        let word = self.text("a size")?;
-        parse_size(word).ok_or_else(|| format!("`{word}` is not a size"))
-    }
-
-    fn pattern(&mut self) -> Result<Pattern, String> {
-        let word = self.text("a function")?;
-        if word == "*" || word.starts_with("nvml") {
-            Ok(Pattern(word.to_owned()))
-        } else {
-            Err(format!("`{word}` is no NVML function"))
-        }
-    }
-
-    fn fault<T: TryFrom<u64>>(&mut self, what: &str) -> Result<(Pattern, T), String> {
-        Ok((self.pattern()?, self.number(what)?))
-    }
-
-    fn process(&mut self) -> Result<Process, String> {
-        let pid = self.number("a process id")?;
-        let memory = match self.text("a size")? {
-            "unknown" => None,
-            word => Some(parse_size(word).ok_or_else(|| format!("`{word}` is not a size"))?),
-        };
-        let kind = self.choice(&["compute", "graphics", "both"])?;
-        let sm_percent = if self.at_end() {
-            None
-        } else {
-            Some(self.percent()?)
-        };
-        Ok(Process {
-            pid,
-            memory,
-            compute: kind != 1,
-            graphics: kind != 0,
-            sm_percent,
-            gpu_instance: None,
-        })
-    }
-}
-
-fn parse_size(word: &str) -> Option<u64> {
-    let digits = word.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit: u64 = match &word[digits.len()..] {
-        "" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use takt_push::remote_write::{Protocol, RequestWriter};
 
 const STALE: f64 = f64::from_bits(0x7ff0_0000_0000_0002);
 
-fn now() -> i64 {
+pub(super) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     i64::try_from(since.as_millis()).unwrap()
 }
@@ -34,8 +34,24 @@ fn snappy(message: &[u8]) -> Vec<u8> {
     [&[length, (length - 1) << 2], message].concat()
 }
 
+/// As [`snappy`], for up to 64 KiB.
+pub(super) fn snappy_of(message: &[u8]) -> Vec<u8> {
+    let last = u16::try_from(message.len() - 1).unwrap();
+    let mut body = Vec::new();
+    let mut length = message.len();
+    while length >= 0x80 {
+        body.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    body.push(length as u8);
+    body.push(61 << 2);
+    body.extend(last.to_le_bytes());
+    body.extend(message);
+    body
+}
+
 impl Receiver {
-    fn write(&self, protocol: Protocol, body: &[u8]) -> Page {
+    pub(super) fn write(&self, protocol: Protocol, body: &[u8]) -> Page {
         self.write_as(&token("one"), protocol.content_type(), "snappy", body)
     }
 
@@ -62,7 +78,7 @@ impl Receiver {
         http_post(&format!("{}{path}", self.url), &headers, body).unwrap()
     }
 
-    fn rejected(&self, reason: &str) -> f64 {
+    pub(super) fn rejected(&self, reason: &str) -> f64 {
         let series = "takt_push_rejected_samples_total{sender=\"one\",reason=";
         self.metric(&format!("{series}\"{reason}\"}}"))
     }
@@ -242,20 +258,24 @@ fn bad_samples_are_rejected_by_name_and_the_others_stored() {
         assert_eq!(server.rejected("labels"), before + 1.0);
     }
 
-    // A native histogram, in both versions.
+    // A native histogram with custom buckets, in both versions.
     let metric = label(b"__name__", b"native");
-    let series = [&metric[..], &[0x22, 0x00]].concat();
+    let series = [&metric[..], &[0x22, 0x02, 0x20, 0x69]].concat();
     let message = [&[0x0a, series.len() as u8], &series[..]].concat();
     let page = server.write(Protocol::V1, &snappy(&message));
     assert_eq!(page.status, 400);
-    assert!(page.body.contains("native histograms are not stored"));
+    assert!(
+        page.body
+            .contains("native histograms that cannot be stored")
+    );
+    assert!(page.body.contains("custom buckets"), "{}", page.body);
     let symbols = [
         &[0x22, 0x00, 0x22, 0x08],
         &b"__name__"[..],
         &[0x22, 0x01, b'x'],
     ]
     .concat();
-    let series = [0x2a, 0x06, 0x0a, 0x02, 0x01, 0x02, 0x1a, 0x00];
+    let series = [0x2a, 0x08, 0x0a, 0x02, 0x01, 0x02, 0x1a, 0x02, 0x20, 0x69];
     let page = server.write(Protocol::V2, &snappy(&[&symbols[..], &series].concat()));
     assert_eq!(page.status, 400);
     assert_eq!(
@@ -276,7 +296,7 @@ fn bad_points_of_opentelemetry_are_rejected_and_the_others_stored() {
         format!(r#"{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{metrics}]}}]}}]}}"#)
     };
     let request = json(&format!(
-        r#"{{"name":"native","exponentialHistogram":{{"dataPoints":[{{}}]}}}},
+        r#"{{"name":"native","exponentialHistogram":{{"aggregationTemporality":1,"dataPoints":[{{}}]}}}},
         {{"name":"cut","histogram":{{"aggregationTemporality":2,"dataPoints":[
             {{"timeUnixNano":"{at}000000","count":"3","bucketCounts":["1","2"],"explicitBounds":[1,2]}}]}}}},
         {{"name":"old","gauge":{{"dataPoints":[{{"timeUnixNano":"0","asDouble":1}}]}}}},
@@ -290,7 +310,7 @@ fn bad_points_of_opentelemetry_are_rejected_and_the_others_stored() {
     assert_eq!(partial["rejectedDataPoints"], "3", "{reply}");
     let message = partial["errorMessage"].as_str().unwrap();
     assert!(
-        message.contains("exponential histograms are not stored"),
+        message.contains("exponential histograms with delta temporality are not stored"),
         "{message}"
     );
     let reasons = ["native_histogram", "data_point", "too_old"];

@@ -2,6 +2,7 @@
 //! sample is compared. And requests that no good sender makes.
 
 mod bad_requests;
+mod native;
 mod opentelemetry;
 
 use std::collections::BTreeMap;
@@ -150,6 +151,18 @@ fn run_prometheus(
         http_get(&ready).ok().filter(|page| page.status == 200)
     });
     daemon
+}
+
+/// Starts a Prometheus without targets that takes native histograms.
+fn prometheus_with_histograms(program: &Path, directory: &Path, address: &str) -> Daemon {
+    let flags = [
+        format!("--storage.tsdb.path={}", directory.join("data").display()),
+        "--web.enable-remote-write-receiver".to_owned(),
+        "--enable-feature=native-histograms,promql-experimental-functions,\
+         promql-extended-range-selectors"
+            .to_owned(),
+    ];
+    run_prometheus(program, directory, address, "", "", &flags)
 }
 
 /// The section `remote_write` for a destination.

@@ -234,7 +234,7 @@ fn increases_are_summed_once() {
             r#"{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{{"name":"steps","sum":{{
             "aggregationTemporality":1,"isMonotonic":true,
             "dataPoints":[{{"asInt":"{increase}","timeUnixNano":"{at}000000"}}]}}}},
-            {{"name":"native","exponentialHistogram":{{"dataPoints":[{{}}]}}}}]}}]}}]}}"#
+            {{"name":"native","exponentialHistogram":{{"aggregationTemporality":1,"dataPoints":[{{}}]}}}}]}}]}}]}}"#
         );
         let translation = sender.translation();
         let request = translation.read(Encoding::Json, json.as_bytes()).unwrap();

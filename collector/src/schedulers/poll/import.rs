@@ -16,7 +16,7 @@ impl Poller {
         source: &'static str,
         answer: SchedulerAnswer,
         timezone: Option<String>,
-        told_until: Option<UnixTime>,
+        complete_until: Option<UnixTime>,
     ) -> Result<(ImportSummary, Vec<OpenRun>), PollError> {
         let cluster = cluster.to_owned();
         let gpus_are_counted = self.gpus_are_counted || source == LIVE_QUEUE;
@@ -53,7 +53,7 @@ impl Poller {
                 source,
                 name: &name,
                 timezone: timezone.as_deref(),
-                told_until: told_until.map(|instant| (cluster.as_str(), instant)),
+                complete_until: complete_until.map(|instant| (cluster.as_str(), instant)),
                 // Slurm's own answers are never in a wrong time zone.
                 shifted: Shifted::Keep,
             };

@@ -49,6 +49,8 @@ pub struct Poller {
     gpus_are_counted: bool,
     /// Seconds by which slurmctld's clock was ahead of this machine's at the last poll.
     clock_ahead_seconds: i64,
+    /// Whether jobs can open only their own GPUs; `None` if unknown.
+    constrains_devices: Option<bool>,
     /// Pending jobs at this poll; `None` if slurmctld did not answer.
     pending: Option<Vec<Pending>>,
     nodes: Option<Vec<Node>>,
@@ -92,6 +94,7 @@ impl Poller {
             events_read_at: None,
             gpus_are_counted: true,
             clock_ahead_seconds: 0,
+            constrains_devices: None,
             pending: None,
             nodes: None,
             resized: jobcomp::Resized::default(),
@@ -113,6 +116,7 @@ impl Poller {
         status.cluster.clone_from(&self.cluster);
         status.forgotten_runs = self.forgotten.len();
         status.clock_ahead_seconds = self.clock_ahead_seconds;
+        status.constrains_devices = self.constrains_devices;
         status.gpus_are_not_counted = !self.gpus_are_counted && self.jobcomp.is_none();
         status.pending.clone_from(&self.pending);
         status.nodes.clone_from(&self.nodes);
@@ -207,6 +211,7 @@ impl Poller {
     /// record. If slurmctld does not answer, returns the previous value.
     async fn ask_for_the_time(&mut self, scheduler: &mut dyn Scheduler, now: UnixTime) -> i64 {
         let theirs = scheduler.time().await;
+        self.constrains_devices = scheduler.constrains_devices();
         if let Some(ahead) = theirs.map(|theirs| theirs - now) {
             self.clock_ahead_seconds = if ahead.abs() < CLOCKS_AGREE_SECONDS {
                 0
@@ -333,15 +338,15 @@ impl Poller {
             let cluster = cluster.to_owned();
             move |records| {
                 Ok((
-                    records.told_until(&cluster, source, recent)?,
+                    records.complete_until(&cluster, source, recent)?,
                     records.timezone(&cluster)?,
                 ))
             }
         });
-        let (told_until, timezone) = known.await?;
+        let (complete_until, timezone) = known.await?;
         let timezone = timezone.is_none().then(|| self.timezone.clone());
         let longest = scheduler.window_seconds();
-        let windows: Vec<_> = match told_until {
+        let windows: Vec<_> = match complete_until {
             Some(begin) => windows(begin, now, longest).collect(),
             // Records older than one look-back no longer change, so the next poll need not read
             // them again.
@@ -360,7 +365,7 @@ impl Poller {
             let answer = scheduler.jobs_in(from, to_instant).await?;
             // The listed runs are those of all windows. If a later window fails, the next poll
             // reads all of them again.
-            let until = (to == now || (to == recent && told_until.is_none())).then_some(to);
+            let until = (to == now || (to == recent && complete_until.is_none())).then_some(to);
             let (summary, listed_open) = self
                 .import(cluster, source, answer, timezone.clone(), until)
                 .await?;

@@ -143,7 +143,10 @@ async fn a_wrong_clock_loses_no_records_and_is_reported() {
     let slurm_says = |stage: &TestSlurm, at: UnixTime| {
         stage.script(
             "scontrol",
-            &format!("echo 'Configuration data as of {at}'; echo 'ClusterName = lab'"),
+            &format!(
+                "echo 'Configuration data as of {at}'; echo 'ClusterName = lab'; \
+                 echo 'TaskPlugin = task/affinity'"
+            ),
         );
     };
     // Two hours behind this machine: requests cover the records that Slurm writes now.
@@ -162,6 +165,7 @@ async fn a_wrong_clock_loses_no_records_and_is_reported() {
         .poller
         .note(&mut status, &Ok(ImportSummary::default()));
     assert_eq!(status.clock_ahead_seconds, -7200);
+    assert_eq!(status.constrains_devices, Some(false));
     // A few seconds do not count as a difference.
     slurm_says(&stage, NOW + 7195);
     stage.poller.poll(NOW + 7200).await.unwrap();
@@ -307,7 +311,7 @@ async fn each_failure_has_its_state_and_keeps_the_message() {
     }
     assert_eq!(
         Records::of(&stage.poller.database)
-            .told_until("lab", "sacct", UnixTime(i64::MAX / 2_000_000))
+            .complete_until("lab", "sacct", UnixTime(i64::MAX / 2_000_000))
             .unwrap(),
         None
     );

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use takt_model::ConfigError;
-use takt_model::{Labels, yaml};
+use takt_model::glob::is_match;
+use takt_model::{ConfigError, Labels, yaml};
 
 /// Interval between two checks of the files. Takt reads files instead of watching them: this works
 /// on every file system and with every way of replacing a file.
@@ -154,15 +154,11 @@ fn parse(path: &Path, text: &[u8]) -> Result<Vec<Labels>, FileSdError> {
         .collect())
 }
 
-/// A path, or all paths of one folder with a common beginning and end.
+/// A path, or all paths of one folder whose names match a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Pattern {
     One(PathBuf),
-    Many {
-        folder: PathBuf,
-        begin: String,
-        end: String,
-    },
+    Many { folder: PathBuf, names: String },
 }
 
 impl Pattern {
@@ -172,20 +168,18 @@ impl Pattern {
         if !["json", "yml", "yaml"].contains(&extension.as_str()) {
             return None;
         }
-        let Some((before, end)) = text.split_once('*') else {
+        if !text.contains('*') {
             return Some(Self::One(path.to_owned()));
+        }
+        let (folder, names) = match text.rsplit_once('/') {
+            None => (".", text),
+            Some(("", names)) => ("/", names),
+            Some(parts) => parts,
         };
-        let (folder, begin) = before
-            .rsplit_once('/')
-            .map_or((".", before), |(folder, begin)| match folder {
-                "" => ("/", begin),
-                folder => (folder, begin),
-            });
-        let is_last = !end.contains(['*', '/']);
-        is_last.then(|| Self::Many {
+        let has_one_star = !folder.contains('*') && names.matches('*').count() == 1;
+        has_one_star.then(|| Self::Many {
             folder: folder.into(),
-            begin: begin.to_owned(),
-            end: end.to_owned(),
+            names: names.to_owned(),
         })
     }
 
@@ -194,14 +188,10 @@ impl Pattern {
     fn paths(&self) -> Vec<PathBuf> {
         match self {
             Self::One(path) => vec![path.clone()],
-            Self::Many { folder, begin, end } => {
-                let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
-                let fits = |name: &str| {
-                    name.len() >= begin.len() + end.len()
-                        && name.starts_with(begin.as_str())
-                        && name.ends_with(end.as_str())
-                };
-                let fitting = names.filter(|entry| entry.file_name().to_str().is_some_and(fits));
+            Self::Many { folder, names } => {
+                let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+                let fits = |name: &str| is_match(names, name);
+                let fitting = entries.filter(|entry| entry.file_name().to_str().is_some_and(fits));
                 fitting.map(|entry| entry.path()).collect()
             }
         }
@@ -234,19 +224,18 @@ mod tests {
 
     #[test]
     fn patterns() {
-        let many = |folder: &str, begin: &str, end: &str| {
+        let many = |folder: &str, names: &str| {
             Some(Pattern::Many {
                 folder: folder.into(),
-                begin: begin.to_owned(),
-                end: end.to_owned(),
+                names: names.to_owned(),
             })
         };
         for (path, expected) in [
             ("a/b.json", Some(Pattern::One("a/b.json".into()))),
             ("a/b.YML", Some(Pattern::One("a/b.YML".into()))),
-            ("a/*.json", many("a", "", ".json")),
-            ("/n-*.yaml", many("/", "n-", ".yaml")),
-            ("*.yml", many(".", "", ".yml")),
+            ("a/*.json", many("a", "*.json")),
+            ("/n-*.yaml", many("/", "n-*.yaml")),
+            ("*.yml", many(".", "*.yml")),
             ("a/*/b.json", None),
             ("a/*b*.json", None),
             ("a.txt", None),

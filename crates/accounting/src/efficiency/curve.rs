@@ -74,11 +74,8 @@ impl Curve {
     /// ones.
     pub fn part(&self, from: usize, until: usize, length: usize) -> Self {
         let steps = self.0.get(from..until.min(self.0.len())).unwrap_or(&[]);
-        let mean = |steps: &[Option<f64>]| {
-            let known: Vec<f64> = steps.iter().copied().flatten().collect();
-            (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
-        };
-        Self(steps.chunks(length.max(1)).map(mean).collect())
+        let parts = steps.chunks(length.max(1));
+        Self(parts.map(|part| mean_of(part.iter().copied())).collect())
     }
 
     /// Returns the intervals of at least `shortest` steps in which every value is below `below`:
@@ -101,14 +98,8 @@ impl Curve {
     /// Returns the mean of several curves by step, over those that were measured there.
     pub fn mean(curves: &[&Self]) -> Self {
         let steps = curves.iter().map(|curve| curve.0.len()).max().unwrap_or(0);
-        let mean = |step: usize| {
-            let known = curves
-                .iter()
-                .filter_map(|curve| curve.0.get(step).copied().flatten());
-            let (sum, count) = known.fold((0.0, 0_u32), |(sum, n), value| (sum + value, n + 1));
-            (count > 0).then(|| sum / f64::from(count))
-        };
-        Self((0..steps).map(mean).collect())
+        let at = |step: usize| curves.iter().map(move |curve| *curve.0.get(step)?);
+        Self((0..steps).map(|step| mean_of(at(step))).collect())
     }
 }
 
@@ -176,6 +167,17 @@ impl CurveMeter {
         };
         Curve(self.sums.iter().map(mean).collect())
     }
+}
+
+/// Returns the mean of the known values.
+fn mean_of(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let mut sum = 0.0;
+    let mut count = 0_u32;
+    for value in values.flatten() {
+        sum += value;
+        count += 1;
+    }
+    (count > 0).then(|| sum / f64::from(count))
 }
 
 /// Reads the samples of a gauge into a curve.

@@ -3,6 +3,7 @@
 use super::Format;
 use crate::Kind;
 use crate::samples::{Group, Samples};
+use memchr::{memchr2, memchr3};
 
 /// Writes a page from the samples of several collectors. Each metric must come from only one of
 /// them.
@@ -50,8 +51,12 @@ pub(crate) fn push_escaped_label(out: &mut String, value: &str) {
 }
 
 fn push_escaped(out: &mut String, text: &str, quotes: bool) {
-    let needs = |c: char| c == '\\' || c == '\n' || (quotes && c == '"');
-    if !text.contains(needs) {
+    let special = if quotes {
+        memchr3(b'\\', b'\n', b'"', text.as_bytes())
+    } else {
+        memchr2(b'\\', b'\n', text.as_bytes())
+    };
+    if special.is_none() {
         return out.push_str(text);
     }
     for c in text.chars() {

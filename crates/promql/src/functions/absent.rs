@@ -8,7 +8,7 @@ use takt_model::{Labels, METRIC_NAME};
 
 /// One at each step at which no column has a value.
 pub(crate) fn absent(columns: &[Column], argument: &Node, steps: usize) -> Option<Column> {
-    let missing = |step: usize| columns.iter().all(|column| column.values[step].is_none());
+    let missing = |step: usize| columns.iter().all(|column| !column.is_present(step));
     Column::new(
         labels(argument),
         (0..steps)

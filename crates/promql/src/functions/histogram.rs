@@ -1,10 +1,13 @@
-//! Quantiles and fractions of classic histograms: series of cumulative buckets, one a `le`.
+//! Quantiles and fractions of histograms. A classic one is a set of series of cumulative buckets, one a `le`; a native one
+//! is a single series.
 
-use crate::annotations::{About, ForcedBuckets};
-use crate::column::Column;
+use super::native;
+use crate::annotations::{About, ForcedBuckets, NativeRemark};
+use crate::column::{Column, Histograms};
 use crate::numbers::{almost_equal, nan_first};
 use hashbrown::HashMap;
 use takt_model::Timestamp;
+use takt_model::native::NativeHistogram;
 use takt_model::{Labels, format_open_metrics};
 
 /// The label with a bucket's upper bound.
@@ -107,27 +110,25 @@ struct Quantiles<'a> {
 impl Quantiles<'_> {
     fn of(&self, phi: &[f64], columns: Vec<Column>, about: &mut About<'_>) -> Vec<Column> {
         let mut forced = Vec::new();
-        let warned = self.tells_names;
-        let result = each_histogram(
-            columns,
-            self.argument,
-            warned,
-            about,
-            |labels, step, buckets| {
-                let (quantile, mut fall) = bucket_quantile(phi[step], buckets);
-                if let Some(fall) = &mut fall {
-                    fall.from = self.times[step];
-                    fall.to = self.times[step];
-                    let metric = if self.tells_names {
-                        labels.metric()
-                    } else {
-                        ""
-                    };
-                    forced.push((metric.to_owned(), *fall));
-                }
-                quantile
-            },
-        );
+        let input = Input {
+            argument: self.argument,
+            tells_names: self.tells_names,
+        };
+        let native = |step: usize, histogram: &_| native::quantile(phi[step], histogram);
+        let result = input.each(columns, about, native, |labels, step, buckets| {
+            let (quantile, mut fall) = bucket_quantile(phi[step], buckets);
+            if let Some(fall) = &mut fall {
+                fall.from = self.times[step];
+                fall.to = self.times[step];
+                let metric = if self.tells_names {
+                    labels.metric()
+                } else {
+                    ""
+                };
+                forced.push((metric.to_owned(), *fall));
+            }
+            quantile
+        });
         for (metric, buckets) in forced {
             about.forced_monotonicity(self.argument, &metric, buckets);
         }
@@ -143,45 +144,78 @@ pub(crate) fn fraction(
     tells_names: bool,
     about: &mut About<'_>,
 ) -> Vec<Column> {
-    each_histogram(columns, 2, tells_names, about, |_, step, buckets| {
+    let input = Input {
+        argument: 2,
+        tells_names,
+    };
+    let native = |step: usize, histogram: &_| native::fraction(lower[step], upper[step], histogram);
+    input.each(columns, about, native, |_, step, buckets| {
         bucket_fraction(lower[step], upper[step], buckets)
     })
 }
 
-/// Gathers buckets whose labels are equal but for `le` (the name included), and reduces each step's.
-fn each_histogram(
-    columns: Vec<Column>,
+/// The argument with the histograms.
+#[derive(Clone, Copy)]
+struct Input {
+    /// Number of the argument.
     argument: usize,
+    /// Whether remarks name the metric.
     tells_names: bool,
-    about: &mut About<'_>,
-    mut reduce: impl FnMut(&Labels, usize, &mut Vec<Bucket>) -> f64,
-) -> Vec<Column> {
-    let mut places: HashMap<Labels, usize> = HashMap::new();
-    let mut histograms: Vec<Histogram> = Vec::new();
-    for mut column in columns {
-        let bound = column.labels.remove(BOUND).unwrap_or_default();
-        let Ok(bound) = bound.parse::<f64>() else {
-            let metric = if tells_names {
-                column.labels.metric()
-            } else {
-                ""
+}
+
+impl Input {
+    /// Reduces each histogram at each step: the native ones, and the classic ones, whose buckets have labels that are equal
+    /// but for `le` (the name included). Where both have the same labels, neither has a result.
+    fn each(
+        self,
+        columns: Vec<Column>,
+        about: &mut About<'_>,
+        native: impl Fn(usize, &NativeHistogram) -> (f64, Option<NativeRemark>),
+        mut classic: impl FnMut(&Labels, usize, &mut Vec<Bucket>) -> f64,
+    ) -> Vec<Column> {
+        let mut natives: Vec<(Labels, Histograms)> = Vec::new();
+        let mut places: HashMap<Labels, usize> = HashMap::new();
+        let mut histograms: Vec<Histogram> = Vec::new();
+        for mut column in columns {
+            if column.has_histograms() {
+                let labels = column.labels.clone();
+                natives.push((labels, std::mem::take(&mut column.histograms)));
+                let Some(floats) = column.unless_empty() else {
+                    continue;
+                };
+                column = floats;
+            }
+            let bound = column.labels.remove(BOUND).unwrap_or_default();
+            let Ok(bound) = bound.parse::<f64>() else {
+                about.bad_bucket_label(self.argument, &bound, self.name_of(&column.labels));
+                continue;
             };
-            about.bad_bucket_label(argument, &bound, metric);
-            continue;
-        };
-        let place = *places.entry(column.labels.clone()).or_insert_with(|| {
-            histograms.push(Histogram {
-                labels: column.labels,
-                parts: Vec::new(),
+            let place = *places.entry(column.labels.clone()).or_insert_with(|| {
+                histograms.push(Histogram {
+                    labels: column.labels,
+                    parts: Vec::new(),
+                });
+                histograms.len() - 1
             });
-            histograms.len() - 1
-        });
-        histograms[place].parts.push((bound, column.values));
-    }
-    let mut buckets = Vec::new();
-    let reduced = histograms
-        .into_iter()
-        .filter_map(|Histogram { labels, parts }| {
+            histograms[place].parts.push((bound, column.values));
+        }
+        let mut reduced = Vec::new();
+        for (labels, mut found) in natives {
+            if let Some(&place) = places.get(&labels) {
+                self.remove_both(&mut found, &mut histograms[place], about);
+            }
+            let mut reduce = |(step, histogram): (usize, &Option<_>)| {
+                let (value, remark) = native(step, histogram.as_deref()?);
+                if let Some(remark) = remark {
+                    about.native(remark, self.name_of(&labels));
+                }
+                Some(value)
+            };
+            let values = found.iter().enumerate().map(&mut reduce).collect();
+            reduced.extend(Column::new(labels, values));
+        }
+        let mut buckets = Vec::new();
+        for Histogram { labels, parts } in histograms {
             let steps = parts.first().map_or(0, |(_, values)| values.len());
             let values = (0..steps).map(|step| {
                 buckets.clear();
@@ -195,13 +229,36 @@ fn each_histogram(
                 if buckets.is_empty() {
                     None
                 } else {
-                    Some(reduce(&labels, step, &mut buckets))
+                    Some(classic(&labels, step, &mut buckets))
                 }
             });
             let values = values.collect();
-            Column::new(labels, values)
-        });
-    reduced.collect()
+            reduced.extend(Column::new(labels, values));
+        }
+        reduced
+    }
+
+    /// Removes the steps that both a native and a classic histogram have.
+    fn remove_both(self, native: &mut Histograms, classic: &mut Histogram, about: &mut About<'_>) {
+        for (step, histogram) in native.iter_mut().enumerate() {
+            let parts = classic.parts.iter();
+            let is_both = histogram.is_some() && parts.clone().any(|(_, v)| v[step].is_some());
+            if is_both {
+                about.mixed_histograms(self.argument, self.name_of(&classic.labels));
+                *histogram = None;
+                let parts = classic.parts.iter_mut();
+                parts.for_each(|(_, values)| values[step] = None);
+            }
+        }
+    }
+
+    fn name_of(self, labels: &Labels) -> &str {
+        if self.tells_names {
+            labels.metric()
+        } else {
+            ""
+        }
+    }
 }
 
 /// `BucketQuantile` of `promql/quantile.go`: the quantile, and the buckets that fell.

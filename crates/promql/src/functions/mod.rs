@@ -6,8 +6,12 @@ mod absent;
 mod date;
 mod extended;
 mod histogram;
+mod info;
 mod label;
 mod math;
+mod native;
+mod native_extended;
+mod native_window;
 mod order;
 mod over_time;
 mod rate;
@@ -15,12 +19,15 @@ mod rate;
 use crate::plan::Type;
 
 use std::f64::consts::PI;
+use takt_model::native::NativeHistogram;
 
 pub(crate) use absent::absent;
 pub(crate) use date::Date;
 pub(crate) use extended::{extended, extended_points, interpolated};
 pub(crate) use histogram::{fraction, quantile, quantiles};
+pub(crate) use info::{InfoConditions, info};
 pub(crate) use label::{join, replace};
+pub(crate) use native_window::{of_extended_window, of_window};
 pub(crate) use order::{sort_by_label, sort_by_value};
 pub(crate) use over_time::{Slice, present};
 
@@ -47,6 +54,8 @@ pub(crate) enum Body {
     MapWith(fn(f64, &[f64]) -> Option<f64>),
     /// Part of a date, of each value or of the instant of evaluation.
     Date(fn(Date) -> f64),
+    /// Histogram by histogram; floats are left out.
+    Native(fn(&NativeHistogram) -> f64),
     /// Window by window.
     Window(fn(&Slice<'_>) -> Option<f64>),
     /// Anything that needs the whole vector, its labels or its instants.
@@ -63,8 +72,7 @@ pub(crate) enum Whole {
     HistogramFraction,
     HistogramQuantile,
     HistogramQuantiles,
-    /// Functions of native histograms: they pass over floats, so nothing is left.
-    NativeHistogram,
+    Info,
     LabelJoin,
     LabelReplace,
     MaxOf,
@@ -110,6 +118,10 @@ const fn function(name: &'static str, args: &'static [Type], body: Body) -> Func
 
 const fn map(name: &'static str, body: fn(f64) -> f64) -> Function {
     function(name, &[V], Body::Map(body))
+}
+
+const fn native(name: &'static str, body: fn(&NativeHistogram) -> f64) -> Function {
+    function(name, &[V], Body::Native(body))
 }
 
 const fn window(name: &'static str, body: fn(&Slice<'_>) -> Option<f64>) -> Function {
@@ -181,8 +193,8 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     map("exp", f64::exp),
     window("first_over_time", over_time::first),
     map("floor", f64::floor),
-    whole("histogram_avg", &[V], Whole::NativeHistogram),
-    whole("histogram_count", &[V], Whole::NativeHistogram),
+    native("histogram_avg", |histogram| histogram.sum / histogram.count),
+    native("histogram_count", |histogram| histogram.count),
     whole("histogram_fraction", &[S, S, V], Whole::HistogramFraction),
     whole("histogram_quantile", &[S, V], Whole::HistogramQuantile),
     experimental(at_most(
@@ -193,13 +205,15 @@ pub(crate) const FUNCTIONS: &[Function] = &[
             Whole::HistogramQuantiles,
         ),
     )),
-    whole("histogram_stddev", &[V], Whole::NativeHistogram),
-    whole("histogram_stdvar", &[V], Whole::NativeHistogram),
-    whole("histogram_sum", &[V], Whole::NativeHistogram),
+    native("histogram_stddev", |histogram| {
+        native::variance(histogram).sqrt()
+    }),
+    native("histogram_stdvar", native::variance),
+    native("histogram_sum", |histogram| histogram.sum),
     date("hour", |date| date.hour as f64),
     window("idelta", rate::idelta),
     window("increase", rate::increase),
-    experimental(at_most(1, function("info", &[V, V], Body::Unsupported))),
+    experimental(at_most(1, whole("info", &[V, V], Whole::Info))),
     window("irate", rate::irate),
     at_most(
         usize::MAX,

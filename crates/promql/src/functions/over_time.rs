@@ -140,12 +140,14 @@ pub(crate) fn mad(slice: &Slice<'_>) -> Option<f64> {
     Some(numbers::quantile(0.5, &mut values))
 }
 
+/// Whether two values differ. NaN does not differ from NaN.
+pub(crate) fn is_change(before: f64, after: f64) -> bool {
+    after != before && !(after.is_nan() && before.is_nan())
+}
+
 /// `changes`: NaN does not differ from NaN.
 pub(crate) fn changes(slice: &Slice<'_>) -> Option<f64> {
-    let changed = |pair: &&[Point]| {
-        let (before, after) = (pair[0].value, pair[1].value);
-        after != before && !(after.is_nan() && before.is_nan())
-    };
+    let changed = |pair: &&[Point]| is_change(pair[0].value, pair[1].value);
     Some(slice.points.windows(2).filter(changed).count() as f64)
 }
 

@@ -201,7 +201,7 @@ fn check_matrix(
             points.collect::<Vec<_>>(),
         ));
     }
-    for (place, Series { labels, points }) in series.iter().enumerate() {
+    for (place, Series { labels, points, .. }) in series.iter().enumerate() {
         let found = expected.iter().position(|(known, _)| known == labels);
         let found = found.ok_or_else(|| format!("unexpected {labels} with {points:?}"))?;
         if eval.ordered && found != place {

@@ -84,12 +84,39 @@ fn check_call(at: usize, function: &Function, args: &[Expression]) -> Result<(),
         Some(more) if given - least > more => return wrong("at most ", least + more),
         _ => {}
     }
+    if let [of, conditions] = args
+        && name == "info"
+    {
+        check_conditions(at, conditions)?;
+        return expect(of, Type::Vector, "call to function \"info\"");
+    }
     for (nth, arg) in args.iter().enumerate() {
         let wanted = function.args.get(nth).or(function.args.last());
         let wanted = wanted.copied().unwrap_or(Type::Vector);
         expect(arg, wanted, &format!("call to function \"{name}\""))?;
     }
     Ok(())
+}
+
+/// The second argument of `info` is a selector without a name. It may select everything.
+fn check_conditions(at: usize, conditions: &Expression) -> Result<(), Fault> {
+    let found = conditions.value_type();
+    if found != Type::Vector {
+        let text = format!(
+            "expected type {} in call to function \"info\", got {found}",
+            Type::Vector
+        );
+        return fault(at, text);
+    }
+    let only = "expected label selectors only";
+    match &conditions.kind {
+        ExpressionKind::Selector(selector) if selector.name.is_empty() => Ok(()),
+        ExpressionKind::Selector(_) => {
+            let text = format!("{only}, got vector selector instead");
+            fault(conditions.at, text)
+        }
+        _ => fault(conditions.at, only.to_owned()),
+    }
 }
 
 fn check_binary(at: usize, binary: &BinaryExpression) -> Result<(), Fault> {

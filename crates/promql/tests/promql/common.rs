@@ -130,6 +130,14 @@ pub fn samples() -> Vec<(Labels, Vec<(i64, f64)>)> {
             Some(table[step as usize][4] * 0.7)
         });
     }
+    for (name, label, value) in [
+        ("target_info", "site", "physics"),
+        ("build_info", "version", "7"),
+    ] {
+        add(name, &[("job", "exporter"), (label, value)], &mut |step| {
+            (step % 100 < 80).then_some(1.0)
+        });
+    }
     for (kind, value) in [
         ("inf", f64::INFINITY),
         ("neg", f64::NEG_INFINITY),

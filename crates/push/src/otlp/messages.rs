@@ -93,6 +93,9 @@ pub struct Histogram {
 pub struct ExponentialHistogram {
     #[prost(message, repeated, tag = "1")]
     pub data_points: Vec<ExponentialPoint>,
+    #[prost(enumeration = "Temporality", tag = "2")]
+    #[serde(deserialize_with = "temporality")]
+    pub aggregation_temporality: i32,
 }
 
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]
@@ -157,13 +160,47 @@ pub struct HistogramPoint {
     pub flags: u32,
 }
 
-/// A point of an exponential histogram, without its content.
+/// A point of an exponential histogram.
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExponentialPoint {
+    #[prost(message, repeated, tag = "1")]
+    pub attributes: Vec<KeyValue>,
     #[prost(fixed64, tag = "3")]
     #[serde(deserialize_with = "natural")]
     pub time_unix_nano: u64,
+    #[prost(fixed64, tag = "4")]
+    #[serde(deserialize_with = "natural")]
+    pub count: u64,
+    #[prost(double, optional, tag = "5")]
+    #[serde(deserialize_with = "float")]
+    pub sum: Option<f64>,
+    #[prost(sint32, tag = "6")]
+    pub scale: i32,
+    #[prost(fixed64, tag = "7")]
+    #[serde(deserialize_with = "natural")]
+    pub zero_count: u64,
+    #[prost(message, optional, tag = "8")]
+    pub positive: Option<ExponentialBuckets>,
+    #[prost(message, optional, tag = "9")]
+    pub negative: Option<ExponentialBuckets>,
+    #[prost(uint32, tag = "10")]
+    pub flags: u32,
+    #[prost(double, tag = "14")]
+    #[serde(deserialize_with = "plain_float")]
+    pub zero_threshold: f64,
+}
+
+/// Neighbouring buckets of an exponential histogram.
+#[derive(Clone, PartialEq, prost::Message, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ExponentialBuckets {
+    /// Index of the first bucket.
+    #[prost(sint32, tag = "1")]
+    pub offset: i32,
+    #[prost(uint64, repeated, tag = "2")]
+    #[serde(deserialize_with = "naturals")]
+    pub bucket_counts: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]

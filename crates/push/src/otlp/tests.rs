@@ -1,7 +1,6 @@
 use super::messages::*;
 use super::translate::PointError;
 use super::*;
-use crate::labels_of;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +18,7 @@ fn series(found: &Translated) -> BTreeMap<String, f64> {
     let series = found.series.iter().map(|one| {
         assert_eq!(one.samples.len(), 1);
         assert_eq!(one.samples[0].at.0, 1_760_000_000_123);
-        let labels = labels_of(one.block).unwrap().to_string();
+        let labels = one.labels().unwrap().to_string();
         (labels, one.samples[0].value)
     });
     series.collect()
@@ -135,6 +134,7 @@ fn points_that_cannot_be_stored_are_counted_by_reason() {
         Metric {
             exponential_histogram: Some(ExponentialHistogram {
                 data_points: vec![ExponentialPoint::default(); 2],
+                aggregation_temporality: 1,
             }),
             ..metric("native")
         },
@@ -173,7 +173,7 @@ fn points_that_cannot_be_stored_are_counted_by_reason() {
     ]);
     let found = read(Encoding::Protobuf, &message.encode_to_vec());
     let expected = BTreeMap::from([
-        (PointError::ExponentialHistogram, 2),
+        (PointError::ExponentialDelta, 2),
         (PointError::Buckets, 5),
         (PointError::Temporality, 1),
         (PointError::NoValue, 1),
@@ -181,6 +181,43 @@ fn points_that_cannot_be_stored_are_counted_by_reason() {
     ]);
     assert_eq!(found.rejected, expected);
     assert_eq!((found.points, found.series.sample_count()), (10, 0));
+}
+
+#[test]
+fn an_exponential_histogram_becomes_a_native_one() {
+    use takt_model::native::HistogramError;
+    let json = |point: &str| {
+        let metrics = format!(
+            r#"{{"name":"step.time","unit":"s","exponentialHistogram":{{"aggregationTemporality":2,
+            "dataPoints":[{point}]}}}}"#
+        );
+        let message =
+            format!(r#"{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{metrics}]}}]}}]}}"#);
+        read(Encoding::Json, message.as_bytes())
+    };
+    let found = json(
+        r#"{"timeUnixNano":"1760000000123000000","count":"7","sum":9.5,"scale":1,"zeroCount":"1",
+        "attributes":[{"key":"gpu","value":{"stringValue":"0"}}],
+        "positive":{"offset":-1,"bucketCounts":["1","0","3"]},"negative":{"offset":2,"bucketCounts":["2"]}}"#,
+    );
+    assert_eq!((found.points, found.rejected.len()), (1, 0));
+    let series = found.series.iter().next().unwrap();
+    let labels = series.labels().unwrap().to_string();
+    assert_eq!(labels, r#"step_time_seconds{gpu="0"}"#);
+    let [given] = series.histograms else { panic!() };
+    assert_eq!(given.at.0, 1_760_000_000_123);
+    let histogram = given.value.clone().unwrap().unwrap();
+    assert_eq!(histogram.positive, [(0, 1.0), (2, 3.0)]);
+    assert_eq!(histogram.negative, [(3, 2.0)]);
+    assert_eq!((histogram.schema, histogram.zero_threshold), (1, 1e-128));
+    // The counts do not add up; the scale is too coarse.
+    for (point, error) in [
+        (r#"{"count":"3","sum":1}"#, HistogramError::Total),
+        (r#"{"scale":-5}"#, HistogramError::Schema(-5)),
+    ] {
+        let expected = BTreeMap::from([(PointError::ExponentialHistogram(error), 1)]);
+        assert_eq!(json(point).rejected, expected);
+    }
 }
 
 #[test]
@@ -296,7 +333,7 @@ proptest! {
         }
         if let Ok(found) = Translation::default().read(Encoding::Protobuf, &message) {
             for series in found.series.iter() {
-                let labels = labels_of(series.block);
+                let labels = series.labels();
                 prop_assert!(labels.is_ok(), "{:?}", labels);
             }
         }

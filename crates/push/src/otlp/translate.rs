@@ -1,20 +1,25 @@
 //! Turns data points into series.
 
 use super::messages::{
-    AnyValue, ExportRequest, HistogramPoint, KeyValue, Metric, NumberPoint, ResourceMetrics,
-    SummaryPoint, Temporality,
+    AnyValue, ExponentialBuckets, ExponentialPoint, ExportRequest, HistogramPoint, KeyValue,
+    Metric, NumberPoint, ResourceMetrics, SummaryPoint, Temporality,
 };
 use super::names::{Kind, label_name, metric_name};
-use crate::pushed::{Part, PushedSample, PushedSeries};
+use crate::native::known_schema;
+use crate::pushed::{Part, PushedHistogram, PushedSample, PushedSeries};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use takt_model::native::{HistogramError, NativeHistogram, SCHEMA_MAX};
 use takt_model::{METRIC_NAME, Timestamp};
 
 /// Marks a data point without a recorded value.
 const NO_VALUE: u32 = 1;
+
+/// Width of the zero bucket of exponential histograms that do not give one, as in Prometheus.
+const ZERO_THRESHOLD: f64 = 1e-128;
 
 /// The end of a series.
 const STALE: f64 = f64::from_bits(0x7ff0_0000_0000_0002);
@@ -43,9 +48,14 @@ pub struct Translated {
 /// Why a data point cannot be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum PointError {
-    /// The store has no native histograms.
-    #[error("exponential histograms are not stored; use explicit buckets")]
-    ExponentialHistogram,
+    /// The exponential histogram breaks a rule.
+    #[error("invalid exponential histogram: {0}")]
+    ExponentialHistogram(HistogramError),
+    /// The exponential histogram has increases only.
+    #[error(
+        "exponential histograms with delta temporality are not stored; use cumulative temporality"
+    )]
+    ExponentialDelta,
     /// A histogram needs one bucket more than bounds.
     #[error("a histogram has a wrong number of buckets, or bounds that do not grow")]
     Buckets,
@@ -76,6 +86,25 @@ struct Point<'a> {
 impl Point<'_> {
     /// Adds a sample of a series. `extra` is a label of this series only.
     fn add(&mut self, metric: &str, extra: Option<(&str, &str)>, value: f64) {
+        self.add_labels(metric, extra);
+        let value = if self.is_stale { STALE } else { value };
+        self.series
+            .samples
+            .push(PushedSample { at: self.at, value });
+        self.end_series();
+    }
+
+    /// Adds a native histogram.
+    fn add_histogram(&mut self, metric: &str, histogram: NativeHistogram) {
+        self.add_labels(metric, None);
+        let value = Ok((!self.is_stale).then_some(histogram));
+        self.series
+            .histograms
+            .push(PushedHistogram { at: self.at, value });
+        self.end_series();
+    }
+
+    fn add_labels(&mut self, metric: &str, extra: Option<(&str, &str)>) {
         let mut added = extra;
         let mut name = Some(metric);
         for (label, text) in &self.labels {
@@ -98,10 +127,9 @@ impl Point<'_> {
         if let Some((key, value)) = added {
             self.series.push_label(key.as_bytes(), value.as_bytes());
         }
-        let value = if self.is_stale { STALE } else { value };
-        self.series
-            .samples
-            .push(PushedSample { at: self.at, value });
+    }
+
+    fn end_series(&mut self) {
         self.series.end_series(Part {
             is_delta: self.is_delta && !self.is_stale,
             point: self.number,
@@ -212,9 +240,8 @@ fn add_metric(metric: &Metric, common: &LabelMap, found: &mut Translated) -> Opt
         adder.summaries(&name(Kind::Other), &summary.data_points);
     }
     if let Some(histogram) = &metric.exponential_histogram {
-        for _ in &histogram.data_points {
-            adder.next::<()>(Err(PointError::ExponentialHistogram));
-        }
+        adder.temporality = histogram.aggregation_temporality();
+        adder.exponential_histograms(&name(Kind::Other), &histogram.data_points);
     }
     adder.newest
 }
@@ -298,6 +325,24 @@ impl PointAdder<'_> {
         }
     }
 
+    fn exponential_histograms(&mut self, name: &str, points: &[ExponentialPoint]) {
+        let is_delta = self.temporality == Temporality::Delta;
+        for given in points {
+            let temporality = if is_delta {
+                Err(PointError::ExponentialDelta)
+            } else {
+                Ok(())
+            };
+            let histogram = native_histogram(given).map_err(PointError::ExponentialHistogram);
+            let checked = self.check(name).and(temporality).and(histogram);
+            let Some(histogram) = self.next(checked) else {
+                continue;
+            };
+            let mut point = self.point(given.time_unix_nano, &given.attributes, given.flags);
+            point.add_histogram(name, histogram);
+        }
+    }
+
     fn summaries(&mut self, name: &str, points: &[SummaryPoint]) {
         for given in points {
             let checked = self.check(name);
@@ -313,6 +358,43 @@ impl PointAdder<'_> {
             point.add(&format!("{name}_sum"), None, given.sum);
         }
     }
+}
+
+/// The native histogram of a point. The upper bound of OTLP's bucket 0 is that of bucket 1 here.
+fn native_histogram(point: &ExponentialPoint) -> Result<NativeHistogram, HistogramError> {
+    let buckets = |given: &Option<ExponentialBuckets>| {
+        let Some(given) = given else {
+            return Ok(Vec::new());
+        };
+        let buckets = (i64::from(given.offset) + 1..).zip(&given.bucket_counts);
+        let buckets = buckets.filter(|(_, count)| **count > 0);
+        let bucket = |(index, count): (i64, &u64)| {
+            let index = i32::try_from(index).map_err(|_| HistogramError::Spans)?;
+            Ok((index, *count as f64))
+        };
+        buckets.map(bucket).collect::<Result<Vec<_>, _>>()
+    };
+    let zero_threshold = if point.zero_threshold == 0.0 {
+        ZERO_THRESHOLD
+    } else {
+        point.zero_threshold
+    };
+    let mut histogram = NativeHistogram {
+        schema: known_schema(i64::from(point.scale))?,
+        count: point.count as f64,
+        sum: point.sum.unwrap_or(0.0),
+        zero_threshold,
+        zero_count: point.zero_count as f64,
+        positive: buckets(&point.positive)?,
+        negative: buckets(&point.negative)?,
+        ..NativeHistogram::default()
+    };
+    histogram.reduce_to(SCHEMA_MAX);
+    if histogram.sum.is_nan() {
+        histogram.sum = f64::NAN;
+    }
+    histogram.validate(true)?;
+    Ok(histogram)
 }
 
 /// Checks that the buckets are whole. A histogram without buckets has a count and a sum only.

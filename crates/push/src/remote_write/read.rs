@@ -1,6 +1,7 @@
 //! Reading requests.
 
 use super::Protocol;
+use crate::native::{HistogramFields, read_histogram};
 use crate::pushed::{Part, PushedSample, PushedSeries};
 use crate::wire::{Field, Fields, WireError};
 use takt_model::Timestamp;
@@ -49,7 +50,7 @@ pub fn decompress(body: &[u8], limit: usize) -> Result<Vec<u8>, RequestError> {
 ///
 /// # Errors
 /// If the message is damaged. The labels of a series are checked later, by
-/// [`labels_of`](crate::labels_of).
+/// [`OneSeries::labels`](crate::OneSeries::labels).
 pub fn read_request(protocol: Protocol, message: &[u8]) -> Result<PushedSeries, RequestError> {
     let mut found = PushedSeries::default();
     match protocol {
@@ -62,7 +63,6 @@ pub fn read_request(protocol: Protocol, message: &[u8]) -> Result<PushedSeries, 
 fn read_v1(message: &[u8], found: &mut PushedSeries) -> Result<(), RequestError> {
     for field in Fields(message) {
         let (1, series) = field? else { continue };
-        let mut part = Part::default();
         let mut rest = Fields(series.bytes()?);
         loop {
             let before = rest.0;
@@ -74,65 +74,65 @@ fn read_v1(message: &[u8], found: &mut PushedSeries) -> Result<(), RequestError>
                     found.blocks.extend_from_slice(&before[..length]);
                 }
                 (2, sample) => found.samples.push(read_sample(sample.bytes()?)?),
-                (4, histogram) => {
-                    histogram.bytes()?;
-                    part.histograms += 1;
-                }
+                (4, histogram) => found.histograms.push(read_histogram(
+                    histogram.bytes()?,
+                    HistogramFields::RemoteWrite,
+                )?),
                 _ => {}
             }
         }
-        found.end_series(part);
+        found.end_series(Part::default());
     }
     Ok(())
 }
 
 fn read_v2(message: &[u8], found: &mut PushedSeries) -> Result<(), RequestError> {
-    let mut symbols: Vec<&[u8]> = Vec::new();
+    let mut is_first = true;
     for field in Fields(message) {
         if let (4, symbol) = field? {
-            symbols.push(symbol.bytes()?);
+            let symbol = symbol.bytes()?;
+            if std::mem::take(&mut is_first) && !symbol.is_empty() {
+                return Err(RequestError::FirstSymbol);
+            }
+            found.symbols.push(symbol);
         }
     }
-    if symbols.first().is_some_and(|first| !first.is_empty()) {
-        return Err(RequestError::FirstSymbol);
-    }
-    let mut references = Vec::new();
+    let end = found.symbols.len() as u64;
     for field in Fields(message) {
         let (5, series) = field? else { continue };
-        let mut part = Part::default();
-        references.clear();
+        let begin = found.references.len();
         for field in Fields(series.bytes()?) {
             match field? {
-                (1, Field::Varint(reference)) => references.push(reference),
+                (1, Field::Varint(reference)) => {
+                    found.references.push(checked_reference(reference, end)?);
+                }
                 (1, packed) => {
                     let mut packed = Fields(packed.bytes()?);
                     while !packed.0.is_empty() {
-                        references.push(packed.take_varint()?);
+                        let reference = packed.take_varint()?;
+                        found.references.push(checked_reference(reference, end)?);
                     }
                 }
                 (2, sample) => found.samples.push(read_sample(sample.bytes()?)?),
-                (3, histogram) => {
-                    histogram.bytes()?;
-                    part.histograms += 1;
-                }
+                (3, histogram) => found.histograms.push(read_histogram(
+                    histogram.bytes()?,
+                    HistogramFields::RemoteWrite,
+                )?),
                 _ => {}
             }
         }
-        let symbol = |reference: u64| {
-            let index = usize::try_from(reference).ok();
-            let found = index.and_then(|index| symbols.get(index));
-            found.copied().ok_or(RequestError::UnknownSymbol(reference))
-        };
-        let (pairs, odd) = references.as_chunks::<2>();
-        if !odd.is_empty() {
+        if !(found.references.len() - begin).is_multiple_of(2) {
             return Err(WireError.into());
         }
-        for &[name, value] in pairs {
-            found.push_label(symbol(name)?, symbol(value)?);
-        }
-        found.end_series(part);
+        found.end_series(Part::default());
     }
     Ok(())
+}
+
+/// Returns the position of a symbol, if the request has so many.
+fn checked_reference(reference: u64, end: u64) -> Result<u32, RequestError> {
+    let position = u32::try_from(reference).ok().filter(|_| reference < end);
+    position.ok_or(RequestError::UnknownSymbol(reference))
 }
 
 fn read_sample(message: &[u8]) -> Result<PushedSample, WireError> {
@@ -155,8 +155,11 @@ fn read_sample(message: &[u8]) -> Result<PushedSample, WireError> {
 mod tests {
     use super::super::RequestWriter;
     use super::*;
-    use crate::{LabelError, labels_of};
+    use crate::pushed::labels_of;
+    use crate::symbols::Symbols;
+    use crate::{LabelError, LabelKey};
     use proptest::prelude::*;
+    use std::collections::{BTreeMap, HashSet};
     use takt_model::Labels;
 
     const STALE: u64 = 0x7ff0_0000_0000_0002;
@@ -181,7 +184,7 @@ mod tests {
         let series = found.iter().map(|series| {
             let samples = series.samples.iter();
             (
-                labels_of(series.block).unwrap(),
+                series.labels().unwrap(),
                 samples.map(|one| (one.at, one.value.to_bits())).collect(),
             )
         });
@@ -224,7 +227,7 @@ mod tests {
                 let _ = decompress(&body, 1 << 16);
                 if let Ok(found) = read_request(protocol, &body) {
                     for series in found.iter() {
-                        let _ = labels_of(series.block);
+                        let _ = series.labels();
                     }
                 }
             }
@@ -248,9 +251,26 @@ mod tests {
                 message.truncate(cut.index(message.len()) + 1);
                 if let Ok(found) = read_request(protocol, &message) {
                     for series in found.iter() {
-                        let _ = labels_of(series.block);
+                        let _ = series.labels();
                     }
                 }
+            }
+        }
+
+        /// Equal labels have equal keys, other labels have others, in both versions.
+        #[test]
+        fn keys_identify_labels(series in written(), more in written()) {
+            for protocol in [Protocol::V1, Protocol::V2] {
+                let mut known: BTreeMap<String, LabelKey> = BTreeMap::new();
+                for request in [&series, &more] {
+                    let message = decompress(&body(protocol, request), 1 << 20).unwrap();
+                    for one in read_request(protocol, &message).unwrap().iter() {
+                        let labels = one.labels().unwrap().to_string();
+                        prop_assert_eq!(*known.entry(labels).or_insert(one.key), one.key);
+                    }
+                }
+                let keys: HashSet<LabelKey> = known.values().copied().collect();
+                prop_assert_eq!(keys.len(), known.len());
             }
         }
 
@@ -326,6 +346,25 @@ mod tests {
         assert_eq!(labels_of(&series.blocks), Err(LabelError::NotUtf8));
     }
 
+    /// The same texts in other places are other labels.
+    #[test]
+    fn keys_depend_on_the_order_of_symbols() {
+        let mut symbols = Symbols::default();
+        ["", "a", "b", "c"]
+            .iter()
+            .for_each(|text| symbols.push(text.as_bytes()));
+        let lists: [&[u32]; 6] = [
+            &[1, 2],
+            &[2, 1],
+            &[1, 2, 3, 0],
+            &[1, 0, 3, 2],
+            &[1, 1],
+            &[0, 0],
+        ];
+        let keys: HashSet<LabelKey> = lists.map(|list| symbols.key(list)).into();
+        assert_eq!(keys.len(), lists.len());
+    }
+
     #[test]
     fn a_symbol_that_does_not_exist_is_refused() {
         // One series with the references 0 and 7, without symbols.
@@ -342,13 +381,13 @@ mod tests {
     }
 
     #[test]
-    fn native_histograms_are_counted() {
+    fn native_histograms_are_read() {
         // A series of version 1.0 with an empty histogram.
         let message = [0x0a, 0x02, 0x22, 0x00];
         let found = read_request(Protocol::V1, &message).unwrap();
-        assert_eq!(found.iter().next().unwrap().histograms, 1);
+        assert_eq!(found.iter().next().unwrap().histograms.len(), 1);
         let message = [0x2a, 0x02, 0x1a, 0x00];
         let found = read_request(Protocol::V2, &message).unwrap();
-        assert_eq!(found.iter().next().unwrap().histograms, 1);
+        assert_eq!(found.iter().next().unwrap().histograms.len(), 1);
     }
 }

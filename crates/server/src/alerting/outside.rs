@@ -164,6 +164,8 @@ fn evaluate(
     match answer.value {
         Value::Vector(samples) => Ok(samples
             .into_iter()
+            // A native histogram is no number to compare or record.
+            .filter(|sample| sample.histogram.is_none())
             .map(|sample| (sample.labels, sample.point.value))
             .collect()),
         Value::Scalar(point) => Ok(vec![(Labels::new(), point.value)]),

@@ -4,8 +4,10 @@
 //! facts of a broken cluster.
 
 mod accepted;
+mod certificates;
 mod facts;
 mod of_auth;
+mod of_jobs;
 mod of_nodes;
 mod of_server;
 #[cfg(test)]
@@ -15,9 +17,10 @@ use super::{AnswerConfig, AnswerError, Question};
 use crate::Config;
 use crate::http::AuthConfig;
 pub use accepted::AcceptedFindings;
+use certificates::TlsService;
 use facts::Facts;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use takt_access::{Need, Viewer};
 use takt_store::Store;
 
@@ -89,8 +92,27 @@ pub struct DoctorConfig {
     pub slurm_token_file: Option<PathBuf>,
     /// Sign-in and privacy.
     pub auth: AuthConfig,
+    /// Folder of the data lake, if configured.
+    pub lake: Option<PathBuf>,
     /// Findings that are wanted.
     pub accepted: AcceptedFindings,
+    /// Whether the server polls Slurm.
+    pub polls_slurm: bool,
+    /// The configuration file, if the configuration is of one.
+    pub file: Option<PathBuf>,
+    /// Services with TLS certificates.
+    pub tls_services: Vec<TlsService>,
+    /// Labels `job` of targets with https.
+    pub encrypted_jobs: Vec<String>,
+}
+
+/// The services to ask for the facts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct ServicesAsked {
+    /// The services of `[auth]`.
+    sign_in: bool,
+    /// The services with TLS certificates.
+    certificates: bool,
 }
 
 impl DoctorConfig {
@@ -113,7 +135,12 @@ impl DoctorConfig {
             open_secrets: config.open_secrets(),
             slurm_token_file: config.jobs.slurmrestd.token_file.clone(),
             auth: config.auth.clone(),
+            lake: config.lake.path.clone(),
             accepted: config.doctor.clone(),
+            polls_slurm: config.jobs.poll,
+            file: config.file.clone(),
+            tls_services: certificates::services(config),
+            encrypted_jobs: config.scrape.encrypted_jobs(),
         }
     }
 }
@@ -161,6 +188,11 @@ pub const CHECKS: &[Check] = &[
         of_nodes::gpu_process,
     ),
     check(
+        "gpu.persistence",
+        "persistence mode of a node's GPUs is off",
+        of_nodes::gpu_persistence,
+    ),
+    check(
         "gpu.remap",
         "a GPU could not replace a row of its memory",
         of_nodes::gpu_remap,
@@ -181,6 +213,16 @@ pub const CHECKS: &[Check] = &[
         of_nodes::jobs_environment,
     ),
     check(
+        "jobs.gpu_order",
+        "the exporter counts GPUs in another order than Slurm",
+        of_jobs::gpu_order,
+    ),
+    check(
+        "jobs.isolation",
+        "a job uses, or can open, GPUs that it was not given",
+        of_jobs::isolation,
+    ),
+    check(
         "node.name",
         "the name of a target is not a node name of Slurm",
         of_nodes::node_name,
@@ -196,6 +238,11 @@ pub const CHECKS: &[Check] = &[
         of_nodes::nfs_hung,
     ),
     check(
+        "mount.hung",
+        "a mount that is not NFS does not answer",
+        of_nodes::mount_hung,
+    ),
+    check(
         "link.speed",
         "a network link is slower than both sides can",
         of_nodes::link_speed,
@@ -209,6 +256,11 @@ pub const CHECKS: &[Check] = &[
         "hardware.health",
         "a disk reports that it fails",
         of_nodes::hardware_health,
+    ),
+    check(
+        CONFIG_VALID,
+        "the configuration file has a mistake",
+        of_server::config_valid,
     ),
     check(
         "config.secrets",
@@ -234,6 +286,16 @@ pub const CHECKS: &[Check] = &[
         "slurm.tres",
         "Slurm does not record the GPUs of jobs",
         of_server::slurm_tres,
+    ),
+    check(
+        "slurm.records",
+        "job records are old",
+        of_server::slurm_records,
+    ),
+    check(
+        "slurm.clock",
+        "slurmctld's clock differs from the server's",
+        of_server::slurm_clock,
     ),
     check(
         "slurm.token",
@@ -266,6 +328,11 @@ pub const CHECKS: &[Check] = &[
         of_server::tell_works,
     ),
     check(
+        TLS_CERTIFICATE,
+        "a TLS certificate ends within two weeks",
+        of_server::tls_certificate,
+    ),
+    check(
         "auth.ldap",
         "the LDAP directory does not answer, or refuses Takt",
         of_auth::ldap,
@@ -291,11 +358,22 @@ pub const CHECKS: &[Check] = &[
         of_auth::privacy,
     ),
     check(
+        "lake.written",
+        "the data lake is not written",
+        of_server::lake_written,
+    ),
+    check(
         "backup.last",
         "no backup is newer than a week, or it is on the disk of the data",
         of_server::backup_last,
     ),
 ];
+
+/// Check of the configuration file. `takt doctor` makes it by itself if the file is unusable.
+const CONFIG_VALID: &str = "config.valid";
+
+/// Check for which the services with certificates are asked.
+const TLS_CERTIFICATE: &str = "tls.certificate";
 
 /// Topic of the checks for which the services of `[auth]` are asked.
 const AUTH: &str = "auth.";
@@ -327,13 +405,26 @@ impl Question for DoctorQuestion {
                 ids.join(", ")
             )));
         }
-        let asks_services = checks.iter().any(|check| check.id.starts_with(AUTH));
-        let facts = Facts::gather(
-            store,
-            &DoctorConfig::of(&config.current.get()),
-            asks_services,
-        )?;
+        let asked = ServicesAsked {
+            sign_in: checks.iter().any(|check| check.id.starts_with(AUTH)),
+            certificates: checks.iter().any(|check| check.id == TLS_CERTIFICATE),
+        };
+        let facts = Facts::gather(store, &DoctorConfig::of(&config.current.get()), asked)?;
         Ok(diagnose(&facts, &checks))
+    }
+}
+
+impl Diagnosis {
+    /// Puts the finding about an unusable configuration file first, and drops the server's.
+    pub fn with_mistake_in_config(mut self, mistake: &str, file: &Path) -> Self {
+        self.findings.retain(|finding| finding.id != CONFIG_VALID);
+        self.in_order.retain(|id| id != CONFIG_VALID);
+        let finding = Finding {
+            id: CONFIG_VALID.to_owned(),
+            ..of_server::mistake_in_config(mistake, file)
+        };
+        self.findings.insert(0, finding);
+        self
     }
 }
 

@@ -78,7 +78,7 @@ pub fn import(
         },
         name: &question.name,
         timezone: configured.or(first_zone),
-        told_until: None,
+        complete_until: None,
         shifted: question.shifted,
     };
     let summary = match question.format {

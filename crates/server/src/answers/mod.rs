@@ -28,6 +28,7 @@ mod import;
 mod imports;
 mod job;
 mod jobs;
+mod lake;
 mod listed_run;
 mod near;
 mod note_sent_report;
@@ -85,6 +86,7 @@ pub use job::{
 };
 pub(crate) use job::{kept_axis, kept_curves};
 pub use jobs::{JobsQuestion, STATES};
+pub use lake::{LakeInitQuestion, LakeStatusQuestion, LakeVerifyQuestion};
 pub use listed_run::{ListedRun, RunUse, WhyWaiting, requested};
 pub use note_sent_report::NoteSentReport;
 pub use password::{PasswordAnswer, PasswordOrder};
@@ -285,6 +287,9 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<SealQuestion>();
     visitor.question::<DeleteQuestion>();
     visitor.question::<SnapshotQuestion>();
+    visitor.question::<LakeInitQuestion>();
+    visitor.question::<LakeStatusQuestion>();
+    visitor.question::<LakeVerifyQuestion>();
     visitor.question::<DoctorQuestion>();
     visitor.question::<ClusterQuestion>();
     visitor.question::<StripsQuestion>();

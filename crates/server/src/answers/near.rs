@@ -9,12 +9,13 @@ const MOST: usize = 3;
 /// `; did you mean alice or alicia?`, or nothing if no known name is similar.
 pub(super) fn did_you_mean<'k>(asked: &str, known: impl IntoIterator<Item = &'k str>) -> String {
     let asked = asked.to_lowercase();
-    let likeness = |name: &'k str| (strsim::jaro_winkler(&asked, &name.to_lowercase()), name);
-    let mut near: Vec<(f64, &str)> = known
-        .into_iter()
-        .map(likeness)
-        .filter(|(alike, _)| *alike >= ALIKE)
-        .collect();
+    let mut near: Vec<(f64, &str)> = Vec::new();
+    for name in known {
+        let alike = strsim::jaro_winkler(&asked, &name.to_lowercase());
+        if alike >= ALIKE {
+            near.push((alike, name));
+        }
+    }
     near.sort_by(|(a, a_name), (b, b_name)| b.total_cmp(a).then_with(|| a_name.cmp(b_name)));
     near.dedup_by_key(|(_, name)| *name);
     // A name that differs only in case is certainly meant.

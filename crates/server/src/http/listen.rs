@@ -1,7 +1,7 @@
 //! Accepting connections and speaking HTTP/1.1, within the limits of [`Connections`].
 
 use super::access::Peer;
-use super::connections::{Connection, Connections, OpenConnection};
+use super::connections::{Connections, OpenConnection};
 use super::request_line::RequestLine;
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -19,6 +19,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
+use takt_connections::Connection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinSet;
@@ -26,8 +27,6 @@ use tokio_util::sync::CancellationToken;
 
 /// How often connections are checked against their time limits.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Pause after an accept that failed, for lack of open files for example.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Memory for the head of a request; a longer head is refused. Long PromQL queries travel in it.
 const MAX_HEAD_BYTES: usize = 256 << 10;
 
@@ -54,7 +53,7 @@ pub(crate) async fn serve(
                         tasks.spawn(answer(stream, peer, open, router.clone(), stop.clone()));
                     }
                 }
-                Err(error) => after_failed_accept(&error, &connections).await,
+                Err(error) => connections.accept_failed(&error).await,
             },
         }
     }
@@ -83,26 +82,12 @@ pub(crate) async fn serve_socket(
                         tasks.spawn(answer(stream, peer, open, router.clone(), stop.clone()));
                     }
                 }
-                Err(error) => after_failed_accept(&error, &connections).await,
+                Err(error) => connections.accept_failed(&error).await,
             },
         }
     }
     drop(listener);
     while tasks.join_next().await.is_some() {}
-}
-
-async fn after_failed_accept(error: &io::Error, connections: &Connections) {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    // The client has gone before it was accepted.
-    if matches!(
-        error.kind(),
-        ConnectionAborted | ConnectionRefused | ConnectionReset
-    ) {
-        return;
-    }
-    tracing::warn!(%error, "cannot accept a connection");
-    connections.make_room();
-    tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
 /// Answers the requests of one connection, until the client, a limit or the server's end ends it.

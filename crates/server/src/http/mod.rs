@@ -15,7 +15,7 @@ mod socket;
 
 pub use access::{Access, AuthConfig, By, GuardedRouter, Peer, guarded};
 pub use compress::accepts_gzip;
-pub(crate) use connections::Connections;
+pub(crate) use connections::{Connections, connections};
 pub use error::{ErrorBody, ErrorKind};
 pub(crate) use headers::protect;
 pub(crate) use listen::{serve, serve_socket};

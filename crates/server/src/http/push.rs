@@ -203,15 +203,16 @@ async fn write(
     let name = viewer.sender_name().unwrap_or_default().to_owned();
     let protocol = Protocol::of_content_type(text(&headers, header::CONTENT_TYPE));
     let stored = store_written(&pushing, &name, protocol, &headers, body).await;
-    let written = stored
-        .as_ref()
-        .map_or(0, |report| report.stored + report.repeated + report.replica);
+    let [samples, histograms] = stored.as_ref().map_or([0, 0], |report| {
+        let all = report.stored + report.repeated + report.replica;
+        [all - report.histograms, report.histograms]
+    });
     let refusal = stored.map(|report| report.refusal().map(PushRefusal::Rejected));
     let mut response = match refusal {
         Ok(None) => StatusCode::NO_CONTENT.into_response(),
         Ok(Some(refusal)) | Err(refusal) => refusal.into_response(),
     };
-    for (name, count) in WRITTEN.into_iter().zip([written, 0, 0]) {
+    for (name, count) in WRITTEN.into_iter().zip([samples, histograms, 0]) {
         let name = HeaderName::from_static(name);
         response.headers_mut().insert(name, count.into());
     }

@@ -22,10 +22,11 @@ const INTERVAL: Duration = Duration::from_secs(15);
 
 /// Prefixes of the stored metrics. Metrics of requests and the runtime are only on the server's
 /// page.
-const SELECTED: [&str; 8] = [
+const SELECTED: [&str; 9] = [
     "process_",
     "takt_alerts_",
     "takt_collector_",
+    "takt_lake_",
     "takt_notifications_",
     "takt_push_",
     "takt_remote_write_",

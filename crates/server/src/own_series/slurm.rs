@@ -33,6 +33,12 @@ pub(super) fn series(now: &SchedulerNow, status: &PollStatus, at: Timestamp) -> 
     // Without slurmctld, its last answer may be outdated.
     if controller_answers(status) {
         row.extend(nodes(now, status));
+        let ahead = status.clock_ahead_seconds as f64;
+        row.push((named("takt_slurm_clock_ahead_seconds", &[]), ahead));
+        if let Some(constrains) = status.constrains_devices {
+            let constrains = f64::from(u8::from(constrains));
+            row.push((named("takt_slurm_constrains_devices", &[]), constrains));
+        }
         if let Some(start) = now.last_start {
             row.push((
                 named("takt_slurm_last_start_timestamp_seconds", &[]),
@@ -272,6 +278,8 @@ mod tests {
         let status = PollStatus {
             state,
             pending,
+            clock_ahead_seconds: -90,
+            constrains_devices: Some(false),
             nodes: Some(nodes),
             ..PollStatus::default()
         };
@@ -308,6 +316,8 @@ mod tests {
                 r#"takt_slurm_nodes{state="mixed"} 1"#,
                 r#"takt_slurm_nodes{state="planned"} 1"#,
                 r#"takt_slurm_nodes{state="unavailable"} 1"#,
+                "takt_slurm_clock_ahead_seconds -90",
+                "takt_slurm_constrains_devices 0",
                 "takt_slurm_last_start_timestamp_seconds 100",
                 r#"takt_slurm_jobs_pending{partition="gpu", reason="Resources"} 3"#,
                 r#"takt_slurm_job_interactive{jobid="9"} 1"#,

@@ -7,7 +7,6 @@ mod letters;
 mod sheet;
 mod warnings;
 mod weekly;
-pub mod words;
 
 pub use config::ReportsConfig;
 pub use dispatch::{everybody, is_sending, keep_sending, mail};
@@ -19,6 +18,7 @@ pub use weekly::{DAYS as WEEKLY_DAYS, WEEKLY, weekly};
 use crate::listing::{Column, Listing};
 use std::io::{self, Write};
 use takt_accounting::{Figures, Row, UsageReport};
+pub use takt_model::words;
 
 /// Output format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -60,6 +60,17 @@ impl Scale {
         }
     }
 
+    /// Computes the mantissas of values. Returns whether all values have one; a caller needs
+    /// [`Scale::split`] otherwise.
+    pub fn mantissas(self, values: &[f64], out: &mut Vec<i64>) -> bool {
+        out.clear();
+        let Self::Decimal(power) = self else {
+            return false;
+        };
+        out.extend(values.iter().map_while(|&value| mantissa(value, power)));
+        out.len() == values.len()
+    }
+
     /// Returns the two columns of a value: the mantissa or the float. Both are `None` at the end of
     /// a series.
     pub fn split(self, value: f64) -> (Option<i64>, Option<f64>) {
@@ -142,6 +153,10 @@ mod tests {
             )
         ) {
             let scale = Scale::of(&values);
+            let mut mantissas = Vec::new();
+            let all: Option<Vec<i64>> = values.iter().map(|&value| scale.split(value).0).collect();
+            let has_all = scale.mantissas(&values, &mut mantissas);
+            prop_assert_eq!(has_all.then_some(mantissas), all);
             for value in values {
                 let back = match scale.split(value) {
                     (Some(mantissa), None) => mantissa as f64 / scale.divisor(),

@@ -88,17 +88,21 @@ impl BlockSource {
         read().map_err(StoreError::sql("count the samples of each series"))
     }
 
-    /// Reads the samples of some series. `positions` is scratch space with an entry for every
-    /// series.
-    pub(super) fn slice(
+    /// Reads the samples of some series into `slice`. `positions` is scratch space with an entry
+    /// for every series.
+    pub(super) fn fill(
         &self,
         db: &Connection,
         entries: &[SliceEntry],
         positions: &mut RowPositions,
-    ) -> Result<Slice, StoreError> {
+        slice: &mut Slice,
+    ) -> Result<(), StoreError> {
         let samples = positions.lay_out(entries);
-        let mut at = vec![0; samples];
-        let mut values = vec![0.0; samples];
+        slice.entries.clear();
+        slice.entries.extend_from_slice(entries);
+        slice.at.resize(samples, 0);
+        slice.values.resize(samples, 0.0);
+        let Slice { at, values, .. } = slice;
         if let Self::Segment(file) = self {
             let wanted: RoaringBitmap = entries.iter().map(|entry| entry.series).collect();
             let mut add = |series, found: &[Sample]| {
@@ -115,14 +119,9 @@ impl BlockSource {
                     path: file.path().to_owned(),
                     source,
                 })?;
-            let mut slice = Slice {
-                entries: entries.to_vec(),
-                at,
-                values,
-            };
             slice.close_gaps(positions);
             slice.put_in_order();
-            return Ok(slice);
+            return Ok(());
         }
         let mut extra = 0;
         let mut scan = || -> Result<(), duckdb::Error> {
@@ -160,13 +159,8 @@ impl BlockSource {
                 reason: "the samples changed while they were read",
             });
         }
-        let mut slice = Slice {
-            entries: entries.to_vec(),
-            at,
-            values,
-        };
         slice.put_in_order();
-        Ok(slice)
+        Ok(())
     }
 
     fn rows(&self, entries: &[SliceEntry]) -> String {
@@ -373,13 +367,14 @@ impl Slice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct SampleDigest {
     pub samples: u64,
-    fold: u64,
+    keys: u64,
+    values: u64,
 }
 
 impl SampleDigest {
+    /// Adds a sample, given its time in microseconds.
     #[inline]
     pub fn add(&mut self, series: u32, at: i64, value: f64) {
-        const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
         // DuckDB preserves NaNs, but not their bits.
         let bits = if value.is_nan() && !is_stale(value) {
             f64::NAN.to_bits()
@@ -387,10 +382,17 @@ impl SampleDigest {
             value.to_bits()
         };
         self.samples += 1;
-        for word in [u64::from(series) ^ at.cast_unsigned().rotate_left(32), bits] {
-            self.fold = (self.fold ^ word).wrapping_mul(ODD).rotate_left(29);
-        }
+        // Two hashes: a processor computes both at the same time.
+        let key = u64::from(series) ^ at.cast_unsigned().rotate_left(32);
+        self.keys = fold(self.keys, key);
+        self.values = fold(self.values, bits);
     }
+}
+
+#[inline]
+fn fold(hash: u64, word: u64) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    (hash ^ word).wrapping_mul(ODD).rotate_left(29)
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use super::{Block, Resolution, SAMPLES, damaged};
 use crate::database::quoted;
 use crate::{STALE, StoreError};
 use duckdb::Connection;
-use duckdb::arrow::array::{Array, AsArray};
-use duckdb::arrow::datatypes::{Float64Type, Int32Type, TimestampMillisecondType};
+use duckdb::arrow::array::{Array, AsArray, RecordBatch};
+use duckdb::arrow::datatypes::{Float64Type, Int32Type, Int64Type, TimestampMicrosecondType};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -17,38 +17,23 @@ pub(super) fn read_digest(
     file: &Path,
     resolution: Resolution,
 ) -> Result<SampleDigest, StoreError> {
-    let values = match resolution {
-        Resolution::Raw => "coalesce(mantissa / divisor, exact)",
+    let columns = match resolution {
+        Resolution::Raw => "mantissa, divisor, exact",
         Resolution::FiveMinutes | Resolution::Hour => {
             "samples::DOUBLE, min, max, avg, last, increase"
         }
     };
     let sql = format!(
-        "SELECT series, ts::TIMESTAMP_MS, {values} FROM read_parquet({})",
+        "SELECT series, ts, {columns} FROM read_parquet({})",
         quoted(&file.to_string_lossy())
     );
     let read = || -> Result<SampleDigest, duckdb::Error> {
         let mut digest = SampleDigest::default();
         let mut statement = db.prepare(&sql)?;
         for batch in statement.stream_arrow([])? {
-            let series = batch.column(0).as_primitive::<Int32Type>().values();
-            let at = batch
-                .column(1)
-                .as_primitive::<TimestampMillisecondType>()
-                .values();
-            let values: Vec<_> = batch.columns()[2..]
-                .iter()
-                .map(|column| column.as_primitive::<Float64Type>())
-                .collect();
-            for row in 0..batch.num_rows() {
-                for column in &values {
-                    let value = if column.is_null(row) {
-                        STALE
-                    } else {
-                        column.value(row)
-                    };
-                    digest.add(series[row].cast_unsigned(), at[row], value);
-                }
+            match resolution {
+                Resolution::Raw => add_samples(&batch, &mut digest),
+                Resolution::FiveMinutes | Resolution::Hour => add_rollups(&batch, &mut digest),
             }
         }
         Ok(digest)
@@ -59,6 +44,46 @@ pub(super) fn read_digest(
         Ok(Err(error)) => Err(damaged(file, error)),
         Err(_) => Err(damaged(file, "its pages cannot be decoded")),
     }
+}
+
+/// Adds samples: the columns series, time, mantissa, divisor and float.
+fn add_samples(batch: &RecordBatch, digest: &mut SampleDigest) {
+    let (series, times) = keys(batch);
+    let mantissas = batch.column(2).as_primitive::<Int64Type>();
+    let divisors = batch.column(3).as_primitive::<Float64Type>();
+    let floats = batch.column(4).as_primitive::<Float64Type>();
+    for (row, (&series, &at)) in series.iter().zip(times).enumerate() {
+        let value = if mantissas.is_valid(row) {
+            mantissas.value(row) as f64 / divisors.value(row)
+        } else if floats.is_valid(row) {
+            floats.value(row)
+        } else {
+            STALE
+        };
+        digest.add(series.cast_unsigned(), at, value);
+    }
+}
+
+/// Adds down-sampled rows: the columns series, time and all values.
+fn add_rollups(batch: &RecordBatch, digest: &mut SampleDigest) {
+    let (series, times) = keys(batch);
+    let values = batch.columns()[2..].iter();
+    let values: Vec<_> = values
+        .map(|column| column.as_primitive::<Float64Type>().values())
+        .collect();
+    for (row, (&series, &at)) in series.iter().zip(times).enumerate() {
+        for column in &values {
+            digest.add(series.cast_unsigned(), at, column[row]);
+        }
+    }
+}
+
+fn keys(batch: &RecordBatch) -> (&[i32], &[i64]) {
+    let times = batch.column(1).as_primitive::<TimestampMicrosecondType>();
+    (
+        batch.column(0).as_primitive::<Int32Type>().values(),
+        times.values(),
+    )
 }
 
 /// Reads every byte of a block. A changed byte need not fail to decode: it may be another value.

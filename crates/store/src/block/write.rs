@@ -27,8 +27,8 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use takt_model::Timestamp;
 
-/// Rows of a Parquet row group, the unit that readers can skip, and of a batch.
-const GROUP_ROWS: usize = 122_880;
+/// Rows of a batch. A column of a batch is smaller than what the allocator maps anew each time.
+const BATCH_ROWS: usize = 12_288;
 
 /// Dictionaries are disabled: they made integers half as large again (docs/storage.md), and a
 /// filter per dictionary costs more than the row groups' minimum and maximum save.
@@ -91,15 +91,13 @@ pub(crate) fn write(
             }));
         }
         let mut positions = RowPositions::new(&entries);
+        let mut slice = Slice::default();
         let mut produced = Ok(());
         'slices: for run in cut(&entries, output.slice_samples) {
-            let slice = match source.slice(&db, run, &mut positions) {
-                Ok(slice) => slice,
-                Err(error) => {
-                    produced = Err(error);
-                    break;
-                }
-            };
+            produced = source.fill(&db, run, &mut positions, &mut slice);
+            if produced.is_err() {
+                break;
+            }
             for (columns, sender) in columns.iter_mut().zip(&senders) {
                 // A writer that has stopped reports its own error.
                 if !columns.send(&slice, sender) {
@@ -190,20 +188,35 @@ struct SeriesFact {
 impl Summary {
     /// Adds a row; rows come in the order of the file.
     pub fn row(&mut self, series: u32, metric_hash: i32, at: i64, values: &[f64]) {
-        values
-            .iter()
-            .for_each(|&value| self.digest.add(series, at, value));
+        for &value in values {
+            self.digest.add(series, microseconds(at), value);
+        }
+        self.count(series, metric_hash, &[at]);
+    }
+
+    /// Adds samples of one series.
+    fn samples(&mut self, series: u32, metric_hash: i32, at: &[i64], values: &[f64]) {
+        for (&at, &value) in at.iter().zip(values) {
+            self.digest.add(series, microseconds(at), value);
+        }
+        self.count(series, metric_hash, at);
+    }
+
+    fn count(&mut self, series: u32, metric_hash: i32, at: &[i64]) {
+        let (Some(&first), Some(&last)) = (at.first(), at.last()) else {
+            return;
+        };
         match self.series.last_mut() {
             Some(fact) if fact.series == series => {
-                fact.samples += 1;
-                fact.last = at;
+                fact.samples += at.len() as i64;
+                fact.last = last;
             }
             _ => self.series.push(SeriesFact {
                 series,
                 metric_hash,
-                samples: 1,
-                first: at,
-                last: at,
+                samples: at.len() as i64,
+                first,
+                last,
             }),
         }
     }
@@ -214,6 +227,11 @@ impl Summary {
             .map(|fact| fact.samples.cast_unsigned())
             .sum()
     }
+}
+
+/// DuckDB returns the times of a file in microseconds.
+fn microseconds(at: i64) -> i64 {
+    at.wrapping_mul(1000)
 }
 
 /// Rows to be written to the file of one resolution.
@@ -235,11 +253,11 @@ impl Columns {
         match self {
             Self::Raw(columns) => slice.series().all(|(entry, at, values)| {
                 columns.push(entry.series, entry.metric_hash, at, values);
-                columns.len() < GROUP_ROWS || sender.send(columns.take()).is_ok()
+                columns.len() < BATCH_ROWS || sender.send(columns.take()).is_ok()
             }),
             Self::Rollup(columns) => slice.series().all(|(entry, at, values)| {
                 columns.push(entry.series, entry.metric_hash, at, values);
-                columns.len() < GROUP_ROWS || sender.send(columns.take()).is_ok()
+                columns.len() < BATCH_ROWS || sender.send(columns.take()).is_ok()
             }),
         }
     }
@@ -272,6 +290,7 @@ struct RawColumns {
     mantissa: Int64Builder,
     divisor: Vec<f64>,
     exact: Float64Builder,
+    scratch: Vec<i64>,
     summary: Summary,
 }
 
@@ -308,28 +327,38 @@ impl RawColumns {
         self.metric_hash.resize(end, metric_hash);
         self.series.resize(end, series.cast_signed());
         self.divisor.resize(end, scale.divisor());
-        for (&at, &value) in at.iter().zip(values) {
-            let (mantissa, exact) = scale.split(value);
-            self.mantissa.append_option(mantissa);
-            self.exact.append_option(exact);
-            self.summary.row(series, metric_hash, at, &[value]);
+        // Nearly all series have only one of the two columns.
+        if scale.mantissas(values, &mut self.scratch) {
+            self.mantissa.append_slice(&self.scratch);
+            self.exact.append_nulls(values.len());
+        } else {
+            for &value in values {
+                let (mantissa, exact) = scale.split(value);
+                self.mantissa.append_option(mantissa);
+                self.exact.append_option(exact);
+            }
         }
+        self.summary.samples(series, metric_hash, at, values);
     }
 
     fn take(&mut self) -> RecordBatch {
         let columns: Vec<ArrayRef> = vec![
-            Arc::new(Int32Array::from(std::mem::take(&mut self.metric_hash))),
-            Arc::new(Int32Array::from(std::mem::take(&mut self.series))),
-            Arc::new(TimestampMillisecondArray::from(std::mem::take(
-                &mut self.at,
-            ))),
+            Arc::new(Int32Array::from(replace(&mut self.metric_hash))),
+            Arc::new(Int32Array::from(replace(&mut self.series))),
+            Arc::new(TimestampMillisecondArray::from(replace(&mut self.at))),
             Arc::new(self.mantissa.finish()),
-            Arc::new(Float64Array::from(std::mem::take(&mut self.divisor))),
+            Arc::new(Float64Array::from(replace(&mut self.divisor))),
             Arc::new(self.exact.finish()),
         ];
         RecordBatch::try_new(Self::schema(), columns)
             .expect("six columns of one length and of the schema's types")
     }
+}
+
+/// Returns a column, and puts an empty one of the same capacity in its place.
+fn replace<T>(column: &mut Vec<T>) -> Vec<T> {
+    let capacity = column.capacity();
+    std::mem::replace(column, Vec::with_capacity(capacity))
 }
 
 /// A block being written, in a folder of its own.

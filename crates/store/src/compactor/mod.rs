@@ -264,7 +264,7 @@ impl Compactor {
             .map(|block| block.facts.to)
             .max()
             .unwrap_or(Timestamp::MAX);
-        if now.0 < (newest.0.div_euclid(DAY_MS) + 1) * DAY_MS + MERGE_DELAY_MS {
+        if !is_over(newest, now) {
             return Vec::new();
         }
         let layout = self.database.layout();
@@ -503,8 +503,13 @@ impl CompactionSummary {
     }
 }
 
+/// Returns whether the UTC day of `newest` is over, and its blocks may be merged.
+pub(crate) fn is_over(newest: Timestamp, now: Timestamp) -> bool {
+    now.0 >= (newest.0.div_euclid(DAY_MS) + 1) * DAY_MS + MERGE_DELAY_MS
+}
+
 /// Returns consecutive raw blocks, grouped by the day on which they end.
-fn days(layout: &Layout) -> Vec<Vec<Arc<Block>>> {
+pub(crate) fn days(layout: &Layout) -> Vec<Vec<Arc<Block>>> {
     let blocks: Vec<_> = layout.of(Resolution::Raw).cloned().collect();
     let day = |block: &Arc<Block>| block.facts.to.0.div_euclid(DAY_MS);
     blocks

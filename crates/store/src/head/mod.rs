@@ -7,6 +7,7 @@
 //! Samples with timestamps of their own are stored beside the rows.
 
 mod chunk;
+mod column_map;
 mod rows;
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,10 @@
 //! Rows of one group: new rows in an open chunk, older ones in sealed chunks.
 
 use super::chunk::{OpenChunk, RowChanges, SealedChunk, push_present};
+use super::column_map::ColumnMap;
 use super::{Column, STALE, is_stale};
 use crate::unsealed::{FullChunk, Shape};
 use crate::{Placement, Sample, SeriesId};
-use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -26,14 +26,14 @@ pub(crate) struct GroupRows {
     complete_from: Timestamp,
     /// For columns whose series had samples elsewhere: the time from which on this column is
     /// complete.
-    since: HashMap<u32, Timestamp>,
+    since: ColumnMap<Timestamp>,
     columns: Vec<Option<SeriesId>>,
     /// Columns without a series, to be reused.
     free: Vec<u32>,
     /// Values of the newest row; [`STALE`] for absent series.
     latest: Vec<f64>,
     /// For columns that are [`STALE`] in the newest row: the time of the last value.
-    ended: HashMap<u32, Timestamp>,
+    ended: ColumnMap<Timestamp>,
     /// Offset of the group's chunk ends, see [`OpenChunk::is_full`].
     phase: u32,
     sealed: VecDeque<Arc<SealedChunk>>,
@@ -46,7 +46,7 @@ pub(crate) struct GroupRows {
     shape: Option<Arc<Shape>>,
     changes: RowChanges,
     /// Samples with timestamps of their own, by column, in order of time.
-    own_time: HashMap<u32, Vec<Sample>>,
+    own_time: ColumnMap<Vec<Sample>>,
     /// Arrival and timestamp of the newest pushed sample.
     newest_pushed: Option<(Timestamp, Timestamp)>,
 }
@@ -76,11 +76,11 @@ impl GroupRows {
         Self {
             window,
             complete_from,
-            since: HashMap::new(),
+            since: ColumnMap::default(),
             columns: Vec::new(),
             free: Vec::new(),
             latest: Vec::new(),
-            ended: HashMap::new(),
+            ended: ColumnMap::default(),
             phase,
             sealed: VecDeque::new(),
             open: None,
@@ -88,7 +88,7 @@ impl GroupRows {
             committed: Arc::new(AtomicI64::new(i64::MIN)),
             shape: None,
             changes: RowChanges::default(),
-            own_time: HashMap::new(),
+            own_time: ColumnMap::default(),
             newest_pushed: None,
         }
     }

@@ -168,7 +168,7 @@ mod tests {
             source: "sacct",
             name: "test",
             timezone: None,
-            told_until: None,
+            complete_until: None,
             shifted: Shifted::Refuse,
         };
         let runs = [run("7", 900), run("8", 900)];

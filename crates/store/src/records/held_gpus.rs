@@ -228,7 +228,7 @@ mod tests {
                 source: "sacct",
                 name: "test",
                 timezone: None,
-                told_until: None,
+                complete_until: None,
                 shifted: Shifted::Refuse,
             };
             records

@@ -35,7 +35,7 @@ pub struct Origin<'a> {
     pub timezone: Option<&'a str>,
     /// Cluster, and the time up to which the source has now been imported completely.
     /// The next import continues from it.
-    pub told_until: Option<(&'a str, UnixTime)>,
+    pub complete_until: Option<(&'a str, UnixTime)>,
     /// Handling of runs that are recorded earlier or later by the difference of two time zones.
     pub shifted: Shifted,
 }
@@ -461,7 +461,7 @@ fn note(db: &Connection, origin: &Origin<'_>, summary: &ImportSummary) -> duckdb
             [timezone],
         )?;
     }
-    if let Some((cluster, instant)) = origin.told_until {
+    if let Some((cluster, instant)) = origin.complete_until {
         db.execute(
             "INSERT INTO records.polls VALUES (?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S)",
             params![cluster, origin.source, super::micros(instant)],

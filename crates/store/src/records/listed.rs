@@ -360,7 +360,7 @@ mod tests {
             source: "sacct",
             name: "test",
             timezone: None,
-            told_until: None,
+            complete_until: None,
             shifted: Shifted::Refuse,
         };
         let entries = runs

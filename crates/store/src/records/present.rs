@@ -78,6 +78,22 @@ impl Records<'_> {
         Ok(found.into_iter().next().unwrap_or(0))
     }
 
+    /// Returns when the newest record of a scheduler's job changed: the latest submission, start or
+    /// end. `None` without jobs.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn newest_change(&self, cluster: &str) -> Result<Option<UnixTime>, StoreError> {
+        let found = self.list(
+            "find the newest job record",
+            "SELECT epoch_ms(max(greatest(submit_time, start_time, end_time))) // 1000
+             FROM records.jobs WHERE cluster = ? AND source <> 'processes'",
+            vec![cluster.to_owned().into()],
+            |row| row.time_if_set(0),
+        )?;
+        Ok(found.into_iter().next().flatten())
+    }
+
     /// Returns the running jobs of a cluster.
     ///
     /// # Errors

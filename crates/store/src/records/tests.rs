@@ -48,7 +48,7 @@ const ORIGIN: Origin<'_> = Origin {
     source: "sacct",
     name: "test",
     timezone: None,
-    told_until: None,
+    complete_until: None,
     shifted: Shifted::Refuse,
 };
 
@@ -337,7 +337,7 @@ fn a_failed_source_imports_nothing() {
     let entries = (0..5000).map(|id| Ok(Entry::Run(run("7", 1000 + id, Some(9000)))));
     let origin = Origin {
         timezone: Some("UTC"),
-        told_until: Some(("lab", UnixTime(5))),
+        complete_until: Some(("lab", UnixTime(5))),
         ..ORIGIN
     };
     let error = store
@@ -350,7 +350,7 @@ fn a_failed_source_imports_nothing() {
     assert_eq!(
         store
             .records()
-            .told_until("lab", "sacct", UnixTime(100))
+            .complete_until("lab", "sacct", UnixTime(100))
             .unwrap(),
         None
     );
@@ -367,7 +367,7 @@ fn the_time_zone_and_the_imported_period_are_recorded() {
     let import = |timezone, until| {
         let origin = Origin {
             timezone,
-            told_until: Some(("lab", UnixTime(until))),
+            complete_until: Some(("lab", UnixTime(until))),
             ..ORIGIN
         };
         store
@@ -398,7 +398,7 @@ fn the_time_zone_and_the_imported_period_are_recorded() {
         assert_eq!(
             store
                 .records()
-                .told_until("lab", "sacct", UnixTime(instant))
+                .complete_until("lab", "sacct", UnixTime(instant))
                 .unwrap(),
             told.map(UnixTime)
         );
@@ -406,10 +406,22 @@ fn the_time_zone_and_the_imported_period_are_recorded() {
     assert_eq!(
         store
             .records()
-            .told_until("lab", "jobcomp", UnixTime(5000))
+            .complete_until("lab", "jobcomp", UnixTime(5000))
             .unwrap(),
         None
     );
+    let records = store.records();
+    assert_eq!(records.last_poll_of("lab").unwrap(), Some(UnixTime(901)));
+    assert_eq!(records.last_poll_of("other").unwrap(), None);
+    assert_eq!(records.newest_change("other").unwrap(), None);
+    store.import(&[run("8", 2000, None)]);
+    assert_eq!(
+        store.records().newest_change("lab").unwrap(),
+        run("8", 2000, None).start
+    );
+    store.import(&[run("8", 2000, Some(9000))]);
+    let records = store.records();
+    assert_eq!(records.newest_change("lab").unwrap(), Some(UnixTime(9000)));
 }
 
 #[test]

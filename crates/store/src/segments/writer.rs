@@ -68,6 +68,8 @@ pub(crate) struct SampleWriter {
     /// The segment before, while a part of it could not be written.
     pub unfinished: Option<Arc<SegmentFile>>,
     pub state: WrittenState,
+    /// When DuckDB was last asked whether it still works.
+    pub checked: Option<Instant>,
 }
 
 impl SampleWriter {
@@ -212,7 +214,7 @@ impl SampleWriter {
     fn commit(&mut self, batches: &[Batch]) -> Result<usize, StoreError> {
         let stored = |error| StoreError::sql("store series")(error);
         self.look_up_last(batches)?;
-        self.state.series = self.write_series().map_err(stored)?;
+        self.write_series().map_err(stored)?;
         let (loose, newest) = self.new_loose(batches);
         let rows = self.new_rows(batches);
         let samples = loose.len() + rows.iter().map(|row| row.series.len()).sum::<usize>();
@@ -292,8 +294,8 @@ impl SampleWriter {
         (loose, newest)
     }
 
-    /// Writes the series that the database does not have. Returns the number of stored series.
-    fn write_series(&self) -> Result<u32, duckdb::Error> {
+    /// Writes the series that the database does not have.
+    fn write_series(&mut self) -> Result<(), duckdb::Error> {
         let new: Vec<(u32, (String, String))> = {
             let table = self
                 .shared
@@ -306,9 +308,14 @@ impl SampleWriter {
                 .collect()
         };
         let Some(&(newest, _)) = new.last() else {
-            // A fatal error elsewhere must not stay unnoticed until a new series appears.
-            self.db.execute_batch("SELECT id FROM hot.series LIMIT 0")?;
-            return Ok(self.state.series);
+            // A fatal error elsewhere must not stay unnoticed until a new series appears. Pushed
+            // requests commit many times in an interval; one check is enough.
+            let interval = self.config.commit_interval();
+            if self.checked.is_none_or(|at| at.elapsed() >= interval) {
+                self.db.execute_batch("SELECT id FROM hot.series LIMIT 0")?;
+                self.checked = Some(Instant::now());
+            }
+            return Ok(());
         };
         let mut appender = self
             .db
@@ -323,7 +330,9 @@ impl SampleWriter {
         }
         // Dropping an appender would hide its errors.
         appender.flush()?;
-        Ok(newest + 1)
+        drop(appender);
+        self.state.series = newest + 1;
+        Ok(())
     }
 
     /// Loads the newest stored time of series in `batches` that are not known yet. Targets repeat a

@@ -151,6 +151,15 @@ impl Strips {
         self.past().written_at = Some(now);
     }
 
+    /// Notes that the samples of the past are complete: the next [`Store::fill_strips`] fills all
+    /// slots again without waiting for more.
+    pub fn past_is_complete(&self, now: Timestamp) {
+        let mut past = self.past();
+        past.written_at = None;
+        past.refilled_at = Some(now);
+        past.refill_before = Some(slot_of(now.whole_seconds()) + 1);
+    }
+
     /// Returns the slot before which the next slots are to be filled again, going back to `oldest`,
     /// and moves it back by `length`. `None` if nothing is to be filled again.
     fn take_refill(&self, now: Timestamp, oldest: i64, length: i64) -> Option<i64> {
@@ -250,6 +259,8 @@ mod tests {
         strips.past_was_written(at(30_040));
         assert_eq!(refill(31_000), None, "at most once an hour");
         assert_eq!(refill(33_700), Some(112));
+        strips.past_is_complete(at(33_701));
+        assert_eq!(refill(33_701), Some(113), "without waiting");
     }
 
     fn place(uuid: &str) -> GpuPlace {

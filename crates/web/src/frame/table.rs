@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use takt_model::UnixTime;
 use takt_server::listing::Listing;
+use takt_server::reports::words;
 
 /// Rows that a page shows without a `limit` in its address.
 const USUAL_LIMIT: usize = 200;
@@ -129,7 +130,7 @@ impl Cell {
     /// A whole number.
     pub fn count(value: u64) -> Self {
         Self {
-            text: value.to_string(),
+            text: words::count(value),
             value: value.into(),
             ..Self::default()
         }

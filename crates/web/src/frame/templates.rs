@@ -68,6 +68,7 @@ static TEMPLATES: LazyLock<Environment<'static>> = LazyLock::new(|| {
         words::known(value, |bytes| words::amount(bytes / f64::from(1 << 30)))
     });
     templates.add_filter("count", words::count);
+    templates.add_filter("whole", words::whole);
     templates.add_filter("plural", |count: u64, one: &str| {
         format!(
             "{} {one}{}",

@@ -1,8 +1,9 @@
 //! The disks of the Btrfs that are mounted, asked of the kernel.
 
+use crate::ioctl::ioctl;
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 /// A disk, and the errors that Btrfs has met on it.
@@ -95,14 +96,10 @@ fn call(directory: &OwnedFd, (request, size): (u32, usize), id: u64) -> Option<V
     }
     // SAFETY: the buffer has the length and alignment of this request's struct and outlives the
     // call.
-    let result = unsafe {
-        libc::ioctl(
-            directory.as_raw_fd(),
-            request as libc::Ioctl,
-            buffer.as_mut_ptr(),
-        )
-    };
-    (result >= 0).then(|| buffer.iter().flat_map(|word| word.to_ne_bytes()).collect())
+    let result = unsafe { ioctl(directory, request, buffer.as_mut_ptr()) };
+    result
+        .is_ok()
+        .then(|| buffer.iter().flat_map(|word| word.to_ne_bytes()).collect())
 }
 
 fn parse(disk: &[u8], stats: &[u8]) -> Disk {

@@ -1,8 +1,8 @@
 //! SCSI commands through the kernel's `SG_IO`, and their sense data.
 
+use crate::ioctl::ioctl;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 
 /// `struct sg_io_hdr` of `scsi/sg.h`.
 #[repr(C)]
@@ -82,9 +82,7 @@ pub(super) fn command(disk: &File, command: &[u8], data: &mut [u8]) -> io::Resul
         info: 0,
     };
     // SAFETY: the header points to buffers of the lengths that it says, and all of them live on.
-    if unsafe { libc::ioctl(disk.as_raw_fd(), SG_IO as libc::Ioctl, &raw mut header) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    unsafe { ioctl(disk, SG_IO, &raw mut header) }?;
     let missing = usize::try_from(header.data_missing).unwrap_or(0);
     let bytes = data.len().saturating_sub(missing);
     match (header.host_status, header.status) {

@@ -1,5 +1,6 @@
 //! Messages to the BMC and back, through the kernel's driver (`linux/ipmi.h`).
 
+use crate::ioctl::ioctl;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -97,16 +98,7 @@ impl Bmc {
         };
         // SAFETY: the request points to an address and data of the lengths that it says, and they
         // live on.
-        if unsafe {
-            libc::ioctl(
-                self.device.as_raw_fd(),
-                SEND_COMMAND as libc::Ioctl,
-                &raw mut request,
-            )
-        } != 0
-        {
-            return Err(io::Error::last_os_error());
-        }
+        unsafe { ioctl(&self.device, SEND_COMMAND, &raw mut request) }?;
         let until = Instant::now() + TIMEOUT;
         loop {
             self.wait(until)?;
@@ -162,15 +154,8 @@ impl Bmc {
             message,
         };
         // SAFETY: there is room for an address and for data of the lengths that it says.
-        if unsafe {
-            libc::ioctl(
-                self.device.as_raw_fd(),
-                RECEIVE_MESSAGE_TRUNCATED as libc::Ioctl,
-                &raw mut received,
-            )
-        } != 0
-        {
-            let error = io::Error::last_os_error();
+        let answered = unsafe { ioctl(&self.device, RECEIVE_MESSAGE_TRUNCATED, &raw mut received) };
+        if let Err(error) = answered {
             // Another process took the answer, or it is too long for these commands.
             let is_none = matches!(
                 error.raw_os_error(),

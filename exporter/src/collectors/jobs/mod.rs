@@ -10,6 +10,7 @@
 
 mod environment;
 mod grant;
+mod listings;
 mod place;
 mod pods;
 mod processes;
@@ -19,6 +20,7 @@ mod usage;
 
 use self::environment::{Environment, GrantedGpus};
 use self::grant::{Evidence, GpuOrder, Grant};
+use self::listings::CgroupListings;
 use self::place::JobKey;
 use self::pods::Pod;
 use self::processes::{ProcessOwner, Processes};
@@ -49,6 +51,7 @@ pub struct JobsOptions {
 
 struct Jobs {
     cgroups: PathBuf,
+    listings: CgroupListings,
     pod_logs: PathBuf,
     processes: Processes,
     stepds: Stepds,
@@ -254,6 +257,7 @@ const MAX_HOLDINGS: usize = 2048;
 pub(crate) fn new(paths: &Paths, options: &JobsOptions, gpus: &SharedGpus) -> Box<dyn Collector> {
     Box::new(Jobs {
         cgroups: paths.sysfs.join("fs/cgroup"),
+        listings: CgroupListings::new(),
         pod_logs: paths.rootfs.join("var/log/pods"),
         processes: Processes::new(paths.procfs.clone()),
         stepds: Stepds::default(),
@@ -321,7 +325,7 @@ impl Collector for Jobs {
 impl Jobs {
     /// The jobs that have processes: cgroups may be left behind empty.
     fn find(&mut self) -> BTreeMap<JobKey, Job> {
-        let groups = tree::find(&self.cgroups);
+        let groups = tree::find(&self.cgroups, &mut self.listings);
         let jobs = groups.into_iter().map(|(key, group)| {
             let steps = tree::processes(&group);
             (key, Job { group, steps })

@@ -80,7 +80,10 @@ const TICKS: f64 = 100.0;
 const MOST_ANCESTORS: usize = 64;
 
 /// The program that runs a step; its title is `slurmstepd: [7.batch]`.
-const STEPD: &str = "slurmstepd";
+pub(super) const STEPD: &str = "slurmstepd";
+
+/// Slurm's daemon of a node.
+pub(super) const SLURMD: &str = "slurmd";
 
 impl Processes {
     pub fn new(procfs: PathBuf) -> Self {
@@ -200,9 +203,17 @@ impl Processes {
     /// The job and the step that a `slurmstepd` runs. Any user can start a program of this name,
     /// but only root as root.
     pub fn step_of_stepd(&self, pid: u32) -> Option<(JobKey, String)> {
+        if self.program(pid)? == STEPD {
+            self.titled_step(pid)
+        } else {
+            None
+        }
+    }
+
+    /// The same for a process that is called `slurmstepd`.
+    pub fn titled_step(&self, pid: u32) -> Option<(JobKey, String)> {
         let process = self.procfs.join(pid.to_string());
-        let name = read_to_string(process.join("comm")).ok()?;
-        if name.trim_ascii_end() != STEPD || std::fs::metadata(&process).ok()?.uid() != 0 {
+        if std::fs::metadata(&process).ok()?.uid() != 0 {
             return None;
         }
         parse_title(&String::from_utf8_lossy(
@@ -210,10 +221,11 @@ impl Processes {
         ))
     }
 
-    /// Returns whether a process is Slurm's daemon of the node.
-    pub fn is_slurmd(&self, pid: u32) -> bool {
-        let comm = self.procfs.join(pid.to_string()).join("comm");
-        read_to_string(comm).is_ok_and(|name| name.trim_ascii_end() == "slurmd")
+    /// The name of a process's program, at most 15 bytes.
+    pub fn program(&self, pid: u32) -> Option<String> {
+        let mut name = read_to_string(self.procfs.join(format!("{pid}/comm"))).ok()?;
+        name.truncate(name.trim_ascii_end().len());
+        Some(name)
     }
 
     fn job_of_ancestor(&self, process: &ProcessStat) -> Option<JobKey> {

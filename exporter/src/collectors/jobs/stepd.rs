@@ -2,7 +2,7 @@
 //! `slurmstepd`, whose title names job and step and whose descendants are the job's processes.
 
 use super::place::JobKey;
-use super::processes::Processes;
+use super::processes::{Processes, SLURMD, STEPD};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
@@ -61,9 +61,10 @@ impl Stepds {
         for pid in processes.all() {
             let times = self.looked.get(&pid).copied().unwrap_or(0);
             if times < LOOKS {
-                if processes.step_of_stepd(pid).is_some() {
+                let program = processes.program(pid).unwrap_or_default();
+                if program == STEPD && processes.titled_step(pid).is_some() {
                     self.stepds.insert(pid);
-                } else if processes.is_slurmd(pid) {
+                } else if program == SLURMD {
                     self.slurmds.insert(pid);
                 }
             }

@@ -3,10 +3,11 @@
 //! Only the directories that may lead to jobs are listed: systemd's slices, Slurm's own and the
 //! kubelet's.
 
+use super::listings::{CgroupListings, directories};
 use super::place::{self, JobKey};
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// The controllers of version 1 that count something, or list a job's processes. The first that a
 /// job has lists them.
@@ -34,8 +35,12 @@ pub(super) struct JobCgroups {
 }
 
 /// The jobs below `root`, which is where cgroups are mounted.
-pub(super) fn find(root: &Path) -> BTreeMap<JobKey, JobCgroups> {
-    let mut found = FoundJobs(BTreeMap::new());
+pub(super) fn find(root: &Path, listings: &mut CgroupListings) -> BTreeMap<JobKey, JobCgroups> {
+    listings.begin(Instant::now());
+    let mut found = FoundJobs {
+        jobs: BTreeMap::new(),
+        listings,
+    };
     let unified = if root.join("cgroup.controllers").exists() {
         root.to_owned()
     } else {
@@ -45,40 +50,45 @@ pub(super) fn find(root: &Path) -> BTreeMap<JobKey, JobCgroups> {
     for controller in CONTROLLERS_V1 {
         found.hierarchy(controller, &root.join(controller));
     }
-    found.0
+    let FoundJobs { jobs, listings } = found;
+    listings.end();
+    jobs
 }
 
 /// How many slices lie in another.
 const DEEPEST: usize = 6;
 
-struct FoundJobs(BTreeMap<JobKey, JobCgroups>);
+struct FoundJobs<'l> {
+    jobs: BTreeMap<JobKey, JobCgroups>,
+    listings: &'l mut CgroupListings,
+}
 
-impl FoundJobs {
+impl FoundJobs<'_> {
     fn add(&mut self, key: JobKey, controller: &'static str, path: PathBuf) -> &mut JobCgroups {
-        let group = self.0.entry(key).or_default();
+        let group = self.jobs.entry(key).or_default();
         group.directories.push(Directory { controller, path });
         group
     }
 
     /// A hierarchy of version 1: Slurm's own directories, and pods in slices.
     fn hierarchy(&mut self, controller: &'static str, root: &Path) {
-        for name in directories(root) {
-            if place::is_slurm_v1(&name) {
+        for name in self.listings.directories(root).iter() {
+            if place::is_slurm_v1(name) {
                 self.slurm_v1(controller, &root.join(name));
             } else {
-                self.slice(controller, root, &name, DEEPEST);
+                self.slice(controller, root, name, DEEPEST);
             }
         }
     }
 
     fn slurm_v1(&mut self, controller: &'static str, directory: &Path) {
-        for user in directories(directory) {
+        for user in self.listings.directories(directory).iter() {
             let Some(uid) = user.strip_prefix("uid_").and_then(|uid| uid.parse().ok()) else {
                 continue;
             };
-            let of_user = directory.join(&user);
-            for name in directories(&of_user) {
-                if let Some(number) = place::job_number(&name) {
+            let of_user = directory.join(user);
+            for name in self.listings.directories(&of_user).iter() {
+                if let Some(number) = place::job_number(name) {
                     self.add(JobKey::Slurm(number), controller, of_user.join(name))
                         .uid = Some(uid);
                 }
@@ -88,16 +98,16 @@ impl FoundJobs {
 
     /// Slurm's scopes in version 2, and pods in both.
     fn slices(&mut self, controller: &'static str, directory: &Path, depth: usize) {
-        for name in directories(directory) {
-            self.slice(controller, directory, &name, depth);
+        for name in self.listings.directories(directory).iter() {
+            self.slice(controller, directory, name, depth);
         }
     }
 
     fn slice(&mut self, controller: &'static str, directory: &Path, name: &str, depth: usize) {
         let path = directory.join(name);
         if controller == V2 && place::is_slurm_v2(name) {
-            for name in directories(&path) {
-                if let Some(key) = place::job_v2(&name) {
+            for name in self.listings.directories(&path).iter() {
+                if let Some(key) = place::job_v2(name) {
                     self.add(key, controller, path.join(name));
                 }
             }
@@ -109,12 +119,12 @@ impl FoundJobs {
     }
 
     fn pods(&mut self, controller: &'static str, directory: &Path, depth: usize) {
-        for name in directories(directory) {
-            let path = directory.join(&name);
-            if let Some(key) = place::pod(&name) {
+        for name in self.listings.directories(directory).iter() {
+            let path = directory.join(name);
+            if let Some(key) = place::pod(name) {
                 self.add(key, controller, path);
             } else if depth > 0
-                && (place::is_kubepods(&name)
+                && (place::is_kubepods(name)
                     || ["burstable", "besteffort"].contains(&name.as_str()))
             {
                 self.pods(controller, &path, depth - 1);
@@ -187,16 +197,4 @@ pub(super) fn device_lists(group: &JobCgroups) -> Vec<String> {
         .flat_map(and_below)
         .map(|path| std::fs::read_to_string(path.join("devices.list")));
     lists.flatten().collect()
-}
-
-/// The names of the directories in one; none where it is gone.
-fn directories(path: &Path) -> impl Iterator<Item = String> {
-    // A directory has two links of its own and one of each directory in it. Most cgroups have none,
-    // and to ask for the number is cheaper than to list them.
-    const NO_DIRECTORIES: u64 = 2;
-    let may_have = std::fs::metadata(path).is_ok_and(|found| found.nlink() != NO_DIRECTORIES);
-    let entries = may_have.then(|| std::fs::read_dir(path)).into_iter();
-    let entries = entries.flatten().flatten().flatten();
-    let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    entries.filter_map(|entry| entry.file_name().into_string().ok())
 }

@@ -4,9 +4,10 @@
 //! The older call (`ETHTOOL_GSET`) has 32 bits for the modes, and 2.5 and 5 gigabits are bits 47
 //! and 48. The kernel first says how many words of bits it has, then fills them.
 
+use crate::ioctl::ioctl;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI8, Ordering};
 
@@ -230,16 +231,10 @@ fn call(device: &str, command: u32, buffer: &mut [u8]) -> Result<(), Errno> {
     buffer[..4].copy_from_slice(&command.to_ne_bytes());
     // SAFETY: the request points to a buffer that is as long as the command's answer, and both live
     // on.
-    match unsafe {
-        libc::ioctl(
-            socket.as_raw_fd(),
-            SIOCETHTOOL as libc::Ioctl,
-            &raw mut request,
-        )
-    } {
-        0.. => Ok(()),
-        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
-    }
+    let answered = unsafe { ioctl(socket, SIOCETHTOOL, &raw mut request) };
+    answered
+        .map(drop)
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 fn parse(answer: &[u8]) -> Option<Settings> {

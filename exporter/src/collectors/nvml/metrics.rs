@@ -118,6 +118,9 @@ metrics! {
     counter PCIE_REPLAYS "takt_gpu_pcie_replays_total" "Packets sent again over PCIe.";
     counter PCIE_ERRORS "takt_gpu_pcie_errors_total" "Errors of the PCIe link by type." ["type"];
 
+    gauge PERSISTENCE "takt_gpu_persistence_enabled"
+        "Whether the driver stays loaded while no program uses the GPU (persistence mode). Without \
+        it, each first use takes seconds.";
     gauge ECC_ENABLED "takt_gpu_ecc_enabled"
         "Whether ECC is enabled. No series if the GPU has no ECC.";
     gauge ECC_PENDING "takt_gpu_ecc_pending_enabled"

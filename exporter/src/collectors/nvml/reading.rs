@@ -128,6 +128,8 @@ pub(super) fn read(
     power(device, ask, &mut values)?;
     heat(device, ask, &mut values)?;
     clocks(device, fixed, ask, &mut values)?;
+    let persistence = ask.value("GetPersistenceMode", device.is_in_persistent_mode())?;
+    values.one(&PERSISTENCE, persistence.map(flag));
     fields::read(device, fixed, ask, &mut values)?;
     pcie(device, fixed, ask, &mut values)?;
     if fixed.has_ecc {

@@ -61,7 +61,9 @@ device_calls! {
     }
     fn nvmlDeviceGetPciInfo_v3(gpu, info: *mut nvmlPciInfo_t) { put(info, pci_info(gpu)) }
     fn nvmlDeviceGetComputeMode(_gpu, mode: *mut nvmlComputeMode_t) { put(mode, 0) }
-    fn nvmlDeviceGetPersistenceMode(_gpu, mode: *mut nvmlEnableState_t) { put(mode, 1) }
+    fn nvmlDeviceGetPersistenceMode(gpu, mode: *mut nvmlEnableState_t) {
+        put(mode, gpu.script.persistence)
+    }
     fn nvmlDeviceGetDisplayActive(_gpu, active: *mut nvmlEnableState_t) { put(active, 0) }
 
     // Memory.

@@ -1,6 +1,8 @@
 //! The facts of all checks, read once.
 
-use super::DoctorConfig;
+use super::certificates::{self, CertificateEnd, TlsService};
+use super::{DoctorConfig, ServicesAsked};
+use crate::Config;
 use crate::answers::AnswerError;
 use crate::http::access::{SignInDefect, sign_in_defects};
 use base64::Engine;
@@ -10,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
-use takt_model::{Labels, METRIC_NAME, MatchOp, Matcher, Timestamp};
+use takt_lake::LakeState;
+use takt_model::{Labels, METRIC_NAME, MatchOp, Matcher, Timestamp, UnixTime};
 use takt_slurm::{JobRun, nodelist};
 use takt_store::{FailingChannel, Health, JobFilter, Records, Snapshot, Store};
 
@@ -24,16 +27,19 @@ const METRICS: &[&str] = &[
     "takt_gpu_info",
     "takt_gpu_up",
     "takt_gpu_mig_info",
+    "takt_gpu_persistence_enabled",
     "takt_gpu_process_without_job",
     "takt_gpu_row_remap_failed",
     "takt_gpu_pcie_degraded",
     "takt_gpu_job_info",
+    "takt_gpu_job_memory_used_bytes",
     "takt_job_info",
     "takt_jobs_unreadable",
     "takt_kernel_log_followed",
     "node_time_seconds",
     "node_timex_sync_status",
     "takt_nfs_mount_hung_seconds",
+    "node_filesystem_device_error",
     "takt_link_negotiated_bits_per_second",
     "takt_link_capability_bits_per_second",
     "takt_link_partner_bits_per_second",
@@ -42,6 +48,9 @@ const METRICS: &[&str] = &[
     "takt_store_disk_free_bytes",
     "takt_store_disk_size_bytes",
     "takt_slurm_up",
+    "takt_slurm_nodes",
+    "takt_slurm_clock_ahead_seconds",
+    "takt_slurm_constrains_devices",
     "process_start_time_seconds",
 ];
 
@@ -91,6 +100,15 @@ pub(super) struct Facts {
     pub sign_in: Vec<SignInDefect>,
     /// Slurm's `PrivateData`, if it is known.
     pub private_data: Option<String>,
+    /// The mistake in the configuration file as it is now, which the server may not have read.
+    pub config_mistake: Option<String>,
+    /// Ends of TLS certificates.
+    pub certificates: Vec<CertificateEnd>,
+    /// Time of the last complete reading of Slurm's job records, UTC seconds; `None` if they were
+    /// never read.
+    pub records_read_at: Option<f64>,
+    /// Latest submission, start or end in a job record, UTC seconds.
+    pub newest_record_at: Option<f64>,
     /// End of the validity of slurmrestd's token, UTC seconds.
     pub slurm_token_until: Option<f64>,
     /// The last backup, and whether it is on the disk of the data.
@@ -99,6 +117,8 @@ pub(super) struct Facts {
     pub created_at: f64,
     /// The reason why samples are not written at present, if they are not.
     pub unwritten: Option<String>,
+    /// The error of the last round that wrote the data lake, if it had one.
+    pub lake_error: Option<String>,
     /// Time of the facts, UTC seconds.
     pub now: f64,
     /// Version of the server.
@@ -107,11 +127,11 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Reads the facts. With `asks_services`, asks the services of `[auth]`.
+    /// Reads the facts, and asks the services that `asked` names.
     pub fn gather(
         store: &Store,
         config: &DoctorConfig,
-        asks_services: bool,
+        asked: ServicesAsked,
     ) -> Result<Self, AnswerError> {
         let now = Timestamp::from(Now::now());
         let metrics = Matcher::new(METRIC_NAME, MatchOp::Regex, &METRICS.join("|"));
@@ -153,21 +173,30 @@ impl Facts {
             created_at: database.created_at()? as f64,
             now: now.as_seconds(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            config_mistake: config.file.as_deref().and_then(mistake),
             config: config.clone(),
+            lake_error: lake_error(config, &store.path()),
             unwritten: match &*store.health().borrow() {
                 Health::Writing => None,
                 Health::Waiting(reason) | Health::Invalidated(reason) => Some(reason.clone()),
             },
             ..Self::default()
         };
-        if asks_services {
+        if asked.sign_in {
             facts.sign_in = sign_in_defects(&config.auth);
+        }
+        if asked.certificates {
+            facts.certificates = certificates::ends(facts.tls_services());
         }
         if let Some(cluster) = cluster {
             facts.private_data = records.private_data(&cluster)?;
             let nodes = records.node_capacities(&cluster)?;
             let nodes = nodes.into_iter().map(|node| (node.node, node.amounts.gpus));
             facts.slurm_nodes = nodes.collect();
+            let seconds = |at: UnixTime| at.0 as f64;
+            let newest = records.newest_change(&cluster)?;
+            facts.newest_record_at = newest.map(seconds);
+            facts.records_read_at = records.last_poll_of(&cluster)?.map(seconds);
             facts.unrecorded = facts.find_unrecorded(store, &records, &cluster, now)?;
             let since = now.minus(RECENT).whole_seconds();
             facts.unknown_gpus = records.runs_with_unknown_gpus(&cluster, since)?;
@@ -214,6 +243,20 @@ impl Facts {
         Ok(found)
     }
 
+    /// Returns the services with certificates: those of the configuration, and targets that answer
+    /// with TLS.
+    fn tls_services(&self) -> Vec<TlsService> {
+        let up = self.values("up").iter();
+        let encrypted = up.filter(|reading| {
+            let is_encrypted = |job| job == reading.label("job");
+            reading.value == 1.0 && self.config.encrypted_jobs.iter().any(is_encrypted)
+        });
+        let targets = encrypted
+            .filter_map(|reading| TlsService::target(reading.label("instance"), reading.node()));
+        let services = self.config.tls_services.iter().cloned();
+        services.chain(targets).collect()
+    }
+
     /// Returns when the server started, UTC seconds; `None` before its first own samples.
     pub fn server_started_at(&self) -> Option<f64> {
         let all = self.values("process_start_time_seconds").iter();
@@ -244,6 +287,19 @@ fn expiry(file: &Path) -> Option<f64> {
     let claims = BASE64_URL_SAFE_NO_PAD.decode(claims).ok()?;
     let claims: serde_json::Value = serde_json::from_slice(&claims).ok()?;
     claims["exp"].as_f64()
+}
+
+/// Returns the mistake in a configuration file; `None` if it is valid or cannot be read.
+fn mistake(file: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let mistake = Config::parse(&text, file).err()?;
+    Some(format!("{mistake:#}"))
+}
+
+/// The error of the last round that wrote the configured data lake, if it had one.
+fn lake_error(config: &DoctorConfig, data: &Path) -> Option<String> {
+    config.lake.as_ref()?;
+    Some(LakeState::read(data).error).filter(|error| !error.is_empty())
 }
 
 /// Whether two paths are on one disk. Paths that do not exist are on none.

@@ -1,6 +1,7 @@
 //! Checks of nodes.
 
 use super::facts::{Facts, Reading};
+use super::of_jobs::stray_jobs;
 use super::{Finding, Severity, finding};
 use crate::setup::ExporterFiles;
 use std::collections::BTreeSet;
@@ -13,6 +14,9 @@ const CLOCK_SECONDS: f64 = 2.0;
 
 /// Silence of an NFS server that is not a finding yet, in seconds.
 const NFS_SECONDS: f64 = 2.0;
+
+/// The exporter's word for a mount that does not answer; it is node_exporter's.
+const NO_ANSWER: &str = "mountpoint timeout";
 
 const UNIT: &str = "takt-exporter";
 
@@ -136,11 +140,12 @@ pub(super) fn gpu_process(facts: &Facts) -> Vec<Finding> {
         finding(
             Severity::Warning,
             node,
-            format!(
-                "{} processes of {user} use GPU {} outside any job",
-                reading.value,
-                reading.label("uuid")
-            ),
+            match (reading.value, reading.label("uuid")) {
+                (1.0, uuid) => format!("a process of {user} uses GPU {uuid} outside any job"),
+                (count, uuid) => {
+                    format!("{count} processes of {user} use GPU {uuid} outside any job")
+                }
+            },
             "The GPU is shared with a job that was promised all of it, and no one pays for it.",
             [
                 format!("ssh {node} ps -u {user} -o pid,etime,cmd"),
@@ -148,8 +153,17 @@ pub(super) fn gpu_process(facts: &Facts) -> Vec<Finding> {
             ],
         )
     };
+    // The processes of such a job are in a job: `jobs.gpu_order` and `jobs.isolation` report it.
+    let stray = stray_jobs(facts);
+    let is_stray = |reading: &Reading| {
+        stray.iter().any(|job| {
+            job.node == reading.node()
+                && job.user == reading.label("user")
+                && job.used.contains(reading.label("uuid"))
+        })
+    };
     let all = facts.values("takt_gpu_process_without_job").iter();
-    all.filter(|reading| reading.value > 0.0)
+    all.filter(|reading| reading.value > 0.0 && !is_stray(reading))
         .map(report)
         .collect()
 }
@@ -174,6 +188,29 @@ pub(super) fn gpu_remap(facts: &Facts) -> Vec<Finding> {
     all.filter(|reading| reading.value == 1.0)
         .map(report)
         .collect()
+}
+
+pub(super) fn gpu_persistence(facts: &Facts) -> Vec<Finding> {
+    let nodes: BTreeSet<&str> = facts
+        .values("takt_gpu_persistence_enabled")
+        .iter()
+        .filter(|reading| reading.value == 0.0)
+        .map(Reading::node)
+        .collect();
+    let report = |node: &str| {
+        finding(
+            Severity::Warning,
+            node,
+            "persistence mode of the GPUs is off".to_owned(),
+            "The driver is loaded anew for each job: it starts seconds later, and settings such as \
+             power limits are lost.",
+            [format!(
+                "ssh {node} sudo systemctl enable --now nvidia-persistenced        # or, until the \
+                 next boot: nvidia-smi -pm 1"
+            )],
+        )
+    };
+    nodes.into_iter().map(report).collect()
 }
 
 pub(super) fn kernel_log(facts: &Facts) -> Vec<Finding> {
@@ -321,6 +358,37 @@ pub(super) fn nfs_hung(facts: &Facts) -> Vec<Finding> {
     all.filter(|reading| reading.value > NFS_SECONDS)
         .map(report)
         .collect()
+}
+
+/// Mounts whose `statfs` does not return. NFS is left out: `nfs.hung` judges it by its requests.
+pub(super) fn mount_hung(facts: &Facts) -> Vec<Finding> {
+    let is_hung = |reading: &&Reading| {
+        reading.value == 1.0
+            && reading.label("device_error") == NO_ANSWER
+            && !reading.label("fstype").starts_with("nfs")
+    };
+    let report = |reading: &Reading| {
+        let node = reading.node();
+        let mount = reading.label("mountpoint");
+        finding(
+            Severity::Failure,
+            node,
+            format!(
+                "{mount} ({} from {}) does not answer",
+                reading.label("fstype"),
+                reading.label("device")
+            ),
+            "Jobs that read or write there stand still.",
+            [
+                format!(
+                    "ssh {node} 'findmnt {mount}; ps -eo pid,stat,wchan:30,args | grep \" D\"'"
+                ),
+                format!("ssh {node} sudo umount -l {mount}        # then mount it again"),
+            ],
+        )
+    };
+    let all = facts.values("node_filesystem_device_error").iter();
+    all.filter(is_hung).map(report).collect()
 }
 
 pub(super) fn link_speed(facts: &Facts) -> Vec<Finding> {

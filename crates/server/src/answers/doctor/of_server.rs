@@ -1,7 +1,9 @@
 //! Checks of the server, its configuration and Slurm.
 
+use super::certificates::CertificateEnd;
 use super::facts::Facts;
 use super::{Finding, Severity, finding};
+use crate::reports::words::duration;
 use crate::setup::ExporterFiles;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,8 +21,69 @@ const BACKUP_SECONDS: f64 = 7.0 * 86_400.0;
 /// Remaining validity at which a token ends soon, in seconds.
 const TOKEN_SECONDS: f64 = 7.0 * 86_400.0;
 
+/// Age at which job records are old, in seconds: the server reads Slurm once a minute.
+const RECORDS_SECONDS: f64 = 3600.0;
+
+/// Difference of slurmctld's clock that is a finding, in seconds.
+const SLURM_CLOCK_SECONDS: f64 = 1.0;
+
+/// Remaining validity at which a certificate ends soon, in seconds.
+const CERTIFICATE_SECONDS: f64 = 14.0 * 86_400.0;
+
 /// Share of the running GPU jobs whose GPUs must be known.
 const JOINED_RATIO: f64 = 0.9;
+
+pub(super) fn config_valid(facts: &Facts) -> Vec<Finding> {
+    let file = facts.config.file.as_deref();
+    let mistake = facts.config_mistake.as_deref().zip(file);
+    let report = |(mistake, file)| mistake_in_config(mistake, file);
+    mistake.map(report).into_iter().collect()
+}
+
+/// Returns the finding about a configuration file, whose mistake `mistake` describes.
+pub(super) fn mistake_in_config(mistake: &str, file: &Path) -> Finding {
+    finding(
+        Severity::Failure,
+        "",
+        mistake.to_owned(),
+        "A running server keeps its previous configuration, but does not start again.",
+        [
+            format!("takt check-config --config {}", file.display()),
+            "sudo systemctl reload takt        # when the file is right".to_owned(),
+        ],
+    )
+}
+
+pub(super) fn tls_certificate(facts: &Facts) -> Vec<Finding> {
+    let near = facts
+        .certificates
+        .iter()
+        .filter(|certificate| certificate.ends_at - facts.now < CERTIFICATE_SECONDS);
+    let report = |certificate: &CertificateEnd| {
+        let left = certificate.ends_at - facts.now;
+        let title = certificate.service.title();
+        let days = (left.abs() / 86_400.0).floor();
+        let (severity, evidence) = if left <= 0.0 {
+            (
+                Severity::Failure,
+                format!("the certificate of {title} ended {days:.0} days ago"),
+            )
+        } else {
+            (
+                Severity::Warning,
+                format!("the certificate of {title} ends in {days:.0} days"),
+            )
+        };
+        finding(
+            severity,
+            &certificate.service.node,
+            evidence,
+            "After its end, connections to this service are refused.",
+            [certificate.service.command()],
+        )
+    };
+    near.map(report).collect()
+}
 
 pub(super) fn config_secrets(facts: &Facts) -> Vec<Finding> {
     let report = |path: &std::path::PathBuf| {
@@ -71,6 +134,23 @@ pub(super) fn data_disk(facts: &Facts) -> Vec<Finding> {
         [
             "takt store stat".to_owned(),
             "retention_days = 7        # below [store] in takt.toml".to_owned(),
+        ],
+    )]
+}
+
+pub(super) fn lake_written(facts: &Facts) -> Vec<Finding> {
+    let Some((path, error)) = facts.config.lake.as_ref().zip(facts.lake_error.as_ref()) else {
+        return Vec::new();
+    };
+    let path = path.display();
+    vec![finding(
+        Severity::Failure,
+        "",
+        format!("the data lake in {path} is not written: {error}"),
+        "Other engines do not see new days. Takt keeps them and writes them once the cause is gone.",
+        [
+            format!("df -h {path}; ls -ld {path}"),
+            "takt lake status".to_owned(),
         ],
     )]
 }
@@ -278,6 +358,77 @@ pub(super) fn tell_works(facts: &Facts) -> Vec<Finding> {
         )
     };
     facts.failing_channels.iter().map(report).collect()
+}
+
+pub(super) fn slurm_records(facts: &Facts) -> Vec<Finding> {
+    let is_new = facts
+        .server_started_at()
+        .is_none_or(|start| facts.now - start < START_SECONDS);
+    if is_new || !facts.config.polls_slurm {
+        return Vec::new();
+    }
+    // Both times are by slurmctld's clock.
+    let age = |at: f64| facts.now + slurm_clock_ahead(facts) - at;
+    let hours = |seconds: f64| (seconds / 3600.0).floor();
+    let polled = facts.records_read_at.map(age);
+    let newest = facts.newest_record_at.map(age);
+    // Nodes that run jobs, although no record of a running job exists.
+    let busy: f64 = facts
+        .values("takt_slurm_nodes")
+        .iter()
+        .filter(|nodes| ["allocated", "mixed", "completing"].contains(&nodes.label("state")))
+        .map(|nodes| nodes.value)
+        .sum();
+    let evidence = match (polled, newest) {
+        (Some(polled), _) if polled > RECORDS_SECONDS => {
+            format!("job records were last read {} hours ago", hours(polled))
+        }
+        (_, Some(newest)) if newest > RECORDS_SECONDS && busy > 0.0 && facts.running.is_empty() => {
+            format!(
+                "{busy} nodes run jobs, and the newest job record is {} hours old",
+                hours(newest)
+            )
+        }
+        _ => return Vec::new(),
+    };
+    vec![finding(
+        Severity::Failure,
+        "",
+        evidence,
+        "Reports, fair share and efficiency lack the jobs since then.",
+        [
+            "sudo -u takt sacct -a -S now-1hour | head".to_owned(),
+            "sudo journalctl -u takt --grep sacct -n 20".to_owned(),
+            "JobCompType=jobcomp/filetxt        # in slurm.conf, without slurmdbd".to_owned(),
+        ],
+    )]
+}
+
+/// Returns the seconds by which slurmctld's clock is ahead of this machine's; 0 if unknown.
+fn slurm_clock_ahead(facts: &Facts) -> f64 {
+    let last = facts.values("takt_slurm_clock_ahead_seconds").last();
+    last.map_or(0.0, |reading| reading.value)
+}
+
+pub(super) fn slurm_clock(facts: &Facts) -> Vec<Finding> {
+    let ahead = slurm_clock_ahead(facts);
+    if ahead.abs() < SLURM_CLOCK_SECONDS {
+        return Vec::new();
+    }
+    let side = if ahead > 0.0 { "ahead of" } else { "behind" };
+    vec![finding(
+        Severity::Warning,
+        "",
+        format!(
+            "slurmctld's clock is {} {side} this machine's",
+            duration(ahead.abs())
+        ),
+        "Jobs are joined with the samples of other times, and munge refuses credentials.",
+        [
+            "timedatectl; chronyc tracking        # on both machines".to_owned(),
+            "sudo timedatectl set-ntp true".to_owned(),
+        ],
+    )]
 }
 
 pub(super) fn slurm_token(facts: &Facts) -> Vec<Finding> {

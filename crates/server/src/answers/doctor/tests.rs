@@ -1,5 +1,8 @@
 //! Each check, with the facts of a cluster in order and of a broken one.
 
+mod exceptions;
+
+use super::certificates::{CertificateEnd, TlsService};
 use super::facts::{Facts, Reading, RunningJob};
 use super::{AcceptedFindings, CHECKS, Check, Diagnosis, DoctorConfig, Severity, diagnose};
 use crate::http::AuthConfig;
@@ -34,6 +37,13 @@ fn backup(taken_at: f64) -> Snapshot {
     }
 }
 
+fn certificate(node: &str, ends_at: f64) -> CertificateEnd {
+    CertificateEnd {
+        service: TlsService::target("g01:9855", node).unwrap(),
+        ends_at,
+    }
+}
+
 fn reading(facts: &mut Facts, metric: &str, labels: &[(&str, &str)], value: f64) {
     let mut all: Labels = labels.iter().copied().collect();
     all.set(METRIC_NAME, metric);
@@ -54,11 +64,15 @@ fn in_order() -> Facts {
             has_channel: true,
             has_external_url: true,
             has_heartbeat: true,
+            polls_slurm: true,
             slurm_token_file: Some("/etc/takt/slurm-token".into()),
             auth: toml::from_str(AUTH).unwrap(),
             ..DoctorConfig::default()
         },
         slurm_token_until: Some(NOW + 30.0 * DAY),
+        certificates: vec![certificate("g01", NOW + 30.0 * DAY)],
+        records_read_at: Some(NOW - 60.0),
+        newest_record_at: Some(NOW - 3.0 * DAY),
         private_data: Some("none".to_owned()),
         created_at: NOW - 400.0 * DAY,
         backup: Some((backup(NOW - DAY), false)),
@@ -84,8 +98,15 @@ fn in_order() -> Facts {
             &[gpu[0], gpu[1], ("reason", "")],
             1.0,
         );
-        let info = [gpu[0], gpu[1], ("pci_bus_id", "0000:07:00.0")];
+        let info = [
+            gpu[0],
+            gpu[1],
+            ("pci_bus_id", "0000:07:00.0"),
+            ("index", "0"),
+            ("minor", "0"),
+        ];
         reading(&mut facts, "takt_gpu_info", &info, 1.0);
+        reading(&mut facts, "takt_gpu_persistence_enabled", &gpu, 1.0);
         reading(&mut facts, "takt_gpu_row_remap_failed", &gpu, 0.0);
         reading(&mut facts, "takt_gpu_pcie_degraded", &gpu, 0.0);
         reading(&mut facts, "takt_kernel_log_followed", &of_node, 1.0);
@@ -94,6 +115,12 @@ fn in_order() -> Facts {
         reading(&mut facts, "node_timex_sync_status", &of_node, 1.0);
         let mount = [("node", node), ("mountpoint", "/data"), ("server", "nas")];
         reading(&mut facts, "takt_nfs_mount_hung_seconds", &mount, 0.0);
+        let mount = [
+            ("node", node),
+            ("mountpoint", "/scratch"),
+            ("fstype", "ceph"),
+        ];
+        reading(&mut facts, "node_filesystem_device_error", &mount, 0.0);
         for metric in ["negotiated", "capability", "partner"] {
             let metric = format!("takt_link_{metric}_bits_per_second");
             reading(&mut facts, &metric, &link, 1e10);
@@ -102,6 +129,10 @@ fn in_order() -> Facts {
         reading(&mut facts, "takt_disk_healthy", &disk, 1.0);
     }
     reading(&mut facts, "takt_slurm_up", &[("daemon", "slurmctld")], 1.0);
+    let busy = [("state", "mixed")];
+    reading(&mut facts, "takt_slurm_nodes", &busy, 1.0);
+    reading(&mut facts, "takt_slurm_clock_ahead_seconds", &[], 0.0);
+    reading(&mut facts, "takt_slurm_constrains_devices", &[], 1.0);
     facts.now = NOW;
     let server = [("job", "takt-server")];
     reading(
@@ -124,8 +155,35 @@ fn in_order() -> Facts {
         ("user", "ann"),
     ];
     reading(&mut facts, "takt_gpu_job_info", &job, 1.0);
-    reading(&mut facts, "takt_job_info", &[job[0], job[1]], 1.0);
+    let memory = [job[0], job[1], job[2]];
+    reading(&mut facts, "takt_gpu_job_memory_used_bytes", &memory, 1e9);
+    reading(&mut facts, "takt_job_info", &[job[0], job[1], job[3]], 1.0);
     facts
+}
+
+/// Lets job 7 of ann, which was given the GPU g01, use other GPUs. The node has `gpus`: UUID, place
+/// on the PCI bus, and number of the device file.
+fn stray(facts: &mut Facts, gpus: &[[&str; 3]], used: &[&str]) {
+    let metrics = ["takt_gpu_info", "takt_gpu_job_memory_used_bytes"];
+    for metric in metrics {
+        facts.readings.remove(metric);
+    }
+    for [uuid, index, minor] in gpus {
+        let info = [
+            ("node", "g01"),
+            ("uuid", uuid),
+            ("index", index),
+            ("minor", minor),
+        ];
+        reading(facts, metrics[0], &info, 1.0);
+    }
+    for uuid in used {
+        let memory = [("node", "g01"), ("jobid", "7"), ("uuid", uuid)];
+        reading(facts, metrics[1], &memory, 1e9);
+        let process = [("node", "g01"), ("uuid", *uuid), ("user", "ann")];
+        let outside = f64::from(u8::from(*uuid != "g01"));
+        reading(facts, "takt_gpu_process_without_job", &process, outside);
+    }
 }
 
 fn examine(facts: &Facts) -> Diagnosis {
@@ -200,6 +258,10 @@ fn each_defect_is_found_by_its_check_alone() {
             ),
         ),
         (
+            "gpu.persistence",
+            set("takt_gpu_persistence_enabled", gpu.to_vec(), 0.0),
+        ),
+        (
             "gpu.remap",
             set("takt_gpu_row_remap_failed", gpu.to_vec(), 1.0),
         ),
@@ -214,6 +276,18 @@ fn each_defect_is_found_by_its_check_alone() {
         (
             "jobs.environment",
             set("takt_jobs_unreadable", vec![g01], 2.0),
+        ),
+        (
+            "jobs.gpu_order",
+            Box::new(|facts| stray(facts, &[["g01", "0", "1"], ["g01b", "1", "0"]], &["g01b"])),
+        ),
+        (
+            "jobs.isolation",
+            Box::new(|facts| stray(facts, &[["g01", "0", "0"], ["g01b", "1", "1"]], &["g01b"])),
+        ),
+        (
+            "jobs.isolation",
+            set("takt_slurm_constrains_devices", vec![], 0.0),
         ),
         (
             "node.name",
@@ -237,6 +311,19 @@ fn each_defect_is_found_by_its_check_alone() {
             ),
         ),
         (
+            "mount.hung",
+            set(
+                "node_filesystem_device_error",
+                vec![
+                    g01,
+                    ("mountpoint", "/scratch"),
+                    ("fstype", "fuse.sshfs"),
+                    ("device_error", "mountpoint timeout"),
+                ],
+                1.0,
+            ),
+        ),
+        (
             "link.speed",
             set(
                 "takt_link_negotiated_bits_per_second",
@@ -253,6 +340,13 @@ fn each_defect_is_found_by_its_check_alone() {
             set("takt_disk_healthy", vec![g01, ("device", "sda")], 0.0),
         ),
         (
+            "config.valid",
+            Box::new(|facts| {
+                facts.config.file = Some("takt.toml".into());
+                facts.config_mistake = Some("takt.toml, line 3: …".to_owned());
+            }),
+        ),
+        (
             "config.secrets",
             Box::new(|facts| facts.config.open_secrets.push("/etc/takt/token".into())),
         ),
@@ -260,6 +354,13 @@ fn each_defect_is_found_by_its_check_alone() {
         (
             "data.disk",
             Box::new(|facts| facts.unwritten = Some("the disk is full".into())),
+        ),
+        (
+            "lake.written",
+            Box::new(|facts| {
+                facts.config.lake = Some("/srv/lake".into());
+                facts.lake_error = Some("cannot write /srv/lake: No space left".to_owned());
+            }),
         ),
         (
             "targets.complete",
@@ -296,6 +397,19 @@ fn each_defect_is_found_by_its_check_alone() {
             }),
         ),
         (
+            "slurm.records",
+            Box::new(|facts| facts.records_read_at = Some(NOW - 7200.0)),
+        ),
+        ("slurm.records", Box::new(|facts| facts.running.clear())),
+        (
+            "slurm.clock",
+            set("takt_slurm_clock_ahead_seconds", vec![], -7200.0),
+        ),
+        (
+            "tls.certificate",
+            Box::new(|facts| facts.certificates = vec![certificate("g01", NOW + 13.0 * DAY)]),
+        ),
+        (
             "slurm.token",
             Box::new(|facts| facts.slurm_token_until = Some(NOW + DAY)),
         ),
@@ -325,38 +439,6 @@ fn each_defect_is_found_by_its_check_alone() {
     }
 }
 
-/// Right after the start, most targets were not scraped yet and were reported as missing.
-#[test]
-fn targets_are_not_missing_before_their_first_scrape() {
-    let without = |age: Option<f64>| {
-        broken(|facts| {
-            facts.readings.remove("up");
-            facts.readings.remove("process_start_time_seconds");
-            if let Some(age) = age {
-                let server = [("job", "takt-server")];
-                let start = NOW - age;
-                reading(facts, "process_start_time_seconds", &server, start);
-            }
-        })
-    };
-    assert!(without(Some(600.0)).contains(&"targets.complete".to_owned()));
-    for young in [Some(5.0), None] {
-        assert!(!without(young).contains(&"targets.complete".to_owned()));
-    }
-}
-
-/// Slurm counts the parts of a divided GPU, and nodes without a scheduler have no number to compare.
-#[test]
-fn other_numbers_of_gpus_can_be_in_order() {
-    let part = [("node", "g02"), ("uuid", "g02"), ("mig_uuid", "m1")];
-    let found = broken(|facts| {
-        facts.slurm_nodes.insert("g02".to_owned(), 7);
-        reading(facts, "takt_gpu_mig_info", &part, 1.0);
-        facts.slurm_nodes.remove("g01");
-    });
-    assert!(!found.contains(&"gpu.count".to_owned()), "{found:?}");
-}
-
 #[test]
 fn signing_in_is_examined_with_the_configured_addresses() {
     let mut facts = in_order();
@@ -376,24 +458,6 @@ fn signing_in_is_examined_with_the_configured_addresses() {
             "curl -sS https://idp.uni.example/realms/hpc/.well-known/openid-configuration",
         ]
     );
-}
-
-#[test]
-fn slurm_s_own_level_of_privacy_is_never_too_low() {
-    let found = broken(|facts| {
-        facts.private_data = Some("jobs".to_owned());
-        facts.config.auth = AuthConfig::default();
-    });
-    assert!(found.is_empty(), "{found:?}");
-}
-
-#[test]
-fn new_data_need_no_backup_yet() {
-    let found = broken(|facts| {
-        facts.backup = None;
-        facts.created_at = NOW - DAY;
-    });
-    assert!(found.is_empty(), "{found:?}");
 }
 
 #[test]
@@ -439,17 +503,6 @@ fn the_worst_comes_first_and_names_the_node_and_the_card() {
     assert_eq!(found[0].node, "g02");
     assert!(found[0].evidence.contains("0000:07:00.0"), "{found:?}");
     assert!(found[0].fix[0].starts_with("scontrol update node=g02 state=drain"));
-}
-
-/// A switch with slower ports is not a defect.
-#[test]
-fn a_link_at_the_speed_of_its_partner_is_in_order() {
-    let link = [("node", "g01"), ("device", "eth0")];
-    let found = broken(|facts| {
-        reading(facts, "takt_link_partner_bits_per_second", &link, 1e9);
-        reading(facts, "takt_link_negotiated_bits_per_second", &link, 1e9);
-    });
-    assert!(found.is_empty(), "{found:?}");
 }
 
 #[test]

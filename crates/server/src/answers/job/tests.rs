@@ -294,7 +294,7 @@ fn arrays_requeues_and_unknown_jobs() {
         source: "sacct",
         name: "poll",
         timezone: None,
-        told_until: Some(("lab", UnixTime::from(Timestamp::now()) - 40)),
+        complete_until: Some(("lab", UnixTime::from(Timestamp::now()) - 40)),
         shifted: Shifted::Refuse,
     };
     let none = std::iter::empty::<Result<_, std::convert::Infallible>>();

@@ -178,12 +178,17 @@ impl AuthConfig {
 
     /// Returns the file paths, so that the caller can resolve relative paths.
     pub fn files(&mut self) -> impl Iterator<Item = &mut Option<PathBuf>> {
-        let proxy = self.proxy.iter_mut().map(|proxy| &mut proxy.secret_file);
-        let oidc = self.oidc.iter_mut();
-        let oidc = oidc.flat_map(|oidc| [&mut oidc.client_secret_file, &mut oidc.ca_file]);
-        let ldap = self.ldap.iter_mut();
-        let ldap = ldap.flat_map(|ldap| [&mut ldap.bind_password_file, &mut ldap.ca_file]);
-        proxy.chain(oidc).chain(ldap)
+        let mut files = Vec::new();
+        if let Some(proxy) = &mut self.proxy {
+            files.push(&mut proxy.secret_file);
+        }
+        if let Some(oidc) = &mut self.oidc {
+            files.extend([&mut oidc.client_secret_file, &mut oidc.ca_file]);
+        }
+        if let Some(ldap) = &mut self.ldap {
+            files.extend([&mut ldap.bind_password_file, &mut ldap.ca_file]);
+        }
+        files.into_iter()
     }
 
     /// Checks that types cannot express.

@@ -5,6 +5,7 @@
 use std::io::Write;
 use takt_model::Labels;
 use takt_model::Timestamp;
+use takt_model::native::NativeHistogram;
 use takt_promql::{Point, Value, exponential};
 use takt_store::SeriesExemplars;
 
@@ -26,16 +27,29 @@ pub(super) fn write_value(out: &mut Vec<u8>, value: &Value) {
         }
         Value::Vector(samples) => write_list(out, samples, |out, sample| {
             write_metric(out, &sample.labels);
-            out.extend(br#","value":"#);
-            write_point(out, &sample.point, short);
+            if let Some(histogram) = &sample.histogram {
+                out.extend(br#","histogram":"#);
+                write_histogram_point(out, sample.point.at, histogram);
+            } else {
+                out.extend(br#","value":"#);
+                write_point(out, &sample.point, short);
+            }
             out.push(b'}');
         }),
         Value::Matrix(series) => write_list(out, series, |out, series| {
             write_metric(out, &series.labels);
-            out.extend(br#","values":"#);
-            write_list(out, &series.points, |out, point| {
-                write_point(out, point, short)
-            });
+            if !series.points.is_empty() || series.histograms.is_empty() {
+                out.extend(br#","values":"#);
+                write_list(out, &series.points, |out, point| {
+                    write_point(out, point, short)
+                });
+            }
+            if !series.histograms.is_empty() {
+                out.extend(br#","histograms":"#);
+                write_list(out, &series.histograms, |out, point| {
+                    write_histogram_point(out, point.at, &point.histogram)
+                });
+            }
             out.push(b'}');
         }),
     }
@@ -90,6 +104,36 @@ fn write_point(out: &mut Vec<u8>, point: &Point, number: fn(&mut Vec<u8>, f64)) 
     out.push(b',');
     write_number(out, point.value, number);
     out.push(b']');
+}
+
+/// Time, and the histogram with its populated buckets. The number of a bucket says which bounds belong to it: 0 the upper, 1 the
+/// lower, 3 both.
+fn write_histogram_point(out: &mut Vec<u8>, at: Timestamp, histogram: &NativeHistogram) {
+    out.push(b'[');
+    write_instant(out, at);
+    out.extend(br#",{"count":"#);
+    write_number(out, histogram.count, short);
+    out.extend(br#","sum":"#);
+    write_number(out, histogram.sum, short);
+    let buckets: Vec<_> = histogram.buckets().collect();
+    if !buckets.is_empty() {
+        out.extend(br#","buckets":"#);
+        write_list(out, &buckets, |out, bucket| {
+            let bounds = match (bucket.has_lower, bucket.has_upper) {
+                (false, true) => b'0',
+                (true, false) => b'1',
+                (false, false) => b'2',
+                (true, true) => b'3',
+            };
+            out.extend([b'[', bounds]);
+            for value in [bucket.lower, bucket.upper, bucket.count] {
+                out.push(b',');
+                write_number(out, value, short);
+            }
+            out.push(b']');
+        });
+    }
+    out.extend(b"}]");
 }
 
 /// A number in quotes.
@@ -153,7 +197,8 @@ mod tests {
         assert_eq!(
             json(&Value::Vector(vec![Sample {
                 labels: labels.clone(),
-                point: point(1000, f64::NEG_INFINITY)
+                point: point(1000, f64::NEG_INFINITY),
+                histogram: None,
             }])),
             r#"{"resultType":"vector","result":[{"metric":{"__name__":"up","node":"g\"01"},"value":[1,"-Inf"]}]}"#
         );
@@ -166,7 +211,8 @@ mod tests {
         assert_eq!(
             json(&Value::Matrix(vec![Series {
                 labels: Labels::new(),
-                points
+                points,
+                histograms: Vec::new(),
             }])),
             r#"{"resultType":"matrix","result":[{"metric":{},"values":[[-0.001,"100000000000000000000"],[1.001,"-0"],[2,"NaN"],[3,"0.30000000000000004"]]}]}"#
         );
@@ -177,13 +223,31 @@ mod tests {
         assert_eq!(
             json(&Value::Matrix(vec![Series {
                 labels: Labels::new(),
-                points: samples
+                points: samples,
+                histograms: Vec::new(),
             }])),
             r#"{"resultType":"matrix","result":[{"metric":{},"values":[[0,"0.000001"],[0,"1e-07"],[0,"5e-324"],[0,"-1e-09"],[0,"1e+21"],[0,"1.5e+300"]]}]}"#
         );
         assert_eq!(
             json(&Value::Scalar(point(0, 1e21))),
             r#"{"resultType":"scalar","result":[0,"1000000000000000000000"]}"#
+        );
+        let histogram = NativeHistogram {
+            count: 4.0,
+            sum: 1.5,
+            zero_threshold: 0.25,
+            zero_count: 1.0,
+            positive: vec![(1, 2.0)],
+            negative: vec![(0, 1.0)],
+            ..NativeHistogram::default()
+        };
+        assert_eq!(
+            json(&Value::Vector(vec![Sample {
+                labels: Labels::new(),
+                point: point(1000, f64::NAN),
+                histogram: Some(histogram.into()),
+            }])),
+            r#"{"resultType":"vector","result":[{"metric":{},"histogram":[1,{"count":"4","sum":"1.5","buckets":[[1,"-1","-0.5","1"],[3,"-0.25","0.25","1"],[0,"1","2","2"]]}]}]}"#
         );
         let text = Value::String {
             at: Timestamp(0),

@@ -6,7 +6,7 @@ use minijinja::{Value, context};
 use takt_accounting::efficiency::Curve;
 use takt_draw::{Picture, area};
 use takt_server::answers::{CompareAnswer, CompareQuestion, CompareValue, JobReport};
-use takt_server::reports::words::{UNKNOWN, amount, duration, percent};
+use takt_server::reports::words::{UNKNOWN, amount, duration, percent, whole};
 
 pub const PAGE: Page = Page::new("/compare", include_str!("compare.html"), show).filters(&["jobs"]);
 
@@ -87,7 +87,7 @@ fn text(value: &CompareValue) -> String {
         CompareValue::Bytes(bytes) => format!("{} GiB", amount(bytes / GIB)),
         CompareValue::GpuHours(hours) => format!("{} GPU-h", amount(*hours)),
         CompareValue::Kwh(kwh) => format!("{} kWh", amount(*kwh)),
-        CompareValue::Watts(watts) => format!("{watts:.0} W"),
+        CompareValue::Watts(watts) => format!("{} W", whole(*watts)),
     }
 }
 

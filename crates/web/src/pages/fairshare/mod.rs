@@ -6,6 +6,7 @@ use minijinja::context;
 use takt_accounting::fairshare::ShareRow;
 use takt_draw::{Picture, area};
 use takt_server::answers::{FairshareAnswer, FairshareQuestion};
+use takt_server::reports::words;
 use takt_slurm::Shares;
 
 pub const PAGE: Page = Page::new("/fairshare", include_str!("fairshare.html"), show)
@@ -153,7 +154,7 @@ fn rows(visit: &Visit, answer: &FairshareAnswer) -> Result<Table, PageError> {
             Cell::text(shares),
             Cell::number(Some(row.norm_shares), |share| format!("{share:.4}")),
             Cell::number(Some(row.effective_usage), |usage| format!("{usage:.4}")),
-            Cell::number(Some(row.raw_usage), |usage| format!("{usage:.0}")),
+            Cell::number(Some(row.raw_usage), words::whole),
         ]
     };
     let caption = "As sshare -l -a: fair share from 0 to 1, 1 is the best; level FS above 1: used \

@@ -144,14 +144,15 @@ fn on_page(
     strips.add(&mut all, &mut rows, found);
     let is_kept = |column: &Column| !["account", "submit", "reason"].contains(&&*column.key);
     let kept: Vec<bool> = all.iter().map(is_kept).collect();
-    let mut columns: Vec<Column> = all.into_iter().filter(is_kept).collect();
+    for (cells, one) in rows.iter_mut().zip(found) {
+        let mut kept = kept.iter();
+        cells.retain(|_| kept.next().copied().unwrap_or(false));
+        cells.push(tick(&one.run.job_id));
+    }
+    let mut columns = all;
+    columns.retain(is_kept);
     columns.push(Column::picture("compare", "Compare"));
-    let row = |(cells, one): (Vec<Cell>, &ListedRun)| {
-        let cells = cells.into_iter().zip(&kept).filter(|(_, kept)| **kept);
-        let cells = cells.map(|(cell, _)| cell);
-        cells.chain([tick(&one.run.job_id)]).collect()
-    };
-    (columns, rows.into_iter().zip(found).map(row).collect())
+    (columns, rows)
 }
 
 /// A box that chooses a job for the comparison.

@@ -133,7 +133,7 @@ fn columns(by_account: bool) -> Vec<Column> {
         Column::number("jobs", "Jobs started"),
         Column::number("failed", "Failed").minor(),
         Column::number("wait", "Mean wait").minor(),
-        Column::number("kwh", "kWh").minor(),
+        Column::number("kwh", "Energy").unit("kWh").minor(),
     ]
 }
 

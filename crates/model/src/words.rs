@@ -1,10 +1,10 @@
-//! Formats numbers for people.
+//! Formats numbers for people: on pages, in reports, mails and tables of commands.
 
 /// Formats an amount: `1,234` from 100 on, `12.3` from 10 on, `0.12` below 10.
 pub fn amount(value: f64) -> String {
     let magnitude = value.abs();
     match magnitude {
-        m if m >= 99.95 => grouped(value.round()),
+        m if m >= 99.95 => whole(value.round()),
         m if m >= 9.995 => format!("{value:.1}"),
         m if m < 0.005 => "0".to_owned(),
         _ => format!("{value:.2}"),
@@ -13,7 +13,7 @@ pub fn amount(value: f64) -> String {
 
 /// Formats a count: `76`, `1,234`.
 pub fn count(value: u64) -> String {
-    grouped(value as f64)
+    whole(value as f64)
 }
 
 /// Formats a ratio (0 to 1): `12 %`, `0.4 %`.
@@ -50,7 +50,7 @@ pub fn money(value: f64, currency: &str) -> String {
     // Half a cent is no amount, and has no sign.
     let value = if value.abs() < 0.005 { 0.0 } else { value };
     let whole = if value.abs() >= 999.995 {
-        grouped(value.round())
+        whole(value.round())
     } else {
         format!("{value:.2}")
     };
@@ -86,16 +86,35 @@ pub fn month(period: &str) -> String {
     )
 }
 
-fn grouped(value: f64) -> String {
-    let digits = format!("{:.0}", value.abs());
-    let mut out = String::from(if value < 0.0 { "-" } else { "" });
+/// Formats a number without decimals: `76`, `1,234`.
+pub fn whole(value: f64) -> String {
+    with_separators(&format!("{value:.0}"))
+}
+
+/// Adds separators to the whole part of a number in digits: `39,049.2` for `39049.2`. Returns other
+/// texts unchanged.
+pub fn with_separators(number: &str) -> String {
+    let begin = number.find(|c: char| c.is_ascii_digit()).unwrap_or(0);
+    let (sign, rest) = number.split_at(begin);
+    let end = rest.find(|c: char| !c.is_ascii_digit());
+    let (digits, rest) = rest.split_at(end.unwrap_or(rest.len()));
+    let is_number = matches!(sign, "" | "-" | "<")
+        && rest
+            .strip_prefix('.')
+            .unwrap_or(rest)
+            .bytes()
+            .all(|byte| byte.is_ascii_digit());
+    if !is_number {
+        return number.to_owned();
+    }
+    let mut out = String::from(sign);
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at) % 3 == 0 {
             out.push(',');
         }
         out.push(digit);
     }
-    out
+    out + rest
 }
 
 #[cfg(test)]
@@ -150,6 +169,23 @@ mod tests {
         assert_eq!(
             (month("2026-10"), month("2026-10-01 to 2026-10-15")),
             ("October 2026".into(), "2026-10-01 to 2026-10-15".into())
+        );
+        assert_eq!(
+            [
+                "39049.2", "-1234567", "999.75", "<0.1", "", "1,234", "12 %", "2026-10", "1e6",
+            ]
+            .map(with_separators),
+            [
+                "39,049.2",
+                "-1,234,567",
+                "999.75",
+                "<0.1",
+                "",
+                "1,234",
+                "12 %",
+                "2026-10",
+                "1e6"
+            ]
         );
         assert_eq!(money(-0.004, "EUR"), "0.00 EUR");
         assert_eq!(month("2026-13"), "2026-13");

@@ -1,0 +1,65 @@
+//! Event rules: messages at once, ends, and repetitions.
+
+use super::*;
+
+#[test]
+fn an_event_is_sent_at_once_and_ends_when_the_gpu_is_back() {
+    let mut takt = Takt::new();
+    takt.set("takt_gpu_up{node=\"g01\",uuid=\"GPU-1\"}", 0.0);
+    takt.set("takt_gpu_up{node=\"g01\",uuid=\"GPU-2\"}", 1.0);
+    takt.seconds(10);
+    let batch = takt.engine.event(&xid(79, "7", 10), &[], takt.now);
+    takt.commit(&batch);
+    takt.second(None);
+    assert_eq!(takt.reasons(SLACK), [(11, Reason::FirstFiring)]);
+    {
+        let tables = takt.disk.0.borrow();
+        let message = &tables.outbox.values().next().unwrap().message;
+        let words = &message.common_annotations;
+        assert_eq!(words["summary"], "GPU has fallen off the bus on g01");
+        assert!(
+            words["kernel_lines"].contains("Xid (PCI:0000:01:00): 79"),
+            "{words:?}"
+        );
+        assert_eq!(message.common_labels.get("severity"), Some("critical"));
+        assert_eq!(takt.delivered.len(), 2, "both channels, in the same second");
+    }
+    // The same fault again belongs to the same episode.
+    let batch = takt.engine.event(&xid(79, "7", 12), &[], takt.now);
+    takt.commit(&batch);
+    takt.seconds(100);
+    takt.restart();
+    takt.seconds(100);
+    assert_eq!(takt.reasons(SLACK).len(), 1);
+    takt.set("takt_gpu_up{node=\"g01\",uuid=\"GPU-1\"}", 1.0);
+    takt.seconds(70);
+    assert_eq!(takt.reasons(SLACK).last().unwrap().1, Reason::Resolved);
+}
+
+#[test]
+fn user_faults_count_only_in_different_jobs_and_bursts() {
+    let mut takt = Takt::new();
+    let fires = |takt: &Takt| {
+        takt.engine
+            .events()
+            .iter()
+            .any(|(_, _, instance)| instance.fired_at.is_some())
+    };
+    let mut happens = |number, job: &str, seconds| {
+        let batch = takt
+            .engine
+            .event(&xid(number, job, seconds), &[], at(seconds));
+        takt.commit(&batch);
+        fires(&takt)
+    };
+    assert!(!happens(31, "7", 10));
+    assert!(!happens(31, "7", 20), "the same burst");
+    assert!(!happens(13, "7", 4_000), "the same job");
+    assert!(!happens(45, "8", 5_000), "not meant");
+    assert!(happens(13, "8", 5_000), "another job on the same GPU");
+    takt.restart();
+    assert!(fires(&takt), "survives a restart");
+    takt.now = at(5_000 + 3_599);
+    takt.second(None);
+    assert!(!fires(&takt), "held for an hour");
+}

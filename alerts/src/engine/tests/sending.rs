@@ -1,0 +1,221 @@
+//! Samples that become messages: when a channel is notified, and when it is not.
+
+use super::*;
+
+#[test]
+fn from_a_sample_to_a_message_and_its_end() {
+    let mut takt = Takt::new();
+    takt.set("hot{node=\"g01\"}", 95.0);
+    takt.seconds(60);
+    takt.set("hot{node=\"g01\"}", 60.0);
+    takt.seconds(120);
+    let reasons: Vec<_> = takt
+        .reasons(SLACK)
+        .into_iter()
+        .map(|(_, reason)| reason)
+        .collect();
+    assert_eq!(reasons, [Reason::FirstFiring, Reason::Resolved]);
+    assert_eq!(
+        takt.reasons("ops/email/0").len(),
+        1,
+        "e-mail does not ask for ends"
+    );
+    let tables = takt.disk.0.borrow();
+    assert!(
+        tables.log.is_empty() && tables.alerts.is_empty(),
+        "nothing is left behind"
+    );
+    let row = tables.outbox.values().next().unwrap();
+    assert_eq!(row.message.common_annotations["summary"], "g01 is at 95");
+    assert!(
+        tables
+            .outbox
+            .values()
+            .all(|row| row.state == RowState::Sent)
+    );
+}
+
+#[test]
+fn a_page_goes_out_in_the_second_it_is_seen() {
+    let mut takt = Takt::new();
+    takt.set("up{node=\"g01\"}", 0.0);
+    takt.seconds(20);
+    let (told_at, reason) = takt.reasons(SLACK)[0];
+    let fired_at = takt.disk.0.borrow().transitions[0].at.whole_seconds().0;
+    assert!(
+        (fired_at..=fired_at + 15).contains(&told_at) && told_at < 17,
+        "{told_at} {fired_at}"
+    );
+    assert_eq!(reason, Reason::FirstFiring);
+}
+
+#[test]
+fn inhibited_alerts_are_not_sent() {
+    let mut takt = Takt::new();
+    takt.set("hot{node=\"g01\"}", 95.0);
+    takt.seconds(60);
+    takt.set("up{node=\"g01\"}", 0.0);
+    takt.seconds(20);
+    // The node is down, then no longer hot: no message is sent while the node is down.
+    takt.set("hot{node=\"g01\"}", 60.0);
+    takt.seconds(100);
+    assert!(
+        !takt
+            .told(SLACK)
+            .iter()
+            .any(|(status, _)| *status == Status::Resolved)
+    );
+    takt.set("up{node=\"g01\"}", 1.0);
+    takt.seconds(130);
+    let resolved = takt
+        .told(SLACK)
+        .into_iter()
+        .filter(|(status, _)| *status == Status::Resolved);
+    assert_eq!(
+        resolved.count(),
+        2,
+        "both ends, once each: {:?}",
+        takt.told(SLACK)
+    );
+}
+
+#[test]
+fn a_node_in_maintenance_sends_nothing_until_its_end() {
+    let mut takt = Takt::new();
+    takt.engine.set_maintenance(vec![Maintenance {
+        name: "firmware".to_owned(),
+        cluster: "lab".to_owned(),
+        nodes: ["g01".to_owned(), "g02".to_owned()].into(),
+        from: at(50),
+        to: at(300),
+    }]);
+    takt.set("hot{node=\"g01\"}", 95.0);
+    takt.seconds(49);
+    assert_eq!(takt.told(SLACK).len(), 1, "it has not begun");
+    // The node is drained, which sends no page; another node is not affected.
+    takt.set("hot{node=\"g01\"}", 60.0);
+    takt.set("up{node=\"g01\"}", 0.0);
+    takt.set("up{node=\"g02\"}", 0.0);
+    takt.set("up{node=\"g03\"}", 0.0);
+    takt.seconds(200);
+    let told: Vec<String> = takt
+        .told(SLACK)
+        .into_iter()
+        .map(|(_, labels)| labels)
+        .collect();
+    assert!(
+        told.iter().skip(1).all(|labels| labels.contains("g03")) && told.len() == 2,
+        "{told:?}"
+    );
+    let suppressed = takt.engine.router().suppressed(takt.now);
+    let why: BTreeSet<_> = takt
+        .engine
+        .router()
+        .alerts()
+        .iter()
+        .map(|(_, alert)| suppressed(alert).muted_by)
+        .collect();
+    assert_eq!(
+        why,
+        [vec![], vec!["reservation firmware".to_owned()]].into()
+    );
+    drop(suppressed);
+    // One node came back in time; the other one did not, so its alert is sent.
+    takt.set("up{node=\"g01\"}", 1.0);
+    takt.set("up{node=\"g02\"}", 0.0);
+    takt.set("up{node=\"g03\"}", 0.0);
+    takt.seconds(150);
+    let after = takt.told(SLACK).split_off(2);
+    let about = |node: &str| -> Vec<Status> {
+        after
+            .iter()
+            .filter(|(_, labels)| labels.contains(node))
+            .map(|(status, _)| *status)
+            .collect()
+    };
+    assert_eq!(
+        about("g01"),
+        [Status::Resolved],
+        "what was told before is over"
+    );
+    assert!(
+        about("g02").contains(&Status::Firing) && !about("g02").contains(&Status::Resolved),
+        "{after:?}"
+    );
+}
+
+#[test]
+fn coming_and_going_becomes_one_message() {
+    let mut takt = Takt::new();
+    for n in 0..20 {
+        takt.set("hot{node=\"g01\"}", if n % 2 == 0 { 95.0 } else { 60.0 });
+        takt.seconds(130);
+    }
+    let during = takt.told(SLACK);
+    assert!(during.len() <= 8, "{during:#?}");
+    assert!(
+        during
+            .iter()
+            .any(|(status, labels)| *status == Status::Firing
+                && labels.contains("flapping=\"true\""))
+    );
+    for _ in 0..4200 / 100 {
+        takt.set("hot{node=\"g01\"}", 60.0);
+        takt.seconds(100);
+    }
+    let after = takt.told(SLACK);
+    assert!(
+        after.last().is_some_and(
+            |(status, labels)| *status == Status::Resolved && labels.contains("flapping")
+        ),
+        "{after:#?}"
+    );
+    assert!(takt.disk.0.borrow().flapping.is_empty());
+}
+
+#[test]
+fn the_end_of_a_page_does_not_wait_for_the_group() {
+    let mut takt = Takt::new();
+    takt.set("up{node=\"g01\"}", 0.0);
+    takt.seconds(20);
+    takt.set("up{node=\"g01\"}", 1.0);
+    let back = takt.now.whole_seconds().0;
+    takt.seconds(20);
+    let reasons = takt.reasons(SLACK);
+    assert_eq!(reasons.len(), 2, "{reasons:?}");
+    let (end, reason) = reasons[1];
+    assert_eq!(reason, Reason::Resolved);
+    assert!(end <= back + 16, "{end} and {back}: one evaluation later");
+}
+
+#[test]
+fn a_consequence_that_outlives_its_cause_by_seconds_is_not_sent() {
+    let mut takt = Takt::new();
+    takt.set("up{node=\"g01\"}", 0.0);
+    takt.set("up{node=\"g02\"}", 0.0);
+    takt.seconds(20);
+    takt.set("hot{node=\"g01\"}", 95.0);
+    takt.set("hot{node=\"g02\"}", 95.0);
+    takt.seconds(50);
+    takt.set("up{node=\"g01\"}", 1.0);
+    takt.set("up{node=\"g02\"}", 1.0);
+    takt.seconds(40);
+    takt.set("hot{node=\"g01\"}", 60.0);
+    takt.seconds(100);
+    let fired: Vec<String> = takt
+        .told(SLACK)
+        .into_iter()
+        .filter(|(status, labels)| *status == Status::Firing && labels.contains("Hot"))
+        .map(|(_, labels)| labels)
+        .collect();
+    assert!(
+        fired.iter().all(|labels| labels.contains("g02")) && !fired.is_empty(),
+        "g02 is hot for another reason: {fired:?}"
+    );
+    takt.set("hot{node=\"g02\"}", 60.0);
+    takt.seconds(200);
+    assert!(
+        takt.disk.0.borrow().alerts.is_empty(),
+        "nothing is left behind"
+    );
+}

@@ -1,0 +1,224 @@
+//! Open HTTP connections of a server: how many there may be, and how long each may take.
+//!
+//! A client that opens connections and sends nothing, or half a request, or never reads its answer,
+//! must not keep the server from answering others, nor take the open files that the process needs
+//! for its work. Each connection is in one phase, and a phase that lasts too long ends the
+//! connection. Where the limits are reached, a connection without a request gives way to the new
+//! one. An answer may take its time.
+
+mod connection;
+mod limits;
+#[cfg(test)]
+mod tests;
+
+pub use connection::{CloseReason, Connection};
+pub use limits::{Limits, open_files_max, raise_open_files};
+
+use connection::Phase;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use takt_model::client_of;
+
+/// Pause after an accept that failed, for lack of open files for example.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Counts connections for the server's metrics.
+pub trait Meter: Send + Sync + 'static {
+    /// The number of open connections has changed to this.
+    fn opened(&self, count: usize);
+
+    /// The server closed a connection, or refused one ([`CloseReason::Limit`]).
+    fn closed(&self, reason: CloseReason);
+}
+
+/// All open connections of the server.
+#[derive(Debug)]
+pub struct Connections<M> {
+    limits: Limits,
+    table: Mutex<Table>,
+    meter: M,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// In the order in which they were opened.
+    open: BTreeMap<u64, Arc<Connection>>,
+    next_number: u64,
+}
+
+impl<M: Meter> Connections<M> {
+    /// No connections yet.
+    pub fn new(limits: Limits, meter: M) -> Self {
+        Self {
+            limits,
+            table: Mutex::default(),
+            meter,
+        }
+    }
+
+    /// The meter of the server.
+    pub fn meter(&self) -> &M {
+        &self.meter
+    }
+
+    /// Number of open connections.
+    pub fn count(&self) -> usize {
+        self.lock().open.len()
+    }
+
+    /// Adds a connection. `None` where the limits are reached and every other connection is in use.
+    pub fn open(self: &Arc<Self>, address: IpAddr) -> Option<OpenConnection<M>> {
+        let client = client_of(address);
+        let mut table = self.lock();
+        if let Some(crowded) = self.crowded(&table, client)
+            && !self.close_waiting(&mut table, crowded)
+        {
+            self.meter.closed(CloseReason::Limit);
+            return None;
+        }
+        let number = table.next_number;
+        table.next_number += 1;
+        let connection = Arc::new(Connection::new(client, Instant::now()));
+        table.open.insert(number, Arc::clone(&connection));
+        self.meter.opened(table.open.len());
+        Some(OpenConnection {
+            number,
+            connection,
+            connections: Arc::clone(self),
+        })
+    }
+
+    /// The client that has to give way to a new connection of `client`. `None` below the limits.
+    fn crowded(&self, table: &Table, client: IpAddr) -> Option<IpAddr> {
+        let counts = table.counts();
+        if counts.get(&client).copied().unwrap_or(0) >= self.limits.per_client {
+            Some(client)
+        } else if table.open.len() >= self.limits.total {
+            largest(counts)
+        } else {
+            None
+        }
+    }
+
+    /// Closes the connection that has waited longest, of the client with the most.
+    pub fn make_room(&self) {
+        let mut table = self.lock();
+        if let Some(client) = largest(table.counts()) {
+            self.close_waiting(&mut table, client);
+        }
+    }
+
+    /// Logs why a connection could not be accepted, and makes room for the next one.
+    pub async fn accept_failed(&self, error: &io::Error) {
+        use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+        // The client has gone before it was accepted.
+        if matches!(
+            error.kind(),
+            ConnectionAborted | ConnectionRefused | ConnectionReset
+        ) {
+            return;
+        }
+        tracing::warn!(%error, "cannot accept a connection");
+        self.make_room();
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+
+    /// Closes the connections whose phase has lasted too long.
+    pub fn close_overdue(&self, now: Instant) {
+        let mut table = self.lock();
+        let overdue: Vec<_> = table
+            .open
+            .iter()
+            .filter_map(|(number, connection)| {
+                let reason = connection.overdue(&self.limits, now)?;
+                Some((*number, reason))
+            })
+            .collect();
+        for (number, reason) in overdue {
+            self.close(&mut table, number, reason);
+        }
+    }
+
+    /// Closes the connection that has not read its answer for the longest time, if that is
+    /// `patience` or more.
+    pub fn close_slowest_reader(&self, patience: Duration) {
+        let now = Instant::now();
+        let mut table = self.lock();
+        let slowest = table.longest(|connection| connection.phase() == Phase::Sending);
+        if let Some((number, since)) = slowest
+            && now.saturating_duration_since(since) >= patience
+        {
+            self.close(&mut table, number, CloseReason::SendTimeout);
+        }
+    }
+
+    /// Closes the connection of the client that has waited longest. False where all are in use.
+    fn close_waiting(&self, table: &mut Table, client: IpAddr) -> bool {
+        let now = Instant::now();
+        let waiting = table.longest(|connection| {
+            connection.client == client && connection.gives_way(&self.limits, now)
+        });
+        if let Some((number, _)) = waiting {
+            self.close(table, number, CloseReason::Limit);
+        }
+        waiting.is_some()
+    }
+
+    fn close(&self, table: &mut Table, number: u64, reason: CloseReason) {
+        if let Some(connection) = table.open.remove(&number) {
+            connection.close();
+            self.meter.opened(table.open.len());
+            self.meter.closed(reason);
+            let client = connection.client;
+            tracing::debug!(%client, reason = reason.name(), "connection closed");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// Open connections by client.
+    fn counts(&self) -> HashMap<IpAddr, usize> {
+        let mut counts = HashMap::new();
+        for connection in self.open.values() {
+            *counts.entry(connection.client).or_insert(0) += 1;
+        }
+        counts
+    }
+
+    /// The connection, one that `is_wanted`, whose phase has lasted longest, and since when.
+    fn longest(&self, is_wanted: impl Fn(&Connection) -> bool) -> Option<(u64, Instant)> {
+        let wanted = self.open.iter().filter(|(_, one)| is_wanted(one));
+        let since = wanted.map(|(number, one)| (*number, one.since()));
+        since.min_by_key(|(_, since)| *since)
+    }
+}
+
+/// The client with the most connections.
+fn largest(counts: HashMap<IpAddr, usize>) -> Option<IpAddr> {
+    let most = counts.into_iter().max_by_key(|(_, count)| *count);
+    most.map(|(client, _)| client)
+}
+
+/// A connection's place among the open ones; given back when this is dropped.
+#[derive(Debug)]
+pub struct OpenConnection<M: Meter> {
+    number: u64,
+    /// The connection.
+    pub connection: Arc<Connection>,
+    connections: Arc<Connections<M>>,
+}
+
+impl<M: Meter> Drop for OpenConnection<M> {
+    fn drop(&mut self) {
+        let mut table = self.connections.lock();
+        table.open.remove(&self.number);
+        self.connections.meter.opened(table.open.len());
+    }
+}

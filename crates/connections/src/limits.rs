@@ -1,0 +1,60 @@
+//! Limits of connections, and of the open files that they take.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io;
+use std::time::Duration;
+
+/// Limits of the connections of one server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Maximum number of open connections.
+    pub total: usize,
+    /// Maximum number of open connections of one client.
+    pub per_client: usize,
+    /// Time a client has to send the head of a request, TLS handshake included.
+    pub head: Duration,
+    /// Time a connection may wait for its next request.
+    pub idle: Duration,
+    /// Time without a byte of an upload, or that a client has to read what was sent.
+    pub stall: Duration,
+    /// Time after which a connection that stalls gives way to a new one.
+    pub stall_patience: Duration,
+}
+
+impl Limits {
+    /// Lowers the total, so that `reserved` of `files` open files are left for other work. Where
+    /// the limit of open files is low, half of it is for connections.
+    #[must_use]
+    pub fn within_files(self, files: usize, reserved: usize) -> Self {
+        let allowed = files.saturating_sub(reserved).max(files / 2);
+        Self {
+            total: self.total.min(allowed),
+            ..self
+        }
+    }
+}
+
+/// Raises the soft limit of open files to `wanted`, as far as the hard limit allows it.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn raise_open_files(wanted: u64) -> io::Result<()> {
+    let now = getrlimit(Resource::Nofile);
+    let wanted = now.maximum.map_or(wanted, |most| most.min(wanted));
+    if now.current.is_none_or(|current| current >= wanted) {
+        return Ok(());
+    }
+    let raised = Rlimit {
+        current: Some(wanted),
+        maximum: now.maximum,
+    };
+    Ok(setrlimit(Resource::Nofile, raised)?)
+}
+
+/// Soft limit of open files.
+pub fn open_files_max() -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    })
+}

@@ -1,0 +1,140 @@
+//! Which data directory writes a lake. Two writers would remove each other's files.
+
+use crate::LakeError;
+use crate::files::{Folder, UNFINISHED, names_in};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::path::Path;
+use takt_model::UnixTime;
+
+/// File in the lake's folder with the identity of the writer.
+const OWNER: &str = "takt-lake.json";
+
+/// File in the data directory with the state of its lake.
+const STATE: &str = "lake.json";
+
+/// Form of the lake that this program writes.
+const FORMAT: u32 = 1;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Owner {
+    /// Form of the lake.
+    format: u32,
+    /// Identity of the writer.
+    id: String,
+}
+
+/// State of a lake: a file in the data directory that writes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LakeState {
+    /// Identity of this data directory as a writer; empty before the first lake.
+    pub id: String,
+    /// Folder of the lake that was written last; empty before the first.
+    pub path: String,
+    /// End of the last round, UTC seconds.
+    pub tried_at: Option<UnixTime>,
+    /// End of the last round without an error, UTC seconds.
+    pub succeeded_at: Option<UnixTime>,
+    /// Errors of the last round; empty after success.
+    pub error: String,
+}
+
+impl LakeState {
+    /// Reads the state from a data directory. A data directory that never wrote a lake has the
+    /// default.
+    pub fn read(data: &Path) -> Self {
+        let text = fs::read(data.join(STATE)).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    /// Writes the state into a data directory.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write(&self, data: &Path) -> Result<(), LakeError> {
+        let path = data.join(STATE);
+        let new = data.join(format!("{STATE}.new"));
+        let text = serde_json::to_vec_pretty(self).map_err(io::Error::from);
+        let written = text.and_then(|text| fs::write(&new, text));
+        let renamed = written.and_then(|()| fs::rename(&new, &path));
+        renamed.map_err(LakeError::write(path))
+    }
+}
+
+/// Makes `path` the lake of a data directory, and returns its folder. With `anew`, creates a lake
+/// where one is gone, and continues the lake of another data directory.
+///
+/// # Errors
+/// If the folder cannot be created, has other files, or is the lake of another data directory; if
+/// the lake that this data directory wrote there is gone.
+pub fn claim(path: &Path, data: &Path, anew: bool) -> Result<Folder, LakeError> {
+    let mut state = LakeState::read(data);
+    let owner = path.join(OWNER);
+    let known = match fs::read(&owner) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        read => {
+            let text = read.map_err(LakeError::read(&owner))?;
+            let parsed: Result<Owner, _> = serde_json::from_slice(&text);
+            Some(parsed.map_err(|error| LakeError::Log {
+                path: owner.clone(),
+                reason: error.to_string(),
+            })?)
+        }
+    };
+    let whole = std::path::absolute(path).map_err(LakeError::read(path))?;
+    let text = whole.display().to_string();
+    let was_here = state.path == text;
+    match &known {
+        Some(known) if known.id == state.id => {}
+        Some(_) if !anew => return Err(LakeError::Foreign { path: path.into() }),
+        None if was_here && !anew => return Err(LakeError::Gone { path: path.into() }),
+        None if !names_in(path)?.iter().all(|name| is_ignored(name)) => {
+            return Err(LakeError::Occupied { path: path.into() });
+        }
+        None | Some(_) => {}
+    }
+    fs::create_dir_all(path).map_err(LakeError::write(path))?;
+    let folder = Folder::of_lake(path)?;
+    if state.id.is_empty() {
+        state.id = random_id()?;
+        state.write(data)?;
+    }
+    if known.as_ref().is_none_or(|known| known.id != state.id) {
+        let new = Owner {
+            format: FORMAT,
+            id: state.id.clone(),
+        };
+        let text = serde_json::to_vec(&new).expect("plain fields serialise");
+        if known.is_some() {
+            fs::remove_file(&owner).map_err(LakeError::write(&owner))?;
+        }
+        folder.publish("", OWNER, &text)?;
+    }
+    folder.sweep()?;
+    if !was_here {
+        state.path = text;
+        state.write(data)?;
+    }
+    Ok(folder)
+}
+
+/// Whether a folder with this file is empty enough for a new lake.
+fn is_ignored(name: &str) -> bool {
+    name == "lost+found" || name.starts_with(UNFINISHED)
+}
+
+/// A random UUID, for tables and writers.
+pub fn random_id() -> Result<String, LakeError> {
+    const SOURCE: &str = "/dev/urandom";
+    let mut bytes = [0_u8; 16];
+    fs::File::open(SOURCE)
+        .and_then(|mut source| io::Read::read_exact(&mut source, &mut bytes))
+        .map_err(LakeError::read(SOURCE))?;
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| &hex[range]);
+    Ok(parts.join("-"))
+}

@@ -1,0 +1,285 @@
+//! A store with two finished days of samples and a month of records, and its lake.
+
+use prometheus_client::registry::Registry;
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::SystemTime;
+use takt_lake::{Lake, LakeConfig, LakeError, LakeStatus, RoundSummary};
+use takt_model::{Labels, METRIC_NAME, Timestamp, UnixTime};
+use takt_slurm::{Entry, JobRun};
+use takt_store::{
+    Clock, DataDir, Origin, Records, STALE, Sample, Shifted, Store, StoreConfig, TimeOffset,
+};
+use tempfile::TempDir;
+
+pub const HOUR: i64 = 3600;
+pub const DAY: i64 = 24 * HOUR;
+
+/// 2024-10-01 in Oslo, where summer time ends on the 27th.
+pub const MONTH: i64 = 1_727_733_600;
+
+/// Seconds between two samples of a series.
+const STEP: i64 = 120;
+
+pub struct Lab {
+    root: TempDir,
+    store: Store,
+    pub config: LakeConfig,
+    /// Seconds by which the store's clock is ahead of the machine's.
+    ahead: Arc<AtomicI64>,
+}
+
+impl Lab {
+    pub fn new() -> Self {
+        let root = TempDir::with_prefix("takt-lake-").unwrap();
+        let ahead = Arc::new(AtomicI64::new(0));
+        let offset = Arc::clone(&ahead);
+        let clock = Clock::new(move || {
+            let now = Timestamp::from(SystemTime::now());
+            Timestamp(now.0 + 1000 * offset.load(Ordering::Relaxed))
+        });
+        let config = StoreConfig {
+            min_free_bytes: 0,
+            commit_interval_ms: 20,
+            ..StoreConfig::default()
+        };
+        let data = DataDir::claim(&root.path().join("data")).unwrap();
+        let store = Store::open_at(data, &config, &mut Registry::default(), clock).unwrap();
+        let lab = Self {
+            config: LakeConfig {
+                path: Some(root.path().join("lake")),
+                ..LakeConfig::default()
+            },
+            root,
+            store,
+            ahead,
+        };
+        lab.fill();
+        lab
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub fn lake(&self) -> PathBuf {
+        self.config.path.clone().unwrap()
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.store.path()
+    }
+
+    pub fn now(&self) -> Timestamp {
+        let now = Timestamp::from(SystemTime::now());
+        Timestamp(now.0 + 1000 * self.ahead.load(Ordering::Relaxed))
+    }
+
+    /// Start of the run that goes on.
+    pub fn running_since(&self) -> i64 {
+        self.now().0 / 1000 / DAY * DAY - 3 * DAY + 2 * HOUR
+    }
+
+    /// Lets time pass.
+    pub fn later(&self, seconds: i64) {
+        self.ahead.fetch_add(seconds, Ordering::Relaxed);
+    }
+
+    fn fill(&self) {
+        let records = Records::of(self.store.database());
+        // Summer time begins at the end of March, here for all years.
+        let offsets = [
+            (946_681_200, 1_729_990_800, 7200),
+            (1_729_990_800, 2_051_218_800, 3600),
+        ];
+        let offsets = offsets.map(|(from, until, offset_seconds)| TimeOffset {
+            from: UnixTime(from),
+            until: UnixTime(until),
+            offset_seconds,
+        });
+        records
+            .note_time_offsets("lab", "Europe/Oslo", &offsets)
+            .unwrap();
+        self.import(
+            "1",
+            MONTH + DAY + 9 * HOUR,
+            Some(MONTH + 2 * DAY + 10 * HOUR),
+        );
+        self.import("2", MONTH + 3 * DAY, Some(MONTH + 4 * DAY));
+        self.import("3", MONTH + 3 * DAY, Some(MONTH + 3 * DAY));
+        let midnight = self.now().0 / 1000 / DAY * DAY;
+        self.import("4", self.running_since(), None);
+        let db = self.store.database().connect().unwrap();
+        let end = 1_000_000 * (MONTH + 2 * DAY + 10 * HOUR);
+        let measured = "cluster, job_id, submit_time, run_end_time, assessed_at, held_seconds,
+             held_gpu_seconds, coverage_ratio, gpus_measured, gpus_idle, is_network_bound,
+             used_gpu_seconds, waste_idle_gpu_seconds, waste_streak_gpu_seconds,
+             waste_low_gpu_seconds, lost_gpu_seconds, lost_cpu_seconds, unmeasured_gpu_seconds,
+             limit_excess_gpu_seconds";
+        db.execute_batch(&format!(
+            "INSERT INTO records.run_efficiency ({measured}) VALUES ('lab', '1',
+                 make_timestamp({submit})::TIMESTAMP_S, make_timestamp({end})::TIMESTAMP_S,
+                 make_timestamp({end})::TIMESTAMP_S, 90000, 180000, 0.9, 2, 0, false, 100000,
+                 80000, 0, 0, 0, 0, 0, 0)",
+            submit = 1_000_000 * (MONTH + DAY),
+        ))
+        .unwrap();
+        db.execute_batch(&format!(
+            "INSERT INTO records.fairshare SELECT 'lab',
+                 make_timestamp({} + 3600000000 * hour)::TIMESTAMP_S, 'physics', 'ann', NULL, 10,
+                 0.5, 100.5, 0.25, 0.25, 'inf'::DOUBLE, 0.75 FROM range(24) AS t(hour)",
+            1_000_000 * (midnight - 40 * DAY)
+        ))
+        .unwrap();
+        self.write_samples(midnight);
+        self.store.seal().unwrap();
+    }
+
+    /// Writes a day and a half of samples that end before midnight of the day before yesterday.
+    fn write_samples(&self, midnight: i64) {
+        let start = midnight - 4 * DAY;
+        let mut samples = Vec::new();
+        for node in ["g01", "g02"] {
+            let series = |metric: &str, labels: &[(&str, &str)]| {
+                let own = [(METRIC_NAME, metric), ("cluster", "lab"), ("node", node)];
+                let labels: Labels = own.iter().chain(labels).copied().collect();
+                self.store.series_number(&labels)
+            };
+            let uuid = format!("GPU-{node}");
+            let gpu = [("uuid", uuid.as_str())];
+            let job = [("uuid", uuid.as_str()), ("jobid", "4"), ("user", "bob")];
+            let power = series("takt_gpu_power_watts", &gpu);
+            let energy = series("takt_gpu_energy_joules_total", &gpu);
+            let info = series("takt_gpu_job_info", &job);
+            let load = series("node_load1", &[("odd", "\"quoted\", \\ and Ä")]);
+            for step in 0..36 * HOUR / STEP {
+                let at = Timestamp(1000 * (start + step * STEP));
+                let values = [
+                    (power, 300.0 + step as f64 / 7.0),
+                    (energy, 1e6 + 36_000.0 * step as f64),
+                    (info, 1.0),
+                    (
+                        load,
+                        if step == 500 {
+                            STALE
+                        } else {
+                            step as f64 / 3.0
+                        },
+                    ),
+                ];
+                samples.extend(values.map(|(series, value)| (series, Sample { at, value })));
+            }
+        }
+        self.store.write_past(samples).unwrap();
+    }
+
+    /// Imports a run of two GPUs.
+    pub fn import(&self, job_id: &str, start: i64, end: Option<i64>) {
+        let origin = Origin {
+            source: "sacct",
+            name: "test",
+            timezone: Some("Europe/Oslo"),
+            complete_until: None,
+            shifted: Shifted::Keep,
+        };
+        let user = if job_id == "1" { "ann" } else { "bob" };
+        let run = JobRun {
+            cluster: "lab".into(),
+            job_id: job_id.into(),
+            submit: UnixTime(MONTH + DAY),
+            start: Some(UnixTime(start)),
+            end: end.map(UnixTime),
+            state: end.map_or("RUNNING", |_| "COMPLETED").into(),
+            user: user.into(),
+            account: "physics".into(),
+            partition: "gpu".into(),
+            nodes: Some(1),
+            cpus: Some(8),
+            gpus: Some(2),
+            mem_bytes: Some(64 << 30),
+            timelimit: Some(4 * 86_400),
+            ..JobRun::default()
+        };
+        let entries = [Ok::<_, Infallible>(Entry::Run(run))];
+        Records::of(self.store.database())
+            .import(&origin, entries)
+            .unwrap();
+    }
+
+    pub fn try_round(&self, config: &LakeConfig, anew: bool) -> Result<RoundSummary, LakeError> {
+        Lake::new(self.store.database(), config, 0).round(anew, self.now(), &|| false)
+    }
+
+    /// A round without an error.
+    pub fn round(&self) -> RoundSummary {
+        let done = self.try_round(&self.config, false).unwrap();
+        assert_eq!(done.error(), "");
+        done
+    }
+
+    pub fn status(&self) -> LakeStatus {
+        Lake::new(self.store.database(), &self.config, 0)
+            .status()
+            .unwrap()
+    }
+
+    pub fn version(&self, table: &str) -> u64 {
+        let status = self.status();
+        let found = status.tables.iter().find(|status| status.table == table);
+        found.unwrap().version.unwrap()
+    }
+
+    pub fn verify(&self) -> Vec<String> {
+        Lake::new(self.store.database(), &self.config, 0)
+            .verify(self.now())
+            .unwrap()
+    }
+
+    fn count(&self, sql: &str) -> u64 {
+        let db = self.store.database().connect().unwrap();
+        let count: i64 = db.query_row(sql, [], |row| row.get(0)).unwrap();
+        count.cast_unsigned()
+    }
+
+    /// Number of samples in the store.
+    pub fn samples(&self) -> u64 {
+        self.count("SELECT count(*) FROM samples")
+    }
+
+    /// Sum of the GPU-seconds in the newest version of the table `usage`, by its files.
+    pub fn gpu_seconds(&self) -> u64 {
+        let log = self.lake().join("usage/_delta_log");
+        let mut files = std::collections::BTreeSet::new();
+        let mut commits: Vec<_> = std::fs::read_dir(log)
+            .unwrap()
+            .map(|file| file.unwrap().path())
+            .collect();
+        commits.sort();
+        for commit in commits {
+            for line in std::fs::read_to_string(commit).unwrap().lines() {
+                let action: serde_json::Value = serde_json::from_str(line).unwrap();
+                if let Some(path) = action["remove"]["path"].as_str() {
+                    assert!(files.remove(path), "{path}");
+                }
+                if let Some(path) = action["add"]["path"].as_str() {
+                    assert!(files.insert(path.to_owned()), "{path}");
+                }
+            }
+        }
+        let paths: Vec<PathBuf> = files
+            .iter()
+            .map(|file| self.lake().join("usage").join(file))
+            .collect();
+        let list = takt_store::file_list(paths.iter().map(PathBuf::as_path));
+        let db = takt_store::in_memory(256, 1).unwrap();
+        let sql = format!("SELECT sum(gpu_seconds)::BIGINT FROM read_parquet({list})");
+        let sum: i64 = db.query_row(&sql, [], |row| row.get(0)).unwrap();
+        sum.cast_unsigned()
+    }
+
+    pub fn folder(&self) -> &std::path::Path {
+        self.root.path()
+    }
+}

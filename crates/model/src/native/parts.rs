@@ -1,0 +1,232 @@
+//! A native histogram as a set of floats, the form in which the store keeps it.
+//!
+//! Each part is a series of its own with the reserved label [`NATIVE_LABEL`], so that sealing, merging, retention and SQL need
+//! to know nothing of histograms. A part that is zero is left out, except the count: a histogram exists at a time if its
+//! count does.
+
+use super::{HistogramError, NativeHistogram, ResetHint};
+use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
+
+/// The label with the name of the part. No other series may have it.
+pub const NATIVE_LABEL: &str = "__native__";
+
+/// Hints that a layout can hold.
+const HINTS: i32 = 4;
+
+/// A part of a native histogram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NativePart {
+    /// Number of observations.
+    Count,
+    /// Sum of the observations.
+    Sum,
+    /// Four times the schema, plus the number of the hint.
+    Layout,
+    /// Observations in the zero bucket.
+    ZeroCount,
+    /// Largest absolute value in the zero bucket.
+    ZeroThreshold,
+    /// Observations in a positive bucket.
+    Positive(i32),
+    /// Observations in a negative bucket.
+    Negative(i32),
+}
+
+impl fmt::Display for NativePart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count => f.write_str("count"),
+            Self::Sum => f.write_str("sum"),
+            Self::Layout => f.write_str("layout"),
+            Self::ZeroCount => f.write_str("zero"),
+            Self::ZeroThreshold => f.write_str("zero_threshold"),
+            Self::Positive(index) => write!(f, "p{index}"),
+            Self::Negative(index) => write!(f, "n{index}"),
+        }
+    }
+}
+
+/// The text names no part.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not a part of a native histogram")]
+pub struct UnknownPart;
+
+impl From<ParseIntError> for UnknownPart {
+    fn from(_: ParseIntError) -> Self {
+        Self
+    }
+}
+
+impl FromStr for NativePart {
+    type Err = UnknownPart;
+
+    fn from_str(text: &str) -> Result<Self, UnknownPart> {
+        Ok(match text {
+            "count" => Self::Count,
+            "sum" => Self::Sum,
+            "layout" => Self::Layout,
+            "zero" => Self::ZeroCount,
+            "zero_threshold" => Self::ZeroThreshold,
+            _ => match text.split_at_checked(1) {
+                Some(("p", index)) => Self::Positive(index.parse()?),
+                Some(("n", index)) => Self::Negative(index.parse()?),
+                _ => return Err(UnknownPart),
+            },
+        })
+    }
+}
+
+impl NativeHistogram {
+    /// The parts that are not zero, the count first.
+    pub fn parts(&self) -> impl Iterator<Item = (NativePart, f64)> + '_ {
+        let hint = match self.hint {
+            ResetHint::Unknown => 0,
+            ResetHint::Reset => 1,
+            ResetHint::Gauge => 2,
+        };
+        let layout = f64::from(self.schema * HINTS + hint);
+        let others = [
+            (NativePart::Layout, layout),
+            (NativePart::Sum, self.sum),
+            (NativePart::ZeroCount, self.zero_count),
+            (NativePart::ZeroThreshold, self.zero_threshold),
+        ];
+        let positive = self.positive.iter();
+        let positive = positive.map(|&(index, count)| (NativePart::Positive(index), count));
+        let negative = self.negative.iter();
+        let negative = negative.map(|&(index, count)| (NativePart::Negative(index), count));
+        let others = others.into_iter().chain(positive).chain(negative);
+        let others = others.filter(|(_, value)| *value != 0.0);
+        std::iter::once((NativePart::Count, self.count)).chain(others)
+    }
+}
+
+/// Gathers the parts of one histogram.
+#[derive(Debug, Default)]
+pub struct HistogramParts {
+    histogram: NativeHistogram,
+    layout: f64,
+}
+
+impl HistogramParts {
+    /// Adds a part.
+    pub fn add(&mut self, part: NativePart, value: f64) {
+        let histogram = &mut self.histogram;
+        match part {
+            NativePart::Count => histogram.count = value,
+            NativePart::Sum => histogram.sum = value,
+            NativePart::Layout => self.layout = value,
+            NativePart::ZeroCount => histogram.zero_count = value,
+            NativePart::ZeroThreshold => histogram.zero_threshold = value,
+            NativePart::Positive(index) => histogram.positive.push((index, value)),
+            NativePart::Negative(index) => histogram.negative.push((index, value)),
+        }
+    }
+
+    /// The histogram.
+    ///
+    /// # Errors
+    /// If the parts do not belong together: down-sampling joined parts of different histograms.
+    pub fn histogram(self) -> Result<NativeHistogram, HistogramError> {
+        let mut histogram = self.histogram;
+        if self.layout.fract() != 0.0 {
+            return Err(HistogramError::Schema(self.layout as i32));
+        }
+        let layout = self.layout as i32;
+        histogram.schema = layout.div_euclid(HINTS);
+        histogram.hint = match layout.rem_euclid(HINTS) {
+            1 => ResetHint::Reset,
+            2 => ResetHint::Gauge,
+            _ => ResetHint::Unknown,
+        };
+        histogram.compact();
+        histogram.positive.sort_unstable_by_key(|(index, _)| *index);
+        histogram.negative.sort_unstable_by_key(|(index, _)| *index);
+        histogram.validate(false)?;
+        Ok(histogram)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn histogram() -> impl Strategy<Value = NativeHistogram> {
+        let buckets = || prop::collection::btree_map(any::<i32>(), 1_u32..1000, 0..6);
+        let hint = prop_oneof![
+            Just(ResetHint::Unknown),
+            Just(ResetHint::Reset),
+            Just(ResetHint::Gauge)
+        ];
+        let rest = (-4..=8_i32, hint, any::<f64>(), 0_u32..9, 0.0..1e9_f64);
+        (rest, buckets(), buckets()).prop_map(
+            |((schema, hint, sum, zero_count, zero_threshold), positive, negative)| {
+                let floats = |buckets: std::collections::BTreeMap<i32, u32>| {
+                    let buckets = buckets.into_iter();
+                    buckets
+                        .map(|(index, count)| (index, f64::from(count)))
+                        .collect()
+                };
+                let mut histogram = NativeHistogram {
+                    schema,
+                    hint,
+                    count: 0.0,
+                    sum,
+                    zero_threshold,
+                    zero_count: f64::from(zero_count),
+                    positive: floats(positive),
+                    negative: floats(negative),
+                };
+                histogram.count = histogram.total();
+                histogram
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn parts_make_the_same_histogram_in_any_order(histogram in histogram(), turn in 0_usize..9) {
+            let mut parts: Vec<_> = histogram.parts().collect();
+            prop_assert_eq!(parts[0].0, NativePart::Count);
+            let turn = turn % parts.len();
+            parts.rotate_left(turn);
+            let mut gathered = HistogramParts::default();
+            for (part, value) in parts {
+                prop_assert_eq!(part.to_string().parse(), Ok(part));
+                gathered.add(part, value);
+            }
+            let found = gathered.histogram().unwrap();
+            prop_assert!(found.is_same(&histogram) || histogram.sum == 0.0);
+            prop_assert_eq!(found.hint, histogram.hint);
+        }
+
+        #[test]
+        fn any_parts_make_a_histogram_or_an_error(parts in prop::collection::vec(("[a-z0-9-]{0,5}", any::<f64>()), 0..9)) {
+            let mut gathered = HistogramParts::default();
+            for (part, value) in parts {
+                if let Ok(part) = part.parse() {
+                    gathered.add(part, value);
+                }
+            }
+            if let Ok(histogram) = gathered.histogram() {
+                prop_assert_eq!(histogram.validate(false), Ok(()));
+            }
+        }
+    }
+
+    #[test]
+    fn parts_of_two_histograms_are_refused() {
+        let mut parts = HistogramParts::default();
+        parts.add(NativePart::Count, 3.0);
+        parts.add(NativePart::Positive(1), 3.0);
+        parts.add(NativePart::Positive(2), 1.0);
+        assert_eq!(parts.histogram(), Err(HistogramError::Total));
+        let mut parts = HistogramParts::default();
+        parts.add(NativePart::Count, 3.0);
+        parts.add(NativePart::Layout, 4.5);
+        assert!(matches!(parts.histogram(), Err(HistogramError::Schema(_))));
+    }
+}

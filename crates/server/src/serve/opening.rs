@@ -1,0 +1,160 @@
+//! Opening a data directory: claim it, open the store, find the name of the cluster.
+
+use super::serving::Serving;
+use super::{End, PATIENCE, Parts, Ready, Source};
+use crate::alerting::Absence;
+use crate::answers;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::http::Access;
+use crate::opening::OpeningPage;
+use anyhow::Context;
+use prometheus_client::registry::Registry;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use takt_store::{DataDir, Holder, Records, Store, StoreError};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// One attempt to open the data directory and to serve it.
+pub(super) struct Opening<'c> {
+    pub source: &'c Source,
+    pub dir: &'c Path,
+    pub config: &'c Config,
+    /// The API token.
+    pub token: &'c str,
+    pub access: &'c Access,
+    pub parts: Parts,
+}
+
+impl Opening<'_> {
+    /// Opens the data directory and serves it. Calls `ready` the first time that it can answer.
+    pub async fn serve(
+        &self,
+        shutdown: &mut watch::Receiver<bool>,
+        ready: &mut Option<impl FnOnce(&Ready<'_>)>,
+        absence: &mut Option<Absence>,
+    ) -> Result<End, Failure> {
+        let config = self.config;
+        let address = &config.server.listen_address;
+        let mut registry = Registry::default();
+        (self.parts.process_metrics)(&mut registry);
+        let Some(dir) = claim(self.dir, shutdown).await? else {
+            return Ok(End::Shutdown);
+        };
+        let (listener, while_opening) = listen_twice(address)
+            .await
+            .with_context(|| format!("cannot listen on {address} (listen_address in [server])"))?;
+        let opening = OpeningPage::start(while_opening);
+        let store_config = config.store.clone();
+        let (store, registry) = tokio::task::spawn_blocking(move || {
+            Store::open(dir, &store_config, &mut registry).map(|store| (store, registry))
+        })
+        .await??;
+        let store = Arc::new(store);
+        let database = store.database();
+        database.isolate_sql(self.parts.query_process, &config.store)?;
+        let cluster = cluster(config, &store).await?;
+        drop(opening);
+        let bound = listener.local_addr()?;
+        let local_address = SocketAddr::new(
+            if bound.ip().is_unspecified() {
+                [127, 0, 0, 1].into()
+            } else {
+                bound.ip()
+            },
+            bound.port(),
+        );
+        store.publish(&Holder {
+            pid: std::process::id(),
+            address: Some(local_address.to_string()),
+            token: Some(self.token.to_owned()),
+        })?;
+        let serving = Serving {
+            config,
+            source: Arc::clone(self.source),
+            pages: self.parts.pages,
+            cluster: &cluster,
+            access: self.access.clone(),
+            registry,
+            listener,
+            local_address,
+            absence,
+        };
+        self.access.attach(&store, local_address);
+        if let Some(ready) = ready.take() {
+            ready(&Ready {
+                address: local_address,
+                listen_address: bound,
+                cluster: &cluster,
+                store: &store,
+                access: self.access,
+            });
+        }
+        serving.until(store, shutdown).await
+    }
+}
+
+/// Returns two listeners at the same address: one for the time while the store opens.
+async fn listen_twice(address: &str) -> std::io::Result<(TcpListener, TcpListener)> {
+    let listener = TcpListener::bind(address).await?.into_std()?;
+    let other = listener.try_clone()?;
+    Ok((
+        TcpListener::from_std(listener)?,
+        TcpListener::from_std(other)?,
+    ))
+}
+
+/// Claims `dir`. A command may hold it for a moment (at the start, or while the server reopens an
+/// invalid database), another server for longer. Returns `None` if the shutdown signal came
+/// meanwhile.
+async fn claim(
+    dir: &Path,
+    shutdown: &mut watch::Receiver<bool>,
+) -> Result<Option<DataDir>, Failure> {
+    let began = Instant::now();
+    let mut logged = false;
+    while !*shutdown.borrow() {
+        match DataDir::claim(dir) {
+            Err(StoreError::Held {
+                pid, address: None, ..
+            }) if began.elapsed() < PATIENCE => {
+                if !logged {
+                    tracing::info!(
+                        pid,
+                        "a command uses the data directory; waiting for its end"
+                    );
+                }
+                logged = true;
+                let _ = tokio::time::timeout(Duration::from_millis(100), shutdown.changed()).await;
+            }
+            claimed => {
+                let claimed = claimed?;
+                if claimed.is_open_to_others() {
+                    let path = claimed.path().display();
+                    tracing::warn!("other users can read the data directory: chmod 700 {path}");
+                }
+                return Ok(Some(claimed));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Returns the cluster's name: from the configuration, from the local Slurm, from the only cluster
+/// with records, or `local`.
+async fn cluster(config: &Config, store: &Store) -> Result<String, Failure> {
+    if let Some(name) = &config.cluster {
+        return Ok(name.clone());
+    }
+    if config.jobs.poll
+        && let Ok(cluster) = takt_collector::schedulers::detect(&config.jobs).await
+    {
+        return Ok(cluster);
+    }
+    let mut known = Records::of(store.database()).clusters()?;
+    let only = if known.len() == 1 { known.pop() } else { None };
+    Ok(only.map_or_else(|| answers::LOCAL_CLUSTER.to_owned(), |only| only.cluster))
+}

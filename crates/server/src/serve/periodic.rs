@@ -1,0 +1,51 @@
+//! Values that the server stores at intervals.
+
+use crate::answers::{self, AccountingConfig};
+use std::sync::Arc;
+use std::time::Duration;
+use takt_model::error_chain;
+use takt_store::Store;
+
+/// Stores the fair share once an hour, for its history.
+pub(super) async fn note_fairshare(store: Arc<Store>, cluster: String) {
+    const HOUR: Duration = Duration::from_secs(3600);
+    const SOON: Duration = Duration::from_secs(60);
+    loop {
+        tokio::time::sleep(SOON).await;
+        let store = Arc::clone(&store);
+        let cluster = cluster.clone();
+        let note = move || {
+            answers::note_fairshare(store.database(), &cluster, HOUR.as_secs().cast_signed())
+        };
+        match tokio::task::spawn_blocking(note).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(error = %error_chain(&error), "cannot store the fair share")
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+/// Stores time zones, prices and budgets for SQL every ten minutes: clusters may be added, and
+/// budgets are used.
+pub(super) async fn note_calendar(store: Arc<Store>, cluster: String, config: AccountingConfig) {
+    const INTERVAL: Duration = Duration::from_secs(600);
+    loop {
+        let store = Arc::clone(&store);
+        let cluster = cluster.clone();
+        let config = config.clone();
+        let note = move || {
+            answers::note_calendar(store.database(), Some(&cluster), &config)?;
+            answers::note_budgets(store.database(), Some(&cluster), &config)
+        };
+        match tokio::task::spawn_blocking(note).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(error = %error_chain(&error), "cannot store prices and budgets")
+            }
+            Err(_) => return,
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
