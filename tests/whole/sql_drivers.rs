@@ -76,9 +76,14 @@ fn as_sent() -> Vec<String> {
     of_boards.chain(of_source).collect()
 }
 
-/// The answers of a client to the statements in `file`.
-fn answers(mut client: Command, server: &Server, file: &Path) -> Vec<Value> {
-    let output = client
+/// The answers of a client to `statements`.
+fn answers(client: &Command, server: &Server, statements: &[String]) -> Vec<Value> {
+    let file = server.takt.file(
+        "statements.json",
+        serde_json::to_string(statements).unwrap(),
+    );
+    let output = Command::new(client.get_program())
+        .args(client.get_args())
         .args(["127.0.0.1", &server.port.to_string()])
         .arg(file)
         .output()
@@ -90,12 +95,29 @@ fn answers(mut client: Command, server: &Server, file: &Path) -> Vec<Value> {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}")))
         .collect();
+    assert_eq!(answers.len(), statements.len(), "{client:?}");
     // Rows of equal rank have no order.
     for answer in &mut answers {
         let rows = answer["rows"].as_array_mut().unwrap();
         rows.sort_by_cached_key(Value::to_string);
     }
     answers
+}
+
+/// Whether the client `name` answered as the first one did.
+fn alike(name: &str, ours: &Value, theirs: &Value) -> bool {
+    // pgx reads the columns with the first row.
+    let columns_known = name != "pgx" || ours["rows"][0].is_array();
+    if columns_known && ours["columns"] != theirs["columns"] {
+        return false;
+    }
+    if name == "pgjdbc" {
+        // It writes times and numbers in Java's form.
+        let count = |answer: &Value| answer["rows"].as_array().unwrap().len();
+        count(ours) == count(theirs)
+    } else {
+        ours["rows"] == theirs["rows"]
+    }
 }
 
 #[test]
@@ -106,42 +128,44 @@ fn three_drivers_read_the_boards_alike() {
         ("pgx", or_skip(pgx(folder.path()))),
         ("pgjdbc", or_skip(pgjdbc())),
     ];
-    if clients.iter().all(|(_, client)| client.is_none()) {
+    let clients: Vec<(&str, Command)> = clients
+        .into_iter()
+        .filter_map(|(name, client)| Some((name, client?)))
+        .collect();
+    let Some(((_, first), others)) = clients.split_first() else {
         return;
-    }
+    };
     let server = Server::start(
         "[rates]\ncurrency = \"EUR\"\n[[rates.cards]]\nfrom = \"2026-01-01\"\ngpu_hour = 1.5\n\
          [[budgets]]\naccount = \"a\"\ngpu_hours = 100\n",
     );
     let sent = as_sent();
-    let file = server
-        .takt
-        .file("statements.json", serde_json::to_string(&sent).unwrap());
-    let mut first: Option<Vec<Value>> = None;
-    for (name, client) in clients {
-        let Some(client) = client else { continue };
-        let found = answers(client, &server, &file);
-        assert_eq!(found.len(), sent.len(), "{name}");
-        let filled = found
-            .iter()
-            .filter(|answer| answer["rows"] != Value::Array(Vec::new()));
-        assert!(filled.count() > 40, "{name}: most statements have no rows");
-        let Some(first) = &first else {
-            first = Some(found);
-            continue;
-        };
-        for ((ours, theirs), sql) in first.iter().zip(&found).zip(&sent) {
-            // pgx reads the columns with the first row.
-            if name != "pgx" || ours["rows"][0].is_array() {
-                assert_eq!(ours["columns"], theirs["columns"], "{name}: {sql}");
-            }
-            if name == "pgjdbc" {
-                // It writes times and numbers in Java's form.
-                let count = |answer: &Value| answer["rows"].as_array().unwrap().len();
-                assert_eq!(count(ours), count(theirs), "{name}: {sql}");
-            } else {
-                assert_eq!(ours["rows"], theirs["rows"], "{name}: {sql}");
+    let filled = answers(first, &server, &sent)
+        .iter()
+        .filter(|answer| answer["rows"] != Value::Array(Vec::new()))
+        .count();
+    assert!(filled > 40, "most statements have no rows");
+    for (name, client) in others {
+        // The server notes fair share and usage meanwhile, so what differs is asked again.
+        let mut open = sent.clone();
+        let mut differences = Vec::new();
+        for _ in 0..3 {
+            let ours = answers(first, &server, &open);
+            let theirs = answers(client, &server, &open);
+            (open, differences) = ours
+                .iter()
+                .zip(&theirs)
+                .zip(open)
+                .filter(|((ours, theirs), _)| !alike(name, ours, theirs))
+                .map(|((ours, theirs), sql)| {
+                    let difference = format!("{sql}: {ours} and {theirs}");
+                    (sql, difference)
+                })
+                .unzip();
+            if open.is_empty() {
+                break;
             }
         }
+        assert!(open.is_empty(), "{name}: {differences:#?}");
     }
 }
