@@ -100,6 +100,7 @@ pub(super) struct PageRow {
 
 impl PageRow {
     /// Sets the value of a column. Returns whether the column was unset.
+    #[inline]
     pub fn set(&mut self, column: Column, value: f64) -> bool {
         let index = column.index();
         if self.values.len() <= index {
@@ -332,6 +333,9 @@ impl SeriesCache {
     }
 
     fn keep_order(&mut self, order: Vec<u32>) {
+        if order == self.order {
+            return;
+        }
         for (position, &entry) in (0..).zip(&order) {
             self.entries[entry as usize].position = position;
         }

@@ -5,7 +5,7 @@
 //! was used the longest ago.
 
 use super::block::{Block, SampleSelection, collect};
-use super::packed::{pack, unpack};
+use super::packed::{Packer, unpack};
 use super::{Meter, Sample, StoreError};
 use duckdb::Connection;
 use hashbrown::HashMap;
@@ -46,17 +46,18 @@ impl CachedMetric {
         let mut packed = Vec::with_capacity(found.len());
         let mut bytes = Vec::new();
         let mut column = Vec::new();
+        let mut packer = Packer::default();
         for (series, samples) in &found {
             let rows = u32::try_from(samples.len()).expect("an entry has at most MAX_SAMPLES");
             let times = bytes.len();
             // Doubles hold milliseconds since 1970 exactly. A constant interval packs into no bits.
             column.clear();
             column.extend(samples.iter().map(|sample| sample.at.0 as f64));
-            pack(&column, &mut bytes);
+            packer.pack(&column, &mut bytes);
             let values = bytes.len();
             column.clear();
             column.extend(samples.iter().map(|sample| sample.value));
-            pack(&column, &mut bytes);
+            packer.pack(&column, &mut bytes);
             packed.push(PackedSeries {
                 series: *series,
                 rows,
@@ -85,6 +86,7 @@ impl CachedMetric {
         // Series of one target have the same timestamps and follow each other.
         let mut known: &[u8] = &[];
         let mut times: Vec<i64> = Vec::new();
+        let mut column = Vec::new();
         let ends = self
             .series
             .iter()
@@ -99,10 +101,10 @@ impl CachedMetric {
         {
             let packed = &self.bytes[one.times..one.values];
             if packed != known || times.len() != one.rows as usize {
-                times = unpack(packed, one.rows as usize)
-                    .into_iter()
-                    .map(|at| at as i64)
-                    .collect();
+                column.clear();
+                unpack(packed, one.rows as usize, &mut column);
+                times.clear();
+                times.extend(column.iter().map(|&at| at as i64));
                 known = packed;
             }
             let begin = times.partition_point(|&at| at < selection.from.0);
@@ -113,9 +115,10 @@ impl CachedMetric {
             if !meter(end_row - begin) {
                 return false;
             }
-            let values = unpack(&self.bytes[one.values..end], one.rows as usize);
+            column.clear();
+            unpack(&self.bytes[one.values..end], one.rows as usize, &mut column);
             let samples = found.entry(one.series).or_default();
-            let pairs = times[begin..end_row].iter().zip(&values[begin..end_row]);
+            let pairs = times[begin..end_row].iter().zip(&column[begin..end_row]);
             samples.extend(pairs.map(|(&at, &value)| Sample {
                 at: Timestamp(at),
                 value,

@@ -259,6 +259,9 @@ fn config(settings: &Settings, dir: &Path) -> Result<Config, duckdb::Error> {
         .max_memory(&format!("{}MiB", settings.memory_limit_mib))?
         .threads(i64::from(settings.threads))?
         .with("wal_autocheckpoint", "1TiB")?
+        // The library brings an allocator of its own (jemalloc), which otherwise keeps what DuckDB
+        // has freed: 60 MB after 300,000 series were stored.
+        .with("allocator_background_threads", "true")?
         .with("temp_directory", dir.join("tmp").to_string_lossy())?
         .with("max_temp_directory_size", "4GiB")
 }

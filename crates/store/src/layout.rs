@@ -451,13 +451,27 @@ fn load_blocks(
         else {
             continue;
         };
-        match Block::load(db, &entry.path(), name, resolution) {
+        match Block::describe(&entry.path(), name, resolution) {
             Ok(block) => blocks.push(block),
             Err(StoreError::DamagedBlock { reason, .. }) => {
                 damaged.push(set_aside(&entry.path(), &reason)?)
             }
             Err(other) => return Err(other),
         }
+    }
+    if let Err(StoreError::DamagedBlock { .. }) = block::load_series(db, &mut blocks) {
+        // One at a time, to find the damaged one.
+        let mut whole = Vec::with_capacity(blocks.len());
+        for mut block in blocks {
+            match block::load_series(db, std::slice::from_mut(&mut block)) {
+                Ok(()) => whole.push(block),
+                Err(StoreError::DamagedBlock { reason, .. }) => {
+                    damaged.push(set_aside(&block.path, &reason)?);
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        blocks = whole;
     }
     let is_replaced = |block: &Block| blocks.iter().any(|other| other.name.replaces(&block.name));
     let (old, _): (Vec<_>, Vec<_>) = blocks.iter().partition(|block| is_replaced(block));

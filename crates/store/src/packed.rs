@@ -6,7 +6,7 @@
 //! the double next to the decimal number: two bits record which. Other values (NaN, infinity, 17
 //! digits) are stored unchanged. Unpacking returns every value bit by bit.
 //!
-//! The format exists in memory only.
+//! Chunks keep this format on disk until they are sealed (docs/storage.md).
 
 use super::head::{STALE, is_stale};
 
@@ -26,19 +26,66 @@ const REPEATS: u8 = 4;
 /// follow.
 const BESIDE: u8 = 8;
 
-/// Appends `values` to `out`; [`STALE`] where a row lacks the series.
-pub(super) fn pack(values: &[f64], out: &mut Vec<u8>) {
-    let present: Vec<f64> = values
-        .iter()
-        .copied()
-        .filter(|&value| !is_stale(value))
-        .collect();
-    let absent = if present.len() < values.len() {
-        ABSENT
-    } else {
-        0
-    };
-    let Some(plan) = DifferencePlan::of(&present) else {
+/// Packs the values of one series after another.
+#[derive(Debug, Default)]
+pub(super) struct Packer {
+    present: Vec<f64>,
+    numbers: Vec<Decimal>,
+    /// Difference of each number from the one before.
+    steps: Vec<i64>,
+}
+
+impl Packer {
+    /// Appends `values` to `out`; [`STALE`] where a row lacks the series.
+    pub fn pack(&mut self, values: &[f64], out: &mut Vec<u8>) {
+        self.present.clear();
+        let present = values.iter().filter(|&&value| !is_stale(value));
+        self.present.extend(present);
+        let absent = if self.present.len() < values.len() {
+            ABSENT
+        } else {
+            0
+        };
+        let Some(plan) = self.plan() else {
+            return self.pack_raw(values, absent, out);
+        };
+        let has_beside = self.numbers.iter().any(|number| number.beside != 0);
+        let beside = if has_beside { BESIDE } else { 0 };
+        out.push(absent | beside | if plan.skips_zeros { REPEATS } else { 0 });
+        push_presence(values, absent, out);
+        if has_beside {
+            push_bits(
+                self.numbers
+                    .iter()
+                    .map(|number| ((number.beside + 1) as u64, 2)),
+                out,
+            );
+        }
+        out.extend_from_slice(
+            &(plan.exponent as u16 | (plan.shift as u16) << 4 | (plan.width as u16) << 10)
+                .to_le_bytes(),
+        );
+        push_number(self.numbers[0].whole, out);
+        push_number(plan.least, out);
+        if plan.skips_zeros {
+            push_bits(
+                self.steps.iter().map(|&step| (u64::from(step != 0), 1)),
+                out,
+            );
+        }
+        let kept = self
+            .steps
+            .iter()
+            .filter(|&&step| !plan.skips_zeros || step != 0);
+        push_bits(
+            kept.map(|&step| (((step >> plan.shift) - plan.least) as u64, plan.width)),
+            out,
+        );
+    }
+
+    /// Stores values unchanged.
+    fn pack_raw(&self, values: &[f64], absent: u8, out: &mut Vec<u8>) {
+        let present = &self.present;
         let repeats = if present.windows(2).any(|pair| is_same(pair[0], pair[1])) {
             REPEATS
         } else {
@@ -59,76 +106,110 @@ pub(super) fn pack(values: &[f64], out: &mut Vec<u8>) {
         (0..present.len())
             .filter(is_kept)
             .for_each(|at| out.extend_from_slice(&present[at].to_le_bytes()));
-        return;
-    };
-    let beside = if plan.numbers.iter().any(|number| number.beside != 0) {
-        BESIDE
-    } else {
-        0
-    };
-    out.push(absent | beside | if plan.skips_zeros { REPEATS } else { 0 });
-    push_presence(values, absent, out);
-    if beside != 0 {
-        push_bits(
-            plan.numbers
-                .iter()
-                .map(|number| ((number.beside + 1) as u64, 2)),
-            out,
-        );
     }
-    out.extend_from_slice(
-        &(plan.exponent as u16 | (plan.shift as u16) << 4 | (plan.width as u16) << 10)
-            .to_le_bytes(),
-    );
-    push_number(plan.numbers[0].whole, out);
-    push_number(plan.least, out);
-    if plan.skips_zeros {
-        push_bits(
-            plan.steps.iter().map(|&step| (u64::from(step != 0), 1)),
-            out,
-        );
+
+    /// Converts the values into differences. Returns `None` if there are none, or one is not a
+    /// short decimal number.
+    fn plan(&mut self) -> Option<DifferencePlan> {
+        let exponent = self.find_numbers()?;
+        let pairs = self.numbers.windows(2);
+        self.steps.clear();
+        self.steps
+            .extend(pairs.map(|pair| pair[1].whole - pair[0].whole));
+        let mut bits = 0;
+        let mut moving = 0;
+        let mut with_zeros = Span::default();
+        let mut without = Span::default();
+        for &step in &self.steps {
+            bits |= step;
+            with_zeros.add(step);
+            if step != 0 {
+                moving += 1;
+                without.add(step);
+            }
+        }
+        // The lowest bit that is set in any step.
+        let shift = if bits == 0 { 0 } else { bits.trailing_zeros() };
+        let with_zeros = with_zeros.after(shift);
+        let without = without.after(shift);
+        let bits_with = self.steps.len() * with_zeros.1 as usize;
+        let bits_without = self.steps.len() + moving * without.1 as usize;
+        let skips_zeros = bits_without < bits_with;
+        let (least, width) = if skips_zeros { without } else { with_zeros };
+        Some(DifferencePlan {
+            exponent,
+            shift,
+            least,
+            width,
+            skips_zeros,
+        })
     }
-    let kept = plan
-        .steps
-        .iter()
-        .filter(|&&step| !plan.skips_zeros || step != 0);
-    push_bits(
-        kept.map(|&step| (((step >> plan.shift) - plan.least) as u64, plan.width)),
-        out,
-    );
+
+    /// Finds the values' numbers and their common exponent.
+    fn find_numbers(&mut self) -> Option<u32> {
+        let mut exponent = 0;
+        self.numbers.clear();
+        let mut last = STALE;
+        for &value in &self.present {
+            let repeated = self.numbers.last().filter(|_| is_same(value, last));
+            let mut number = repeated.copied().or_else(|| Decimal::of(value, exponent));
+            while number.is_none() {
+                exponent += 1;
+                if exponent > MAX_EXPONENT {
+                    return None;
+                }
+                // A number ten times as large for the next exponent is the same double.
+                for known in &mut self.numbers {
+                    known.whole *= 10;
+                    if known.whole.unsigned_abs() >= EXACT as u64 {
+                        return None;
+                    }
+                }
+                number = Decimal::of(value, exponent);
+            }
+            self.numbers.extend(number);
+            last = value;
+        }
+        (!self.numbers.is_empty()).then_some(exponent)
+    }
 }
 
-/// Returns the `rows` values that [`pack`] wrote.
-pub(super) fn unpack(packed: &[u8], rows: usize) -> Vec<f64> {
+/// Appends to `out` the `rows` values that [`Packer::pack`] wrote.
+pub(super) fn unpack(packed: &[u8], rows: usize, out: &mut Vec<f64>) {
     let mut reader = PackedReader { rest: packed };
     let tag = reader.byte();
     let presence = (tag & ABSENT != 0).then(|| reader.bits(rows));
-    let is_present = |row: usize| presence.is_none_or(|bits| bit(bits, row));
-    let count = (0..rows).filter(|&row| is_present(row)).count();
-    let mut next = unpacked(reader, tag, count).into_iter();
-    (0..rows)
-        .map(|row| {
-            if is_present(row) {
-                next.next().unwrap_or(STALE)
-            } else {
-                STALE
-            }
-        })
-        .collect()
+    let Some(presence) = presence else {
+        return unpack_present(reader, tag, rows, out);
+    };
+    let count = (0..rows).filter(|&row| bit(presence, row)).count();
+    let begin = out.len();
+    unpack_present(reader, tag, count, out);
+    // From the end, so that no value is overwritten before it has moved.
+    out.resize(begin + rows, STALE);
+    let mut next = begin + count;
+    for row in (0..rows).rev() {
+        out[begin + row] = if bit(presence, row) {
+            next -= 1;
+            out[next]
+        } else {
+            STALE
+        };
+    }
 }
 
-fn unpacked(mut reader: PackedReader<'_>, tag: u8, count: usize) -> Vec<f64> {
+fn unpack_present(mut reader: PackedReader<'_>, tag: u8, count: usize, out: &mut Vec<f64>) {
     let after_first = count.saturating_sub(1);
     if tag & RAW != 0 {
         let changes = (tag & REPEATS != 0).then(|| reader.bits(after_first));
         let mut value = STALE;
-        let mut at = |at: usize| {
+        out.extend((0..count).map(|at| {
             if at == 0 || changes.is_none_or(|bits| bit(bits, at - 1)) {
                 value = reader.double();
             }
             value
-        };
-        return (0..count).map(&mut at).collect();
+        }));
+        return;
     }
     let beside = (tag & BESIDE != 0).then(|| reader.bits(2 * count));
     let form = u16::from(reader.byte()) | u16::from(reader.byte()) << 8;
@@ -143,26 +224,19 @@ fn unpacked(mut reader: PackedReader<'_>, tag: u8, count: usize) -> Vec<f64> {
         Decimal { whole, beside }.value(exponent)
     };
     let mut at = 0;
-    let mut values = Vec::with_capacity(count);
-    values.push(value(whole, 0));
-    for step in 0..after_first {
-        if changes.is_none_or(|bits| bit(bits, step)) {
+    out.extend((0..count).map(|number| {
+        if number > 0 && changes.is_none_or(|bits| bit(bits, number - 1)) {
             let step = (take_bits(reader.rest, at, width) as i64).wrapping_add(least);
             whole = whole.wrapping_add(step << shift);
             at += width as usize;
         }
-        values.push(value(whole, step + 1));
-    }
-    values
+        value(whole, number)
+    }));
 }
 
-/// Conversion of values into differences.
+/// How the values of a series are stored as differences.
 struct DifferencePlan {
     exponent: u32,
-    /// At least one number.
-    numbers: Vec<Decimal>,
-    /// Difference of each number from the one before.
-    steps: Vec<i64>,
     /// All steps are multiples of `2^shift`.
     shift: u32,
     /// Smallest stored step, after the shift.
@@ -173,53 +247,24 @@ struct DifferencePlan {
     skips_zeros: bool,
 }
 
-impl DifferencePlan {
-    /// Returns `None` if `values` is empty or contains a value that is not a short decimal number.
-    fn of(values: &[f64]) -> Option<Self> {
-        let mut exponent = 0;
-        for &value in values {
-            while Decimal::of(value, exponent).is_none() {
-                exponent += 1;
-                if exponent > MAX_EXPONENT {
-                    return None;
-                }
-            }
-        }
-        let numbers: Option<Vec<Decimal>> = values
-            .iter()
-            .map(|&value| Decimal::of(value, exponent))
-            .collect();
-        let numbers = numbers.filter(|numbers| !numbers.is_empty())?;
-        let steps: Vec<i64> = numbers
-            .windows(2)
-            .map(|pair| pair[1].whole - pair[0].whole)
-            .collect();
-        let moving = || steps.iter().copied().filter(|&step| step != 0);
-        let shift = moving().map(i64::trailing_zeros).min().unwrap_or(0);
-        let with_zeros = span(steps.iter().copied(), shift);
-        let without = span(moving(), shift);
-        let bits_with = steps.len() * with_zeros.1 as usize;
-        let bits_without = steps.len() + moving().count() * without.1 as usize;
-        let skips_zeros = bits_without < bits_with;
-        let (least, width) = if skips_zeros { without } else { with_zeros };
-        Some(Self {
-            exponent,
-            numbers,
-            steps,
-            shift,
-            least,
-            width,
-            skips_zeros,
-        })
-    }
-}
+/// Smallest and largest step.
+#[derive(Debug, Default)]
+struct Span(Option<(i64, i64)>);
 
-/// Returns the smallest step after the shift, and the number of bits that each step needs beyond
-/// it.
-fn span(steps: impl Iterator<Item = i64> + Clone, shift: u32) -> (i64, u32) {
-    let least = steps.clone().min().unwrap_or(0) >> shift;
-    let most = steps.max().unwrap_or(0) >> shift;
-    (least, u64::BITS - ((most - least) as u64).leading_zeros())
+impl Span {
+    #[inline]
+    fn add(&mut self, step: i64) {
+        let (least, most) = self.0.unwrap_or((step, step));
+        self.0 = Some((least.min(step), most.max(step)));
+    }
+
+    /// Returns the smallest step after the shift, and the number of bits that each step needs beyond
+    /// it.
+    fn after(self, shift: u32) -> (i64, u32) {
+        let (least, most) = self.0.unwrap_or_default();
+        let (least, most) = (least >> shift, most >> shift);
+        (least, u64::BITS - ((most - least) as u64).leading_zeros())
+    }
 }
 
 /// A value as an integer multiple of a power of ten.
@@ -235,11 +280,19 @@ impl Decimal {
     /// Returns `value` as a multiple of `10^-exponent`; `None` if it is not one.
     #[inline]
     fn of(value: f64, exponent: u32) -> Option<Self> {
-        let scaled = (value * power(exponent)).round();
-        if scaled.abs() >= EXACT || scaled.is_nan() {
+        let whole = value as i64;
+        if exponent == 0 && (whole as f64).to_bits() == value.to_bits() {
+            let is_exact = whole.unsigned_abs() < EXACT as u64;
+            return is_exact.then_some(Self { whole, beside: 0 });
+        }
+        let scaled = value * power(exponent);
+        // `round` would be a call into libm on the oldest x86-64. The last line detects a wrong
+        // result.
+        let rounded = scaled + 0.5_f64.copysign(scaled);
+        if rounded.is_nan() || rounded.abs() >= EXACT {
             return None;
         }
-        let whole = scaled as i64;
+        let whole = rounded as i64;
         let beside = value
             .to_bits()
             .wrapping_sub(Self { whole, beside: 0 }.value(exponent).to_bits())
@@ -282,15 +335,14 @@ fn push_bits(numbers: impl Iterator<Item = (u64, u32)>, out: &mut Vec<u8>) {
     for (number, width) in numbers {
         held |= u128::from(number) << count;
         count += width;
-        while count >= 8 {
-            out.push(held as u8);
-            held >>= 8;
-            count -= 8;
+        if count >= 64 {
+            out.extend_from_slice(&(held as u64).to_le_bytes());
+            held >>= 64;
+            count -= 64;
         }
     }
-    if count > 0 {
-        out.push(held as u8);
-    }
+    let rest = (held as u64).to_le_bytes();
+    out.extend_from_slice(&rest[..count.div_ceil(8) as usize]);
 }
 
 /// Returns the number of `width` bits at bit position `at`.
@@ -299,10 +351,12 @@ fn take_bits(bytes: &[u8], at: usize, width: u32) -> u64 {
     if width == 0 {
         return 0;
     }
-    let mut window = [0; 16];
     let begin = (at / 8).min(bytes.len());
-    let length = (bytes.len() - begin).min(9);
-    window[..length].copy_from_slice(&bytes[begin..begin + length]);
+    let mut window = [0; 16];
+    match bytes[begin..].first_chunk() {
+        Some(whole) => window = *whole,
+        None => window[..bytes.len() - begin].copy_from_slice(&bytes[begin..]),
+    }
     (u128::from_le_bytes(window) >> (at % 8)) as u64 & (u64::MAX >> (u64::BITS - width))
 }
 
@@ -367,7 +421,13 @@ mod tests {
 
     fn packed(values: &[f64]) -> Vec<u8> {
         let mut out = Vec::new();
-        pack(values, &mut out);
+        Packer::default().pack(values, &mut out);
+        out
+    }
+
+    fn unpacked(packed: &[u8], rows: usize) -> Vec<f64> {
+        let mut out = Vec::new();
+        unpack(packed, rows, &mut out);
         out
     }
 
@@ -449,12 +509,12 @@ mod tests {
         #[test]
         fn unpacking_returns_the_packed_values(values in series()) {
             let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-            prop_assert_eq!(bits(&unpack(&packed(&values), values.len())), bits(&values));
+            prop_assert_eq!(bits(&unpacked(&packed(&values), values.len())), bits(&values));
         }
 
         #[test]
         fn unpacking_arbitrary_bytes_does_not_panic(bytes: Vec<u8>, rows in 0_usize..200) {
-            prop_assert_eq!(unpack(&bytes, rows).len(), rows);
+            prop_assert_eq!(unpacked(&bytes, rows).len(), rows);
         }
     }
 }

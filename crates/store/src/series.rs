@@ -3,6 +3,7 @@
 //! A series gets its number when it is first seen and keeps it. Numbers are consecutive and the
 //! table only grows, so the series that the database lacks are all those from some number on.
 
+use super::allocator::make_room;
 use super::block::metric_hash;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use roaring::RoaringBitmap;
@@ -94,6 +95,7 @@ impl SeriesTable {
         let begin = self.pairs.len();
         for (name, value) in labels {
             let pair = (self.symbols.intern(name), self.symbols.intern(value));
+            make_room(&mut self.pairs);
             self.pairs.push(pair);
         }
         let hash = self.hasher.hash_one(&self.pairs[begin..]);
@@ -312,6 +314,7 @@ impl SeriesTable {
         let id = i32::try_from(self.ends.len())
             .expect("fewer than 2^31 series fit into memory")
             .cast_unsigned();
+        make_room(&mut self.ends);
         self.ends.push(
             u32::try_from(self.pairs.len()).expect("fewer than 2^32 label pairs fit into memory"),
         );

@@ -19,7 +19,7 @@ use super::Format;
 use crate::{Labels, Timestamp, normal_spelling};
 use line::{ParsedLine, openmetrics_line, text_line};
 use memchr::memchr;
-use number::decimal;
+use number::{decimal, parse_value};
 use series::{ESCAPED, emptied_labels, parse_series, unescape};
 use std::borrow::Cow;
 use std::fmt;
@@ -113,6 +113,7 @@ impl Sample<'_> {
     }
 
     /// The exemplar, if the sample has one and its labels are valid UTF-8.
+    #[inline]
     pub fn exemplar(&self) -> Option<Exemplar> {
         if self.exemplar.is_empty() {
             return None;
@@ -243,11 +244,13 @@ impl<'a> Page<'a> {
     }
 
     /// Unread text; it begins at a line.
+    #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
     /// Number of lines read.
+    #[inline]
     pub fn lines(&self) -> usize {
         self.line
     }
@@ -255,6 +258,7 @@ impl<'a> Page<'a> {
     /// Skips `bytes` at the start of [`rest`](Self::rest): `lines` lines that the caller has parsed
     /// before, in this format. `kind` is the type of the last `TYPE` line among them, if they have
     /// one.
+    #[inline]
     pub fn skip(&mut self, bytes: usize, lines: usize, kind: Option<MetricType>) {
         self.rest = self.rest.get(bytes..).unwrap_or_default();
         self.line += lines;
@@ -275,16 +279,18 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Parses a line of `expected`, one space, a plain number and a line feed. Other lines take the
-    /// general path.
+    /// Parses a line of `expected`, one space, a number and a line feed. Other lines take the general
+    /// path.
     #[inline]
     fn next_expected(&mut self, expected: &[u8]) -> Option<Sample<'a>> {
         if expected.is_empty() || self.ended {
             return None;
         }
         let number = self.rest.strip_prefix(expected)?.strip_prefix(b" ")?;
-        let (value, length) = decimal(number)?;
-        let rest = number[length..].strip_prefix(b"\n")?;
+        let (value, length) = decimal(number)
+            .filter(|&(_, length)| number.get(length) == Some(&b'\n'))
+            .or_else(|| long_number(number))?;
+        let rest = &number[length + 1..];
         let series = &self.rest[..expected.len()];
         self.rest = rest;
         self.line += 1;
@@ -348,6 +354,14 @@ impl<'a> Page<'a> {
             _ => Ok(None),
         }
     }
+}
+
+/// Parses any number that ends with the line: one with many digits, infinity, or NaN. Returns the
+/// number and its length.
+fn long_number(text: &[u8]) -> Option<(f64, usize)> {
+    let end = memchr(b'\n', text)?;
+    let value = parse_value(&text[..end]).ok()?;
+    Some((value, end))
 }
 
 /// A syntax error: the text expected at the start of `found`.

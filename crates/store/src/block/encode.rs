@@ -4,7 +4,7 @@
 //! about two thirds of the same floats. `mantissa / divisor` must return the exact bits, which is
 //! checked for every value. Other values (1/3, NaN, -0.0) are stored as floats.
 
-use crate::is_stale;
+use crate::{STALE, is_stale};
 
 /// 10^0 to 10^15. A double holds 15 to 16 digits.
 const POWERS: [f64; 16] = [
@@ -18,9 +18,85 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 /// more than a quarter of the values so far.
 const MISSES: usize = 8;
 
+/// Encodes the values of one series after another.
+#[derive(Debug, Default)]
+pub(super) struct Encoder {
+    mantissas: Vec<i64>,
+    /// Encoding of values that are not all decimals.
+    mixed: Option<Scale>,
+    /// Number of decimal places, if all values are decimals.
+    digits: usize,
+}
+
+impl Encoder {
+    /// Encodes values.
+    pub fn encode(&mut self, values: &[f64]) {
+        self.mixed = if self.encode_decimals(values) {
+            None
+        } else {
+            Some(Scale::of(values))
+        };
+    }
+
+    /// Divisor of the mantissas.
+    pub fn divisor(&self) -> f64 {
+        self.mixed
+            .map_or(POWERS[self.digits], |scale| scale.divisor())
+    }
+
+    /// The mantissas, if all values have one. A caller needs [`Encoder::split`] otherwise.
+    pub fn mantissas(&self) -> Option<&[i64]> {
+        self.mixed.is_none().then_some(&self.mantissas)
+    }
+
+    /// Returns the two columns of a value: the mantissa or the float. Both are `None` at the end of
+    /// a series.
+    pub fn split(&self, value: f64) -> (Option<i64>, Option<f64>) {
+        let scale = self.mixed.unwrap_or(Scale::Decimal(POWERS[self.digits]));
+        scale.split(value)
+    }
+
+    /// Computes the mantissas. Returns `false` if a value has none.
+    fn encode_decimals(&mut self, values: &[f64]) -> bool {
+        self.mantissas.clear();
+        self.mantissas.reserve(values.len());
+        self.digits = 0;
+        let mut last = STALE.to_bits();
+        for &value in values {
+            let repeated = self
+                .mantissas
+                .last()
+                .filter(|_| value.to_bits() == last)
+                .copied();
+            last = value.to_bits();
+            let mantissa = loop {
+                match repeated.or_else(|| mantissa(value, POWERS[self.digits])) {
+                    Some(mantissa) => break mantissa,
+                    None if self.digits + 1 == POWERS.len() || !value.is_finite() => return false,
+                    None if !self.add_digit() => return false,
+                    None => {}
+                }
+            };
+            self.mantissas.push(mantissa);
+        }
+        true
+    }
+
+    /// Multiplies all mantissas by ten. Returns `false` if one would be too large. A mantissa ten
+    /// times as large, divided by a power ten times as large, is the same double: both are the one
+    /// nearest to the same number.
+    fn add_digit(&mut self) -> bool {
+        self.digits += 1;
+        self.mantissas.iter_mut().all(|mantissa| {
+            *mantissa *= 10;
+            mantissa.unsigned_abs() < EXACT as u64
+        })
+    }
+}
+
 /// Encoding of the values of one series.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Scale {
+enum Scale {
     /// As integers: each value times this power of ten.
     Decimal(f64),
     /// As floats.
@@ -29,7 +105,7 @@ pub(super) enum Scale {
 
 impl Scale {
     /// Returns the encoding that suits most values.
-    pub fn of(values: &[f64]) -> Self {
+    fn of(values: &[f64]) -> Self {
         let mut digits = 0;
         let mut misses = 0;
         let mut last = 0;
@@ -52,28 +128,14 @@ impl Scale {
         Self::Decimal(POWERS[digits])
     }
 
-    /// Divisor of the mantissa.
-    pub fn divisor(self) -> f64 {
+    fn divisor(self) -> f64 {
         match self {
             Self::Decimal(power) => power,
             Self::Float => 1.0,
         }
     }
 
-    /// Computes the mantissas of values. Returns whether all values have one; a caller needs
-    /// [`Scale::split`] otherwise.
-    pub fn mantissas(self, values: &[f64], out: &mut Vec<i64>) -> bool {
-        out.clear();
-        let Self::Decimal(power) = self else {
-            return false;
-        };
-        out.extend(values.iter().map_while(|&value| mantissa(value, power)));
-        out.len() == values.len()
-    }
-
-    /// Returns the two columns of a value: the mantissa or the float. Both are `None` at the end of
-    /// a series.
-    pub fn split(self, value: f64) -> (Option<i64>, Option<f64>) {
+    fn split(self, value: f64) -> (Option<i64>, Option<f64>) {
         if is_stale(value) {
             return (None, None);
         }
@@ -81,14 +143,12 @@ impl Scale {
             Self::Decimal(power) => mantissa(value, power),
             Self::Float => None,
         };
-        (
-            mantissa,
-            if mantissa.is_none() {
-                Some(value)
-            } else {
-                None
-            },
-        )
+        let exact = if mantissa.is_none() {
+            Some(value)
+        } else {
+            None
+        };
+        (mantissa, exact)
     }
 }
 
@@ -104,17 +164,19 @@ fn mantissa(value: f64, power: f64) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::STALE;
     use proptest::prelude::*;
 
     type Split = (Option<i64>, Option<f64>);
 
     fn split(values: &[f64]) -> (f64, Vec<Split>) {
-        let scale = Scale::of(values);
-        (
-            scale.divisor(),
-            values.iter().map(|&value| scale.split(value)).collect(),
-        )
+        let mut encoder = Encoder::default();
+        encoder.encode(values);
+        let cell = |(row, &value)| match encoder.mantissas() {
+            Some(mantissas) => (Some(mantissas[row]), None),
+            None => encoder.split(value),
+        };
+        let cells = values.iter().enumerate().map(cell).collect();
+        (encoder.divisor(), cells)
     }
 
     #[test]
@@ -127,6 +189,19 @@ mod tests {
             )
         );
         assert_eq!(split(&[1.5e15, 7.0]).0, 1.0);
+        assert_eq!(
+            split(&[7.0, 7.0, 0.25, 0.25, 7.0]).1,
+            [700, 700, 25, 25, 700].map(|mantissa| (Some(mantissa), None))
+        );
+    }
+
+    #[test]
+    fn values_too_far_apart_for_one_divisor_stay_exact() {
+        let values = [4.5e15, 0.25, f64::NAN];
+        let (divisor, cells) = split(&values);
+        assert_eq!(divisor, 100.0);
+        assert_eq!(cells[0], (None, Some(4.5e15)));
+        assert_eq!(cells[1], (Some(25), None));
     }
 
     #[test]
@@ -152,14 +227,10 @@ mod tests {
                 1..60,
             )
         ) {
-            let scale = Scale::of(&values);
-            let mut mantissas = Vec::new();
-            let all: Option<Vec<i64>> = values.iter().map(|&value| scale.split(value).0).collect();
-            let has_all = scale.mantissas(&values, &mut mantissas);
-            prop_assert_eq!(has_all.then_some(mantissas), all);
-            for value in values {
-                let back = match scale.split(value) {
-                    (Some(mantissa), None) => mantissa as f64 / scale.divisor(),
+            let (divisor, cells) = split(&values);
+            for (cell, value) in cells.into_iter().zip(values) {
+                let back = match cell {
+                    (Some(mantissa), None) => mantissa as f64 / divisor,
                     (None, Some(float)) => float,
                     (None, None) => STALE,
                     both => return Err(TestCaseError::fail(format!("{both:?}"))),

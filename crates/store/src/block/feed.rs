@@ -4,15 +4,14 @@
 //! only a few at a time. Users cannot call it: their SQL may only name functions on a list.
 
 use crate::StoreError;
+use duckdb::Connection;
 use duckdb::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use duckdb::arrow::buffer::NullBuffer;
 use duckdb::arrow::datatypes::{
     ArrowPrimitiveType, DataType, Float64Type, Int32Type, Int64Type, SchemaRef,
     TimestampMillisecondType,
 };
 use duckdb::core::{DataChunkHandle, LogicalTypeHandle, LogicalTypeId};
 use duckdb::vtab::{BindInfo, InitInfo, TableFunctionInfo, VTab, to_duckdb_logical_type};
-use duckdb::{Connection, ffi};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -132,8 +131,7 @@ impl VTab for Function {
     }
 }
 
-/// Copies a column into a DuckDB chunk. The function of the crate calls DuckDB three times for each
-/// NULL, and most columns `exact` have nothing else.
+/// Copies a column without NULLs into a DuckDB chunk.
 fn fill(
     output: &mut DataChunkHandle,
     number: usize,
@@ -153,27 +151,5 @@ fn fill(
         DataType::Timestamp(..) => copy::<TimestampMillisecondType>(output, number, column),
         other => return Err(format!("no column of a feed has the type {other}").into()),
     }
-    if let Some(nulls) = column.nulls().filter(|nulls| nulls.null_count() > 0) {
-        set_nulls(output, number, nulls);
-    }
     Ok(())
-}
-
-/// Marks rows as NULL. DuckDB and Arrow both have one bit per row, set for values.
-fn set_nulls(output: &mut DataChunkHandle, number: usize, nulls: &NullBuffer) {
-    let mut words = [0_u64; CHUNK / 64];
-    for (word, bits) in words
-        .iter_mut()
-        .zip(nulls.inner().bit_chunks().iter_padded())
-    {
-        *word = bits;
-    }
-    let used = nulls.len().div_ceil(64);
-    // SAFETY: the chunk has this column, and DuckDB allocates one bit for each of its `CHUNK` rows.
-    unsafe {
-        let vector = ffi::duckdb_data_chunk_get_vector(output.get_ptr(), number as u64);
-        ffi::duckdb_vector_ensure_validity_writable(vector);
-        let validity = ffi::duckdb_vector_get_validity(vector);
-        std::slice::from_raw_parts_mut(validity, used).copy_from_slice(&words[..used]);
-    }
 }

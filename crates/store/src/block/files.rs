@@ -1,9 +1,11 @@
 //! The files in a block's folder.
 
-use super::{Block, BlockName, FACTS, Resolution, SAMPLES, SERIES, damaged};
+use super::{Block, BlockName, FACTS, Resolution, SAMPLES, SERIES, damaged, list_of};
 use crate::StoreError;
-use crate::database::quoted;
 use duckdb::Connection;
+use duckdb::arrow::array::AsArray;
+use duckdb::arrow::datatypes::{Int32Type, UInt64Type};
+use hashbrown::HashMap;
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -94,10 +96,9 @@ pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
 }
 
 impl Block {
-    /// Loads a block's description and checks the end of each Parquet file: views over many blocks
-    /// fail if one has no footer. [`verify`](super::verify) checks the rows.
-    pub fn load(
-        db: &Connection,
+    /// Loads a block's description and checks the sizes of its files. The block has no series yet:
+    /// see [`load_series`].
+    pub fn describe(
         folder: &Path,
         name: BlockName,
         resolution: Resolution,
@@ -126,38 +127,69 @@ impl Block {
                 ));
             }
         }
-        let path = folder.join(SAMPLES);
-        let count = format!(
-            "SELECT count(*) FROM read_parquet({})",
-            quoted(&path.to_string_lossy())
-        );
-        let rows: i64 = db
-            .query_row(&count, [], |row| row.get(0))
-            .map_err(|error| damaged(&path, error))?;
-        if rows.cast_unsigned() != facts.rows {
-            return Err(damaged(
-                &path,
-                format!("expected {} rows, found {rows}", facts.rows),
-            ));
-        }
-        let path = folder.join(SERIES);
-        let read = || -> Result<RoaringBitmap, duckdb::Error> {
-            let mut statement = db.prepare(&format!(
-                "SELECT series FROM read_parquet({})",
-                quoted(&path.to_string_lossy())
-            ))?;
-            let ids = statement.query_map([], |row| row.get::<_, u32>(0))?;
-            ids.collect()
-        };
-        let series = read().map_err(|error| damaged(&path, error))?;
         Ok(Self {
             name,
             resolution,
             path: folder.to_owned(),
             facts,
-            series,
+            series: RoaringBitmap::new(),
         })
     }
+}
+
+/// Reads the series of blocks, and checks the end of each Parquet file: views over many blocks fail
+/// if one has no footer. [`verify`](super::verify) checks the rows.
+///
+/// Two statements read all files: a statement costs as much as the series of a small block, and two
+/// years have a thousand blocks.
+///
+/// # Errors
+/// [`StoreError::DamagedBlock`] if a file is damaged. It names the block if there is only one.
+pub(crate) fn load_series(db: &Connection, blocks: &mut [Block]) -> Result<(), StoreError> {
+    let Some(first) = blocks.first() else {
+        return Ok(());
+    };
+    let any = first.path.clone();
+    let files = |path: fn(&Block) -> String| list_of(blocks.iter().map(path));
+    let footers = format!(
+        "SELECT file_name, num_rows FROM parquet_file_metadata({})",
+        files(Block::samples)
+    );
+    let series = format!(
+        "SELECT file_index, series FROM read_parquet({})",
+        files(Block::series_file)
+    );
+    let read = || -> Result<(HashMap<String, i64>, Vec<Vec<u32>>), duckdb::Error> {
+        let mut statement = db.prepare(&footers)?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let rows = rows.collect::<Result<_, _>>()?;
+        let mut found = vec![Vec::new(); blocks.len()];
+        for batch in db.prepare(&series)?.query_arrow([])? {
+            let files = batch.column(0).as_primitive::<UInt64Type>().values();
+            let series = batch.column(1).as_primitive::<Int32Type>().values();
+            for (&file, &series) in files.iter().zip(series) {
+                if let Some(found) = found.get_mut(file as usize) {
+                    found.push(series.cast_unsigned());
+                }
+            }
+        }
+        Ok((rows, found))
+    };
+    let (rows, found) = read().map_err(|error| damaged(&any, error))?;
+    for (block, mut series) in blocks.iter_mut().zip(found) {
+        let path = block.path.join(SAMPLES);
+        let found = rows.get(&*path.to_string_lossy()).copied().unwrap_or(0);
+        if found.cast_unsigned() != block.facts.rows {
+            let reason = format!("expected {} rows, found {found}", block.facts.rows);
+            return Err(damaged(&path, reason));
+        }
+        series.sort_unstable();
+        series.dedup();
+        block.series =
+            RoaringBitmap::from_sorted_iter(series).expect("the numbers are in order and differ");
+        block.series.optimize();
+    }
+    Ok(())
 }
 
 /// A missing file means a damaged block. Missing permissions do not.

@@ -17,6 +17,7 @@ mod encode;
 mod feed;
 mod files;
 mod name;
+mod parquet;
 mod plan;
 mod read;
 mod reading;
@@ -26,7 +27,7 @@ mod without;
 mod write;
 
 pub(super) use feed::register;
-pub(super) use files::{BlockFacts, sync_directory};
+pub(super) use files::{BlockFacts, load_series, sync_directory};
 pub(super) use name::BlockName;
 pub use name::Resolution;
 pub(super) use plan::{BlockSource, metric_hash};

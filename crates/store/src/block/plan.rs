@@ -12,6 +12,7 @@ use duckdb::Connection;
 use duckdb::arrow::array::{Array, AsArray};
 use duckdb::arrow::datatypes::{Float64Type, Int32Type, Int64Type, TimestampMillisecondType};
 use roaring::RoaringBitmap;
+use std::ops::Range;
 use std::sync::Arc;
 use takt_model::Timestamp;
 use xxhash_rust::xxh64::xxh64;
@@ -106,10 +107,13 @@ impl BlockSource {
         if let Self::Segment(file) = self {
             let wanted: RoaringBitmap = entries.iter().map(|entry| entry.series).collect();
             let mut add = |series, found: &[Sample]| {
-                for sample in found {
-                    if let Some(place) = positions.next(series).filter(|place| *place < samples) {
-                        at[place] = sample.at.0;
-                        values[place] = sample.value;
+                let begin = positions.advance(series, found.len());
+                if let Some(begin) = begin.filter(|&begin| begin < samples) {
+                    let end = samples.min(begin + found.len());
+                    let places = at[begin..end].iter_mut().zip(&mut values[begin..end]);
+                    for ((at, value), sample) in places.zip(found) {
+                        *at = sample.at.0;
+                        *value = sample.value;
                     }
                 }
                 true
@@ -280,12 +284,19 @@ impl RowPositions {
 
     #[inline]
     fn next(&mut self, series: u32) -> Option<usize> {
+        self.advance(series, 1)
+    }
+
+    /// Returns the position of the first of `count` samples.
+    #[inline]
+    fn advance(&mut self, series: u32, count: usize) -> Option<usize> {
         let place = self
             .0
             .get_mut(series as usize)
             .filter(|place| **place != Self::NONE)?;
-        *place += 1;
-        Some(*place as usize - 1)
+        let first = *place as usize;
+        *place += count as u32;
+        Some(first)
     }
 
     /// Position after the last sample of a series.
@@ -310,8 +321,7 @@ impl Slice {
         for entry in &mut self.entries {
             let end = positions.end_of(entry.series);
             let next = begin + entry.samples;
-            self.at.copy_within(begin..end, kept);
-            self.values.copy_within(begin..end, kept);
+            move_down(&mut self.at, &mut self.values, begin..end, kept);
             entry.samples = end - begin;
             kept += entry.samples;
             begin = next;
@@ -328,8 +338,7 @@ impl Slice {
         for entry in &mut self.entries {
             let end = begin + entry.samples;
             if self.at[begin..end].is_sorted_by(|one, next| one < next) {
-                self.at.copy_within(begin..end, kept);
-                self.values.copy_within(begin..end, kept);
+                move_down(&mut self.at, &mut self.values, begin..end, kept);
             } else {
                 let times = self.at[begin..end].iter().map(|&at| Timestamp(at));
                 let values = self.values[begin..end].iter();
@@ -360,6 +369,13 @@ impl Slice {
             begin = range.end;
             (*entry, &self.at[range.clone()], &self.values[range])
         })
+    }
+}
+
+fn move_down(at: &mut [i64], values: &mut [f64], from: Range<usize>, to: usize) {
+    if from.start != to {
+        at.copy_within(from.clone(), to);
+        values.copy_within(from, to);
     }
 }
 

@@ -1,10 +1,10 @@
 //! Writes blocks: to a folder aside, compared with the source, synced, and renamed to the final
 //! path.
 
-use super::encode::Scale;
 use super::feed::BatchStream;
 use super::files::{BlockFacts, sync_directory};
-use super::plan::{BlockSource, RowPositions, SampleDigest, Slice, cut};
+use super::parquet::SampleFile;
+use super::plan::{BlockSource, RowPositions, SampleDigest, Slice, SliceEntry, cut};
 use super::rollup::RollupColumns;
 use super::verify::{check_bytes, read_digest};
 use super::{Block, BlockName, Resolution, SAMPLES, SEALING, SERIES, damaged, folder};
@@ -14,10 +14,9 @@ use crate::layout::Layout;
 use crate::{Database, StoreError};
 use duckdb::Connection;
 use duckdb::arrow::array::{
-    ArrayRef, Float64Array, Float64Builder, Int32Array, Int64Array, Int64Builder, RecordBatch,
-    TimestampMillisecondArray,
+    ArrayRef, Int32Array, Int64Array, RecordBatch, TimestampMillisecondArray,
 };
-use duckdb::arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use duckdb::arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use hashbrown::HashMap;
 use roaring::RoaringBitmap;
 use std::fs;
@@ -30,8 +29,9 @@ use takt_model::Timestamp;
 /// Rows of a batch. A column of a batch is smaller than what the allocator maps anew each time.
 const BATCH_ROWS: usize = 12_288;
 
-/// Dictionaries are disabled: they made integers half as large again (docs/storage.md), and a
-/// filter per dictionary costs more than the row groups' minimum and maximum save.
+/// Format of down-sampled rows and of series; samples are written by [`SampleFile`]. Dictionaries
+/// are disabled: they made integers half as large again (docs/storage.md), and a filter per
+/// dictionary costs more than the row groups' minimum and maximum save.
 const PARQUET: &str = "FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 3, PARQUET_VERSION V1, \
                        ROW_GROUP_SIZE 122880, DICTIONARY_SIZE_LIMIT 1, WRITE_BLOOM_FILTER false";
 
@@ -67,61 +67,57 @@ pub(crate) fn write(
         .map(|&resolution| BlockDraft::begin(database.path(), resolution));
     let drafts = drafts.collect::<Result<Vec<_>, _>>()?;
     let layout = database.layout();
-    let begin = |&resolution: &Resolution| match resolution {
-        Resolution::Raw => Columns::Raw(Box::default()),
-        coarse => Columns::Rollup(RollupColumns::new(
-            coarse,
-            last_values(&db, &layout, coarse, output.segments.0),
-        )),
-    };
-    let mut columns: Vec<Columns> = output.resolutions.iter().map(begin).collect();
-    std::thread::scope(|scope| {
-        let mut senders = Vec::new();
+    let summaries = std::thread::scope(|scope| {
+        let mut outputs = Vec::new();
         let mut writers = Vec::new();
-        for (draft, columns) in drafts.iter().zip(&columns) {
-            let (rows, sender) = BatchStream::open(columns.schema());
-            let db = database.connect()?;
-            senders.push(sender);
+        for (draft, &resolution) in drafts.iter().zip(&output.resolutions) {
+            let path = draft.file(SAMPLES);
+            if resolution == Resolution::Raw {
+                outputs.push(Output::Raw(Box::new(RawOutput::create(path)?)));
+                continue;
+            }
+            let (rows, sender) = BatchStream::open(RollupColumns::schema());
+            let writing = database.connect()?;
             writers.push(scope.spawn(move || {
-                copy(
-                    &db,
-                    &format!("SELECT * FROM {}", rows.table()),
-                    &draft.file(SAMPLES),
-                )
+                let select = format!("SELECT * FROM {}", rows.table());
+                copy(&writing, &select, &path)
             }));
+            let before = last_values(&db, &layout, resolution, output.segments.0);
+            outputs.push(Output::Rollup(
+                RollupColumns::new(resolution, before),
+                sender,
+            ));
         }
         let mut positions = RowPositions::new(&entries);
         let mut slice = Slice::default();
-        let mut produced = Ok(());
-        'slices: for run in cut(&entries, output.slice_samples) {
-            produced = source.fill(&db, run, &mut positions, &mut slice);
-            if produced.is_err() {
+        let mut produced = Ok(true);
+        for run in cut(&entries, output.slice_samples) {
+            produced = source
+                .fill(&db, run, &mut positions, &mut slice)
+                .map(|()| true);
+            for output in &mut outputs {
+                produced = produced.and_then(|goes_on| Ok(goes_on && output.add(&slice)?));
+            }
+            // A writer that has stopped reports its own error.
+            if !matches!(produced, Ok(true)) {
                 break;
             }
-            for (columns, sender) in columns.iter_mut().zip(&senders) {
-                // A writer that has stopped reports its own error.
-                if !columns.send(&slice, sender) {
-                    break 'slices;
-                }
-            }
         }
-        for (columns, sender) in columns.iter_mut().zip(&senders) {
-            columns.flush(sender);
-        }
-        drop(senders);
+        let finished = produced.and_then(|_| outputs.into_iter().map(Output::finish).collect());
         writers
             .into_iter()
             .try_for_each(|writer| writer.join().expect("a writer does not panic"))?;
-        produced
-    })?;
+        finished
+    });
+    let summaries: Vec<Summary> = summaries?;
     crash_point("written");
     // The source's samples are removed after this, so they must be those that were written.
     if let BlockSource::Blocks(sources) = source {
         sources.iter().try_for_each(|block| check_bytes(block))?;
     }
     let mut blocks = Vec::new();
-    for (draft, columns) in drafts.into_iter().zip(columns) {
-        blocks.extend(draft.finish(&db, columns.summary(), output)?);
+    for (draft, summary) in drafts.into_iter().zip(summaries) {
+        blocks.extend(draft.finish(&db, summary, output)?);
     }
     Ok(blocks)
 }
@@ -234,64 +230,88 @@ fn microseconds(at: i64) -> i64 {
     at.wrapping_mul(1000)
 }
 
-/// Rows to be written to the file of one resolution.
-enum Columns {
-    Raw(Box<RawColumns>),
-    Rollup(RollupColumns),
+/// Writes the rows of one resolution.
+enum Output {
+    Raw(Box<RawOutput>),
+    /// Rows, and the thread that writes them.
+    Rollup(RollupColumns, SyncSender<RecordBatch>),
 }
 
-impl Columns {
-    fn schema(&self) -> SchemaRef {
+impl Output {
+    /// Adds the samples of a slice. Returns `false` if the writing thread has stopped.
+    fn add(&mut self, slice: &Slice) -> Result<bool, StoreError> {
         match self {
-            Self::Raw(_) => RawColumns::schema(),
-            Self::Rollup(_) => RollupColumns::schema(),
-        }
-    }
-
-    /// Returns `false` if the writer has stopped.
-    fn send(&mut self, slice: &Slice, sender: &SyncSender<RecordBatch>) -> bool {
-        match self {
-            Self::Raw(columns) => slice.series().all(|(entry, at, values)| {
+            Self::Raw(raw) => raw.add(slice).map(|()| true),
+            Self::Rollup(columns, sender) => Ok(slice.series().all(|(entry, at, values)| {
                 columns.push(entry.series, entry.metric_hash, at, values);
                 columns.len() < BATCH_ROWS || sender.send(columns.take()).is_ok()
-            }),
-            Self::Rollup(columns) => slice.series().all(|(entry, at, values)| {
-                columns.push(entry.series, entry.metric_hash, at, values);
-                columns.len() < BATCH_ROWS || sender.send(columns.take()).is_ok()
-            }),
+            })),
         }
     }
 
-    fn flush(&mut self, sender: &SyncSender<RecordBatch>) {
-        let rest = match self {
-            Self::Raw(columns) => columns.take(),
-            Self::Rollup(columns) => columns.take(),
-        };
-        if rest.num_rows() > 0 {
-            // As above: the writer reports its own error.
-            let _ = sender.send(rest);
-        }
-    }
-
-    fn summary(self) -> Summary {
+    fn finish(self) -> Result<Summary, StoreError> {
         match self {
-            Self::Raw(columns) => columns.summary,
-            Self::Rollup(columns) => columns.summary,
+            Self::Raw(raw) => raw.finish(),
+            Self::Rollup(mut columns, sender) => {
+                let rest = columns.take();
+                if rest.num_rows() > 0 {
+                    // A writer that has stopped reports its own error.
+                    let _ = sender.send(rest);
+                }
+                Ok(columns.summary)
+            }
         }
     }
 }
 
-/// Columns of raw samples.
-#[derive(Default)]
-struct RawColumns {
-    metric_hash: Vec<i32>,
-    series: Vec<i32>,
-    at: Vec<i64>,
-    mantissa: Int64Builder,
-    divisor: Vec<f64>,
-    exact: Float64Builder,
-    scratch: Vec<i64>,
+/// Writes raw samples.
+struct RawOutput {
+    path: PathBuf,
+    file: SampleFile,
     summary: Summary,
+}
+
+impl RawOutput {
+    fn create(path: PathBuf) -> Result<Self, StoreError> {
+        match SampleFile::create(&path) {
+            Ok(file) => Ok(Self {
+                path,
+                file,
+                summary: Summary::default(),
+            }),
+            Err(source) => Err(StoreError::Directory { path, source }),
+        }
+    }
+
+    fn add(&mut self, slice: &Slice) -> Result<(), StoreError> {
+        for (entry, at, values) in slice.series() {
+            let SliceEntry {
+                series,
+                metric_hash,
+                ..
+            } = entry;
+            self.file
+                .push(series, metric_hash, at, values)
+                .map_err(|source| StoreError::Directory {
+                    path: self.path.clone(),
+                    source,
+                })?;
+            self.summary.samples(series, metric_hash, at, values);
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Summary, StoreError> {
+        let Self {
+            path,
+            file,
+            summary,
+        } = self;
+        match file.finish() {
+            Ok(()) => Ok(summary),
+            Err(source) => Err(StoreError::Directory { path, source }),
+        }
+    }
 }
 
 /// First columns of every file of rows.
@@ -305,60 +325,6 @@ pub(super) fn key_fields() -> Vec<Field> {
             false,
         ),
     ]
-}
-
-impl RawColumns {
-    fn schema() -> SchemaRef {
-        let mut fields = key_fields();
-        fields.push(Field::new("mantissa", DataType::Int64, true));
-        fields.push(Field::new("divisor", DataType::Float64, false));
-        fields.push(Field::new("exact", DataType::Float64, true));
-        Arc::new(Schema::new(fields))
-    }
-
-    fn len(&self) -> usize {
-        self.at.len()
-    }
-
-    fn push(&mut self, series: u32, metric_hash: i32, at: &[i64], values: &[f64]) {
-        let scale = Scale::of(values);
-        self.at.extend_from_slice(at);
-        let end = self.at.len();
-        self.metric_hash.resize(end, metric_hash);
-        self.series.resize(end, series.cast_signed());
-        self.divisor.resize(end, scale.divisor());
-        // Nearly all series have only one of the two columns.
-        if scale.mantissas(values, &mut self.scratch) {
-            self.mantissa.append_slice(&self.scratch);
-            self.exact.append_nulls(values.len());
-        } else {
-            for &value in values {
-                let (mantissa, exact) = scale.split(value);
-                self.mantissa.append_option(mantissa);
-                self.exact.append_option(exact);
-            }
-        }
-        self.summary.samples(series, metric_hash, at, values);
-    }
-
-    fn take(&mut self) -> RecordBatch {
-        let columns: Vec<ArrayRef> = vec![
-            Arc::new(Int32Array::from(replace(&mut self.metric_hash))),
-            Arc::new(Int32Array::from(replace(&mut self.series))),
-            Arc::new(TimestampMillisecondArray::from(replace(&mut self.at))),
-            Arc::new(self.mantissa.finish()),
-            Arc::new(Float64Array::from(replace(&mut self.divisor))),
-            Arc::new(self.exact.finish()),
-        ];
-        RecordBatch::try_new(Self::schema(), columns)
-            .expect("six columns of one length and of the schema's types")
-    }
-}
-
-/// Returns a column, and puts an empty one of the same capacity in its place.
-fn replace<T>(column: &mut Vec<T>) -> Vec<T> {
-    let capacity = column.capacity();
-    std::mem::replace(column, Vec::with_capacity(capacity))
 }
 
 /// A block being written, in a folder of its own.
@@ -418,7 +384,8 @@ impl BlockDraft {
         let to = Timestamp(last_row);
         let (first, last) = output.segments;
         let name = BlockName::new(from, first, last, 0);
-        let series: RoaringBitmap = summary.series.iter().map(|fact| fact.series).collect();
+        let mut series: RoaringBitmap = summary.series.iter().map(|fact| fact.series).collect();
+        series.optimize();
         self.publish(name, (from, to), summary.rows(), series)
             .map(Some)
     }

@@ -8,9 +8,12 @@
 
 use super::{STALE, is_stale};
 use crate::Sample;
-use crate::packed::{pack, unpack};
+use crate::packed::{Packer, unpack};
+use std::fs::File;
+use std::io;
 use std::ops::Range;
-use std::sync::Arc;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 use takt_model::Timestamp;
 
@@ -186,6 +189,7 @@ impl OpenChunk {
         let mut lengths = Vec::new();
         let mut bytes = Vec::new();
         let mut values = Vec::with_capacity(self.rows.len());
+        let mut packer = Packer::default();
         for word in 0..columns.div_ceil(64) {
             let mut packed = PackedWord {
                 bits: 0,
@@ -206,7 +210,7 @@ impl OpenChunk {
                 values.clear();
                 values.extend(self.samples(column).map(|sample| sample.value));
                 let begin = bytes.len();
-                pack(&values, &mut bytes);
+                packer.pack(&values, &mut bytes);
                 packed.bits |= 1 << (column % 64);
                 lengths.push(
                     u16::try_from(bytes.len() - begin)
@@ -227,7 +231,8 @@ impl OpenChunk {
                 words: words.into(),
                 lengths: lengths.into(),
             },
-            bytes: bytes.into(),
+            bytes: RwLock::new(Some(bytes.into())),
+            stored: OnceLock::new(),
             next: is_last.then(|| next.into()),
             samples: self.samples,
         }
@@ -238,7 +243,10 @@ impl OpenChunk {
 #[derive(Debug)]
 pub(crate) struct SealedChunk {
     index: ChunkIndex,
-    bytes: Box<[u8]>,
+    /// The packed columns; `None` if they are in the file only.
+    bytes: RwLock<Option<Box<[u8]>>>,
+    /// File of a segment with the same bytes, and their offset.
+    stored: OnceLock<(Arc<File>, u64)>,
     /// Values of the unchanged columns, if they are not those of the next chunk's first row.
     next: Option<Arc<[f64]>>,
     samples: u32,
@@ -453,10 +461,33 @@ impl SealedChunk {
 
     /// Size of the packed columns, in bytes.
     pub fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.index.packed_bytes()
     }
 
-    /// Values of a column in all rows. `next` is its value in the first row of the next chunk.
+    /// Notes that a file has the packed columns from this offset on. The file must keep them.
+    pub fn note_stored(&self, file: &Arc<File>, offset: u64) {
+        // A chunk is stored once.
+        let _ = self.stored.set((Arc::clone(file), offset));
+    }
+
+    /// Drops the packed columns from memory if a file has them.
+    pub fn leave_memory(&self) {
+        if self.stored.get().is_some() {
+            self.bytes
+                .write()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+        }
+    }
+
+    #[cfg(test)]
+    pub fn is_in_memory(&self) -> bool {
+        let bytes = self.bytes.read().unwrap_or_else(PoisonError::into_inner);
+        bytes.is_some()
+    }
+
+    /// Values of a column in all rows. `next` is its value in the first row of the next chunk. Rows
+    /// that cannot be read from the file have no value.
     pub fn values(&self, column: u32, next: f64) -> Vec<f64> {
         let rows = self.index.rows();
         match self.index.place(column) {
@@ -466,8 +497,41 @@ impl SealedChunk {
                 let own = own.map(|own| own.get(column as usize).copied().unwrap_or(STALE));
                 vec![own.unwrap_or(next); rows]
             }
-            ColumnPlace::Packed(bytes) => unpack(&self.bytes[bytes], rows),
+            ColumnPlace::Packed(place) => {
+                let mut values = Vec::with_capacity(rows);
+                let unpacked = self.with_packed(place, |bytes| unpack(bytes, rows, &mut values));
+                if let Err(error) = unpacked {
+                    tracing::error!(%error, "cannot read recent samples from the file of their segment");
+                    values.resize(rows, STALE);
+                }
+                values
+            }
         }
+    }
+
+    /// Calls `read` with a part of the packed columns.
+    fn with_packed(&self, place: Range<usize>, read: impl FnOnce(&[u8])) -> io::Result<()> {
+        if let Some(bytes) = &*self.bytes.read().unwrap_or_else(PoisonError::into_inner) {
+            read(&bytes[place]);
+            return Ok(());
+        }
+        let Some((file, offset)) = self.stored.get() else {
+            return Err(io::Error::other(
+                "a chunk is neither in memory nor in a file",
+            ));
+        };
+        let mut short = [0; 512];
+        let mut long = Vec::new();
+        let bytes = match short.get_mut(..place.len()) {
+            Some(short) => short,
+            None => {
+                long.resize(place.len(), 0);
+                &mut long[..]
+            }
+        };
+        file.read_exact_at(bytes, offset + place.start as u64)?;
+        read(bytes);
+        Ok(())
     }
 
     /// Combines `values` with the timestamps of the rows.
@@ -482,7 +546,10 @@ impl SealedChunk {
         let begin = out.len();
         self.index.encode(out);
         let length = out.len() - begin;
-        out.extend_from_slice(&self.bytes);
+        let bytes = self.bytes.read().unwrap_or_else(PoisonError::into_inner);
+        // Only a chunk that is in a file has left memory, and such a chunk is not written again.
+        out.extend_from_slice(bytes.as_deref().unwrap_or_default());
+        drop(bytes);
         for column in 0..self.index.columns {
             if let ColumnPlace::Unchanged(_) = self.index.place(column) {
                 let value = next.get(column as usize).copied().unwrap_or(STALE);

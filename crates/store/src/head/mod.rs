@@ -12,6 +12,7 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
+use super::allocator::make_room;
 use super::{Meter, Sample, SeriesId};
 pub(crate) use chunk::{ChunkIndex, ColumnPlace, SealedChunk};
 use hashbrown::HashMap;
@@ -26,6 +27,7 @@ use takt_model::Timestamp;
 pub const STALE: f64 = f64::from_bits(0x7ff0_0000_0000_0002);
 
 /// Returns whether `value` is [`STALE`]. The marker is a NaN, so `==` cannot find it.
+#[inline]
 pub fn is_stale(value: f64) -> bool {
     value.to_bits() == STALE.to_bits()
 }
@@ -67,11 +69,13 @@ pub struct Column(pub(crate) u32);
 
 impl Column {
     /// Returns the column with this index in a row.
+    #[inline]
     pub const fn at(index: u32) -> Self {
         Self(index)
     }
 
     /// Index in a row.
+    #[inline]
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -143,10 +147,9 @@ impl Head {
     pub fn column(&self, id: u32, rows: &RwLock<GroupRows>, series: SeriesId) -> Option<Column> {
         let mut locations = write(&self.locations);
         let index = series.0 as usize;
-        if locations.by_series.len() <= index {
-            locations
-                .by_series
-                .resize(index + 1, SeriesLocation::Stored);
+        while locations.by_series.len() <= index {
+            make_room(&mut locations.by_series);
+            locations.by_series.push(SeriesLocation::Stored);
         }
         match locations.by_series[index] {
             SeriesLocation::Column { group, column } => (group == id).then_some(Column(column)),

@@ -19,6 +19,10 @@ const CHUNKS_PER_WINDOW: u32 = 16;
 /// window.
 const LONGEST_CHUNK: u32 = 4;
 
+/// Part of the window whose chunks stay in memory. Older ones are read from the file of their
+/// segment, where rules with the usual ranges do not look.
+const MEMORY_PART: u32 = 3;
+
 /// Rows of one group.
 #[derive(Debug)]
 pub(crate) struct GroupRows {
@@ -329,6 +333,13 @@ impl GroupRows {
         }
     }
 
+    /// Number of sealed chunks in memory, and of all.
+    #[cfg(test)]
+    pub(super) fn chunk_counts(&self) -> (usize, usize) {
+        let in_memory = self.sealed.iter().filter(|chunk| chunk.is_in_memory());
+        (in_memory.count(), self.sealed.len())
+    }
+
     /// Calls `each` with the samples of every series that are in `(from, to]`, including staleness
     /// markers. `from` must be the end of a chunk.
     pub fn each_since(
@@ -378,6 +389,9 @@ impl GroupRows {
         let at = first.oldest();
         let begin = at.minus(self.window);
         let full = self.open.replace(first).map(|open| self.full(&open, false));
+        let kept = at.minus(self.window / MEMORY_PART);
+        let old = self.sealed.iter().take_while(|chunk| chunk.newest() < kept);
+        old.for_each(|chunk| chunk.leave_memory());
         let held = self.sealed.len();
         while self
             .sealed
@@ -435,6 +449,8 @@ impl GroupRows {
         // Each new series was in these maps until its first value; give that memory back.
         self.ended.shrink_to_fit();
         self.since.shrink_to_fit();
+        self.columns.shrink_to_fit();
+        self.latest.shrink_to_fit();
         dropped
     }
 

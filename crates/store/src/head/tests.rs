@@ -1,6 +1,8 @@
 //! Tests of the head.
 
 use super::*;
+use crate::segments::Segment;
+use crate::unsealed::{Repeated, SegmentFile};
 use proptest::prelude::*;
 
 const WINDOW: Duration = Duration::from_secs(8);
@@ -153,6 +155,31 @@ fn own_timestamps_are_kept_once() {
     );
 }
 
+/// Chunks of the first two thirds of the window are in the file of their segment only, also after
+/// that file was removed because a block has its samples.
+#[test]
+fn old_chunks_leave_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = SegmentFile::create(folder.path(), Segment(1)).unwrap();
+    let head = Head::new(Duration::from_secs(960), at(0));
+    let (_, rows) = group(&head, 1);
+    for second in 0..960 {
+        let outcome = write(&rows).push(at(second), &[second as f64], |_, _| {});
+        if let Some(full) = outcome.full {
+            file.add((1, 1), full);
+            file.persist(&Repeated::default()).unwrap();
+        }
+    }
+    let (in_memory, all) = write(&rows).chunk_counts();
+    assert!(in_memory <= 6 && all >= 14, "{in_memory} of {all}");
+    std::fs::remove_file(file.path()).unwrap();
+    drop(file);
+    let expected: Vec<_> = (0..960)
+        .map(|second| (second, second.to_string()))
+        .collect();
+    assert_eq!(range(&head, 0, 0, 999), expected);
+}
+
 /// Values of each kind: ending, constant, rising, random, and not a number.
 fn value(second: i64, cell: u8) -> f64 {
     match cell {
@@ -179,7 +206,11 @@ proptest! {
         column in 0_usize..70,
         from in 0_i64..130,
         length in 0_i64..130,
+        // Whether old chunks are read from the file of a segment.
+        is_stored in any::<bool>(),
     ) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = SegmentFile::create(folder.path(), Segment(1)).unwrap();
         let head = Head::new(Duration::from_secs(window.unsigned_abs()), at(0));
         let (_, rows) = group(&head, 70);
         let cell = |second: i64, column: usize| {
@@ -191,7 +222,11 @@ proptest! {
         for second in 0..seconds {
             let width = if second < 5 { 50 } else { 70 };
             let row: Vec<f64> = (0..width).map(|column| cell(second, column)).collect();
-            write(&rows).push(at(second), &row, |_, _| {});
+            let outcome = write(&rows).push(at(second), &row, |_, _| {});
+            if let Some(full) = outcome.full.filter(|_| is_stored) {
+                file.add((1, 1), full);
+                file.persist(&Repeated::default()).unwrap();
+            }
         }
         let from = from.max(seconds - 1 - window);
         let to = from + length;

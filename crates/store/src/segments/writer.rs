@@ -250,7 +250,7 @@ impl SampleWriter {
         for batch in batches.iter().filter(|batch| batch.past.is_empty()) {
             let at = batch.ticket.at();
             let is_new = |series: &u32| !known.has(at, *series);
-            let row = if batch.series.iter().all(is_new) {
+            let row = if known.0.is_empty() || batch.series.iter().all(is_new) {
                 NewRow {
                     group: batch.group,
                     at,
@@ -296,18 +296,12 @@ impl SampleWriter {
 
     /// Writes the series that the database does not have.
     fn write_series(&mut self) -> Result<(), duckdb::Error> {
-        let new: Vec<(u32, (String, String))> = {
-            let table = self
-                .shared
-                .series
-                .read()
-                .unwrap_or_else(PoisonError::into_inner);
-            let end = u32::try_from(table.len()).expect("the series table limits its numbers");
-            (self.state.series..end)
-                .map(|id| (id, table.columns(SeriesId(id))))
-                .collect()
+        let read = || {
+            let series = self.shared.series.read();
+            series.unwrap_or_else(PoisonError::into_inner)
         };
-        let Some(&(newest, _)) = new.last() else {
+        let end = u32::try_from(read().len()).expect("the series table limits its numbers");
+        if self.state.series == end {
             // A fatal error elsewhere must not stay unnoticed until a new series appears. Pushed
             // requests commit many times in an interval; one check is enough.
             let interval = self.config.commit_interval();
@@ -316,22 +310,24 @@ impl SampleWriter {
                 self.checked = Some(Instant::now());
             }
             return Ok(());
-        };
+        }
         let mut appender = self
             .db
             .appender_to_catalog_and_db("series", "hot", "main")?;
-        for (id, (metric, labels)) in &new {
+        for id in self.state.series..end {
+            // Locked for one series: its text is long, and DuckDB may take its time.
+            let (metric, labels) = read().columns(SeriesId(id));
             appender.append_row(params![
                 id.cast_signed(),
                 metric,
                 labels,
-                metric_hash(metric)
+                metric_hash(&metric)
             ])?;
         }
         // Dropping an appender would hide its errors.
         appender.flush()?;
         drop(appender);
-        self.state.series = newest + 1;
+        self.state.series = end;
         Ok(())
     }
 

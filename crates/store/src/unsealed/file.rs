@@ -24,7 +24,7 @@ use takt_model::Timestamp;
 pub(crate) struct SegmentFile {
     pub segment: Segment,
     path: PathBuf,
-    pub(super) file: File,
+    pub(super) file: Arc<File>,
     state: RwLock<SegmentState>,
     end: Mutex<FileEnd>,
     /// Whether the segment gets no more samples and all of them are on disk.
@@ -67,7 +67,7 @@ impl SegmentFile {
         Ok(Self {
             segment,
             path,
-            file,
+            file: Arc::new(file),
             state: RwLock::default(),
             end: Mutex::default(),
             is_complete: AtomicBool::new(false),
@@ -106,7 +106,7 @@ impl SegmentFile {
         let opened = Self {
             segment,
             path,
-            file,
+            file: Arc::new(file),
             state: RwLock::new(state),
             end: Mutex::new(end),
             is_complete: AtomicBool::new(false),
@@ -245,6 +245,8 @@ impl SegmentFile {
             let record = self.append(&mut end, CHUNK, &content)?;
             end.written.note(owner, full.chunk.newest());
             drop(end);
+            let packed = record.offset + CHUNK_FIELDS as u64 + u64::from(index_length);
+            full.chunk.note_stored(&self.file, packed);
             self.state_mut().groups[index].chunks[number].place = ChunkPlace::File {
                 record,
                 index_length,

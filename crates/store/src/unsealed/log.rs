@@ -146,6 +146,10 @@ impl LogWriter {
             .and_then(|()| log.file.sync_data())
             .map_err(failed(&log.path))?;
         log.length += self.record.len() as u64;
+        // The first record of a log has all values, the others only those that changed.
+        if self.record.capacity() > 4 * self.record.len() {
+            self.record.shrink_to_fit();
+        }
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use crate::head::{ChunkIndex, ColumnPlace, STALE};
 use crate::packed::unpack;
 use hashbrown::HashMap;
 use roaring::RoaringBitmap;
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use takt_model::Timestamp;
@@ -211,28 +212,30 @@ impl SegmentFile {
         let index = index.ok_or_else(damaged)?;
         let rows = index.rows();
         let unchanged = index_length + index.packed_bytes();
-        let take = |at: usize, length: usize| -> io::Result<Vec<u8>> {
+        let take = |at: usize, length: usize| -> io::Result<Cow<'_, [u8]>> {
             if whole {
                 let part = bytes.get(at..at + length);
-                part.map(<[u8]>::to_vec).ok_or_else(damaged)
+                part.map(Cow::Borrowed).ok_or_else(damaged)
             } else {
-                read(&self.file, begin + at as u64, length)
+                read(&self.file, begin + at as u64, length).map(Cow::Owned)
             }
         };
+        let mut values = Vec::with_capacity(rows);
         let mut samples = Vec::with_capacity(rows);
         for &(series, column) in columns {
-            let values = match index.place(column) {
-                ColumnPlace::Absent => vec![STALE; rows],
+            values.clear();
+            match index.place(column) {
+                ColumnPlace::Absent => values.resize(rows, STALE),
                 ColumnPlace::Unchanged(number) => {
                     let value = take(unchanged + 8 * number, 8)?;
-                    let value = f64::from_le_bytes(value.try_into().map_err(|_| damaged())?);
-                    vec![value; rows]
+                    let value = value.first_chunk().ok_or_else(damaged)?;
+                    values.resize(rows, f64::from_le_bytes(*value));
                 }
                 ColumnPlace::Packed(place) => {
                     let packed = take(index_length + place.start, place.len())?;
-                    unpack(&packed, rows)
+                    unpack(&packed, rows, &mut values);
                 }
-            };
+            }
             samples.clear();
             index.samples(column, &values, range, &mut samples);
             if !samples.is_empty() && !each(series, &samples) {

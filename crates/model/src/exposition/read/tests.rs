@@ -387,6 +387,29 @@ fn a_guess_does_not_change_the_result() {
     }
 }
 
+#[test]
+fn any_number_may_follow_an_expected_series() {
+    let numbers = [
+        ("0.12345678901234567", 0.123_456_789_012_345_67),
+        ("12345678901234567890", 12_345_678_901_234_567_890.0),
+        ("+Inf", f64::INFINITY),
+        ("7", 7.0),
+    ];
+    let lines: Vec<String> = numbers
+        .iter()
+        .map(|(text, _)| format!("a{{x=\"1\"}} {text}\n"))
+        .collect();
+    let text = lines.concat();
+    let mut page = Page::new(Format::Text, text.as_bytes());
+    for (text, value) in numbers {
+        let Ok(Some(Line::Sample(sample))) = page.next_line(b"a{x=\"1\"}") else {
+            panic!("no sample with {text}")
+        };
+        assert_eq!((sample.value, sample.as_expected), (value, true));
+    }
+    assert_eq!(page.next_line(b"a").unwrap(), None);
+}
+
 fn bits(value: f64) -> u64 {
     if value.is_nan() {
         f64::NAN.to_bits()
