@@ -12,8 +12,18 @@ use crate::support::takt::Takt;
 /// A limit that a busy machine does not reach.
 const SOON: Duration = Duration::from_secs(60);
 
-const HEADER: &str =
-    "JobID|User|Account|Partition|State|Submit|Start|End|AllocTRES|NodeList|NNodes|JobName|QOS\n";
+const HEADER: &str = "JobID|JobName|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw\n";
+
+/// A job of an hour in October 2026.
+fn job(id: &str, user: &str, day: &str, cpus: u64, tres: &str) -> String {
+    let time = |hour| format!("2026-10-{day}T{hour}:00:00");
+    format!(
+        "{id}|train|{user}|lab|gpu|{}|{}|{}|COMPLETED|cpu={cpus},mem=16G,node=1{tres}|1|{cpus}|n1|3600\n",
+        time(10),
+        time(10),
+        time(11)
+    )
+}
 
 /// A server with job records of its own, an exporter and one rule that fires.
 struct Island {
@@ -125,20 +135,15 @@ fn rows(answer: &Value, columns: &[&str]) -> Vec<String> {
 
 #[test]
 fn two_servers_are_one_table_and_a_silent_one_hides_nothing() {
-    // One hour on two GPUs each; ann works on both clusters.
-    let job = |id: &str, user: &str, day: &str, tres: &str| {
-        format!(
-            "{id}|{user}|lab|gpu|COMPLETED|{day}T10:00:00|{day}T10:00:00|{day}T11:00:00|{tres}|n1|1|train|normal\n"
-        )
-    };
-    let two = "cpu=8,mem=16G,node=1,billing=8,gres/gpu=2";
+    // Two GPUs each; ann works on both clusters.
+    let gpus = ",gres/gpu=2";
     let physics = [
-        job("11", "ann", "2026-10-02", two),
-        job("12", "bob", "2026-10-04", two),
+        job("11", "ann", "02", 8, gpus),
+        job("12", "bob", "04", 8, gpus),
     ];
     let chemistry = [
-        job("11", "ann", "2026-10-03", two),
-        job("7", "eve", "2026-10-01", "cpu=4,mem=1G,node=1"),
+        job("11", "ann", "03", 8, gpus),
+        job("7", "eve", "01", 4, ""),
     ];
     let physics = Island::start("alpha", &physics.concat());
     let mut chemistry = Island::start("beta", &chemistry.concat());
@@ -290,7 +295,7 @@ fn two_servers_are_one_table_and_a_silent_one_hides_nothing() {
         ["physics", "chemistry", "sum"]
     );
 
-    // The token decides: one that may see nothing of others shows what that server shows it.
+    // A token that is revoked there shows nothing from there.
     let revoke = ["token", "list", "--format", "json", "--config", "takt.toml"];
     let tokens: Value = serde_json::from_str(&physics.takt.run(revoke).ok()).unwrap();
     let id = tokens[0]["id"].to_string();
@@ -310,7 +315,7 @@ fn two_servers_are_one_table_and_a_silent_one_hides_nothing() {
 #[test]
 fn a_view_without_servers_says_what_to_configure() {
     let takt = Takt::fresh();
-    takt.import_sacct(format!("{HEADER}1|ann|lab|gpu|COMPLETED|2026-10-01T10:00:00|2026-10-01T10:00:00|2026-10-01T11:00:00|cpu=1|n1|1|x|normal\n"));
+    takt.import_sacct(format!("{HEADER}{}", job("1", "ann", "01", 1, "")));
     let run = takt.run(["view"]);
     assert_eq!(run.code, Some(2), "{run:?}");
     assert!(run.stderr.contains("[[view.servers]]"), "{run:?}");
