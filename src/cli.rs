@@ -29,6 +29,7 @@ use crate::commands::sql::Sql;
 use crate::commands::store::StoreCommand;
 use crate::commands::token::Token;
 use crate::commands::up::Up;
+use crate::commands::view::View;
 use crate::commands::whoami::Whoami;
 use crate::person;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -154,6 +155,8 @@ pub enum Command {
     Fairshare(Fairshare),
     /// Capacity of a period: allocated, down, planned, idle and stranded hours
     Capacity(Capacity),
+    /// Nodes, GPUs, jobs, usage and fair share of several servers ([[view.servers]])
+    View(View),
     /// Compare usage with sreport and explain each difference
     Reconcile(Reconcile),
     /// Run a read-only SQL query (tables: jobs, samples, series, ...)

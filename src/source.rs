@@ -75,7 +75,10 @@ impl<D: AnswerData> Source<D> {
     pub fn open(at: Whereabouts, config: &Config, missing: Missing) -> Result<Self, Failure> {
         let access = match reach(at, missing)? {
             Reached::Held(server) => Access::Server(server),
-            Reached::Free(dir) => Access::Files(D::open(dir, &config.store)?),
+            Reached::Free(dir) => {
+                let remote = takt_server::remote_engine(&config.query).usage()?;
+                Access::Files(D::open(dir, &config.store, remote)?)
+            }
         };
         Ok(Self {
             access,

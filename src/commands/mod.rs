@@ -35,6 +35,7 @@ pub(crate) mod sql_process;
 pub(crate) mod store;
 pub(crate) mod token;
 pub(crate) mod up;
+pub(crate) mod view;
 pub(crate) mod whoami;
 
 use self::import::Import;
@@ -90,6 +91,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Job(asked) => job::run(place, &asked),
         Command::Gpus(asked) => gpus::run(place, &asked),
         Command::Capacity(asked) => capacity::run(place, &asked),
+        Command::View(asked) => view::run(place, &asked),
         Command::Reconcile(asked) => reconcile::run(place, &asked),
         Command::Fairshare(asked) => fairshare::run(place, &asked),
         Command::Sql(sql) => sql::run(place, &sql),

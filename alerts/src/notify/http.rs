@@ -58,6 +58,17 @@ pub struct HttpReply {
     pub body: String,
 }
 
+/// The reply to a request for data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FetchedReply {
+    /// The status code.
+    pub status: u16,
+    /// The body.
+    pub body: Vec<u8>,
+    /// Whether the body is longer than the caller wanted; the rest was not read.
+    pub is_cut: bool,
+}
+
 /// The next step of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextStep {
@@ -286,6 +297,46 @@ impl HttpSender {
             status,
             retry_after,
             body: String::from_utf8_lossy(&body).into_owned(),
+        })
+    }
+
+    /// Asks for data: posts `form`, or requests the URL without one. Reads at most `most` bytes of
+    /// the body.
+    ///
+    /// # Errors
+    /// If no reply came.
+    pub async fn fetch(
+        &self,
+        url: &str,
+        form: Option<String>,
+        most: usize,
+    ) -> Result<FetchedReply, NoReply> {
+        const FORM: &str = "application/x-www-form-urlencoded";
+        let request = match form {
+            Some(form) => self
+                .client
+                .post(url)
+                .header("content-type", FORM)
+                .body(form),
+            None => self.client.get(url),
+        };
+        let mut response = request.send().await?;
+        let status = response.status().as_u16();
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            if body.len() + chunk.len() > most {
+                return Ok(FetchedReply {
+                    status,
+                    body,
+                    is_cut: true,
+                });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(FetchedReply {
+            status,
+            body,
+            is_cut: false,
         })
     }
 

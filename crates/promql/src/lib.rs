@@ -42,7 +42,9 @@ pub use error::{Error, ErrorKind};
 pub use eval::{Options, instant, range};
 pub use measured::measured;
 pub use numbers::{exponential, format_g};
-pub use source::{HistogramPoint, Memory, Point, Selection, SeriesData, Source, SourceError};
+pub use source::{
+    HistogramPoint, Memory, Point, SAMPLE_TIME, Selection, SeriesData, Source, SourceError,
+};
 pub use syntax::{Expression, Place, parse, selector};
 pub use takt_model::quoted;
 pub use value::{Answer, Sample, Series, Value};

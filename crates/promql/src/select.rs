@@ -12,7 +12,7 @@ use crate::functions::{Function, Slice, extended, extended_points, interpolated}
 use crate::parts::in_parts;
 use crate::plan::{CallPlaces, Selector, Window, Windowed};
 use crate::select_native::{NativeRemarks, extended_histograms, subquery_histograms};
-use crate::source::{HistogramPoint, Point, Selection, SeriesData};
+use crate::source::{HistogramPoint, Point, SAMPLE_TIME, Selection, SeriesData};
 use crate::syntax::tree::Extension;
 use crate::value::Series;
 use takt_model::Labels;
@@ -39,7 +39,7 @@ impl Evaluator<'_> {
         if selector.extension == Some(Extension::Smoothed) {
             self.smoothed_values(selector, grid)
         } else {
-            self.instants(selector, grid, |newest| newest.element())
+            self.instants(selector, grid, "", |newest| newest.element())
         }
     }
 
@@ -91,13 +91,14 @@ impl Evaluator<'_> {
     /// As [`instant_times`](Self::instant_times), names kept.
     pub fn sample_times(&mut self, selector: &Selector, grid: &Grid) -> Result<Vec<Column>, Error> {
         let seconds = |newest: Newest<'_>| Element::Float(newest.at().as_seconds());
-        self.instants(selector, grid, seconds)
+        self.instants(selector, grid, SAMPLE_TIME, seconds)
     }
 
     fn instants(
         &mut self,
         selector: &Selector,
         grid: &Grid,
+        function: &str,
         pick: fn(Newest<'_>) -> Element,
     ) -> Result<Vec<Column>, Error> {
         let lookback_ms = self.options.lookback_ms;
@@ -107,7 +108,7 @@ impl Evaluator<'_> {
             .minus_ms(lookback_ms)
             .plus_ms(1);
         let last = selector.shift.apply(grid.last());
-        let series = self.select(selector, first, last, grid, 0, "")?;
+        let series = self.select(selector, first, last, grid, 0, function)?;
         self.budget.hold(series.len().saturating_mul(grid.steps))?;
         let work = series
             .iter()
@@ -375,6 +376,7 @@ impl Evaluator<'_> {
             to,
             step_ms,
             range_ms,
+            lookback_ms: self.options.lookback_ms,
             function,
         };
         let series = self.source.select(&selection, self.budget)?;

@@ -33,9 +33,14 @@ pub struct Selection<'a> {
     pub step_ms: i64,
     /// Width of the window, 0 for an instant selector. With `step_ms` and `function` a source may choose a resolution.
     pub range_ms: i64,
-    /// The function of the window; `""` for an instant selector.
+    /// Milliseconds before each evaluation in which the newest sample of an instant selector counts.
+    pub lookback_ms: i64,
+    /// The function of the window. For an instant selector `""`, or [`SAMPLE_TIME`] if the samples' own instants count.
     pub function: &'a str,
 }
+
+/// [`Selection::function`] of an instant selector whose samples' own instants are wanted, not only their values.
+pub const SAMPLE_TIME: &str = "timestamp";
 
 impl Selection<'_> {
     /// Whether only the value at `to` is wanted.

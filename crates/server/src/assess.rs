@@ -73,25 +73,30 @@ pub enum AssessError {
 }
 
 /// Assesses the due runs each minute until `stop` is cancelled. Ignores runs that ended more than
-/// `reach` ago: their samples are deleted, and imported history never had samples.
+/// `reach` ago: their samples are deleted, and imported history never had samples. If samples are
+/// read from another engine, runs wait until one of the `destinations` of remote write has theirs.
 pub async fn keep_assessing(
     store: Arc<Store>,
     cluster: String,
     rules: EfficiencyConfig,
     reach: Duration,
+    destinations: Vec<String>,
     stop: CancellationToken,
 ) {
     let rules = Arc::new(rules);
+    let destinations = Arc::new(destinations);
     while !stop.is_cancelled() {
         let store = Arc::clone(&store);
         let cluster = cluster.clone();
         let rules = Arc::clone(&rules);
         let token = stop.clone();
+        let destinations = Arc::clone(&destinations);
         let pass = tokio::task::spawn_blocking(move || {
             let now = now();
+            let complete = sent_until(&store, &destinations)?.unwrap_or(now).min(now);
             let period = (
                 now.minus(reach).whole_seconds(),
-                now.whole_seconds() - SETTLE_SECONDS,
+                complete.whole_seconds() - SETTLE_SECONDS,
             );
             // The next pass comes in a minute.
             if let Err(TryLockError::WouldBlock) = ONE_AT_A_TIME.try_lock() {
@@ -114,6 +119,21 @@ pub async fn keep_assessing(
         // A timeout only means that the next pass is due.
         let _ = tokio::time::timeout(INTERVAL, stop.cancelled()).await;
     }
+}
+
+/// Returns the time up to which the engine has the samples, as far as remote write tells. `None` if
+/// samples are read from the own store, or if nothing is sent.
+fn sent_until(store: &Store, destinations: &[String]) -> Result<Option<Timestamp>, StoreError> {
+    if store.remote().is_none() {
+        return Ok(None);
+    }
+    let records = Records::of(store.database());
+    let mut sent = None;
+    for name in destinations {
+        let progress = records.remote_write(name)?;
+        sent = sent.max(progress.map(|progress| progress.acknowledged));
+    }
+    Ok(sent)
 }
 
 /// Assesses the runs of a cluster that ended in `[from, to)`, after any other pass of
@@ -463,13 +483,13 @@ impl<'s> SampleReader<'s> {
                 }
                 Ok(())
             }
-            Err(StoreError::GivenUp) if nodes.len() > FIRST_NODES => {
+            Err(error) if error.is_too_much() && nodes.len() > FIRST_NODES => {
                 pace.nodes = (nodes.len() / 2).max(FIRST_NODES);
                 let (some, others) = nodes.split_at_mut(nodes.len() / 2);
                 self.read(some, from, to, pace)?;
                 self.read(others, from, to, pace)
             }
-            Err(StoreError::GivenUp) => {
+            Err(error) if error.is_too_much() && length > SHORTEST_CHUNK => {
                 pace.chunk = (pace.chunk / 2).max(SHORTEST_CHUNK);
                 let middle = from.plus(length / 2);
                 self.read(nodes, from, middle, pace)?;

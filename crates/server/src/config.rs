@@ -6,6 +6,7 @@ mod readers;
 
 use crate::QueryConfig;
 use crate::SqlConfig;
+use crate::ViewConfig;
 use crate::answers::{AcceptedFindings, AccountingConfig};
 use crate::http::AuthConfig;
 use crate::remote_write::RemoteWriteConfig;
@@ -49,6 +50,8 @@ pub struct Config {
     pub sql: SqlConfig,
     /// Limits of one PromQL query. The equivalent Prometheus flag is in brackets.
     pub query: QueryConfig,
+    /// Other servers of Takt that are shown together.
+    pub view: ViewConfig,
     /// Scraping: targets, intervals and limits.
     pub scrape: ScrapeConfig,
     /// Storage of samples and records.
@@ -137,6 +140,8 @@ impl Config {
             .flat_map(RemoteWriteConfig::secret_files);
         let of_senders = self.push.senders.iter().map(|sender| &sender.token_file);
         let files = files.into_iter().flatten();
+        let files = files.chain(self.query.secret_files());
+        let files = files.chain(self.view.secret_files());
         let files = files.chain(of_remote_write).chain(of_senders);
         let files = files.map(PathBuf::as_path);
         files.chain(self.auth.secret_files())
@@ -192,6 +197,8 @@ impl Config {
             server,
             auth,
             sql,
+            query,
+            view,
             email,
             alerts,
             jobs,
@@ -225,6 +232,8 @@ impl Config {
         let files = files
             .into_iter()
             .chain(sql.files())
+            .chain(query.files())
+            .chain(view.files())
             .chain(of_jobs)
             .chain(of_alerts)
             .chain(auth.files())
@@ -258,6 +267,7 @@ impl Config {
         self.auth.validate().context("auth")?;
         self.sql.validate().context("sql")?;
         self.query.validate().context("query")?;
+        self.view.validate().context("view")?;
         self.scrape.validate().context("scrape")?;
         self.store.validate().context("store")?;
         self.jobs.validate().context("jobs")?;

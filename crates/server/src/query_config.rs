@@ -1,8 +1,13 @@
-//! `[query]` of `takt.toml`: limits of one PromQL query.
+//! `[query]` of `takt.toml`: limits of one PromQL query, and the engine that has the samples.
 
+use crate::http_access::{HttpAccess, check_url};
+use anyhow::bail;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use takt_alerts::notify::http::HttpOptions;
 use takt_model::ConfigError;
 use takt_promql::{Limits, Options};
 
@@ -27,6 +32,22 @@ pub struct QueryConfig {
     pub experimental: bool,
     /// Seconds after which a query is cancelled, waiting time included (`query.timeout`).
     pub timeout_seconds: u64,
+    /// Read samples from this engine instead of the own store: an address below which it serves
+    /// Prometheus' HTTP API, such as `http://vmselect:8481/select/0/prometheus` or
+    /// `https://mimir/prometheus`. Job records stay here.
+    pub remote: Option<String>,
+    /// File with a bearer token for the engine (one line).
+    pub remote_bearer_token_file: Option<PathBuf>,
+    /// User of the engine for basic authentication.
+    pub remote_username: Option<String>,
+    /// File with the password of the user (one line).
+    pub remote_password_file: Option<PathBuf>,
+    /// PEM file of certificate authorities to trust besides those of the system.
+    pub remote_ca_file: Option<PathBuf>,
+    /// Further headers of requests to the engine, such as `{ X-Scope-OrgID = "lab" }`.
+    pub remote_headers: BTreeMap<String, String>,
+    /// Seconds after which a request to the engine fails.
+    pub remote_timeout_seconds: u64,
 }
 
 impl Default for QueryConfig {
@@ -40,6 +61,13 @@ impl Default for QueryConfig {
             max_samples: limits.max_samples,
             max_series: limits.max_series,
             timeout_seconds: 120,
+            remote: None,
+            remote_bearer_token_file: None,
+            remote_username: None,
+            remote_password_file: None,
+            remote_ca_file: None,
+            remote_headers: BTreeMap::new(),
+            remote_timeout_seconds: 20,
         }
     }
 }
@@ -49,18 +77,75 @@ impl QueryConfig {
     ///
     /// # Errors
     /// Returns the first key with an invalid value.
-    pub fn validate(&self) -> Result<(), ConfigError> {
+    pub fn validate(&self) -> anyhow::Result<()> {
         let least = [
             ("lookback_seconds", self.lookback_seconds),
             ("max_concurrency", self.max_concurrency as u64),
             ("max_samples", self.max_samples),
             ("max_series", self.max_series as u64),
             ("timeout_seconds", self.timeout_seconds),
+            ("remote_timeout_seconds", self.remote_timeout_seconds),
         ];
-        match least.iter().find(|(_, value)| *value == 0) {
-            Some((key, _)) => Err(ConfigError::new(*key, "at least 1", 0)),
+        if let Some((key, _)) = least.iter().find(|(_, value)| *value == 0) {
+            return Err(ConfigError::new(*key, "at least 1", 0).into());
+        }
+        let Some(url) = &self.remote else {
+            return self.check_without_remote();
+        };
+        check_url("remote", url, "http://mimir:9009/prometheus")?;
+        if url.contains("/api/v1") {
+            bail!("remote: expected the address without /api/v1, found {url:?}");
+        }
+        self.access().validate("remote_")
+    }
+
+    fn check_without_remote(&self) -> anyhow::Result<()> {
+        let given = [
+            (
+                "remote_bearer_token_file",
+                self.remote_bearer_token_file.is_some(),
+            ),
+            ("remote_username", self.remote_username.is_some()),
+            ("remote_password_file", self.remote_password_file.is_some()),
+            ("remote_ca_file", self.remote_ca_file.is_some()),
+            ("remote_headers", !self.remote_headers.is_empty()),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            Some((key, _)) => bail!("{key}: expected remote, the address of the engine, too"),
             None => Ok(()),
         }
+    }
+
+    fn access(&self) -> HttpAccess<'_> {
+        HttpAccess {
+            bearer_token_file: self.remote_bearer_token_file.as_deref(),
+            username: self.remote_username.as_deref(),
+            password_file: self.remote_password_file.as_deref(),
+            ca_file: self.remote_ca_file.as_deref(),
+            headers: Some(&self.remote_headers),
+            timeout: Duration::from_secs(self.remote_timeout_seconds),
+        }
+    }
+
+    /// Settings of the engine's HTTP client. Reads the files.
+    pub(crate) fn http_options(&self) -> anyhow::Result<HttpOptions> {
+        self.access().options()
+    }
+
+    /// The files with secrets.
+    pub(crate) fn secret_files(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.remote_bearer_token_file, &self.remote_password_file]
+            .into_iter()
+            .flatten()
+    }
+
+    /// The files that the section names.
+    pub(crate) fn files(&mut self) -> [&mut Option<PathBuf>; 3] {
+        [
+            &mut self.remote_bearer_token_file,
+            &mut self.remote_password_file,
+            &mut self.remote_ca_file,
+        ]
     }
 
     /// Returns the maximum duration of a query.

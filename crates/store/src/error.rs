@@ -1,5 +1,6 @@
 //! Errors of the store.
 
+use crate::RemoteError;
 use std::io;
 use std::path::PathBuf;
 
@@ -72,6 +73,9 @@ pub enum StoreError {
     /// The caller stopped the read ([`Meter`](super::Meter)).
     #[error("the caller stopped reading samples")]
     GivenUp,
+    /// The engine that samples are read from failed.
+    #[error(transparent)]
+    Remote(RemoteError),
     /// DuckDB met a fatal error. Every later statement fails until the process reopens the files.
     /// Committed data is safe.
     #[error("the database must be reopened: restart takt")]
@@ -145,7 +149,24 @@ pub enum StoreError {
     },
 }
 
+impl From<RemoteError> for StoreError {
+    fn from(error: RemoteError) -> Self {
+        match error {
+            RemoteError::GivenUp => Self::GivenUp,
+            error => Self::Remote(error),
+        }
+    }
+}
+
 impl StoreError {
+    /// Returns whether a read of fewer samples could succeed.
+    pub fn is_too_much(&self) -> bool {
+        matches!(
+            self,
+            Self::GivenUp | Self::Remote(RemoteError::TooMuch { .. })
+        )
+    }
+
     /// For `map_err`: an error of the operation `what`.
     pub fn sql(what: &'static str) -> impl FnOnce(duckdb::Error) -> Self {
         move |source| {

@@ -38,6 +38,7 @@ mod promql_source;
 mod push;
 mod queue;
 mod records;
+mod remote;
 mod reserve;
 mod salvage;
 mod segments;
@@ -81,6 +82,7 @@ pub use records::{
     SchedulerNow, SentReport, SessionRecord, ShareSettingsRecord, Shifted, SortValue, TimeOffset,
     TokenRecord, VisibleRuns, WaitingRun,
 };
+pub use remote::{RemoteEngine, RemoteError, RemoteSeries, Steps};
 pub use segments::Health;
 pub use select::{Meter, Sample, SeriesData};
 pub use series::SeriesId;

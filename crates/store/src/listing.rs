@@ -50,6 +50,18 @@ impl Store {
     /// # Errors
     /// If the database cannot be read.
     pub fn series(&self, listed: Listed<'_>) -> Result<Vec<Labels>, StoreError> {
+        if let Some(engine) = self.remote() {
+            return Ok(engine.series(listed)?);
+        }
+        self.own_series(listed)
+    }
+
+    /// Like [`series`](Self::series), of this store even if it [reads from](Self::read_from) an
+    /// engine.
+    ///
+    /// # Errors
+    /// As [`series`](Self::series).
+    pub fn own_series(&self, listed: Listed<'_>) -> Result<Vec<Labels>, StoreError> {
         self.listing(listed, |table, found| {
             let labels = found.iter().map(|id| {
                 let mut labels = table.labels(SeriesId(id));
@@ -65,7 +77,10 @@ impl Store {
     /// # Errors
     /// As [`series`](Self::series).
     pub fn label_names(&self, listed: Listed<'_>) -> Result<Vec<String>, StoreError> {
-        self.listing(listed, SeriesTable::label_names)
+        match self.remote() {
+            Some(engine) => Ok(engine.label_names(listed)?),
+            None => self.listing(listed, SeriesTable::label_names),
+        }
     }
 
     /// Values of the label `name` on the selected series, in byte order.
@@ -73,7 +88,10 @@ impl Store {
     /// # Errors
     /// As [`series`](Self::series).
     pub fn label_values(&self, name: &str, listed: Listed<'_>) -> Result<Vec<String>, StoreError> {
-        self.listing(listed, |table, found| table.label_values(name, found))
+        match self.remote() {
+            Some(engine) => Ok(engine.label_values(name, listed)?),
+            None => self.listing(listed, |table, found| table.label_values(name, found)),
+        }
     }
 
     fn listing<T>(

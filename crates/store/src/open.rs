@@ -12,8 +12,8 @@ use super::strips::Strips;
 use super::unsealed::{CommitPosition, Coverage};
 use super::watermark::Watermark;
 use super::{
-    Clock, ClockWentBack, CompactionSummary, DataDir, Database, Group, Health, Holder, Sample,
-    SeriesId, Snapshot, StoreConfig, StoreError,
+    Clock, ClockWentBack, CompactionSummary, DataDir, Database, Group, Health, Holder,
+    RemoteEngine, Sample, SeriesId, Snapshot, StoreConfig, StoreError,
 };
 use prometheus_client::registry::Registry;
 use std::path::PathBuf;
@@ -37,6 +37,8 @@ pub struct Store {
     writer: Option<JoinHandle<()>>,
     compactor: Option<JoinHandle<()>>,
     pub(super) strips: Strips,
+    /// The engine that samples are read from, if it is not this store.
+    pub(super) remote: OnceLock<Arc<dyn RemoteEngine>>,
 }
 
 impl Store {
@@ -147,6 +149,7 @@ impl Store {
             writer,
             compactor,
             strips,
+            remote: OnceLock::new(),
         })
     }
 

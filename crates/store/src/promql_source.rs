@@ -1,6 +1,6 @@
 //! The store as a source of samples for PromQL.
 
-use crate::{Reading, Store, is_stale, native};
+use crate::{Reading, Store, is_stale, native, remote};
 use hashbrown::HashMap;
 use std::time::Duration;
 use takt_model::native::NATIVE_LABEL;
@@ -9,6 +9,9 @@ use takt_promql::{Budget, Error, Selection, SeriesData, Source, SourceError};
 
 impl Source for Store {
     fn select(&self, selection: &Selection<'_>, budget: &Budget) -> Result<Vec<SeriesData>, Error> {
+        if let Some(engine) = self.remote() {
+            return remote::select(engine, selection, budget);
+        }
         let reading = Reading::of_function(selection.function);
         let found = self.read(selection, selection.matchers, reading, budget)?;
         let mut found = one_spelling(found.into_iter().map(decoded).collect());

@@ -5,7 +5,7 @@
 
 use super::block::{Caching, Reading, SampleSelection};
 use super::segments::read_range;
-use super::{SeriesId, Store, StoreError, head, is_stale};
+use super::{SeriesId, Store, StoreError, head, is_stale, remote};
 use hashbrown::HashMap;
 use roaring::RoaringBitmap;
 use std::sync::{Arc, PoisonError};
@@ -87,7 +87,35 @@ impl Store {
         self.range_of(matchers, (from, to), how, meter)
     }
 
+    /// Like [`range`](Self::range), from this store even if it [reads from](Self::read_from) an
+    /// engine.
+    ///
+    /// # Errors
+    /// If the database cannot be read.
+    pub fn own_range(
+        &self,
+        matchers: &[Matcher],
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<SeriesData>, StoreError> {
+        let how = (Reading::Last, Caching::Metrics);
+        self.own_range_of(matchers, (from, to), how, &mut |_| true)
+    }
+
     fn range_of(
+        &self,
+        matchers: &[Matcher],
+        (from, to): (Timestamp, Timestamp),
+        how: (Reading, Caching),
+        meter: Meter<'_>,
+    ) -> Result<Vec<SeriesData>, StoreError> {
+        match self.remote() {
+            Some(engine) => Ok(remote::numbered(engine.range(matchers, from, to, meter)?)),
+            None => self.own_range_of(matchers, (from, to), how, meter),
+        }
+    }
+
+    fn own_range_of(
         &self,
         matchers: &[Matcher],
         (from, to): (Timestamp, Timestamp),
@@ -128,6 +156,10 @@ impl Store {
         lookback: Duration,
         meter: Meter<'_>,
     ) -> Result<Vec<SeriesData>, StoreError> {
+        if let Some(engine) = self.remote() {
+            let found = engine.newest(matchers, at, lookback, meter)?;
+            return Ok(remote::numbered(found));
+        }
         let from = at.minus(lookback).plus(Duration::from_millis(1));
         let ids = self.matching(matchers);
         let mut recent = self

@@ -160,7 +160,7 @@ fn evaluate(
         ..Options::default()
     };
     let answer = takt_promql::instant(source, expr, at, &options)
-        .map_err(|error| QueryError(error.to_string()))?;
+        .map_err(|error| QueryError(error_chain(&error)))?;
     match answer.value {
         Value::Vector(samples) => Ok(samples
             .into_iter()

@@ -1,6 +1,7 @@
 //! The part of the configuration that answers depend on.
 
 use crate::http::access::SignInWays;
+use crate::view::ViewServers;
 use crate::{CurrentConfig, QueryConfig};
 use takt_accounting::efficiency::EfficiencyConfig;
 use takt_accounting::{BudgetConfig, PolicyWindow, RatesConfig};
@@ -20,6 +21,8 @@ pub struct AnswerConfig {
     pub sql: Limits,
     /// The configuration in force, for the checks of `takt doctor`.
     pub current: CurrentConfig,
+    /// Other servers that are shown together.
+    pub view: ViewServers,
     /// Ways to sign in with a browser.
     pub sign_in: SignInWays,
     /// Whether people sign in with passwords of `takt passwd`.
@@ -35,6 +38,7 @@ impl AnswerConfig {
             shares: config.fairshare.clone(),
             query: config.query.clone(),
             sql: config.sql.limits(),
+            view: ViewServers::of(&config.view),
             sign_in: config.auth.sign_in_ways(),
             keeps_passwords: config.auth.passwords,
             current,

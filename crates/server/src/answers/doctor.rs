@@ -94,6 +94,10 @@ pub struct DoctorConfig {
     pub auth: AuthConfig,
     /// Folder of the data lake, if configured.
     pub lake: Option<PathBuf>,
+    /// The engine that samples are read from, if it is not the own store.
+    pub remote: Option<String>,
+    /// Whether samples are sent on by remote write.
+    pub sends_samples: bool,
     /// Findings that are wanted.
     pub accepted: AcceptedFindings,
     /// Whether the server polls Slurm.
@@ -136,6 +140,8 @@ impl DoctorConfig {
             slurm_token_file: config.jobs.slurmrestd.token_file.clone(),
             auth: config.auth.clone(),
             lake: config.lake.path.clone(),
+            remote: config.query.remote.clone(),
+            sends_samples: !config.remote_write.is_empty(),
             accepted: config.doctor.clone(),
             polls_slurm: config.jobs.poll,
             file: config.file.clone(),
@@ -271,6 +277,11 @@ pub const CHECKS: &[Check] = &[
         "data.disk",
         "samples are not stored, or the disk with the data is nearly full",
         of_server::data_disk,
+    ),
+    check(
+        "query.remote",
+        "the engine that has the samples does not answer, or gets none",
+        of_server::query_remote,
     ),
     check(
         "targets.complete",

@@ -48,6 +48,7 @@ mod strips;
 mod tokens;
 mod undo_import;
 mod usage;
+mod view;
 mod visible;
 mod waste;
 mod whoami;
@@ -105,14 +106,16 @@ pub use strips::{StripRow, StripStep, StripsAnswer, StripsQuestion};
 pub use tokens::{TokenAnswer, TokenOrder, TokensQuestion};
 pub use undo_import::UndoImportQuestion;
 pub use usage::UsageQuestion;
+pub use view::{ServerState, ViewAnswer, ViewOf, ViewQuestion};
 pub use waste::{WasteAnswer, WasteQuestion};
 pub use whoami::{WhoamiAnswer, WhoamiQuestion};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::ops::Deref;
+use std::sync::Arc;
 use takt_access::{Need, Viewer};
-use takt_store::{DataDir, Database, Settings, Store, StoreConfig, StoreError};
+use takt_store::{DataDir, Database, RemoteEngine, Settings, Store, StoreConfig, StoreError};
 
 /// A question that Takt answers from a data directory, in this process or over HTTP.
 pub trait Question: Serialize + Send + 'static {
@@ -173,11 +176,15 @@ pub trait AnswerData: Send + Sync + Sized + 'static {
     /// The part, opened by a command; holds the directory's lock.
     type Opened: Deref<Target = Self>;
 
-    /// Opens the part.
+    /// Opens the part. Samples are read from `remote`, if it is given.
     ///
     /// # Errors
     /// When the files cannot be opened.
-    fn open(dir: DataDir, config: &StoreConfig) -> Result<Self::Opened, StoreError>;
+    fn open(
+        dir: DataDir,
+        config: &StoreConfig,
+        remote: Option<Arc<dyn RemoteEngine>>,
+    ) -> Result<Self::Opened, StoreError>;
 
     /// The part of a running server's store.
     fn of(store: &Store) -> &Self;
@@ -190,7 +197,11 @@ pub trait AnswerData: Send + Sync + Sized + 'static {
 impl AnswerData for Database {
     type Opened = OpenedDatabase;
 
-    fn open(dir: DataDir, _config: &StoreConfig) -> Result<OpenedDatabase, StoreError> {
+    fn open(
+        dir: DataDir,
+        _config: &StoreConfig,
+        _remote: Option<Arc<dyn RemoteEngine>>,
+    ) -> Result<OpenedDatabase, StoreError> {
         let database = Database::open(&dir, &Settings::default())?;
         Ok(OpenedDatabase {
             database,
@@ -211,13 +222,17 @@ impl AnswerData for Database {
 impl AnswerData for Store {
     type Opened = Box<Store>;
 
-    fn open(dir: DataDir, config: &StoreConfig) -> Result<Box<Store>, StoreError> {
-        Store::open(
-            dir,
-            config,
-            &mut prometheus_client::registry::Registry::default(),
-        )
-        .map(Box::new)
+    fn open(
+        dir: DataDir,
+        config: &StoreConfig,
+        remote: Option<Arc<dyn RemoteEngine>>,
+    ) -> Result<Box<Store>, StoreError> {
+        let mut registry = prometheus_client::registry::Registry::default();
+        let store = Store::open(dir, config, &mut registry)?;
+        if let Some(engine) = remote {
+            store.read_from(engine);
+        }
+        Ok(Box::new(store))
     }
 
     fn of(store: &Store) -> &Self {
@@ -272,6 +287,7 @@ pub fn for_each_question(visitor: &mut impl QuestionVisitor) {
     visitor.question::<WasteQuestion>();
     visitor.question::<EnergyQuestion>();
     visitor.question::<SearchQuestion>();
+    visitor.question::<ViewQuestion>();
     visitor.question::<DeleteRecordsQuestion>();
     visitor.question::<ImportsQuestion>();
     visitor.question::<UndoImportQuestion>();

@@ -1,8 +1,7 @@
 //! `[[remote_write]]` of `takt.toml`.
 
+use crate::http_access::{HttpAccess, check_url};
 use anyhow::{Context, bail};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use reqwest::Url;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -110,24 +109,8 @@ impl RemoteWriteConfig {
 
     /// Checks that types cannot express.
     pub fn validate(&self, retention_days: u64) -> anyhow::Result<()> {
-        let url = Url::parse(&self.url)
-            .ok()
-            .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-        let Some(url) = url else {
-            bail!(
-                "url: expected an address such as http://mimir:9009/api/v1/push, found {:?}",
-                self.url
-            );
-        };
-        if !url.username().is_empty() || url.password().is_some() {
-            bail!("url: expected no user and password; set username and password_file instead");
-        }
-        if self.bearer_token_file.is_some() && self.username.is_some() {
-            bail!("expected bearer_token_file or username, found both");
-        }
-        if self.username.is_some() != self.password_file.is_some() {
-            bail!("expected username and password_file together, found one of them");
-        }
+        check_url("url", &self.url, "http://mimir:9009/api/v1/push")?;
+        self.access().validate("")?;
         self.selectors()?;
         if let Some(name) = self
             .external_labels
@@ -180,25 +163,17 @@ impl RemoteWriteConfig {
 
     /// Settings of the HTTP client. Reads the files.
     pub(super) fn http_options(&self) -> anyhow::Result<HttpOptions> {
-        let read = |path: &PathBuf| {
-            std::fs::read_to_string(path)
-                .map(|text| text.trim().to_owned())
-                .with_context(|| format!("cannot read {}", path.display()))
-        };
-        let authorization = match (&self.bearer_token_file, &self.username, &self.password_file) {
-            (Some(token), _, _) => Some(format!("Bearer {}", read(token)?)),
-            (None, Some(user), Some(password)) => {
-                let pair = format!("{user}:{}", read(password)?);
-                Some(format!("Basic {}", STANDARD.encode(pair)))
-            }
-            _ => None,
-        };
-        let authorities = self.ca_file.as_ref().map(read).transpose()?;
-        Ok(HttpOptions {
-            authorization,
-            authorities: authorities.map(String::into_bytes),
-            timeout: Some(Duration::from_secs(self.timeout_seconds)),
-            ..HttpOptions::default()
-        })
+        self.access().options()
+    }
+
+    fn access(&self) -> HttpAccess<'_> {
+        HttpAccess {
+            bearer_token_file: self.bearer_token_file.as_deref(),
+            username: self.username.as_deref(),
+            password_file: self.password_file.as_deref(),
+            ca_file: self.ca_file.as_deref(),
+            headers: None,
+            timeout: Duration::from_secs(self.timeout_seconds),
+        }
     }
 }

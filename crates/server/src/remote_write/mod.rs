@@ -206,7 +206,7 @@ impl Destination {
         let from = window.after.plus(Duration::from_millis(1));
         let mut found: Vec<SeriesData> = Vec::new();
         for matchers in self.selectors.iter() {
-            found.extend(self.store.range(matchers, from, window.to)?);
+            found.extend(self.store.own_range(matchers, from, window.to)?);
         }
         found.sort_unstable_by_key(|series| series.id);
         found.dedup_by_key(|series| series.id);

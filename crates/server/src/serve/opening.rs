@@ -5,9 +5,10 @@ use super::{End, PATIENCE, Parts, Ready, Source};
 use crate::alerting::Absence;
 use crate::answers;
 use crate::config::Config;
-use crate::failure::Failure;
+use crate::failure::{Failure, OrUsage};
 use crate::http::Access;
 use crate::opening::OpeningPage;
+use crate::remote_engine::remote_engine;
 use anyhow::Context;
 use prometheus_client::registry::Registry;
 use std::net::SocketAddr;
@@ -49,10 +50,14 @@ impl Opening<'_> {
             .with_context(|| format!("cannot listen on {address} (listen_address in [server])"))?;
         let opening = OpeningPage::start(while_opening);
         let store_config = config.store.clone();
+        let remote = remote_engine(&config.query).usage()?;
         let (store, registry) = tokio::task::spawn_blocking(move || {
             Store::open(dir, &store_config, &mut registry).map(|store| (store, registry))
         })
         .await??;
+        if let Some(engine) = remote {
+            store.read_from(engine);
+        }
         let store = Arc::new(store);
         let database = store.database();
         database.isolate_sql(self.parts.query_process, &config.store)?;

@@ -263,8 +263,12 @@ impl Serving<'_> {
         let cluster = self.cluster.to_owned();
         let rules = self.config.efficiency.clone();
         let reach = Duration::from_secs(self.config.store.retention_days * 86_400);
+        let sent_to = self.config.remote_write.iter();
+        let sent_to: Vec<String> = sent_to.map(crate::RemoteWriteConfig::name).collect();
         tasks.spawn("efficiency", move |stop| {
-            assess::keep_assessing(Arc::clone(&of), cluster.clone(), rules.clone(), reach, stop)
+            let of = Arc::clone(&of);
+            let cluster = cluster.clone();
+            assess::keep_assessing(of, cluster, rules.clone(), reach, sent_to.clone(), stop)
         });
 
         if reports::is_sending(self.config) {

@@ -2,6 +2,7 @@
 
 use super::{Content, Form, FormReply, PageError, Visit};
 use takt_access::{Need, Role};
+use takt_server::serve::PageState;
 
 /// Groups of the navigation, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,6 +29,8 @@ pub struct Page {
     pub template: &'static str,
     /// Group and name of the link in the navigation.
     pub menu: Option<(Group, &'static str)>,
+    /// Whether the navigation of this server has the link.
+    pub is_listed: fn(&PageState) -> bool,
     /// Names of the filters that the address may have.
     pub filters: &'static [&'static str],
     /// Whether `.csv` and `.json` behind the address give the rows of the page's table.
@@ -44,6 +47,10 @@ pub struct Page {
     pub submit_role: Role,
 }
 
+fn always(_: &PageState) -> bool {
+    true
+}
+
 impl Page {
     /// A page without a place in the navigation.
     pub const fn new(
@@ -55,6 +62,7 @@ impl Page {
             path,
             template,
             menu: None,
+            is_listed: always,
             filters: &[],
             has_rows: false,
             is_live: false,
@@ -71,6 +79,11 @@ impl Page {
             menu: Some((group, name)),
             ..self
         }
+    }
+
+    /// Leaves the link out of the navigation of servers without something.
+    pub const fn listed_if(self, is_listed: fn(&PageState) -> bool) -> Self {
+        Self { is_listed, ..self }
     }
 
     /// Accepts these filters in the address.

@@ -281,6 +281,7 @@ struct Link {
 fn frame(site: &PageState, visit: &Visit, values: Value) -> Value {
     let mut entries: Vec<_> = PAGES
         .iter()
+        .filter(|page| (page.is_listed)(site))
         .filter_map(|page| page.menu.map(|(group, name)| (group, name, page.path)))
         .collect();
     entries.sort_by_key(|(group, ..)| *group);

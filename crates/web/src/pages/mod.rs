@@ -19,6 +19,7 @@ mod people;
 mod queue;
 mod reports;
 mod search;
+mod servers;
 mod sql;
 mod status;
 mod waste;
@@ -29,6 +30,7 @@ use crate::frame::Page;
 /// All pages. Those with a place in the navigation stand there in this order.
 pub static PAGES: &[Page] = &[
     overview::PAGE,
+    servers::PAGE,
     nodes::PAGE,
     node::PAGE,
     gpu::PAGE,

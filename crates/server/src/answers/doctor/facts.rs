@@ -15,7 +15,7 @@ use std::time::Duration;
 use takt_lake::LakeState;
 use takt_model::{Labels, METRIC_NAME, MatchOp, Matcher, Timestamp, UnixTime};
 use takt_slurm::{JobRun, nodelist};
-use takt_store::{FailingChannel, Health, JobFilter, Records, Snapshot, Store};
+use takt_store::{FailingChannel, Health, JobFilter, Records, Snapshot, Store, StoreError};
 
 /// How far back the last sample of a series may be.
 const LOOKBACK: Duration = Duration::from_secs(300);
@@ -119,6 +119,9 @@ pub(super) struct Facts {
     pub unwritten: Option<String>,
     /// The error of the last round that wrote the data lake, if it had one.
     pub lake_error: Option<String>,
+    /// Why the engine of `query.remote` gave no samples. The facts then have no readings, and no nodes
+    /// and jobs to compare them with.
+    pub remote_error: Option<String>,
     /// Time of the facts, UTC seconds.
     pub now: f64,
     /// Version of the server.
@@ -137,7 +140,12 @@ impl Facts {
         let metrics = Matcher::new(METRIC_NAME, MatchOp::Regex, &METRICS.join("|"));
         let metrics = metrics.map_err(AnswerError::failed)?;
         let mut readings: BTreeMap<String, Vec<Reading>> = BTreeMap::new();
-        for series in store.instant(&[metrics], now, LOOKBACK)? {
+        let (found, remote_error) = match store.instant(&[metrics], now, LOOKBACK) {
+            Ok(found) => (found, None),
+            Err(StoreError::Remote(error)) => (Vec::new(), Some(error.to_string())),
+            Err(error) => return Err(error.into()),
+        };
+        for series in found {
             let Some(last) = series.samples.last() else {
                 continue;
             };
@@ -176,6 +184,7 @@ impl Facts {
             config_mistake: config.file.as_deref().and_then(mistake),
             config: config.clone(),
             lake_error: lake_error(config, &store.path()),
+            remote_error,
             unwritten: match &*store.health().borrow() {
                 Health::Writing => None,
                 Health::Waiting(reason) | Health::Invalidated(reason) => Some(reason.clone()),
@@ -190,16 +199,19 @@ impl Facts {
         }
         if let Some(cluster) = cluster {
             facts.private_data = records.private_data(&cluster)?;
-            let nodes = records.node_capacities(&cluster)?;
-            let nodes = nodes.into_iter().map(|node| (node.node, node.amounts.gpus));
-            facts.slurm_nodes = nodes.collect();
             let seconds = |at: UnixTime| at.0 as f64;
             let newest = records.newest_change(&cluster)?;
             facts.newest_record_at = newest.map(seconds);
             facts.records_read_at = records.last_poll_of(&cluster)?.map(seconds);
-            facts.unrecorded = facts.find_unrecorded(store, &records, &cluster, now)?;
             let since = now.minus(RECENT).whole_seconds();
             facts.unknown_gpus = records.runs_with_unknown_gpus(&cluster, since)?;
+            if facts.remote_error.is_some() {
+                return Ok(facts);
+            }
+            let nodes = records.node_capacities(&cluster)?;
+            let nodes = nodes.into_iter().map(|node| (node.node, node.amounts.gpus));
+            facts.slurm_nodes = nodes.collect();
+            facts.unrecorded = facts.find_unrecorded(store, &records, &cluster, now)?;
             let running = records.jobs(&JobFilter {
                 cluster: Some(cluster),
                 states: vec!["RUNNING".to_owned()],

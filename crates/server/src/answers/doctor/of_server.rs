@@ -155,6 +155,37 @@ pub(super) fn lake_written(facts: &Facts) -> Vec<Finding> {
     )]
 }
 
+pub(super) fn query_remote(facts: &Facts) -> Vec<Finding> {
+    let Some(url) = &facts.config.remote else {
+        return Vec::new();
+    };
+    if let Some(error) = &facts.remote_error {
+        return vec![finding(
+            Severity::Failure,
+            "",
+            error.clone(),
+            "Pages, queries and efficiency have no samples, and rules keep their last state. Checks of nodes were left out.",
+            [
+                format!("curl -sS '{url}/api/v1/query?query=1'        # from this machine"),
+                "remote_timeout_seconds = 60        # below [query] in takt.toml, if it is only slow".to_owned(),
+            ],
+        )];
+    }
+    if facts.config.sends_samples {
+        return Vec::new();
+    }
+    vec![finding(
+        Severity::Warning,
+        "",
+        format!("samples are read from {url}, but none are sent anywhere"),
+        "Results of rules, the server's own series and what it scrapes stay in its own store, which nothing reads.",
+        [
+            "[[remote_write]]        # in takt.toml".to_owned(),
+            format!("url = \"{url}/api/v1/write\"        # or where this engine takes samples"),
+        ],
+    )]
+}
+
 pub(super) fn targets_complete(facts: &Facts) -> Vec<Finding> {
     let scraped: BTreeSet<&str> = facts
         .values("up")

@@ -363,6 +363,17 @@ fn each_defect_is_found_by_its_check_alone() {
             }),
         ),
         (
+            "query.remote",
+            Box::new(|facts| {
+                facts.config.remote = Some("http://mimir:9009/prometheus".to_owned());
+                facts.remote_error = Some("it does not answer".to_owned());
+            }),
+        ),
+        (
+            "query.remote",
+            Box::new(|facts| facts.config.remote = Some("http://mimir:9009".to_owned())),
+        ),
+        (
             "targets.complete",
             Box::new(|facts| facts.slurm_nodes.extend([("g03".to_owned(), 0)])),
         ),

@@ -157,7 +157,7 @@ pub(super) async fn tsdb(State(api): State<Api>, By(viewer): By, params: Params)
         Some(_) => return Err(ApiError::bad_data("limit must be a positive number")),
     };
     api.blocking(&viewer, move |app| {
-        let series = app.store.series(Listed::ever(&[])).map_err(|error| ApiError::internal(&error))?;
+        let series = app.store.own_series(Listed::ever(&[])).map_err(|error| ApiError::internal(&error))?;
         let (mut by_metric, mut by_pair) = (BTreeMap::new(), BTreeMap::new());
         let mut values = BTreeMap::<&str, BTreeSet<&str>>::new();
         for labels in &series {

@@ -1,0 +1,84 @@
+//! Address, sign-in and certificates of another system's HTTP API, as sections of `takt.toml` have
+//! them.
+
+use anyhow::{Context, bail};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::Url;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+use takt_alerts::notify::http::HttpOptions;
+
+/// The keys of a section.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HttpAccess<'a> {
+    /// File with a bearer token.
+    pub bearer_token_file: Option<&'a Path>,
+    /// User for basic authentication.
+    pub username: Option<&'a str>,
+    /// File with the user's password.
+    pub password_file: Option<&'a Path>,
+    /// File with certificate authorities.
+    pub ca_file: Option<&'a Path>,
+    /// Further headers.
+    pub headers: Option<&'a BTreeMap<String, String>>,
+    /// Time limit for a request.
+    pub timeout: Duration,
+}
+
+/// Checks an address. `example` is one that would do.
+pub(crate) fn check_url(key: &str, text: &str, example: &str) -> anyhow::Result<()> {
+    let url = Url::parse(text)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    let Some(url) = url else {
+        bail!("{key}: expected an address such as {example}, found {text:?}");
+    };
+    if !url.username().is_empty() || url.password().is_some() {
+        bail!("{key}: expected no user and password; set username and password_file instead");
+    }
+    Ok(())
+}
+
+impl HttpAccess<'_> {
+    /// Checks that the keys fit together. `prefix` is what their names begin with.
+    pub fn validate(&self, prefix: &str) -> anyhow::Result<()> {
+        if self.bearer_token_file.is_some() && self.username.is_some() {
+            bail!("expected {prefix}bearer_token_file or {prefix}username, found both");
+        }
+        if self.username.is_some() != self.password_file.is_some() {
+            bail!(
+                "expected {prefix}username and {prefix}password_file together, found one of them"
+            );
+        }
+        Ok(())
+    }
+
+    /// Settings of the HTTP client. Reads the files.
+    pub fn options(&self) -> anyhow::Result<HttpOptions> {
+        let read = |path: &Path| {
+            std::fs::read_to_string(path)
+                .map(|text| text.trim().to_owned())
+                .with_context(|| format!("cannot read {}", path.display()))
+        };
+        let authorization = match (self.bearer_token_file, self.username, self.password_file) {
+            (Some(token), _, _) => Some(format!("Bearer {}", read(token)?)),
+            (None, Some(user), Some(password)) => {
+                let pair = format!("{user}:{}", read(password)?);
+                Some(format!("Basic {}", STANDARD.encode(pair)))
+            }
+            _ => None,
+        };
+        let authorities = self.ca_file.map(read).transpose()?;
+        let headers = self.headers.into_iter().flatten();
+        let headers = headers.map(|(name, value)| (name.clone(), value.clone()));
+        Ok(HttpOptions {
+            authorization,
+            headers: headers.collect(),
+            authorities: authorities.map(String::into_bytes),
+            timeout: Some(self.timeout),
+            ..HttpOptions::default()
+        })
+    }
+}

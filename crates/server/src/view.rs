@@ -1,0 +1,308 @@
+//! `[[view.servers]]`: other servers of Takt, which are asked through their APIs.
+
+use crate::answers::{Question, RequestForm};
+use crate::http_access::{HttpAccess, check_url};
+use crate::http_thread::{HttpThread, InFlight};
+use anyhow::{Context, bail};
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::marker::PhantomData;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use takt_alerts::notify::http::{FetchedReply, HttpSender, NoReply};
+
+/// Bytes of one server's answer.
+const ANSWER_MAX: usize = 64 << 20;
+
+/// Characters of a server's message that are repeated.
+const WORDS_MAX: usize = 200;
+
+/// Other servers whose clusters are shown together with `takt view`, at `/servers`, and in
+/// `/api/takt/v1/view`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ViewConfig {
+    /// The servers. This server is not among them unless it is listed, too.
+    pub servers: Vec<ViewServerConfig>,
+}
+
+/// A server of Takt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ViewServerConfig {
+    /// Name of the server in all tables.
+    pub name: String,
+    /// Address of the server, such as `https://takt.physics.example`.
+    pub url: String,
+    /// File with a token of that server (one line): `takt token create NAME --role viewer` there.
+    /// The token decides what is seen.
+    #[serde(default)]
+    pub token_file: Option<PathBuf>,
+    /// PEM file of certificate authorities to trust besides those of the system.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
+    /// Cluster to ask for, if the server has records of several.
+    #[serde(default)]
+    pub cluster: Option<String>,
+    /// Seconds after which the server counts as silent.
+    #[serde(default = "timeout_seconds")]
+    pub timeout_seconds: u64,
+}
+
+fn timeout_seconds() -> u64 {
+    10
+}
+
+impl ViewConfig {
+    /// Checks that types cannot express.
+    pub fn validate(&self) -> anyhow::Result<()> {
+        for (at, server) in self.servers.iter().enumerate() {
+            server
+                .validate()
+                .with_context(|| format!("servers, number {}", at + 1))?;
+            let name = &server.name;
+            if self.servers[..at].iter().any(|one| one.name == *name) {
+                bail!("servers: two servers have the name {name}; set another name");
+            }
+        }
+        Ok(())
+    }
+
+    /// The files with secrets.
+    pub fn secret_files(&self) -> impl Iterator<Item = &PathBuf> {
+        let files = self.servers.iter().map(|server| &server.token_file);
+        files.flatten()
+    }
+
+    /// The files that the section names.
+    pub fn files(&mut self) -> impl Iterator<Item = &mut Option<PathBuf>> {
+        let servers = self.servers.iter_mut();
+        servers.flat_map(|server| [&mut server.token_file, &mut server.ca_file])
+    }
+}
+
+impl ViewServerConfig {
+    fn validate(&self) -> anyhow::Result<()> {
+        if self.name.trim().is_empty() || self.name == SUM {
+            bail!(
+                "name: expected a name other than {SUM:?}, found {:?}",
+                self.name
+            );
+        }
+        check_url("url", &self.url, "https://takt.physics.example")?;
+        if self.timeout_seconds == 0 {
+            bail!("timeout_seconds: expected at least 1, found 0");
+        }
+        Ok(())
+    }
+
+    fn sender(&self) -> anyhow::Result<HttpSender> {
+        let access = HttpAccess {
+            bearer_token_file: self.token_file.as_deref(),
+            username: None,
+            password_file: None,
+            ca_file: self.ca_file.as_deref(),
+            headers: None,
+            timeout: Duration::from_secs(self.timeout_seconds),
+        };
+        Ok(HttpSender::new(&access.options()?)?)
+    }
+}
+
+/// Name of the rows that add up all servers.
+pub(crate) const SUM: &str = "sum";
+
+/// The servers of the view. Clones share their connections.
+#[derive(Debug, Clone, Default)]
+pub struct ViewServers(Arc<Servers>);
+
+#[derive(Debug, Default)]
+struct Servers {
+    all: Vec<ViewServer>,
+    /// Started with the first request.
+    thread: OnceLock<Option<HttpThread>>,
+}
+
+/// A server of the view.
+#[derive(Debug)]
+pub(crate) struct ViewServer {
+    /// Its section of the configuration.
+    pub config: ViewServerConfig,
+    /// The client, or why there is none.
+    http: OnceLock<Result<HttpSender, String>>,
+}
+
+/// The answer of one server, or the reason why it has none.
+pub(crate) type Answered<'v, T> = (&'v ViewServer, Result<T, String>);
+
+type InFlightReply = InFlight<Result<FetchedReply, NoReply>>;
+
+/// Requests to some servers.
+pub(crate) struct Sent<'v, T>(
+    Vec<(&'v ViewServer, Result<InFlightReply, String>)>,
+    PhantomData<T>,
+);
+
+impl<'v, T: DeserializeOwned> Sent<'v, T> {
+    /// Waits until each server has answered, or its time is over.
+    pub fn wait(self) -> Vec<Answered<'v, T>> {
+        let wait = |(server, in_flight): (&'v ViewServer, Result<InFlightReply, String>)| {
+            let reply = in_flight.and_then(|in_flight| {
+                let lost = |_| "the request was given up".to_owned();
+                in_flight.reply.recv().map_err(lost)
+            });
+            (server, reply.and_then(read))
+        };
+        self.0.into_iter().map(wait).collect()
+    }
+}
+
+impl ViewServers {
+    /// The servers of a configuration.
+    pub fn of(config: &ViewConfig) -> Self {
+        let all = config.servers.iter().map(|config| ViewServer {
+            config: config.clone(),
+            http: OnceLock::new(),
+        });
+        Self(Arc::new(Servers {
+            all: all.collect(),
+            thread: OnceLock::new(),
+        }))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.all.is_empty()
+    }
+
+    /// The servers, in the order of the configuration.
+    pub(crate) fn all(&self) -> &[ViewServer] {
+        &self.0.all
+    }
+
+    /// Begins to ask some servers, each the question that `question` makes for it.
+    pub(crate) fn send<'v, Q: Question>(
+        &self,
+        servers: &[&'v ViewServer],
+        question: impl Fn(&ViewServer) -> Q,
+    ) -> Sent<'v, Q::Answer> {
+        assert!(Q::REQUEST == RequestForm::Get, "only questions by GET");
+        self.get(servers, |server| {
+            let question = question(server);
+            format!("{}?{}", question.path(), query(&question))
+        })
+    }
+
+    /// Begins to request a path of some servers.
+    pub(crate) fn get<'v, T>(
+        &self,
+        servers: &[&'v ViewServer],
+        path: impl Fn(&ViewServer) -> String,
+    ) -> Sent<'v, T> {
+        let sent = servers.iter();
+        let sent = sent.map(|server| (*server, self.begin(server, &path(server))));
+        Sent(sent.collect(), PhantomData)
+    }
+
+    fn begin(&self, server: &ViewServer, path: &str) -> Result<InFlightReply, String> {
+        let sender = server.http.get_or_init(|| {
+            let sender = server.config.sender();
+            sender.map_err(|error| format!("{error:#}"))
+        });
+        let sender = sender.clone()?;
+        let thread = self.0.thread.get_or_init(|| {
+            HttpThread::start("takt-view")
+                .inspect_err(|error| tracing::error!(%error, "cannot start a thread"))
+                .ok()
+        });
+        let url = format!("{}{path}", server.config.url.trim_end_matches('/'));
+        let request = async move { sender.fetch(&url, None, ANSWER_MAX).await };
+        let in_flight = thread.as_ref().and_then(|thread| thread.begin(request));
+        in_flight.ok_or_else(|| "no thread can ask it".to_owned())
+    }
+}
+
+fn read<T: DeserializeOwned>(reply: Result<FetchedReply, NoReply>) -> Result<T, String> {
+    let reply = reply.map_err(|silent| format!("does not answer: {silent}"))?;
+    if reply.is_cut {
+        return Err(format!(
+            "answers with more than {} MiB: ask for less",
+            ANSWER_MAX >> 20
+        ));
+    }
+    match reply.status {
+        200..=299 => serde_json::from_slice(&reply.body).map_err(|error| {
+            format!("answers in an unknown form; is its version another? {error}")
+        }),
+        401 | 403 => Err(format!(
+            "refuses the token (HTTP {}): {}",
+            reply.status,
+            words(&reply.body)
+        )),
+        status => Err(format!("fails (HTTP {status}): {}", words(&reply.body))),
+    }
+}
+
+/// The message of an error, or the begin of the page.
+fn words(body: &[u8]) -> String {
+    let body = String::from_utf8_lossy(body);
+    let error = serde_json::from_str(&body)
+        .ok()
+        .and_then(|value: Value| Some(value["error"].as_str()?.to_owned()));
+    let text = error.unwrap_or_else(|| body.into_owned());
+    text.chars().take(WORDS_MAX).collect()
+}
+
+/// The fields of a question as a query string. Empty fields are left out, so that a server that does
+/// not know them yet still answers.
+fn query<Q: Serialize>(question: &Q) -> String {
+    let fields = serde_json::to_value(question).unwrap_or_default();
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    for (name, value) in fields.as_object().into_iter().flatten() {
+        match value {
+            Value::Null => {}
+            Value::String(text) if text.is_empty() => {}
+            Value::String(text) => drop(query.append_pair(name, text)),
+            other => drop(query.append_pair(name, &other.to_string())),
+        }
+    }
+    query.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::answers::{FairshareQuestion, JobsQuestion};
+
+    #[test]
+    fn a_question_is_a_query_string_without_its_empty_fields() {
+        let jobs = JobsQuestion {
+            user: Some("a&b".to_owned()),
+            limit: 7,
+            ..JobsQuestion::default()
+        };
+        assert_eq!(query(&jobs), "limit=7&user=a%26b");
+        assert_eq!(query(&FairshareQuestion::default()), "explain=false");
+    }
+
+    #[test]
+    fn the_reason_of_a_refusal_is_told() {
+        let reply = |status, body: &str| {
+            read::<Value>(Ok(FetchedReply {
+                status,
+                body: body.as_bytes().to_vec(),
+                is_cut: false,
+            }))
+            .unwrap_err()
+        };
+        assert_eq!(
+            reply(401, r#"{"error":"unknown token"}"#),
+            "refuses the token (HTTP 401): unknown token"
+        );
+        assert_eq!(reply(502, "bad gateway"), "fails (HTTP 502): bad gateway");
+        assert!(reply(200, "<html>").starts_with("answers in an unknown form"));
+    }
+}

@@ -1,0 +1,141 @@
+//! `/servers`: the clusters of several servers in one table.
+
+use super::work::{hours, length, memory, share};
+use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit, href};
+use minijinja::{Value as Context, context};
+use serde_json::Value;
+use takt_access::Need;
+use takt_server::answers::{ServerState, ViewAnswer, ViewOf, ViewQuestion};
+use takt_server::serve::PageState;
+
+pub const PAGE: Page = Page::new("/servers", include_str!("servers.html"), show)
+    .menu(Group::Now, "All servers")
+    .listed_if(has_servers)
+    .filters(&["of", "server", "user", "account", "state", "month", "by"])
+    .rows()
+    .needs(Need::AllUsers);
+
+/// The subjects: name in the address, heading.
+const SUBJECTS: [(&str, &str, ViewOf); 6] = [
+    ("overview", "Overview", ViewOf::Overview),
+    ("nodes", "Nodes", ViewOf::Nodes),
+    ("gpus", "GPUs", ViewOf::Gpus),
+    ("jobs", "Jobs", ViewOf::Jobs),
+    ("usage", "Usage", ViewOf::Usage),
+    ("fairshare", "Fair share", ViewOf::Fairshare),
+];
+
+fn has_servers(site: &PageState) -> bool {
+    !site.config.view.is_empty()
+}
+
+fn show(visit: &Visit) -> Result<Content, PageError> {
+    let asked = visit.get("of").unwrap_or("overview");
+    let Some((subject, heading, of)) = SUBJECTS.iter().find(|(name, ..)| *name == asked) else {
+        let known = SUBJECTS.map(|(name, ..)| name).join(", ");
+        return Err(
+            PageError::wrong(format!("of={asked}: expected one of {known}."))
+                .next("/servers", "Overview"),
+        );
+    };
+    let text = |name: &str| visit.get(name).map(str::to_owned);
+    let answer = if has_servers(&visit.site) {
+        visit.ask(&ViewQuestion {
+            of: *of,
+            server: text("server"),
+            user: text("user"),
+            account: text("account"),
+            state: text("state"),
+            month: text("month"),
+            by: text("by"),
+            ..ViewQuestion::default()
+        })?
+    } else {
+        ViewAnswer::default()
+    };
+    let links: Vec<Context> = SUBJECTS
+        .iter()
+        .map(|(name, heading, _)| {
+            context! {
+                name => heading,
+                address => visit.address(&[("of", name), ("sort", "")]),
+                is_current => name == subject,
+            }
+        })
+        .collect();
+    let silent: Vec<&ServerState> = answer
+        .servers
+        .iter()
+        .filter(|one| one.error.is_some())
+        .collect();
+    let values = context! {
+        heading,
+        links,
+        has_servers => has_servers(&visit.site),
+        silent => Context::from_serialize(&silent),
+        asked => answer.servers.len(),
+        command => format!("takt view {subject}"),
+    };
+    let table = table(visit, subject, &answer)?;
+    Ok(Content::new("All servers", values).table(table))
+}
+
+fn table(visit: &Visit, subject: &str, answer: &ViewAnswer) -> Result<Table, PageError> {
+    let is_number = |at: usize| {
+        let mut cells = answer.rows.iter().map(|row| &row[at]);
+        cells.any(Value::is_number)
+    };
+    let columns = answer.columns.iter().enumerate();
+    let headings = columns.map(|(at, name)| Column::named(name.clone(), is_number(at)));
+    let row = |row: &Vec<Value>| {
+        let server = row.first().and_then(Value::as_str).unwrap_or_default();
+        let server = answer.servers.iter().find(|one| one.name == server);
+        let cells = answer.columns.iter().zip(row);
+        let cells = cells.map(|(column, value)| cell(column, value, server));
+        cells.collect::<Vec<_>>()
+    };
+    let rows = answer.rows.iter().map(row).collect();
+    let answered = answer
+        .servers
+        .iter()
+        .filter(|one| one.error.is_none())
+        .count();
+    let caption = format!("{subject}, {answered} of {} servers", answer.servers.len());
+    Table::new(visit, "servers", caption, headings.collect(), rows)
+}
+
+/// A value as its column wants it, with a link to the page of its server.
+fn cell(column: &str, value: &Value, server: Option<&ServerState>) -> Cell {
+    let number = value.as_f64();
+    let cell = match column {
+        "cpu_busy_ratio" | "utilization_ratio" => share(number),
+        "memory_used_bytes" | "memory_total_bytes" => memory(number),
+        "idle_seconds" => length(number),
+        "submit" | "start" | "end" => {
+            let at = value.as_str().and_then(|text| text.parse().ok());
+            Cell::time(at.map(|at: jiff::Timestamp| at.into()))
+        }
+        _ => match value {
+            Value::Null => Cell::unknown(),
+            Value::String(text) => Cell::text(text),
+            Value::Bool(value) => Cell::text(if *value { "yes" } else { "no" }),
+            value => match value.as_u64() {
+                Some(count) => Cell::count(count),
+                None => hours(number),
+            },
+        },
+    };
+    let (Some(server), Some(name)) = (server, value.as_str()) else {
+        return cell;
+    };
+    let page = match column {
+        "server" => "/".to_owned(),
+        "node" => href("nodes", name),
+        "uuid" => href("gpus", name),
+        "job_id" => href("jobs", name),
+        "user" => href("people", name),
+        "account" => href("accounts", name),
+        _ => return cell,
+    };
+    cell.link(format!("{}{page}", server.url))
+}

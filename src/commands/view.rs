@@ -1,0 +1,122 @@
+//! `takt view`: several servers in one table.
+
+use super::{ask, print};
+use crate::cli::{ListingFormat, Place};
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+use takt_server::Failure;
+use takt_server::answers::{ViewAnswer, ViewOf, ViewQuestion};
+use takt_server::listing::Listing;
+
+#[derive(Debug, Args)]
+pub struct View {
+    /// Subject
+    #[arg(value_enum, default_value_t)]
+    pub of: Subject,
+    /// Only this server
+    #[arg(long, value_name = "NAME")]
+    pub only: Option<String>,
+    /// Only this user
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Only this account (jobs and fair share)
+    #[arg(long, value_name = "NAME")]
+    pub account: Option<String>,
+    /// Only jobs in these states: RUNNING,FAILED or R,F
+    #[arg(long, value_name = "STATE")]
+    pub state: Option<String>,
+    /// Month of the usage, such as 2026-10 [default: this month]
+    #[arg(long, value_name = "YYYY-MM", conflicts_with_all = ["from", "to"])]
+    pub month: Option<String>,
+    /// Start of the usage: a date or an instant
+    #[arg(long, value_name = "DATE", requires = "to")]
+    pub from: Option<String>,
+    /// End of the usage (exclusive): a date or an instant
+    #[arg(long, value_name = "DATE", requires = "from")]
+    pub to: Option<String>,
+    /// Group the usage by user, account, partition and so on, as `report usage`
+    #[arg(long, value_name = "KEYS")]
+    pub by: Option<String>,
+    /// Maximum number of jobs
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub limit: usize,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ListingFormat,
+}
+
+/// Subject of a view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Subject {
+    /// A row for each server: nodes, GPUs, jobs, alerts
+    #[default]
+    Overview,
+    /// Nodes now
+    Nodes,
+    /// GPUs now
+    Gpus,
+    /// Jobs, newest first
+    Jobs,
+    /// Usage of a period, by server and summed
+    Usage,
+    /// Fair share of accounts and users
+    Fairshare,
+}
+
+impl From<Subject> for ViewOf {
+    fn from(subject: Subject) -> Self {
+        match subject {
+            Subject::Overview => Self::Overview,
+            Subject::Nodes => Self::Nodes,
+            Subject::Gpus => Self::Gpus,
+            Subject::Jobs => Self::Jobs,
+            Subject::Usage => Self::Usage,
+            Subject::Fairshare => Self::Fairshare,
+        }
+    }
+}
+
+/// Runs the command. Servers that do not answer are named; without any answer the command fails.
+pub fn run(place: &Place, asked: &View) -> Result<(), Failure> {
+    let question = ViewQuestion {
+        of: asked.of.into(),
+        server: asked.only.clone(),
+        user: asked.user.clone(),
+        account: asked.account.clone(),
+        state: asked.state.clone(),
+        month: asked.month.clone(),
+        from: asked.from.clone(),
+        to: asked.to.clone(),
+        by: asked.by.clone(),
+        limit: Some(asked.limit),
+    };
+    let answer = ask(place, &question)?;
+    let mut answered = 0;
+    for server in &answer.servers {
+        match &server.error {
+            Some(error) => tracing::warn!("{} ({}) {error}", server.name, server.url),
+            None => answered += 1,
+        }
+    }
+    print(asked.format, &listing(&answer), &answer)?;
+    if answered == 0 {
+        return Err(anyhow::anyhow!("no server answered").into());
+    }
+    Ok(())
+}
+
+fn listing(answer: &ViewAnswer) -> Listing {
+    let text = |value: &Value| match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Number(number) if number.is_f64() => {
+            let number = number.as_f64().unwrap_or_default();
+            // As exact as a table needs.
+            format!("{}", (number * 1e4).round() / 1e4)
+        }
+        value => value.to_string(),
+    };
+    let rows = answer.rows.iter();
+    let rows = rows.map(|row| row.iter().map(text).collect()).collect();
+    Listing::of(&answer.columns, rows)
+}

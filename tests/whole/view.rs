@@ -1,0 +1,322 @@
+//! Several servers under one view: two real servers with records of their own, and a third that
+//! shows them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::process::{Daemon, free_port, http_get, http_get_with};
+use crate::support::takt::Takt;
+
+/// A limit that a busy machine does not reach.
+const SOON: Duration = Duration::from_secs(60);
+
+const HEADER: &str = "JobID|JobName|User|Account|Partition|Submit|Start|End|State|AllocTRES|NNodes|NCPUS|NodeList|ElapsedRaw\n";
+
+/// A job of an hour in October 2026.
+fn job(id: &str, user: &str, day: &str, cpus: u64, tres: &str) -> String {
+    let time = |hour| format!("2026-10-{day}T{hour}:00:00");
+    format!(
+        "{id}|train|{user}|lab|gpu|{}|{}|{}|COMPLETED|cpu={cpus},mem=16G,node=1{tres}|1|{cpus}|n1|3600\n",
+        time(10),
+        time(10),
+        time(11)
+    )
+}
+
+/// A server with job records of its own, an exporter and one rule that fires.
+struct Island {
+    takt: Takt,
+    at: String,
+    server: Daemon,
+    _exporter: Daemon,
+    token: PathBuf,
+}
+
+impl Island {
+    fn start(cluster: &str, jobs: &str) -> Self {
+        let takt = Takt::fresh();
+        takt.file("jobs.txt", format!("{HEADER}{jobs}"));
+        let import = [
+            "import",
+            "sacct",
+            "jobs.txt",
+            "--timezone",
+            "UTC",
+            "--cluster",
+        ];
+        takt.run(import.into_iter().chain([cluster])).ok();
+        let [at, exporter_at] = std::array::from_fn(|_| format!("127.0.0.1:{}", free_port()));
+        let exporter = takt.start(["exporter", "--web.listen-address", &exporter_at]);
+        std::fs::create_dir_all(takt.directory().join("rules")).unwrap();
+        takt.file(
+            "rules/one.rules.yml",
+            "groups: [{name: one, interval: 1s, rules: [{alert: Always, expr: 'vector(1)'}]}]\n",
+        );
+        takt.file(
+            "takt.toml",
+            format!(
+                "cluster = \"{cluster}\"\ntimezone = \"UTC\"\n[server]\nlisten_address = \"{at}\"\n\
+                 [jobs]\npoll = false\n[alerts]\nshipped_rules = false\nrule_dirs = [\"rules\"]\n\
+                 [scrape]\ninterval_seconds = 1\ntimeout_seconds = 1\n\
+                 [[scrape.targets]]\naddress = \"{exporter_at}\"\nnode = \"{cluster}-n1\"\n"
+            ),
+        );
+        let server = Self::serve(&takt, &at);
+        let token = [
+            "token",
+            "create",
+            "view",
+            "--role",
+            "viewer",
+            "--config",
+            "takt.toml",
+        ];
+        let token = takt.run(token).ok();
+        let token = takt.file("view-token", token.split_whitespace().last().unwrap());
+        Self {
+            takt,
+            at,
+            server,
+            _exporter: exporter,
+            token,
+        }
+    }
+
+    fn serve(takt: &Takt, at: &str) -> Daemon {
+        let mut server = takt.start(["serve", "--config", "takt.toml"]);
+        let url = format!("http://{at}");
+        server.wait_until("a node and an alert", SOON, || {
+            let up = http_get_with(&format!("{url}/api/v1/query"), &[("query", "up == 1")], &[]);
+            let firing = http_get(&format!("{url}/api/v1/alerts")).ok()?;
+            let is_up = up.is_ok_and(|page| page.body.contains("-n1"));
+            (is_up && firing.body.contains("\"firing\"")).then_some(())
+        });
+        server
+    }
+
+    /// Its section in the configuration of a view.
+    fn section(&self, name: &str) -> String {
+        format!(
+            "[[view.servers]]\nname = \"{name}\"\nurl = \"http://{}\"\ntoken_file = {:?}\ntimeout_seconds = 3\n",
+            self.at, self.token
+        )
+    }
+}
+
+/// The answer of `takt view --format json`, and what it warned of.
+fn view(takt: &Takt, arguments: &[&str]) -> (Value, String) {
+    let format = ["--format", "json", "--config", "takt.toml"];
+    let run = takt.run([&["view"], arguments, &format].concat());
+    let answer = serde_json::from_str(&run.stdout);
+    let answer = answer.unwrap_or_else(|error| panic!("{error}: {run:?}"));
+    (answer, run.stderr)
+}
+
+/// The rows of an answer, each as `column=value` of some columns.
+fn rows(answer: &Value, columns: &[&str]) -> Vec<String> {
+    let names = answer["columns"].as_array().unwrap();
+    let place = |column: &str| {
+        let found = names.iter().position(|name| name == column);
+        found.unwrap_or_else(|| panic!("no column {column} in {names:?}"))
+    };
+    let places: Vec<usize> = columns.iter().map(|column| place(column)).collect();
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    };
+    let row = |row: &Value| {
+        let cells = places.iter().map(|&place| text(&row[place]));
+        cells.collect::<Vec<_>>().join(" ")
+    };
+    answer["rows"].as_array().unwrap().iter().map(row).collect()
+}
+
+#[test]
+fn two_servers_are_one_table_and_a_silent_one_hides_nothing() {
+    // Two GPUs each; ann works on both clusters.
+    let gpus = ",gres/gpu=2";
+    let physics = [
+        job("11", "ann", "02", 8, gpus),
+        job("12", "bob", "04", 8, gpus),
+    ];
+    let chemistry = [
+        job("11", "ann", "03", 8, gpus),
+        job("7", "eve", "01", 4, ""),
+    ];
+    let physics = Island::start("alpha", &physics.concat());
+    let mut chemistry = Island::start("beta", &chemistry.concat());
+
+    let takt = Takt::fresh();
+    let at = format!("127.0.0.1:{}", free_port());
+    let wrong = takt.file("wrong-token", "0123456789abcdef0123\n");
+    takt.file(
+        "takt.toml",
+        format!(
+            "[server]\nlisten_address = \"{at}\"\n[jobs]\npoll = false\n[alerts]\nenabled = false\n{}{}\
+             [[view.servers]]\nname = \"refused\"\nurl = \"http://{}\"\ntoken_file = {wrong:?}\n",
+            physics.section("physics"),
+            chemistry.section("chemistry"),
+            physics.at,
+        ),
+    );
+    let mut server = takt.start(["serve", "--config", "takt.toml"]);
+    let url = format!("http://{at}");
+    server.wait_until("ready", SOON, || {
+        let page = http_get(&format!("{url}/-/ready")).ok()?;
+        (page.status == 200).then_some(())
+    });
+
+    // The server whose token is wrong is named in every answer, and the others are shown.
+    let (overview, warned) = view(&takt, &["overview"]);
+    let columns = ["server", "cluster", "nodes", "nodes_up", "alerts_firing"];
+    let expected = [
+        "physics alpha 1 1 1",
+        "chemistry beta 1 1 1",
+        "sum null 2 2 2",
+    ];
+    assert_eq!(rows(&overview, &columns), expected);
+    assert!(warned.contains("refused (http://"), "{warned}");
+    assert!(warned.contains("refuses the token (HTTP 401)"), "{warned}");
+
+    let (nodes, _) = view(&takt, &["nodes"]);
+    let expected = ["physics alpha-n1 true", "chemistry beta-n1 true"];
+    assert_eq!(rows(&nodes, &["server", "node", "is_up"]), expected);
+
+    // The newest first, over all servers: the same job id is another job.
+    let (jobs, _) = view(&takt, &["jobs"]);
+    let columns = ["server", "job_id", "user", "submit", "gpus"];
+    let expected = [
+        "physics 12 bob 2026-10-04T10:00:00Z 2",
+        "chemistry 11 ann 2026-10-03T10:00:00Z 2",
+        "physics 11 ann 2026-10-02T10:00:00Z 2",
+    ];
+    assert_eq!(rows(&jobs, &columns)[..3], expected);
+    assert_eq!(rows(&jobs, &columns).len(), 4);
+    let (jobs, _) = view(&takt, &["jobs", "--user", "ann", "--limit", "1"]);
+    assert_eq!(rows(&jobs, &["server", "job_id"]), ["chemistry 11"]);
+
+    let (usage, _) = view(&takt, &["usage", "--month", "2026-10"]);
+    let columns = ["server", "user", "jobs", "gpu_hours", "cpu_hours"];
+    let mut found = rows(&usage, &columns);
+    found.sort();
+    let expected = [
+        "chemistry ann 1 2.0 8.0",
+        "chemistry eve 1 0.0 4.0",
+        "physics ann 1 2.0 8.0",
+        "physics bob 1 2.0 8.0",
+        "sum ann 2 4.0 16.0",
+        "sum bob 1 2.0 8.0",
+        "sum eve 1 0.0 4.0",
+    ];
+    assert_eq!(found, expected);
+
+    let (shares, _) = view(&takt, &["fairshare", "--user", "ann"]);
+    let found = rows(&shares, &["server", "cluster", "user"]);
+    assert!(found.contains(&"physics alpha ann".to_owned()), "{found:?}");
+    assert!(
+        found.contains(&"chemistry beta ann".to_owned()),
+        "{found:?}"
+    );
+
+    // Each server's own numbers are the same.
+    for (island, name) in [(&physics, "physics"), (&chemistry, "chemistry")] {
+        let own = [
+            "report",
+            "usage",
+            "--month",
+            "2026-10",
+            "--format",
+            "json",
+            "--config",
+            "takt.toml",
+        ];
+        let own: Value = serde_json::from_str(&island.takt.run(own).ok()).unwrap();
+        let own = own["rows"].as_array().unwrap().iter();
+        let own: f64 = own
+            .map(|row| row["gpu_hours"].as_f64().unwrap_or(0.0))
+            .sum();
+        let (seen, _) = view(&takt, &["usage", "--month", "2026-10", "--only", name]);
+        let seen = rows(&seen, &["gpu_hours"]).into_iter();
+        let seen: f64 = seen.map(|hours| hours.parse::<f64>().unwrap_or(0.0)).sum();
+        assert_eq!(own, seen, "{name}");
+    }
+
+    // The page, and its rows as a file.
+    let page = http_get(&format!("{url}/servers?of=jobs")).unwrap();
+    assert_eq!(page.status, 200, "{}", page.body);
+    for part in [
+        "All servers",
+        "alpha",
+        "beta",
+        "1 of 3 servers",
+        "refuses the token",
+        "2 of 3 servers",
+    ] {
+        assert!(page.body.contains(part), "{part}: {}", page.body);
+    }
+    assert!(
+        page.body
+            .contains(&format!("http://{}/jobs/12", physics.at))
+    );
+    let csv = http_get(&format!("{url}/servers.csv?of=nodes")).unwrap();
+    assert!(csv.body.contains("beta-n1"), "{}", csv.body);
+    // A server without a view has no such link.
+    let own = http_get(&format!("http://{}/nodes", physics.at)).unwrap();
+    assert!(!own.body.contains("All servers"));
+
+    // One server is away: it is named, the other is shown, and a killed one does not stop the view.
+    chemistry.server.kill();
+    let (overview, warned) = view(&takt, &["overview"]);
+    assert_eq!(rows(&overview, &["server", "nodes"]), ["physics 1"]);
+    assert!(warned.contains("chemistry (http://"), "{warned}");
+    assert!(warned.contains("does not answer"), "{warned}");
+    let page = http_get(&format!("{url}/servers")).unwrap();
+    assert!(
+        page.body.contains("chemistry</a> does not answer"),
+        "{}",
+        page.body
+    );
+    let run = takt.run(["view", "--only", "chemistry", "--config", "takt.toml"]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.contains("no server answered"), "{run:?}");
+    let run = takt.run(["view", "--only", "nobody", "--config", "takt.toml"]);
+    assert_eq!(run.code, Some(2), "{run:?}");
+    assert!(
+        run.stderr
+            .contains("expected one of physics, chemistry, refused"),
+        "{run:?}"
+    );
+    chemistry.server = Island::serve(&chemistry.takt, &chemistry.at);
+    let (overview, _) = view(&takt, &["overview"]);
+    assert_eq!(
+        rows(&overview, &["server"]),
+        ["physics", "chemistry", "sum"]
+    );
+
+    // A token that is revoked there shows nothing from there.
+    let revoke = ["token", "list", "--format", "json", "--config", "takt.toml"];
+    let tokens: Value = serde_json::from_str(&physics.takt.run(revoke).ok()).unwrap();
+    let id = tokens[0]["id"].to_string();
+    physics
+        .takt
+        .run(["token", "revoke", &id, "--config", "takt.toml"])
+        .ok();
+    let (jobs, warned) = view(&takt, &["jobs"]);
+    assert!(warned.contains("physics (http://"), "{warned}");
+    let servers = rows(&jobs, &["server"]);
+    assert!(
+        servers.iter().all(|server| server == "chemistry"),
+        "{servers:?}"
+    );
+}
+
+#[test]
+fn a_view_without_servers_says_what_to_configure() {
+    let takt = Takt::fresh();
+    takt.import_sacct(format!("{HEADER}{}", job("1", "ann", "01", 1, "")));
+    let run = takt.run(["view"]);
+    assert_eq!(run.code, Some(2), "{run:?}");
+    assert!(run.stderr.contains("[[view.servers]]"), "{run:?}");
+}
