@@ -484,8 +484,9 @@ mod tests {
             if std::env::var_os("UPDATE_GOLDEN").is_some() {
                 let rest = text.split_once('\n').map_or("", |(_, rest)| rest);
                 std::fs::write(&path, format!("# {said}\n{rest}")).unwrap();
+            } else {
+                assert_eq!(said, expected, "{}", path.display());
             }
-            assert_eq!(said, expected, "{}", path.display());
             count += 1;
         }
         assert!(count >= 8, "only {count} files in {}", folder.display());
