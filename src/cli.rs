@@ -192,7 +192,7 @@ pub enum Command {
     /// Check the configuration and print the effective settings
     CheckConfig(CheckConfig),
     /// Answer as one of Slurm's commands of the demo's cluster
-    #[command(hide = true)]
+    #[command(hide = true, name = "slurm-of-demo")]
     DemoSlurm(DemoSlurm),
     /// Print the completion script of a shell
     Completions(Completions),

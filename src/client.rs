@@ -6,8 +6,8 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use takt_server::Failure;
 use takt_server::answers::{AnswerError, IMPORT_PATH, ImportQuestion, Question, RequestForm};
+use takt_server::{Failure, OrUsage};
 use takt_store::ImportSummary;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::runtime::Runtime;
@@ -76,8 +76,7 @@ impl Server {
     fn send<A: DeserializeOwned>(&self, request: RequestBuilder) -> Result<A, Failure> {
         self.runtime.block_on(async {
             let response = request.send().await;
-            let response =
-                response.with_context(|| format!("cannot ask the server at {}", self.url))?;
+            let response = response.map_err(|error| self.unreachable(&error))?;
             self.answer(response).await
         })
     }
@@ -108,8 +107,7 @@ impl Server {
     pub fn reload(&self) -> Result<(), Failure> {
         self.runtime.block_on(async {
             let response = self.request(Method::POST, "/-/reload").send().await;
-            let response =
-                response.with_context(|| format!("cannot ask the server at {}", self.url))?;
+            let response = response.map_err(|error| self.unreachable(&error))?;
             if response.status().is_success() {
                 return Ok(());
             }
@@ -137,8 +135,7 @@ impl Server {
         }
         self.runtime.block_on(async {
             let response = request.send().await;
-            let response =
-                response.with_context(|| format!("cannot ask the server at {}", self.url))?;
+            let response = response.map_err(|error| self.unreachable(&error))?;
             let status = response.status();
             let body = response
                 .bytes()
@@ -176,8 +173,15 @@ impl Server {
             let input: Box<dyn AsyncRead + Send + Sync + Unpin> = if file == Path::new("-") {
                 Box::new(tokio::io::stdin())
             } else {
-                let opened = tokio::fs::File::open(file).await;
-                Box::new(opened.with_context(|| format!("cannot read {}", file.display()))?)
+                let cannot_read = || format!("cannot read {}", file.display());
+                let opened = tokio::fs::File::open(file)
+                    .await
+                    .with_context(cannot_read)?;
+                if opened.metadata().await.with_context(cannot_read)?.is_dir() {
+                    let name = file.display();
+                    return Err(anyhow::anyhow!("cannot read {name}: it is a folder")).usage();
+                }
+                Box::new(opened)
             };
             let chunks = futures_util::stream::try_unfold((input, 0), move |(mut input, sent)| {
                 let progress = progress.clone();
@@ -215,6 +219,25 @@ impl Server {
         refusals.contains(&response.status()).then_some(response)
     }
 
+    /// Describes why a request got no answer, without the layers of the HTTP client.
+    fn unreachable(&self, error: &reqwest::Error) -> anyhow::Error {
+        let url = &self.url;
+        let mut deepest: &dyn std::error::Error = error;
+        while let Some(source) = deepest.source() {
+            deepest = source;
+        }
+        let io = deepest.downcast_ref::<std::io::Error>();
+        match io.map(std::io::Error::kind) {
+            Some(std::io::ErrorKind::ConnectionRefused) => {
+                anyhow::anyhow!(
+                    "cannot ask the server at {url}: connection refused; is it running?"
+                )
+            }
+            _ if error.is_timeout() => anyhow::anyhow!("{url} does not answer"),
+            _ => anyhow::anyhow!("cannot ask the server at {url}: {deepest}"),
+        }
+    }
+
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.url));
         match &self.token {
@@ -235,13 +258,19 @@ impl Server {
         }
         let answer: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
         let Some(error) = answer["error"].as_str() else {
-            return Err(anyhow::anyhow!("the server at {} answered {status}", self.url).into());
+            let url = &self.url;
+            return Err(anyhow::anyhow!("{url} answered {status}: is it a Takt server?").into());
         };
         Err(match status {
             StatusCode::BAD_REQUEST => AnswerError::Usage(error.to_owned()).into(),
             StatusCode::UNPROCESSABLE_ENTITY => AnswerError::Input(error.to_owned()).into(),
+            StatusCode::UNAUTHORIZED if self.token.is_some() => anyhow::anyhow!(
+                "the server refuses the token of --token-file (TAKT_TOKEN_FILE): it is wrong, \
+                 revoked or expired"
+            )
+            .into(),
             StatusCode::UNAUTHORIZED => anyhow::anyhow!(error.to_owned())
-                .context("see --token-file (TAKT_TOKEN_FILE)")
+                .context("name the file of a token with --token-file or TAKT_TOKEN_FILE")
                 .into(),
             _ => AnswerError::failed(error.to_owned()).into(),
         })

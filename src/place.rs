@@ -134,8 +134,13 @@ fn uses_installed(place: &Place) -> bool {
 }
 
 fn read(path: &Path) -> anyhow::Result<Config> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
+        let path = path.display();
+        anyhow::anyhow!("{path}, line {line}: expected UTF-8; save the file in this encoding")
+    })?;
     Ok(Config {
         file: Some(path.to_owned()),
         ..Config::parse(&text, path)?

@@ -149,7 +149,7 @@ pub fn server(at: Whereabouts) -> Result<Server, Failure> {
             socket,
         } => (path, url, token_file, socket),
     };
-    match holding(&path)? {
+    match holding(&path, token_file.as_deref())? {
         Some(server) => Ok(server),
         None if DataDir::is_private(&path) => configured(&path, url, token_file, socket),
         None => Err(anyhow::anyhow!(
@@ -199,7 +199,7 @@ fn reach(at: Whereabouts, missing: Missing) -> Result<Reached, Failure> {
     let dir = path.as_path();
     let began = Instant::now();
     loop {
-        if let Some(server) = holding(dir)? {
+        if let Some(server) = holding(dir, token_file.as_deref())? {
             return Ok(Reached::Held(server));
         }
         if DataDir::is_private(dir) {
@@ -259,14 +259,18 @@ fn at_url(url: String, token: Option<String>, socket: Option<PathBuf>) -> anyhow
     }
 }
 
-/// The server that holds `dir`, if one does.
-fn holding(dir: &Path) -> anyhow::Result<Option<Server>> {
+/// The server that holds `dir`, if one does. A named token counts instead of the server's own: who
+/// names one asks as its holder.
+fn holding(dir: &Path, token_file: Option<&Path>) -> anyhow::Result<Option<Server>> {
     match DataDir::holder(dir) {
         Some(Holder {
             address: Some(address),
             token: Some(token),
             ..
-        }) => Server::new(format!("http://{address}"), Some(token)).map(Some),
+        }) => {
+            let token = place::token(token_file)?.unwrap_or(token);
+            Server::new(format!("http://{address}"), Some(token)).map(Some)
+        }
         _ => Ok(None),
     }
 }

@@ -51,8 +51,8 @@ pub struct AlertsConfig {
     pub interval_seconds: u64,
     /// Severity whose alerts are sent at once, without waiting for others of their group.
     pub page_severity: String,
-    /// URL of this server for links in messages. Default: its listen address; this machine's name
-    /// if it listens on all addresses.
+    /// URL of this server for links in messages. Default: `auth.external_url`, else its listen
+    /// address; this machine's name if it listens on all addresses.
     pub external_url: Option<String>,
     /// URL that is requested while alerting works, such as a check of healthchecks.io, which
     /// notices when Takt is gone. The requests stop while a message has been undelivered for longer

@@ -35,6 +35,12 @@ pub trait Query {
     ) -> Vec<(String, String)> {
         Vec::new()
     }
+
+    /// Index of the GPU that the labels `node`, and `uuid` or `pci_bus_id`, name: as `nvidia-smi`
+    /// prints it. `None` if it is unknown.
+    fn gpu_index(&self, _labels: &Labels, _at: Timestamp) -> Option<String> {
+        None
+    }
 }
 
 /// A sample written by a rule: of `ALERTS`, `ALERTS_FOR_STATE` or a recording rule.

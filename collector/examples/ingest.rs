@@ -66,7 +66,7 @@ fn measure(nodes: usize, seconds: u64, interval_ms: u32, pages: [&str; 2]) -> Re
     let interval_seconds = f64::from(interval_ms) / 1e3;
     let scrape = ScrapeConfig {
         interval_seconds,
-        timeout_seconds: interval_seconds,
+        timeout_seconds: Some(interval_seconds),
         targets: (0..nodes).map(target).collect(),
         ..ScrapeConfig::default()
     };

@@ -8,6 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use takt_server::alerting;
 use takt_server::config::ServiceUser;
 use takt_server::{Config, Failure, OrUsage};
@@ -47,6 +48,11 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
     let text = effective(&mut config)?;
     match place::config_file(place) {
         Some(path) => writeln!(out, "# {} is good. In force:\n", path.display())?,
+        None if Path::new("takt.toml").exists() => writeln!(
+            out,
+            "# takt.toml in this directory is not read: name it with --config takt.toml. The \
+             defaults:\n"
+        )?,
         None => writeln!(
             out,
             "# No configuration file was named (--config); these are the defaults:\n"

@@ -156,9 +156,8 @@ fn on_gpu(row: &[Value]) -> OnGpu {
     // The last readings of a GPU that does not answer, and readings out of range, are ignored.
     let memory = number(7).filter(|_| up.is_some());
     let utilization = number(8).filter(|ratio| up == Some(true) && (0.0..=1.0).contains(ratio));
-    let is_idle = user.is_some()
-        && memory.is_some_and(|bytes| bytes > HELD_BYTES)
-        && utilization.is_some_and(|ratio| ratio < IDLE_BELOW);
+    let is_idle =
+        user.is_some() && memory.is_some_and(|bytes| bytes > HELD_BYTES) && is_low(utilization);
     OnGpu {
         node: text(0).unwrap_or_default(),
         gpu: text(1),
@@ -182,8 +181,13 @@ fn note(on: &OnGpu) -> &'static str {
         Some(false) => "does not answer",
         Some(true) if on.is_idle => "holds memory, does nothing",
         Some(true) if on.is_allocated_only => "allocated by Slurm",
+        Some(true) if on.job_id.is_some() && is_low(on.utilization_ratio) => "held and idle",
         Some(true) => "",
     }
+}
+
+fn is_low(utilization_ratio: Option<f64>) -> bool {
+    utilization_ratio.is_some_and(|ratio| ratio < IDLE_BELOW)
 }
 
 fn listing(found: &[OnGpu]) -> Listing {

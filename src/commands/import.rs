@@ -114,7 +114,15 @@ fn import(
             reject.reason
         );
     }
-    print(asked.format, &listing(&summary), &summary)
+    print(asked.format, &listing(&summary), &summary)?;
+    if summary.running > 0 {
+        tracing::warn!(
+            "runs without an end: {}; they count as running until a later import or poll names \
+             their end",
+            summary.running
+        );
+    }
+    Ok(())
 }
 
 /// A progress bar, hidden unless stderr is a terminal.

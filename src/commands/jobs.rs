@@ -17,6 +17,24 @@ pub struct Jobs {
     /// Only jobs in these states: RUNNING,FAILED or R,F
     #[arg(long, value_name = "STATE")]
     pub state: Option<String>,
+    /// Only jobs of this account
+    #[arg(long, value_name = "NAME")]
+    pub account: Option<String>,
+    /// Only jobs of this partition
+    #[arg(long, value_name = "NAME")]
+    pub partition: Option<String>,
+    /// Only jobs that held this node
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<String>,
+    /// Only jobs whose name contains this text
+    #[arg(long, value_name = "TEXT")]
+    pub name: Option<String>,
+    /// Only jobs that were queued or ran after this time: a date, or 2026-11-22T08:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub from: Option<String>,
+    /// Only jobs that were submitted before this time
+    #[arg(long, value_name = "TIME")]
+    pub to: Option<String>,
     /// Maximum number of rows
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub limit: usize,
@@ -30,6 +48,12 @@ pub fn list(place: &Place, asked: &Jobs) -> Result<(), Failure> {
     let question = JobsQuestion {
         user: asked.person.name(),
         state: asked.state.clone(),
+        account: asked.account.clone(),
+        partition: asked.partition.clone(),
+        node: asked.node.clone(),
+        name: asked.name.clone(),
+        from: asked.from.clone(),
+        to: asked.to.clone(),
         limit: asked.limit.saturating_add(1),
         ..JobsQuestion::default()
     };

@@ -2,11 +2,13 @@
 
 use super::store::StoreListing;
 use super::{ask, instant, print, source};
-use crate::cli::Place;
+use crate::cli::{ListingFormat, Place};
+use crate::output::stdout;
 use crate::source::Source;
 use anyhow::anyhow;
 use clap::Subcommand;
 use jiff::tz::TimeZone;
+use std::io::Write;
 use takt_lake::{LakeStatus, RoundSummary};
 use takt_server::Failure;
 use takt_server::answers::{LakeInitQuestion, LakeStatusQuestion, LakeVerifyQuestion};
@@ -46,12 +48,15 @@ pub fn run(place: &Place, command: &LakeCommand) -> Result<(), Failure> {
         }
         LakeCommand::Verify(asked) => {
             let findings = ask(place, &LakeVerifyQuestion {})?;
+            if findings.is_empty() && asked.format == ListingFormat::Table {
+                return Ok(writeln!(stdout(), "the lake is complete: no finding")?);
+            }
             let cells = findings.iter().map(|line| vec![line.clone()]).collect();
             let listing = Listing::of(&["finding".to_owned()], cells);
             print(asked.format, &listing, &findings)?;
             match findings.len() {
                 0 => Ok(()),
-                count => Err(anyhow!("{count} findings in the data lake").into()),
+                count => Err(anyhow!("findings in the data lake: {count}").into()),
             }
         }
     }

@@ -55,7 +55,7 @@ pub fn run(place: &Place) -> Result<(), Failure> {
     let is_named = place.server.is_some();
     match source::server(at) {
         Ok(server) => show(&server)?,
-        Err(error) if is_named => return Err(error),
+        Err(error) if is_named || place.config.is_some() => return Err(error),
         Err(_) if mistake.is_none() => stdout().write_all(HOW_TO_START.as_bytes())?,
         Err(_) => {}
     }

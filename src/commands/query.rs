@@ -67,6 +67,9 @@ pub fn run(place: &Place, asked: &Query) -> Result<(), Failure> {
     for remark in answer.warnings.iter().chain(&answer.infos) {
         tracing::warn!(remark, "the query returned a remark");
     }
+    if answer.data.result.as_array().is_some_and(Vec::is_empty) {
+        tracing::warn!("the query has no result");
+    }
     let format = match asked.format {
         QueryFormat::Plot if answer.data.result_type == "matrix" => {
             return show(&plot(&answer.data, output::width().unwrap_or(100)));
@@ -108,7 +111,9 @@ fn listing(data: &QueryData, zone: Option<&TimeZone>) -> Listing {
         let label = |name: &&str| text(&series["metric"][*name]);
         let mut cells = vec![time(&point[0], zone)];
         cells.extend(names.iter().map(label));
-        cells.push(text(&point[1]));
+        // A table for people has one line for a histogram, without its buckets.
+        let value = zone.and_then(|_| histogram(&point[1]));
+        cells.push(value.unwrap_or_else(|| text(&point[1])));
         rows.push(cells);
     };
     match data.result_type.as_str() {
@@ -134,6 +139,16 @@ fn listing(data: &QueryData, zone: Option<&TimeZone>) -> Listing {
         .chain(["value"])
         .map(str::to_owned);
     Listing::of(&columns.collect::<Vec<_>>(), rows)
+}
+
+/// Describes a native histogram: `20 observations, sum 17.03, 19 buckets`. `None` for a number.
+fn histogram(value: &Value) -> Option<String> {
+    let count = text(value.get("count")?);
+    let sum = text(value.get("sum")?);
+    let buckets = value["buckets"].as_array().map_or(0, Vec::len);
+    Some(format!(
+        "{count} observations, sum {sum}, {buckets} buckets"
+    ))
 }
 
 fn labels(series: &Value) -> impl Iterator<Item = (&str, &Value)> {
@@ -186,6 +201,11 @@ mod tests {
         assert_eq!(
             csv("vector", up),
             "time,job,node,value\n1,,g01,1\n1,x,,NaN\n"
+        );
+        let buckets = json!({"buckets": [[0, "1", "2", "3"]], "count": "3", "sum": "4.5"});
+        assert_eq!(
+            histogram(&buckets).unwrap(),
+            "3 observations, sum 4.5, 1 buckets"
         );
         let matrix = json!([{"metric": {}, "values": [[1, "1"], [2, "+Inf"]]}]);
         assert_eq!(csv("matrix", matrix), "time,value\n1,1\n2,+Inf\n");

@@ -2,10 +2,12 @@
 
 use super::{ask, in_zone, print, source};
 use crate::cli::{ListingFormat, Place};
+use crate::output::stdout;
 use crate::source::Source;
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use jiff::tz::TimeZone;
+use std::io::Write;
 use takt_model::Timestamp;
 use takt_server::answers::{DeleteQuestion, SealQuestion, StatQuestion, VerifyQuestion};
 use takt_server::listing::{Column, Listing};
@@ -57,6 +59,9 @@ pub fn run(place: &Place, command: &StoreCommand) -> Result<(), Failure> {
         }
         StoreCommand::Verify(asked) => {
             let damaged = ask(place, &VerifyQuestion {})?;
+            if damaged.is_empty() && asked.format == ListingFormat::Table {
+                return Ok(writeln!(stdout(), "no block is damaged")?);
+            }
             let cells = damaged.iter().map(|line| vec![line.clone()]).collect();
             print(
                 asked.format,
@@ -66,7 +71,7 @@ pub fn run(place: &Place, command: &StoreCommand) -> Result<(), Failure> {
             match damaged.len() {
                 0 => Ok(()),
                 count => Err(anyhow!(
-                    "{count} damaged blocks; a query that meets one sets it aside by itself"
+                    "damaged blocks: {count}; a query that meets one sets it aside by itself"
                 )
                 .into()),
             }

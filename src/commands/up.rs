@@ -17,6 +17,7 @@ use takt_exporter::Exporter;
 use takt_server::Config;
 use takt_server::serve as server;
 use takt_server::{Failure, OrUsage};
+use takt_store::{DataDir, Holder, StoreError};
 use tokio::sync::watch;
 
 #[derive(Debug, Clone, Args)]
@@ -54,8 +55,13 @@ pub fn run(place: &Place, asked: &Up) -> Result<(), Failure> {
         .usage()?;
     refuse_server(place, "up")?;
     let dir = place::data_dir(&place::load_named(place).usage()?, place);
-    let listener = TcpListener::bind(address)
-        .with_context(|| format!("cannot listen on {address} for the exporter"))?;
+    if let Some(Holder { pid, address, .. }) = DataDir::holder(&dir) {
+        let path = dir.clone();
+        return Err(StoreError::Held { path, pid, address }.into());
+    }
+    let listener = TcpListener::bind(address).with_context(|| {
+        format!("cannot listen on {address} for the exporter (--web.listen-address)")
+    })?;
     let exporter_address = listener.local_addr()?;
     let source: server::Source = {
         let place = place.clone();
@@ -100,10 +106,9 @@ fn configuration(place: &Place, asked: &Up, exporter_address: &str) -> anyhow::R
         .clone_from(&asked.server_address);
     if place.config.is_none() || asked.interval_seconds.is_some() {
         config.scrape.interval_seconds = asked.interval_seconds.unwrap_or(INTERVAL_SECONDS);
-        config.scrape.timeout_seconds = config
-            .scrape
-            .timeout_seconds
-            .min(config.scrape.interval_seconds);
+        let interval = config.scrape.interval_seconds;
+        let timeout = &mut config.scrape.timeout_seconds;
+        *timeout = timeout.map(|seconds| seconds.min(interval));
     }
     let node = rustix::system::uname()
         .nodename()

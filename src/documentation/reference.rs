@@ -32,8 +32,15 @@ fn commands() -> String {
     takt.build();
     let mut page = String::from(
         "# Commands\n\nThis page is written from the program. The option `--help` of a \
-         command prints the same, with more words.\n\n## Options of every command\n\n| option | meaning |\n| --- | --- |\n",
+         command prints the same, with more words.\n\n| command | does |\n| --- | --- |\n",
     );
+    for command in takt.get_subcommands().filter(|command| is_visible(command)) {
+        let name = command.get_name();
+        let about = command.get_about().map(ToString::to_string);
+        let about = cell(&about.unwrap_or_default());
+        let _ = writeln!(page, "| [`takt {name}`](#takt-{name}) | {about} |");
+    }
+    page.push_str("\n## Options of every command\n\n| option | meaning |\n| --- | --- |\n");
     let global = |arg: &&Arg| arg.is_global_set() && !arg.is_hide_set();
     takt.get_arguments()
         .filter(global)
@@ -42,17 +49,39 @@ fn commands() -> String {
     page
 }
 
+fn is_visible(command: &Command) -> bool {
+    !command.is_hide_set() && command.get_name() != "help"
+}
+
 fn write_commands(page: &mut String, of: &Command, name: &str) {
-    let visible = |command: &&Command| !command.is_hide_set() && command.get_name() != "help";
-    for command in of.get_subcommands().filter(visible) {
+    let exporter = of.find_subcommand("exporter");
+    for command in of.get_subcommands().filter(|command| is_visible(command)) {
         let name = format!("{name} {}", command.get_name());
         let about = command.get_about().map(ToString::to_string);
         let _ = write!(page, "\n## `{name}`\n\n{}.\n", about.unwrap_or_default());
-        let own = |arg: &&Arg| !arg.is_global_set() && !arg.is_hide_set() && arg.get_id() != "help";
-        let mut arguments = command.get_arguments().filter(own).peekable();
-        if arguments.peek().is_some() {
+        // `takt up` also takes most options of the exporter.
+        let exporter = exporter.filter(|exporter| exporter.get_name() != command.get_name());
+        let is_exporters = |arg: &Arg| {
+            let mut all = exporter.into_iter().flat_map(Command::get_arguments);
+            all.any(|other| {
+                let is_same = other.get_id() == arg.get_id();
+                is_same
+                    && other.get_help().map(ToString::to_string)
+                        == arg.get_help().map(ToString::to_string)
+            })
+        };
+        let is_own =
+            |arg: &&Arg| !arg.is_global_set() && !arg.is_hide_set() && arg.get_id() != "help";
+        let (exporters, own): (Vec<_>, Vec<_>) = command
+            .get_arguments()
+            .filter(is_own)
+            .partition(|arg| is_exporters(arg));
+        if !own.is_empty() {
             page.push_str("\n| option | meaning |\n| --- | --- |\n");
-            arguments.for_each(|arg| write_argument(page, arg));
+            own.into_iter().for_each(|arg| write_argument(page, arg));
+        }
+        if !exporters.is_empty() {
+            page.push_str("\nAlso the options of [`takt exporter`](#takt-exporter).\n");
         }
         write_commands(page, command, &name);
     }

@@ -366,7 +366,7 @@ fn the_data_directory_of_up_is_private() {
 fn doctor_follows_a_reload() {
     let takt = with_jobs(1);
     let (_server, _) = serve(&takt);
-    let doctor = || takt.run(["doctor", "--only", "tell.channels"]).stdout;
+    let doctor = || takt.run(["doctor", "--only", "messages.channels"]).stdout;
     assert!(
         doctor().contains("no channel is configured"),
         "{}",

@@ -82,12 +82,14 @@ fn a_mistake_in_the_configuration_is_the_first_finding() {
     };
     let mut daemon = serve(&takt, &right);
     wait_for("the server", PATIENCE, || {
-        findings(&takt).contains_key("tell.channels").then_some(())
+        findings(&takt)
+            .contains_key("messages.channels")
+            .then_some(())
     });
     takt.file("takt.toml", &wrong);
     // The server reads the file again, too: its page has the same finding.
     for arguments in [&["--config", "takt.toml"][..], &[]] {
-        assert_eq!(ids(arguments), ["config.valid", "tell.channels"]);
+        assert_eq!(ids(arguments), ["config.valid", "messages.channels"]);
     }
     let other = takt.run(["jobs", "--config", "takt.toml"]);
     assert_eq!(other.code, Some(2));
@@ -218,7 +220,7 @@ fn each_of_many_defects_is_named_with_its_remedy() {
             .iter()
             .all(|(place, _)| !found.contains_key(*place));
         // A finding that stays shows that the server answers.
-        (is_over && found.contains_key("tell.channels")).then_some(())
+        (is_over && found.contains_key("messages.channels")).then_some(())
     });
     assert!(daemon.stop().success(), "{}", daemon.log());
 }

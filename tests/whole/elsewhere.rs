@@ -139,6 +139,24 @@ fn remote_requests_need_a_read_or_write_token() {
     ask(&takt, &[&seal[..], &[&writer]].concat()).ok();
 }
 
+/// Commands beside a running server took its own token, and so the rights of its administrator,
+/// also if the user named a token.
+#[test]
+fn a_named_token_counts_beside_the_running_server() {
+    let takt = Takt::fresh();
+    let (_server, _port) = serve(&takt);
+    let seal = |token: &str| {
+        let file = takt.directory().join(token).display().to_string();
+        takt.run(["store", "seal", "--token-file", &file])
+    };
+    let said = seal("read-token").fails(1);
+    assert!(said.contains("needs the role"), "{said}");
+    takt.file("another-token", "0123456789abcdef0123456789abcdef");
+    let said = seal("another-token").fails(1);
+    assert!(said.contains("refuses the token"), "{said}");
+    seal("token").ok();
+}
+
 #[test]
 fn a_server_that_cannot_be_asked_is_named() {
     let takt = Takt::fresh();

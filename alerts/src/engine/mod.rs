@@ -5,6 +5,7 @@
 
 mod batch;
 mod close;
+mod gpu_names;
 
 pub use batch::{Batch, Snapshot};
 pub use close::CLOSED;
@@ -23,6 +24,7 @@ use crate::routing::silence::{Silence, SilenceError, Silences};
 use crate::routing::{Changes, Router, Settings};
 use crate::rules::RuleFile;
 use crate::state::{EvalError, Instance, RuleKey, State, Surroundings};
+use gpu_names::GpuNames;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use takt_model::{Event, Labels, Timestamp};
@@ -32,6 +34,9 @@ pub const FLAPPING_LABEL: &str = "flapping";
 
 /// How many alerts of one flush get additions to their rules' text.
 const CONTEXT_MAX: usize = 5;
+
+/// How many GPUs one flush looks up.
+const GPUS_MAX: usize = 20;
 
 /// Settings of the server that the engine needs.
 #[derive(Debug, Clone)]
@@ -69,6 +74,7 @@ pub struct Engine {
     router: Router,
     outbox: Outbox,
     read: BTreeMap<String, u64>,
+    gpus: GpuNames,
 }
 
 impl Engine {
@@ -92,6 +98,7 @@ impl Engine {
             router: Router::new(config, server.settings.clone()),
             outbox: Outbox::load([], 1),
             read: BTreeMap::new(),
+            gpus: GpuNames::default(),
             server,
         }
     }
@@ -136,6 +143,12 @@ impl Engine {
             )
         });
         let alerts: Vec<_> = alerts.collect();
+        for alert in &alerts {
+            let print = alert.fingerprint();
+            if wanted.contains(&print) {
+                self.gpus.name(print, &alert.labels, &[]);
+            }
+        }
         let changes = self
             .router
             .restore(alerts, stored.log, Silences::load(stored.silences), now);
@@ -332,11 +345,26 @@ impl Engine {
 
     /// Flushes the groups that are due: puts their messages into the outbox.
     pub fn flush(&mut self, query: &dyn Query, now: Timestamp) -> Batch {
+        self.name_gpus(query, now);
         let mut changes = self.router.flush(now);
         self.add_context(&mut changes.messages, query, now);
         let mut batch = self.told(changes, now);
         batch.forgotten_silences = self.router.silences.forget_old(now);
         batch
+    }
+
+    /// Looks up the GPUs of new alerts and puts their indexes into the texts.
+    fn name_gpus(&mut self, query: &dyn Query, now: Timestamp) {
+        for fingerprint in self.gpus.take_unknown(GPUS_MAX) {
+            let Some(alert) = self.router.alerts().get(fingerprint) else {
+                continue;
+            };
+            let (labels, words) = (alert.labels.clone(), alert.annotations.clone());
+            self.gpus.found(fingerprint, query.gpu_index(&labels, now));
+            let words: Vec<_> = words.into_iter().collect();
+            let words = self.gpus.name(fingerprint, &labels, &words);
+            self.router.reword(fingerprint, &words);
+        }
     }
 
     /// Adds annotations such as jobs and the last hour to the first few alerts; many alerts are
@@ -473,7 +501,9 @@ impl Engine {
             batch = batch.then(self.changed(transition.fingerprint, fires, transition.at));
         }
         for (fingerprint, instance) in fired {
-            self.router.reword(*fingerprint, &instance.annotations);
+            let words = &instance.annotations;
+            let words = self.gpus.name(*fingerprint, &instance.labels, words);
+            self.router.reword(*fingerprint, &words);
         }
         batch.transitions = evaluation.transitions;
         batch.forgotten_instances = evaluation.forgotten;
@@ -491,8 +521,10 @@ impl Engine {
             batch = batch.then(self.changed(transition.fingerprint, fires, transition.at));
         }
         for (_, instance) in &change.touched {
-            self.router
-                .reword(Fingerprint::of(&instance.labels), &instance.annotations);
+            let fingerprint = Fingerprint::of(&instance.labels);
+            let words = &instance.annotations;
+            let words = self.gpus.name(fingerprint, &instance.labels, words);
+            self.router.reword(fingerprint, &words);
         }
         batch.transitions.extend(change.transitions);
         batch.event_instances = change.touched;
@@ -512,6 +544,7 @@ impl Engine {
             self.firing.insert(fingerprint);
         } else {
             self.firing.remove(&fingerprint);
+            self.gpus.forget(fingerprint);
         }
         let flapping = self.flapping.entry(fingerprint).or_default();
         let verdict = flapping.change(fires.is_some(), at);

@@ -300,13 +300,21 @@ impl EventRun {
         labels.set("xid_class", &xid.class);
         labels.set("xid_severity", &xid.severity);
         labels.set("xid_meaning", &xid.meaning);
-        labels.set("xid_action", &xid.action);
+        labels.set("xid_action", &sentence(&xid.action));
         DescribedEvent {
             event,
             labels,
             class: xid.class,
         }
     }
+}
+
+/// The text as a sentence: the table has no capitals and full stops.
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().into_iter().flat_map(char::to_uppercase);
+    let end = if text.ends_with('.') { "" } else { "." };
+    first.chain(chars).collect::<String>() + end
 }
 
 /// An event with what the XID table says about it.

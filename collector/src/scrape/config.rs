@@ -16,8 +16,9 @@ use takt_model::ConfigError;
 pub struct ScrapeConfig {
     /// Seconds between two scrapes of a target.
     pub interval_seconds: f64,
-    /// Seconds after which a scrape fails; at most `interval_seconds`.
-    pub timeout_seconds: f64,
+    /// Seconds after which a scrape fails; at most `interval_seconds`. Default: 10, or
+    /// `interval_seconds` if that is less.
+    pub timeout_seconds: Option<f64>,
     /// Maximum size of a page, in bytes. A scrape that exceeds this or one of the following limits
     /// fails as a whole.
     pub body_size_limit_bytes: u64,
@@ -42,11 +43,14 @@ pub struct ScrapeConfig {
     pub configs: Vec<JobConfig>,
 }
 
+/// Seconds after which a scrape fails by default.
+const TIMEOUT_SECONDS: f64 = 10.0;
+
 impl Default for ScrapeConfig {
     fn default() -> Self {
         Self {
             interval_seconds: 15.0,
-            timeout_seconds: 10.0,
+            timeout_seconds: None,
             body_size_limit_bytes: 64 << 20,
             sample_limit: 200_000,
             series_limit: 500_000,
@@ -103,16 +107,13 @@ impl ScrapeConfig {
                 self.interval_seconds,
             ));
         }
-        if !(self.timeout_seconds > 0.0 && self.timeout_seconds <= self.interval_seconds) {
+        let timeout = self.timeout_seconds();
+        if !(timeout > 0.0 && timeout <= self.interval_seconds) {
             let expected = format!(
                 "more than 0 and at most interval_seconds = {}",
                 self.interval_seconds
             );
-            return Err(ConfigError::new(
-                "timeout_seconds",
-                expected,
-                self.timeout_seconds,
-            ));
+            return Err(ConfigError::new("timeout_seconds", expected, timeout));
         }
         let limits = [
             ("body_size_limit_bytes", self.body_size_limit_bytes),
@@ -150,7 +151,12 @@ impl ScrapeConfig {
     }
 
     pub(super) fn timeout(&self) -> Duration {
-        Duration::from_secs_f64(self.timeout_seconds)
+        Duration::from_secs_f64(self.timeout_seconds())
+    }
+
+    fn timeout_seconds(&self) -> f64 {
+        let usual = TIMEOUT_SECONDS.min(self.interval_seconds);
+        self.timeout_seconds.unwrap_or(usual)
     }
 
     /// Returns the checked scrape configurations: `configs` first, then those of
@@ -260,7 +266,7 @@ mod tests {
             ),
             (
                 ScrapeConfig {
-                    timeout_seconds: 16.0,
+                    timeout_seconds: Some(16.0),
                     ..ScrapeConfig::default()
                 },
                 "timeout_seconds: expected more than 0 and at most interval_seconds = 15, found 16",

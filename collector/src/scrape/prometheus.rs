@@ -89,9 +89,12 @@ fn one(mut job: Node, global: Option<&Node>) -> Result<JobConfig, String> {
     let name = job
         .get("job_name")
         .map(|name| name.clone().parse::<String>());
-    let mut job: JobConfig = job.parse().map_err(|error| match name {
-        Some(Ok(name)) => format!("job {name:?}, {error}"),
-        _ => error.to_string(),
+    let mut job: JobConfig = job.parse().map_err(|error| {
+        let said = unsupported(&error.to_string());
+        match name {
+            Some(Ok(name)) => format!("job {name:?}, {said}"),
+            _ => said,
+        }
     })?;
     let interval = *job.scrape_interval.get_or_insert(INTERVAL);
     let timeout = job.scrape_timeout.get_or_insert(TIMEOUT);
@@ -99,6 +102,24 @@ fn one(mut job: Node, global: Option<&Node>) -> Result<JobConfig, String> {
         *timeout = interval.min(*timeout);
     }
     Ok(job)
+}
+
+/// Names an unsupported key without the list of all others.
+fn unsupported(said: &str) -> String {
+    let parts = said
+        .split_once("unknown field `")
+        .and_then(|(before, rest)| {
+            let (key, others) = rest.split_once('`')?;
+            others.contains("expected one of").then_some((before, key))
+        });
+    match parts {
+        Some((before, key)) if key.ends_with("_sd_configs") => format!(
+            "{before}Takt has no {key}; it has static_configs, file_sd_configs, http_sd_configs \
+             and slurm_sd_configs"
+        ),
+        Some((before, key)) => format!("{before}Takt does not support the key {key}"),
+        None => said.to_owned(),
+    }
 }
 
 fn is_zero(node: &Node) -> bool {
@@ -178,7 +199,11 @@ mod tests {
             ),
             (
                 "scrape_configs:\n- job_name: k\n  kubernetes_sd_configs: [{role: pod}]\n",
-                "job \"k\", line 3: unknown field `kubernetes_sd_configs`, expected one of `job_name`, ",
+                "job \"k\", line 3: Takt has no kubernetes_sd_configs; it has static_configs, ",
+            ),
+            (
+                "scrape_configs:\n- job_name: k\n  proxy_url: http://p:3128\n",
+                "job \"k\", line 3: Takt does not support the key proxy_url",
             ),
             (
                 "scrape_configs:\n- job_name: k\n  basic_auth: {username: u, password: p}\n",

@@ -153,7 +153,7 @@ pub fn config(interval_ms: u64, targets: Vec<TargetConfig>) -> ScrapeConfig {
     let seconds = interval_ms as f64 / 1e3;
     ScrapeConfig {
         interval_seconds: seconds,
-        timeout_seconds: seconds,
+        timeout_seconds: Some(seconds),
         targets,
         ..ScrapeConfig::default()
     }

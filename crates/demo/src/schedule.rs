@@ -258,6 +258,8 @@ fn maintenance(cluster: &Cluster, now: UnixTime) -> Maintenance {
 #[derive(Debug, Clone)]
 struct Free {
     gpus: Vec<bool>,
+    /// Number of free GPUs.
+    count: usize,
     cpus: i64,
     memory_gib: i64,
 }
@@ -273,6 +275,10 @@ struct Reserved {
 struct Simulation<'c> {
     cluster: &'c Cluster,
     outages: &'c [Outage],
+    /// Nodes of each partition.
+    nodes_of: BTreeMap<&'static str, Vec<usize>>,
+    /// Begin and end of the outages of each node.
+    outages_of: Vec<Vec<(UnixTime, UnixTime)>>,
     reserved: BTreeMap<usize, Vec<Reserved>>,
     free: Vec<Free>,
     pending: Vec<Job>,
@@ -311,12 +317,25 @@ impl<'c> Simulation<'c> {
         }
         let free = |node: &crate::cluster::Node| Free {
             gpus: vec![true; node.gpus.len()],
+            count: node.gpus.len(),
             cpus: i64::from(node.cpus),
             memory_gib: i64::from(node.memory_gib),
         };
+        let mut nodes_of: BTreeMap<&'static str, Vec<usize>> = BTreeMap::new();
+        for (number, node) in cluster.nodes.iter().enumerate() {
+            for partition in node.partitions {
+                nodes_of.entry(*partition).or_default().push(number);
+            }
+        }
+        let mut outages_of = vec![Vec::new(); cluster.nodes.len()];
+        for outage in outages {
+            outages_of[outage.node].push((outage.from, outage.to));
+        }
         Self {
             cluster,
             outages,
+            nodes_of,
+            outages_of,
             reserved,
             free: cluster.nodes.iter().map(free).collect(),
             pending: Vec::new(),
@@ -357,6 +376,7 @@ impl<'c> Simulation<'c> {
         for placement in &job.placed {
             let free = &mut self.free[placement.node];
             placement.gpus.iter().for_each(|&gpu| free.gpus[gpu] = true);
+            free.count = free.gpus.iter().filter(|free| **free).count();
             free.cpus += i64::from(job.request.cpus);
             free.memory_gib += i64::from(job.request.memory_gib);
         }
@@ -401,16 +421,13 @@ impl<'c> Simulation<'c> {
     /// Marks the nodes that a job which has waited for long will get next.
     fn keep_free_for(&self, job: &Job, kept_free: &mut [bool]) {
         let mut fitting = Vec::new();
-        for (number, node) in self.cluster.nodes.iter().enumerate() {
-            let fits = node.partitions.contains(&job.partition)
-                && node.gpus.len() >= job.request.gpus
-                && !kept_free[number];
-            if fits {
+        for &number in self.nodes_of.get(job.partition).into_iter().flatten() {
+            let node = &self.cluster.nodes[number];
+            if node.gpus.len() >= job.request.gpus && !kept_free[number] {
                 fitting.push(number);
             }
         }
-        let free = |node: usize| self.free[node].gpus.iter().filter(|free| **free).count();
-        fitting.sort_by_key(|node| Reverse(free(*node)));
+        fitting.sort_by_key(|node| Reverse(self.free[*node].count));
         for node in fitting.into_iter().take(job.request.nodes) {
             kept_free[node] = true;
         }
@@ -423,6 +440,7 @@ impl<'c> Simulation<'c> {
                 .gpus
                 .iter()
                 .for_each(|&gpu| free.gpus[gpu] = false);
+            free.count = free.gpus.iter().filter(|free| **free).count();
             free.cpus -= i64::from(job.request.cpus);
             free.memory_gib -= i64::from(job.request.memory_gib);
         }
@@ -454,18 +472,17 @@ impl<'c> Simulation<'c> {
         }
         let end = now + job.duration;
         let mut placed = Vec::new();
-        for (number, node) in self.cluster.nodes.iter().enumerate() {
-            if kept_free[number] || !node.partitions.contains(&job.partition) {
+        for &number in self.nodes_of.get(job.partition)? {
+            let free = &self.free[number];
+            let has_room = !kept_free[number]
+                && free.count >= job.request.gpus
+                && free.cpus >= i64::from(job.request.cpus)
+                && free.memory_gib >= i64::from(job.request.memory_gib);
+            if !has_room {
                 continue;
             }
-            let free = &self.free[number];
-            let has_room = free.cpus >= i64::from(job.request.cpus)
-                && free.memory_gib >= i64::from(job.request.memory_gib);
-            let is_out = self
-                .outages
-                .iter()
-                .any(|outage| outage.node == number && outage.from <= now && now < outage.to);
-            if !has_room || is_out {
+            let mut outages = self.outages_of[number].iter();
+            if outages.any(|(from, to)| *from <= now && now < *to) {
                 continue;
             }
             let reserved = self.reserved.get(&number).map_or(&[][..], Vec::as_slice);

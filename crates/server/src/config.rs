@@ -120,6 +120,12 @@ impl Default for ServerConfig {
 pub use readers::ServiceUser;
 
 impl Config {
+    /// URL of the server that people use: `alerts.external_url`, else `auth.external_url`.
+    pub fn public_url(&self) -> Option<&str> {
+        let url = self.alerts.external_url.as_deref();
+        url.or(self.auth.external_url.as_deref())
+    }
+
     /// The configured files with passwords, tokens and keys. `read_token_file` is not one of them:
     /// users share it.
     fn secret_files(&self) -> impl Iterator<Item = &Path> {
@@ -245,10 +251,10 @@ impl Config {
             *relative = base.join(&*relative);
         }
         config.scrape.resolve_paths(base);
-        config
-            .validate()
-            .with_context(|| format!("{}", path.display()))?;
-        Ok(config)
+        match config.validate() {
+            Ok(()) => Ok(config),
+            Err(error) => Err(mistake::locate(&error, text, path)),
+        }
     }
 
     /// Checks that types cannot express: ranges and references between keys.
@@ -485,7 +491,12 @@ mod tests {
                 "{:#}",
                 Config::parse(&text, Path::new("takt.toml")).expect_err(&path.to_string_lossy())
             );
-            assert_eq!(said, expected, "{}", path.display());
+            if std::env::var_os("UPDATE_GOLDEN").is_some() {
+                let rest = text.split_once('\n').map_or("", |(_, rest)| rest);
+                std::fs::write(&path, format!("# {said}\n{rest}")).unwrap();
+            } else {
+                assert_eq!(said, expected, "{}", path.display());
+            }
             count += 1;
         }
         assert!(count >= 8, "only {count} files in {}", folder.display());

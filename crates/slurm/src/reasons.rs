@@ -100,16 +100,16 @@ const NODES_ARE_DOWN: &str = "Nodes required for job are DOWN";
 /// Scope of a limit, by a part of Slurm's name for it (`QOSMaxGRESPerUser`,
 /// `AssocGrpCPUMinutesLimit`).
 const LIMITS: &[(&str, &str)] = &[
-    ("PerUser", "its user"),
-    ("PerAccount", "its account"),
-    ("PerJob", "a single job"),
-    ("PerNode", "a job on a single node"),
+    ("PerUser", "one user"),
+    ("PerAccount", "one account"),
+    ("PerJob", "one job"),
+    ("PerNode", "one job on one node"),
 ];
 
 /// Resource of a limit, by a part of Slurm's name for it.
 const LIMITED: &[(&str, &str)] = &[
-    ("Gres", "GPUs (GRES)"),
-    ("GRES", "GPUs (GRES)"),
+    ("Gres", "GPUs"),
+    ("GRES", "GPUs"),
     ("Cpu", "CPUs"),
     ("CPU", "CPUs"),
     ("Mem", "memory"),
@@ -164,28 +164,19 @@ fn limit(word: &str) -> Option<String> {
     let whose = LIMITS
         .iter()
         .find(|(part, _)| word.contains(part))
-        .map(|(_, whose)| *whose);
-    let whose = whose.unwrap_or(if *of == "QOS" {
-        "all jobs of its QOS together"
-    } else {
-        "its account together"
-    });
+        .map_or("all its jobs together", |(_, whose)| *whose);
     let what = LIMITED
         .iter()
         .find(|(part, _)| word.contains(part))
         .map_or("resources", |(_, what)| *what);
-    let by = if *of == "QOS" {
-        "the limits of its QOS"
-    } else {
-        "the limits of its account"
-    };
+    let by = if *of == "QOS" { "QOS" } else { "account" };
     let spent = if word.contains("Minutes") || word.contains("RunMin") {
         " over time"
     } else {
         ""
     };
     Some(format!(
-        "{by} on {what}{spent} for {whose} are reached ({word})"
+        "the limit of its {by} on {what}{spent} for {whose} is reached ({word})"
     ))
 }
 
@@ -223,11 +214,11 @@ mod tests {
             ),
             (
                 "QOSMaxGRESPerUser",
-                "the limits of its QOS on GPUs (GRES) for its user are reached (QOSMaxGRESPerUser)",
+                "the limit of its QOS on GPUs for one user is reached (QOSMaxGRESPerUser)",
             ),
             (
                 "AssocGrpCPUMinutesLimit",
-                "the limits of its account on CPUs over time for its account together are reached \
+                "the limit of its account on CPUs over time for all its jobs together is reached \
                  (AssocGrpCPUMinutesLimit)",
             ),
             (

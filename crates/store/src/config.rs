@@ -38,9 +38,11 @@ pub struct StoreConfig {
     pub seal_memory_mib: u64,
     /// Days that samples are kept.
     pub retention_days: u64,
-    /// Days that five-minute rows are kept; at least `retention_days`, or 0 to disable them.
+    /// Days that five-minute rows are kept, but never shorter than samples (`retention_days`); 0
+    /// disables them.
     pub retention_5m_days: u64,
-    /// Days that one-hour rows are kept; at least `retention_days`, or 0 to disable them.
+    /// Days that one-hour rows are kept, but never shorter than samples (`retention_days`); 0
+    /// disables them.
     pub retention_1h_days: u64,
     /// Maximum size of sealed blocks, in GiB; beyond it, the oldest are deleted before their
     /// retention ends. 0: no limit.

@@ -4,6 +4,14 @@ use crate::RemoteError;
 use std::io;
 use std::path::PathBuf;
 
+/// Bytes for people: `77 MiB`.
+fn size(bytes: u64) -> String {
+    match bytes >> 20 {
+        0..1024 => format!("{} MiB", bytes >> 20),
+        _ => format!("{} GiB", bytes >> 30),
+    }
+}
+
 /// An error of the store. Each names the file or directory and, where possible, the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -92,8 +100,10 @@ pub enum StoreError {
     },
     /// The disk is nearly full.
     #[error(
-        "{path} has {free} bytes free, less than min_free_bytes = {floor}: \
-         samples wait until enough space is free"
+        "{path} has {} free, less than {} (store.min_free_bytes): samples wait until enough space \
+         is free",
+        size(*.free),
+        size(*.floor)
     )]
     DiskLow {
         /// The data directory.

@@ -453,7 +453,7 @@ mod tests {
             panic!("{:?}", store.health())
         };
         assert!(
-            reason.contains("less than min_free_bytes = 18446744073709551615"),
+            reason.contains("less than 17179869184 GiB (store.min_free_bytes)"),
             "{reason}"
         );
         assert!(store.watermark() < at);

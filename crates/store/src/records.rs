@@ -24,7 +24,7 @@ pub use credits::SentReport;
 pub use curves::{RunCurves, RunStrip};
 pub use deliveries::FailingChannel;
 pub use efficiency::Due;
-pub use held_gpus::{GivenGpu, GpuInterval, HeldGpu};
+pub use held_gpus::{GivenGpu, GpuInterval, HeldGpu, PastGpu};
 pub use import::{ImportError, ImportSummary, LIVE_QUEUE, Origin, Shifted};
 pub use imports::{DeleteRuns, ImportRecord};
 pub use listed::{JobCursor, JobOrder, JobSort, ListedJob, SortValue};
@@ -257,7 +257,7 @@ impl<'d> Records<'d> {
             .map(|limit| format!("LIMIT {}", limit.min(i64::MAX as usize)))
             .unwrap_or_default();
         let sql = format!(
-            "SELECT {RUN_COLUMNS} FROM records.jobs WHERE {condition} ORDER BY submit_time DESC, job_id DESC {sql_limit}"
+            "SELECT {RUN_COLUMNS} FROM records.jobs WHERE {condition} ORDER BY submit_time DESC, length(job_id) DESC, job_id DESC {sql_limit}"
         );
         let mut runs = self.list("list the jobs", &sql, values, job_run)?;
         if let Some(node) = &filter.node {

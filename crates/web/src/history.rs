@@ -64,7 +64,8 @@ pub fn charts(history: &HistoryAnswer) -> Vec<Value> {
             name => curve.name,
             last => figure(curve.last),
             highest,
-            of => curve.most.map(figure),
+            // "of 100 %" says nothing.
+            of => curve.most.filter(|_| unit.trim() != "%").map(figure),
             picture => chart.inline(),
         }
     };

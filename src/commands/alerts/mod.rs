@@ -23,6 +23,7 @@ use reqwest::Method;
 use serde_json::Value;
 use std::io::Write;
 use std::path::PathBuf;
+use takt_alerts::notify::WORST_FIRST;
 use takt_model::Labels;
 use takt_server::alerting;
 use takt_server::answers::{AboutQuestion, SqlQuestion};
@@ -144,6 +145,12 @@ fn list(place: &Place, asked: &AlertsList) -> Result<(), Failure> {
     }
     let mut alerts = firing(&server, &matchers)?;
     alerts.retain(|alert| asked.all || alert["labels"]["severity"] != "none");
+    alerts.sort_by_cached_key(|alert| {
+        let severity = text(&alert["labels"]["severity"]);
+        let rank = WORST_FIRST.iter().position(|one| *one == severity);
+        let since = std::cmp::Reverse(text(&alert["startsAt"]));
+        (rank.unwrap_or(WORST_FIRST.len()), since)
+    });
     let zone = zone_of(server.ask(&AboutQuestion {}).ok());
     use Column::{Text, Time};
     let mut listing = Listing::new(&[

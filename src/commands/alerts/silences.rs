@@ -78,11 +78,14 @@ pub fn run(place: &Place, asked: &AlertsSilence) -> Result<(), Failure> {
     let zone = zone_of(server.ask(&AboutQuestion {}).ok());
     let start = asked.start.as_deref();
     let start = start.map(|text| instant(text, &zone)).transpose()?;
-    writeln!(
-        stdout(),
-        "{}",
-        set(&server, &matchers, start, &asked.duration, &asked.comment)?
-    )?;
+    let id = set(&server, &matchers, start, &asked.duration, &asked.comment)?;
+    writeln!(stdout(), "{id}")?;
+    let matched = firing(&server, &asked.matchers).map_or(0, |alerts| alerts.len());
+    tracing::info!(
+        "silenced for {}: {}; it matches {matched} active alerts now",
+        asked.duration,
+        asked.matchers.join(" ")
+    );
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use takt_demo::{Demo, HistorySink};
 use takt_model::UnixTime;
 use takt_model::{Labels, Timestamp};
 use takt_server::{answers, assess};
-use takt_store::{Due, STALE, Sample, SeriesId, Store};
+use takt_store::{Due, PastGpu, Records, STALE, Sample, SeriesId, Store};
 use tokio::sync::watch;
 
 /// Number of past samples that are written together.
@@ -22,9 +22,6 @@ const WORTH_SEALING: usize = 300_000;
 
 /// Maximum number of unsealed samples: they are in memory.
 const MOST_UNSEALED: usize = 4_000_000;
-
-/// Fillings of the strips that reach back one day: an hour each, and one for the newest slot.
-const STRIP_FILLINGS: usize = 25;
 
 /// Past samples on their way to the store.
 enum Past {
@@ -137,19 +134,40 @@ impl History {
             !self.is_stopped()
         })?;
         answers::note_fairshare(store.database(), name, 3600)?;
+        Records::of(store.database()).note_past_gpus(name, &self.past_gpus())?;
         bar.set_message("Filling the strips of the GPUs");
         self.fill_strips(&store)
     }
 
-    /// Fills the strips of the last day, which the overview shows. The server fills the older days.
+    /// The GPUs that jobs held before the start of the demo.
+    fn past_gpus(&self) -> Vec<PastGpu> {
+        let Demo {
+            cluster, schedule, ..
+        } = &*self.demo;
+        let mut past = Vec::new();
+        for job in &schedule.jobs {
+            let Some(start) = job.start.filter(|start| *start < self.now) else {
+                continue;
+            };
+            for placed in &job.placed {
+                let node = &cluster.nodes[placed.node];
+                past.extend(placed.gpus.iter().map(|gpu| PastGpu {
+                    job_id: job.id.clone(),
+                    submit: job.submit,
+                    node: node.name.clone(),
+                    uuid: node.gpus[*gpu].uuid.clone(),
+                    seen: (start, job.end.min(self.now)),
+                }));
+            }
+        }
+        past
+    }
+
+    /// Fills the strips of the last seven days, which the overview shows.
     fn fill_strips(&self, store: &Store) -> anyhow::Result<()> {
         let now = SystemTime::now().into();
         store.strips().past_is_complete(now);
-        for _ in 0..STRIP_FILLINGS {
-            if self.is_stopped() || !store.fill_strips(now)? {
-                break;
-            }
-        }
+        while !self.is_stopped() && store.fill_strips(now)? {}
         Ok(())
     }
 }

@@ -27,7 +27,7 @@ impl Settings {
         let takt = takt.to_string_lossy().replace('\'', r"'\''");
         for program in PROGRAMS {
             let path = folder.join("slurm").join(program);
-            let script = format!("#!/bin/sh\nexec '{takt}' demo-slurm {url} {program} \"$@\"\n");
+            let script = format!("#!/bin/sh\nexec '{takt}' slurm-of-demo {url} {program} \"$@\"\n");
             std::fs::write(&path, script)?;
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
         }

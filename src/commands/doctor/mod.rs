@@ -101,7 +101,10 @@ fn write_text(diagnosis: &Diagnosis, verbose: bool) -> std::io::Result<()> {
         return Ok(());
     }
     if diagnosis.findings.is_empty() {
-        writeln!(out, "All {count} checks are in order.")?;
+        match count {
+            1 => writeln!(out, "The check is in order.")?,
+            _ => writeln!(out, "All {count} checks are in order.")?,
+        }
     } else if verbose {
         writeln!(
             out,

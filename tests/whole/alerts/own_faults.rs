@@ -183,7 +183,7 @@ fn a_full_disk_is_reported_and_alerts_are_committed_on_it() {
             .find(|text| text.contains("TaktCannotStoreSamples"))
     });
     assert!(
-        full.contains("bytes free") || full.contains("No space left"),
+        full.contains("MiB free") || full.contains("No space left"),
         "{full}"
     );
     assert_eq!(sent(&lab, "TaktCannotStoreAlerts"), 0);

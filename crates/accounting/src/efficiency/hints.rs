@@ -94,7 +94,12 @@ fn gpus(run: &JobRun, seen: &Efficiency, _: &EfficiencyConfig) -> Option<Advice>
     } else {
         FixKind::FewerGpus
     };
-    let why = format!("{idle} of its {} did nothing", count(held, "GPU"));
+    let held = count(held, "GPU");
+    let why = if used == 0 {
+        format!("its {held} did nothing")
+    } else {
+        format!("{idle} of its {held} did nothing")
+    };
     Some(Advice {
         fix,
         amount: used,

@@ -46,9 +46,19 @@ pub fn job_words(run: &JobRun) -> String {
     format!("{}{name} of {}", run.job_id, run.user)
 }
 
-/// Describes the GPU by its known properties: index, slot (PCI address), model and serial number. A
-/// lost GPU is described by its properties within the last hour.
-fn gpu(source: &dyn takt_promql::Source, labels: &Labels, at: Timestamp) -> Option<String> {
+/// Index of a GPU.
+pub fn gpu_index(
+    source: &dyn takt_promql::Source,
+    labels: &Labels,
+    at: Timestamp,
+) -> Option<String> {
+    let info = gpu_info(source, labels, at)?;
+    let index = info.get("index").filter(|index| !index.is_empty());
+    index.map(str::to_owned)
+}
+
+/// Labels of the GPU's `takt_gpu_info`; those of a lost GPU are from the last hour.
+fn gpu_info(source: &dyn takt_promql::Source, labels: &Labels, at: Timestamp) -> Option<Labels> {
     let node = labels.get("node")?;
     let device = match (labels.get("uuid"), labels.get("pci_bus_id")) {
         (Some(uuid), _) => format!("uuid={}", quoted(uuid)),
@@ -60,7 +70,12 @@ fn gpu(source: &dyn takt_promql::Source, labels: &Labels, at: Timestamp) -> Opti
         quoted(node)
     );
     let found = instant(source, &expr, at).ok()?;
-    let (info, _) = found.first()?;
+    found.into_iter().next().map(|(info, _)| info)
+}
+
+/// Describes the GPU by its known properties: index, slot (PCI address), model and serial number.
+fn gpu(source: &dyn takt_promql::Source, labels: &Labels, at: Timestamp) -> Option<String> {
+    let info = gpu_info(source, labels, at)?;
     let known = |name: &str| info.get(name).filter(|value| !value.is_empty());
     let parts = [
         known("index").map(|index| format!("GPU {index}")),

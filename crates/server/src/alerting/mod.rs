@@ -62,8 +62,13 @@ pub struct Loaded {
 /// Reads and checks the whole configuration of alerting.
 pub fn load(config: &Config) -> anyhow::Result<Loaded> {
     let alerts = &config.alerts;
+    let section = match &config.file {
+        Some(file) => format!("{}: [alerts]", file.display()),
+        None => "[alerts]".to_owned(),
+    };
     let rules = if alerts.enabled {
-        pack::load(alerts.shipped_rules, &alerts.rule_dirs, &alerts.thresholds).context("alerts")?
+        pack::load(alerts.shipped_rules, &alerts.rule_dirs, &alerts.thresholds)
+            .with_context(|| section.clone())?
     } else {
         Rules::default()
     };
@@ -75,7 +80,10 @@ pub fn load(config: &Config) -> anyhow::Result<Loaded> {
         ),
         (Some(path), true) => {
             let text = std::fs::read_to_string(path).with_context(|| {
-                format!("alerts: alertmanager_file: cannot read {}", path.display())
+                format!(
+                    "{section}: alertmanager_file: cannot read {}",
+                    path.display()
+                )
             })?;
             (
                 path.display().to_string(),
@@ -84,7 +92,7 @@ pub fn load(config: &Config) -> anyhow::Result<Loaded> {
             )
         }
         (None, true) => (
-            "[alerts]".to_owned(),
+            section.clone(),
             alerts.in_long_form(pack::ROUTES, config.knows_owners()),
             PathBuf::new(),
         ),
@@ -279,7 +287,7 @@ fn watch_config(config: &Config) -> WatchConfig {
 /// Returns the URL in messages: the configured one, else that of the listening address. A server
 /// that listens on all addresses is named by this machine's name, which other machines know.
 pub fn external_url(config: &Config, port: u16) -> String {
-    if let Some(url) = &config.alerts.external_url {
+    if let Some(url) = config.public_url() {
         return url.trim_end_matches('/').to_owned();
     }
     let listening: Option<SocketAddr> = config.server.listen_address.parse().ok();

@@ -190,6 +190,10 @@ impl Query for OverStore {
         check(expr)
     }
 
+    fn gpu_index(&self, labels: &Labels, at: Timestamp) -> Option<String> {
+        context::gpu_index(&*self.store, labels, at)
+    }
+
     fn context(
         &self,
         expr: Option<&str>,

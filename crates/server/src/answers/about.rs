@@ -5,6 +5,7 @@ use super::{AccountingConfig, AnswerConfig, AnswerError, Question};
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use takt_access::{Need, Viewer};
+use takt_model::UnixTime;
 use takt_slurm::time_zone;
 use takt_store::{Database, Records};
 
@@ -20,6 +21,9 @@ pub struct AboutAnswer {
     pub cluster: Option<String>,
     /// Time zone (IANA name) of the cluster's days and months; `None` if it has no name.
     pub timezone: Option<String>,
+    /// First submission of the recorded jobs; `None` without records.
+    #[serde(default)]
+    pub records_from: Option<UnixTime>,
     /// Version of the answering program, such as `0.1.0`.
     pub version: String,
 }
@@ -59,7 +63,10 @@ pub fn about(database: &Database, config: &AnswerConfig) -> Result<AboutAnswer, 
         Err(AnswerError::Usage(_)) => (None, configured_or_system(accounting)?),
         Err(error) => return Err(error),
     };
+    let extent = recorded.as_deref().map(|name| records.extent(name));
+    let extent = extent.transpose()?.flatten();
     Ok(AboutAnswer {
+        records_from: extent.map(|(from, _)| from),
         cluster: accounting.cluster.clone().or(recorded),
         timezone: zone.iana_name().map(str::to_owned),
         version: env!("CARGO_PKG_VERSION").to_owned(),

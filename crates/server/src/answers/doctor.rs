@@ -82,7 +82,7 @@ pub struct DoctorConfig {
     pub data_dir: Option<PathBuf>,
     /// Whether alerts are sent to at least one channel.
     pub has_channel: bool,
-    /// Whether `alerts.external_url` is set.
+    /// Whether the configuration has the address that people use.
     pub has_external_url: bool,
     /// Whether `alerts.heartbeat_url` is set.
     pub has_heartbeat: bool,
@@ -104,6 +104,8 @@ pub struct DoctorConfig {
     pub polls_slurm: bool,
     /// The configuration file, if the configuration is of one.
     pub file: Option<PathBuf>,
+    /// Whether the configuration lists targets.
+    pub has_targets: bool,
     /// Services with TLS certificates.
     pub tls_services: Vec<TlsService>,
     /// Labels `job` of targets with https.
@@ -134,7 +136,7 @@ impl DoctorConfig {
             cluster: config.cluster.clone(),
             data_dir: config.data_dir.clone(),
             has_channel,
-            has_external_url: alerts.external_url.is_some(),
+            has_external_url: config.public_url().is_some(),
             has_heartbeat: alerts.heartbeat_url.is_some(),
             open_secrets: config.open_secrets(),
             slurm_token_file: config.jobs.slurmrestd.token_file.clone(),
@@ -145,6 +147,7 @@ impl DoctorConfig {
             accepted: config.doctor.clone(),
             polls_slurm: config.jobs.poll,
             file: config.file.clone(),
+            has_targets: !config.scrape.targets.is_empty(),
             tls_services: certificates::services(config),
             encrypted_jobs: config.scrape.encrypted_jobs(),
         }
@@ -324,19 +327,24 @@ pub const CHECKS: &[Check] = &[
         of_server::jobs_recorded,
     ),
     check(
-        "tell.channels",
+        "messages.channels",
         "alerts are sent to no channel",
-        of_server::tell_channels,
+        of_server::messages_channels,
     ),
     check(
-        "tell.links",
-        "links in messages lead nowhere, or nothing watches Takt",
-        of_server::tell_links,
+        "messages.links",
+        "links in messages lead to an address that only this machine can open",
+        of_server::messages_links,
     ),
     check(
-        "tell.works",
+        "messages.heartbeat",
+        "no outside service watches this server",
+        of_server::messages_heartbeat,
+    ),
+    check(
+        "messages.delivered",
         "messages do not arrive in a channel",
-        of_server::tell_works,
+        of_server::messages_delivered,
     ),
     check(
         TLS_CERTIFICATE,

@@ -4,9 +4,10 @@ use super::period::the_cluster;
 use super::{AnswerConfig, AnswerError, Question};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
 use takt_access::{Need, Owner, Viewer};
-use takt_model::UnixTime;
-use takt_store::{Database, EventRecord, Records};
+use takt_model::{Matcher, UnixTime};
+use takt_store::{EventRecord, Records, Store, StoreError};
 
 /// Maximum number of transitions of alerts that are read.
 const MOST_TRANSITIONS: usize = 20_000;
@@ -44,6 +45,9 @@ pub struct ClusterEvent {
     pub node: String,
     /// UUID of the GPU, if the event names one.
     pub uuid: Option<String>,
+    /// Index of that GPU in its node, as `nvidia-smi` prints it; `None` if it is not known now.
+    #[serde(default)]
+    pub gpu_index: Option<String>,
     /// State of the node, name of the alert, or kind of the exporter's event.
     pub name: String,
     /// Severity of the alert; empty for nodes.
@@ -57,7 +61,7 @@ pub struct ClusterEvent {
 }
 
 /// Labels that an event shows elsewhere, or that say nothing to people.
-const SHOWN_ELSEWHERE: [&str; 9] = [
+const SHOWN_ELSEWHERE: [&str; 11] = [
     "alertname",
     "severity",
     "node",
@@ -65,6 +69,8 @@ const SHOWN_ELSEWHERE: [&str; 9] = [
     "uuid",
     "instance",
     "job",
+    "notify",
+    "pci_bus_id",
     "scope",
     "__name__",
 ];
@@ -78,15 +84,15 @@ impl Question for EventsQuestion {
     const PATH: &'static str = "/api/takt/v1/events";
     const NEED: Need = Need::SignedIn;
     type Answer = Vec<ClusterEvent>;
-    type Data = Database;
+    type Data = Store;
 
     fn answer(
         &self,
         viewer: &Viewer,
-        database: &Database,
+        store: &Store,
         config: &AnswerConfig,
     ) -> Result<Vec<ClusterEvent>, AnswerError> {
-        let records = Records::of(database);
+        let records = Records::of(store.database());
         let asked = self
             .cluster
             .as_deref()
@@ -101,6 +107,7 @@ impl Question for EventsQuestion {
                 kind: "node".to_owned(),
                 node: event.node,
                 uuid: None,
+                gpu_index: None,
                 name: event.state,
                 severity: String::new(),
                 text: event.reason.unwrap_or_default(),
@@ -147,6 +154,7 @@ impl Question for EventsQuestion {
                 kind: kind.to_owned(),
                 node,
                 uuid: labels.get("uuid").cloned(),
+                gpu_index: None,
                 name,
                 severity,
                 text,
@@ -166,8 +174,30 @@ impl Question for EventsQuestion {
                 && is_wanted(&self.kind, Some(&event.kind))
         });
         events.sort_by_key(|event| std::cmp::Reverse(event.at));
+        if events.iter().any(|event| event.uuid.is_some()) {
+            name_gpus(store, &mut events)?;
+        }
         Ok(events)
     }
+}
+
+/// Lookback of the GPUs' indexes, which a lost GPU no longer reports.
+const LOOKBACK: Duration = Duration::from_secs(3600);
+
+/// Adds the index of each GPU that an exporter has reported within an hour.
+fn name_gpus(store: &Store, events: &mut [ClusterEvent]) -> Result<(), StoreError> {
+    let now = SystemTime::now().into();
+    let info = store.instant(&[Matcher::metric("takt_gpu_info")], now, LOOKBACK)?;
+    let indexes: BTreeMap<&str, &str> = info
+        .iter()
+        .filter_map(|one| Some((one.labels.get("uuid")?, one.labels.get("index")?)))
+        .filter(|(_, index)| !index.is_empty())
+        .collect();
+    for event in events {
+        let index = event.uuid.as_deref().and_then(|uuid| indexes.get(uuid));
+        event.gpu_index = index.map(|index| (*index).to_owned());
+    }
+    Ok(())
 }
 
 /// An event of an exporter. The kernel's line may name a process, so only those who may see the job
@@ -199,6 +229,7 @@ fn hardware(viewer: &Viewer, event: EventRecord) -> ClusterEvent {
         kind: "hardware".to_owned(),
         node,
         uuid: labels.get("uuid").cloned(),
+        gpu_index: None,
         name,
         severity: String::new(),
         text,

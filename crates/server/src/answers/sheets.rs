@@ -223,7 +223,7 @@ fn nothing_recorded(
             day(to)
         ),
         None => "There are no job records yet: a server that polls Slurm makes them, \
-                 `takt import` brings in older ones."
+                 and takt import brings in older ones."
             .to_owned(),
     }))
 }

@@ -1,6 +1,7 @@
 //! Messages about mistakes in `takt.toml`, in the words of its reader instead of the parser's.
 
 use std::path::Path;
+use toml::de::{DeTable, DeValue};
 
 /// Describes a mistake in the file: its line, the key, and for an unknown key the nearest valid one.
 pub(super) fn explain(error: &toml::de::Error, text: &str, path: &Path) -> anyhow::Error {
@@ -18,9 +19,99 @@ pub(super) fn explain(error: &toml::de::Error, text: &str, path: &Path) -> anyho
     anyhow::anyhow!("{}, line {line}: {said}", path.display())
 }
 
+/// Names the file, and the line of the key that a failed check of [`super::Config::validate`] names.
+pub(super) fn locate(error: &anyhow::Error, text: &str, path: &Path) -> anyhow::Error {
+    let said = format!("{error:#}");
+    let path = path.display();
+    match line_of(&said, text) {
+        Some(line) => anyhow::anyhow!("{path}, line {line}: {said}"),
+        None => anyhow::anyhow!("{path}: {said}"),
+    }
+}
+
+/// Returns the line of the key that a message begins with, as `scrape: targets[0].address: …`. A key
+/// that is missing has the line of its table; `None` if the file has no such table, or several.
+fn line_of(said: &str, text: &str) -> Option<usize> {
+    let file = DeTable::parse(text).ok()?;
+    let mut table = file.get_ref();
+    let mut at = None;
+    let mut steps = steps(said).into_iter().peekable();
+    while let Some(step) = steps.next() {
+        let Step::Key(name) = step else {
+            return None;
+        };
+        let Some((key, value)) = table.iter().find(|(key, _)| key.get_ref() == name) else {
+            break;
+        };
+        at = Some(key.span().start);
+        let mut value = value.get_ref();
+        if let DeValue::Array(list) = value {
+            let index = match steps.peek() {
+                Some(Step::Index(index)) => {
+                    let index = *index;
+                    steps.next();
+                    index
+                }
+                // Several tables, and the message does not say which.
+                Some(Step::Key(_)) if list.len() > 1 => return None,
+                _ => 0,
+            };
+            if let Some(item) = list.get(index) {
+                at = Some(item.span().start);
+                value = item.get_ref();
+            }
+        }
+        match value {
+            DeValue::Table(inner) => table = inner,
+            _ => break,
+        }
+    }
+    let start = at?;
+    Some(text[..start].matches('\n').count() + 1)
+}
+
+/// A step from a table to a value in it.
+#[derive(Debug, PartialEq, Eq)]
+enum Step<'s> {
+    Key(&'s str),
+    Index(usize),
+}
+
+/// Reads the path of keys at the beginning of a message.
+fn steps(said: &str) -> Vec<Step<'_>> {
+    let is_key = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let mut steps = Vec::new();
+    for part in said.split(": ") {
+        // `remote_write, number 2`, or several keys: `user, account`.
+        let (keys, number) = part.split_once(", number ").unwrap_or((part, ""));
+        let keys = keys.split(", ").next().unwrap_or_default();
+        for key in keys.split('.') {
+            let (name, index) = key.split_once('[').unwrap_or((key, ""));
+            if name.is_empty() || !name.chars().all(is_key) {
+                return steps;
+            }
+            steps.push(Step::Key(name));
+            steps.extend(index.trim_end_matches(']').parse().ok().map(Step::Index));
+        }
+        let number: Option<usize> = number.parse().ok();
+        steps.extend(
+            number
+                .and_then(|number| number.checked_sub(1))
+                .map(Step::Index),
+        );
+    }
+    steps
+}
+
 fn unknown_key(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let key = quoted.next().unwrap_or_default();
+    if key.ends_with("_sd_configs") {
+        return format!(
+            "Takt has no {key}; it has static_configs, file_sd_configs, http_sd_configs and \
+             slurm_sd_configs"
+        );
+    }
     let nearest =
         quoted.max_by(|a, b| strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b)));
     nearest.map_or_else(

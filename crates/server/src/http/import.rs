@@ -18,13 +18,18 @@ pub(super) async fn post_import(
     body: Body,
 ) -> Result<Json<ImportSummary>, AnswerError> {
     let app = Arc::clone(app.of(&viewer));
-    let mut spool = tempfile::tempfile_in(app.store.path()).map_err(AnswerError::failed)?;
+    let folder = app.store.path();
+    let cannot_keep = |error: io::Error| {
+        let folder = folder.display();
+        AnswerError::failed(format!("cannot keep the file in {folder}: {error}"))
+    };
+    let mut spool = tempfile::tempfile_in(&folder).map_err(cannot_keep)?;
     let mut chunks = body.into_data_stream();
     while let Some(chunk) = chunks.next().await {
         let chunk = chunk.map_err(AnswerError::failed)?;
-        spool = write_all(spool, chunk).await.map_err(AnswerError::failed)?;
+        spool = write_all(spool, chunk).await.map_err(cannot_keep)?;
     }
-    spool.rewind().map_err(AnswerError::failed)?;
+    spool.rewind().map_err(cannot_keep)?;
     blocking(move || import(app.store.database(), spool, &question, &app.config)).await
 }
 

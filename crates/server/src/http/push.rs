@@ -74,7 +74,7 @@ pub(crate) fn router(pushing: Pushing) -> GuardedRouter {
 /// Why a request is not stored.
 #[derive(Debug, thiserror::Error)]
 enum PushRefusal {
-    #[error("unknown content type {0:?}")]
+    #[error("unknown content type {0:?}; docs/push.md lists those of remote write and OTLP")]
     ContentType(String),
     #[error("unknown content encoding {0:?}; expected {1}")]
     ContentEncoding(String, &'static str),

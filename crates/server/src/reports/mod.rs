@@ -171,13 +171,21 @@ pub fn write_usage(
     }
 }
 
-/// Returns the heading: `Usage of lab, 2026-10-01T00:00:00+02:00 to 2026-11-01T00:00:00+01:00
-/// (Europe/Oslo)`.
+/// Returns the heading: `Usage of lab, 2026-10-01 to 2026-11-01, end exclusive (Europe/Oslo)`.
 fn heading(report: &UsageReport) -> String {
+    let [from, to] = [&report.from, &report.to].map(|at| day_or_time(at));
     format!(
-        "Usage of {}, {} to {} ({})",
-        report.cluster, report.from, report.to, report.timezone
+        "Usage of {}, {from} to {to}, end exclusive ({})",
+        report.cluster, report.timezone
     )
+}
+
+/// The date of an RFC 3339 time at midnight; other times are unchanged.
+fn day_or_time(at: &str) -> &str {
+    match at.split_once('T') {
+        Some((day, time)) if time.starts_with("00:00:00") => day,
+        _ => at,
+    }
 }
 
 /// Returns notes about the completeness of the figures.

@@ -45,9 +45,9 @@ impl Opening<'_> {
         let Some(dir) = claim(self.dir, shutdown).await? else {
             return Ok(End::Shutdown);
         };
-        let (listener, while_opening) = listen_twice(address)
-            .await
-            .with_context(|| format!("cannot listen on {address} (listen_address in [server])"))?;
+        let (listener, while_opening) = listen_twice(address).await.with_context(|| {
+            format!("cannot listen on {address} (--listen-address, or listen_address in [server])")
+        })?;
         let opening = OpeningPage::start(while_opening);
         let store_config = config.store.clone();
         let remote = remote_engine(&config.query).usage()?;

@@ -124,7 +124,10 @@ impl Serving<'_> {
         let listener = match TcpListener::bind(address).await {
             Ok(listener) => listener.into_std()?,
             Err(error) if config.listen_address.is_none() => {
-                tracing::warn!(address, %error, "SQL is disabled; set sql.listen_address to another address");
+                tracing::warn!(
+                    address, %error,
+                    "no SQL for psql and Grafana: set sql.listen_address to a free address, or to \"\""
+                );
                 return Ok(());
             }
             Err(error) => {

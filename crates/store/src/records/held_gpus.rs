@@ -29,6 +29,21 @@ pub struct GivenGpu {
     pub uuid: String,
 }
 
+/// A GPU that a run held in the past.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PastGpu {
+    /// Job id.
+    pub job_id: String,
+    /// Time of submission.
+    pub submit: UnixTime,
+    /// Name of the node.
+    pub node: String,
+    /// UUID of the GPU, from NVML.
+    pub uuid: String,
+    /// First and last time.
+    pub seen: (UnixTime, UnixTime),
+}
+
 /// An interval in which a run held a GPU, as slurmctld or an exporter reported it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GpuInterval {
@@ -154,6 +169,51 @@ impl Records<'_> {
         })
     }
 
+    /// Records the GPUs that runs held in the past, as their nodes' exporters would have. The interval
+    /// of a run that still holds its GPU begins earlier.
+    ///
+    /// # Errors
+    /// If DuckDB fails.
+    pub fn note_past_gpus(&self, cluster: &str, past: &[PastGpu]) -> Result<(), StoreError> {
+        self.writing("note which GPUs jobs held", |db| {
+            db.execute_batch(
+                "CREATE TEMP TABLE past (job_id VARCHAR, submit BIGINT, node VARCHAR, uuid VARCHAR, first BIGINT, last BIGINT)",
+            )?;
+            let mut staged = db.appender_to_catalog_and_db("past", "temp", "main")?;
+            for gpu in past {
+                let (first, last) = gpu.seen;
+                staged.append_row(params![
+                    gpu.job_id,
+                    micros(gpu.submit),
+                    gpu.node,
+                    gpu.uuid,
+                    micros(first),
+                    micros(last)
+                ])?;
+            }
+            drop(staged);
+            let same = "g.cluster = ? AND g.source = 'exporter' AND g.job_id = p.job_id AND g.node = p.node
+                 AND g.uuid = p.uuid AND g.submit_time = make_timestamp(p.submit)::TIMESTAMP_S";
+            db.execute(
+                &format!(
+                    "UPDATE records.job_gpus AS g SET first_seen = least(g.first_seen, make_timestamp(p.first)::TIMESTAMP_S)
+                     FROM past AS p WHERE {same}"
+                ),
+                params![cluster],
+            )?;
+            db.execute(
+                &format!(
+                    "INSERT INTO records.job_gpus
+                     SELECT ?, p.job_id, make_timestamp(p.submit)::TIMESTAMP_S, p.node, NULL, p.uuid,
+                         make_timestamp(p.first)::TIMESTAMP_S, make_timestamp(p.last)::TIMESTAMP_S, 'exporter'
+                     FROM past AS p WHERE NOT EXISTS (SELECT 1 FROM records.job_gpus AS g WHERE {same})"
+                ),
+                params![cluster, cluster],
+            )?;
+            db.execute_batch("DROP TABLE past")
+        })
+    }
+
     /// Records the GPUs that slurmctld reports as held at `now`.
     ///
     /// # Errors
@@ -206,6 +266,33 @@ mod tests {
     use crate::{DataDir, Database, Origin, Settings, Shifted};
     use std::convert::Infallible;
     use takt_slurm::{Entry, JobRun};
+
+    #[test]
+    fn the_past_of_a_held_gpu_extends_its_interval() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = DataDir::claim(root.path()).unwrap();
+        let database = Database::open(&dir, &Settings::default()).unwrap();
+        let records = Records::of(&database);
+        let past = |job_id: &str, seen: (i64, i64)| PastGpu {
+            job_id: job_id.into(),
+            submit: UnixTime(50),
+            node: "g1".into(),
+            uuid: "a".into(),
+            seen: (UnixTime(seen.0), UnixTime(seen.1)),
+        };
+        let seen = |job_id: &str| {
+            let found = records.gpus_of("lab", job_id, UnixTime(50)).unwrap();
+            found.into_iter().map(|one| one.seen).collect::<Vec<_>>()
+        };
+        for gpus in [
+            [past("7", (60, 90)), past("8", (200, 300))],
+            [past("7", (60, 90)), past("8", (150, 250))],
+        ] {
+            records.note_past_gpus("lab", &gpus).unwrap();
+        }
+        assert_eq!(seen("7"), [(UnixTime(60), UnixTime(90))]);
+        assert_eq!(seen("8"), [(UnixTime(150), UnixTime(300))]);
+    }
 
     #[test]
     fn reports_of_exporters_become_intervals() {

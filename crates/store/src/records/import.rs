@@ -62,6 +62,9 @@ pub struct ImportSummary {
     pub rows: u64,
     /// Runs read.
     pub runs: u64,
+    /// Runs read that have begun and have no end.
+    #[serde(default)]
+    pub running: u64,
     /// Runs that were not recorded before.
     pub runs_inserted: u64,
     /// Recorded runs that changed.
@@ -83,6 +86,7 @@ impl AddAssign for ImportSummary {
     fn add_assign(&mut self, other: Self) {
         self.rows += other.rows;
         self.runs += other.runs;
+        self.running += other.running;
         self.runs_inserted += other.runs_inserted;
         self.runs_updated += other.runs_updated;
         self.unchanged += other.unchanged;
@@ -202,9 +206,11 @@ fn read<E>(
     summary: &mut ImportSummary,
 ) -> Result<(), E> {
     let mut batch = RunBatch::new();
+    let mut running = 0;
     for entry in entries {
         summary.rows += 1;
         let mut push = |run: &JobRun| {
+            running += u64::from(run.start.is_some() && run.end.is_none());
             batch
                 .push(run)
                 .is_none_or(|full| to.send(StagedEntry::Runs(full)).is_ok())
@@ -232,6 +238,7 @@ fn read<E>(
         }
     }
     summary.runs = batch.pushed;
+    summary.running = running;
     // If the staging thread has stopped, it reports its own error.
     let _ = to.send(StagedEntry::Runs(batch.take()));
     Ok(())

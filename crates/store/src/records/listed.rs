@@ -185,9 +185,11 @@ impl Records<'_> {
                     SortValue::Text(text) => Value::Text(text.clone()),
                 });
                 values.push(micros(cursor.submit).into());
+                values.push(Value::BigInt(cursor.job_id.chars().count() as i64));
                 values.push(cursor.job_id.clone().into());
                 format!(
-                    "WHERE (sorted, submit_time, job_id) {comparison} (?, make_timestamp(?::BIGINT)::TIMESTAMP_S, ?)"
+                    "WHERE (sorted, submit_time, length(job_id), job_id)
+                     {comparison} (?, make_timestamp(?::BIGINT)::TIMESTAMP_S, ?, ?)"
                 )
             }
         };
@@ -197,7 +199,8 @@ impl Records<'_> {
                  FROM records.jobs LEFT JOIN records.run_efficiency USING (cluster, job_id, submit_time)
                  WHERE {condition}) AS found
              {behind}
-             ORDER BY sorted {direction}, submit_time {direction}, job_id {direction} LIMIT {}",
+             ORDER BY sorted {direction}, submit_time {direction}, length(job_id) {direction}, job_id {direction}
+             LIMIT {}",
             names.join(", "),
             order.by.expression(),
             limit.min(i64::MAX as usize)
@@ -457,5 +460,42 @@ mod tests {
                 assert_eq!(paged, whole, "{name}");
             }
         }
+    }
+
+    #[test]
+    fn tasks_of_an_array_are_in_the_order_of_their_numbers() {
+        let root = tempfile::tempdir().unwrap();
+        let database =
+            Database::open(&DataDir::claim(root.path()).unwrap(), &Settings::default()).unwrap();
+        let records = Records::of(&database);
+        let origin = Origin {
+            source: "sacct",
+            name: "test",
+            timezone: None,
+            complete_until: None,
+            shifted: Shifted::Refuse,
+        };
+        let tasks = ["7_9", "7_10", "7_2"].map(|id| run(id, 100, 1, "sweep"));
+        let entries = tasks.map(|run| Ok::<_, Infallible>(Entry::Run(run)));
+        records.import(&origin, entries).unwrap();
+        let order = JobOrder {
+            by: JobSort::Submit,
+            is_descending: true,
+            now: UnixTime(10_000),
+        };
+        let one = JobFilter {
+            limit: Some(1),
+            ..JobFilter::default()
+        };
+        let mut paged = Vec::new();
+        let mut after = None;
+        while let Some(row) = records.listed(&one, order, after.as_ref()).unwrap().pop() {
+            after = Some(row.cursor);
+            paged.push(row.run.job_id);
+        }
+        assert_eq!(paged, ["7_10", "7_9", "7_2"]);
+        let runs = records.jobs(&JobFilter::default()).unwrap();
+        let ids: Vec<&str> = runs.iter().map(|run| run.job_id.as_str()).collect();
+        assert_eq!(ids, ["7_10", "7_9", "7_2"]);
     }
 }

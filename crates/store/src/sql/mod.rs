@@ -107,13 +107,15 @@ pub fn run(database: &Database, sql: &str, limits: Limits) -> Result<Rows, SqlEr
     SqlClient::default().rows(database, sql, limits)
 }
 
+/// The error without the statement, on one line: the first line, and the names that were meant.
 fn first_line(error: &duckdb::Error) -> String {
-    error
-        .to_string()
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .to_owned()
+    let text = error.to_string();
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default().to_owned();
+    let is_help = |line: &&str| line.starts_with("Did you mean") || line.starts_with("Candidate");
+    lines
+        .filter(is_help)
+        .fold(first, |said, line| said + " " + line)
 }
 
 #[cfg(test)]
@@ -259,7 +261,7 @@ mod tests {
     fn errors_take_one_line() {
         let said = ask("SELECT * FROM jbs").unwrap_err().to_string();
         assert!(
-            said.contains("jbs does not exist") && !said.contains('\n'),
+            said.contains("jbs does not exist! Did you mean \"jobs\"?") && !said.contains('\n'),
             "{said}"
         );
     }

@@ -299,7 +299,11 @@ fn frame(site: &PageState, visit: &Visit, values: Value) -> Value {
             }
         })
         .collect();
+    let account = visit.viewer.user();
+    let ways = &site.config.sign_in;
     context! {
+        account,
+        may_sign_in => account.is_none() && (ways.passwords || ways.oidc.is_some()),
         cluster => &*site.cluster,
         zone => site.zone.iana_name().unwrap_or("UTC").trim_start_matches("Etc/"),
         // Full minutes: an unchanged page keeps its version for a minute.

@@ -15,8 +15,9 @@ const COLUMNS: &[Column] = &[
     Column::text("node", "node"),
     Column::text("name", "what"),
     Column::text("severity", "severity"),
+    Column::text("gpu", "GPU"),
     Column::text("text", "details"),
-    Column::text("uuid", "GPU").minor(),
+    Column::text("uuid", "UUID").minor(),
 ];
 
 /// Kinds that the filter offers.
@@ -58,10 +59,11 @@ fn row(event: &ClusterEvent) -> Vec<Cell> {
         several if several.contains(',') => Cell::text(several),
         node => Cell::text(node).link(href("nodes", node)),
     };
-    let uuid = event
-        .uuid
-        .as_deref()
-        .map(|uuid| Cell::text(uuid).link(href("gpus", uuid)));
+    let gpu = event.uuid.as_deref().map(|uuid| {
+        let name = event.gpu_index.as_deref().unwrap_or(uuid);
+        Cell::text(name).link(href("gpus", uuid))
+    });
+    let uuid = event.uuid.as_deref().map(Cell::text);
     vec![
         Cell::time(Some(event.at)),
         Cell::text(match event.kind.as_str() {
@@ -77,6 +79,7 @@ fn row(event: &ClusterEvent) -> Vec<Cell> {
         } else {
             ""
         }),
+        gpu.unwrap_or_default(),
         Cell::text(&event.text).class("wrap"),
         uuid.unwrap_or_default(),
     ]

@@ -2,9 +2,12 @@
 //! `/reports/sheet`: one of them, as it is mailed and printed.
 
 use crate::frame::{Cell, Column, Content, Group, Page, PageError, Table, Visit};
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 use minijinja::{Value, context};
 use takt_accounting::sheet::Sheet;
-use takt_server::answers::{SentQuestion, SheetQuestion};
+use takt_model::UnixTime;
+use takt_server::answers::{AboutQuestion, SentQuestion, SheetQuestion};
 use takt_server::reports::{ReportFormat, View, words, write_sheet};
 
 pub const PAGE: Page = Page::new("/reports", include_str!("reports.html"), show)
@@ -15,7 +18,7 @@ pub const PAGE: Page = Page::new("/reports", include_str!("reports.html"), show)
 pub const SHEET: Page = Page::new("/reports/sheet", include_str!("reports.html"), show_sheet)
     .filters(&["month", "account", "user"]);
 
-/// Months that the archive offers.
+/// Most months that the archive links to; a form leads to earlier ones.
 const MONTHS: i64 = 13;
 
 const COLUMNS: &[Column] = &[
@@ -32,6 +35,9 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     let today = visit.now.to_zoned(visit.zone().clone()).date();
     let this_month = today.strftime("%Y-%m").to_string();
     let month = visit.get("month").unwrap_or(&this_month).to_owned();
+    let first = visit.ask(&AboutQuestion {})?.records_from;
+    let first = first.and_then(|first| month_of(first, visit.zone()));
+    let first_month = first.unwrap_or_else(|| this_month.clone());
     let question = |everybody| SheetQuestion {
         month: Some(month.clone()),
         everybody,
@@ -40,6 +46,8 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
     };
     // A month without usage is a usual state of the archive.
     let (sheets, error) = match visit.ask(&question(true)) {
+        // Before the records, the cluster's report would be a row of nothing.
+        Ok(_) if month < first_month => (Vec::new(), None),
         Ok(sheets) => (sheets, None),
         Err(error) => (Vec::new(), Some(error.reason().to_owned())),
     };
@@ -92,21 +100,55 @@ fn show(visit: &Visit) -> Result<Content, PageError> {
         COLUMNS.to_vec(),
         sheets.iter().map(row).collect(),
     )?;
-    let months = (0..MONTHS).filter_map(|back| {
-        let first = today
-            .first_of_month()
-            .checked_sub(jiff::Span::new().months(back))
-            .ok()?;
-        let name = first.strftime("%Y-%m").to_string();
-        Some(context! {
-            address => visit.address(&[("month", &name)]),
-            is_current => name == month,
-            name,
+    let shown = months(today, &first_month, &month);
+    let has_more = shown.last().is_some_and(|last| first_month < *last);
+    let months: Vec<Value> = shown
+        .iter()
+        .map(|name| {
+            context! {
+                address => visit.address(&[("month", name)]),
+                is_current => *name == month,
+                name,
+            }
         })
-    });
-    let months: Vec<Value> = months.collect();
-    let values = context! { month, months, error, is_open => month == this_month };
+        .collect();
+    let values = context! {
+        first_month,
+        has_more,
+        is_open => month == this_month,
+        error,
+        month,
+        months,
+        this_month,
+    };
     Ok(Content::new("Reports", values).table(table))
+}
+
+/// Months that the page links to, the newest first: those with records, at most [`MONTHS`], and the
+/// chosen one.
+fn months(today: Date, first: &str, chosen: &str) -> Vec<String> {
+    let month = |back: i64| {
+        let day = today
+            .first_of_month()
+            .checked_sub(jiff::Span::new().months(back));
+        Some(day.ok()?.strftime("%Y-%m").to_string())
+    };
+    let mut shown: Vec<String> = (0..MONTHS)
+        .map_while(month)
+        .take_while(|name| first <= name.as_str())
+        .collect();
+    let is_month = format!("{chosen}-01").parse::<Date>().is_ok();
+    if is_month && shown.iter().all(|name| name != chosen) {
+        shown.push(chosen.to_owned());
+        shown.sort_unstable_by(|a, b| b.cmp(a));
+    }
+    shown
+}
+
+/// The month of a time, `2026-10`.
+fn month_of(at: UnixTime, zone: &TimeZone) -> Option<String> {
+    let at = jiff::Timestamp::try_from(at).ok()?;
+    Some(at.to_zoned(zone.clone()).strftime("%Y-%m").to_string())
 }
 
 fn show_sheet(visit: &Visit) -> Result<Content, PageError> {
@@ -128,4 +170,21 @@ fn show_sheet(visit: &Visit) -> Result<Content, PageError> {
         .map_err(|error| PageError::failed(&error))?;
     let document = String::from_utf8_lossy(&out).into_owned();
     Ok(Content::new("Report", context! {}).document(document))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_months_with_records_and_the_chosen_one_are_linked() {
+        let today = jiff::civil::date(2026, 3, 31);
+        let of = |first, chosen| months(today, first, chosen);
+        assert_eq!(of("2026-02", "2026-03"), ["2026-03", "2026-02"]);
+        assert_eq!(of("2026-03", "2026-01"), ["2026-03", "2026-01"]);
+        let long = of("2010-05", "2010-06");
+        assert_eq!(long.len(), 14);
+        assert_eq!(long[12..], ["2025-03", "2010-06"]);
+        assert_eq!(of("2026-03", "soon"), ["2026-03"]);
+    }
 }

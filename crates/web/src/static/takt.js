@@ -13,6 +13,10 @@
   };
   comforts(document);
 
+  // On a phone, the navigation scrolls: the page's own entry is in sight.
+  const menu = document.querySelector(".top nav"), here = menu?.querySelector("[aria-current]");
+  if (here) menu.scrollLeft = here.offsetLeft - menu.offsetLeft - (menu.clientWidth - here.offsetWidth) / 2;
+
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("button[data-copy]");
     if (!button) return;

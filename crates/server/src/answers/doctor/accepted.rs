@@ -12,7 +12,7 @@ const SEPARATOR: char = ':';
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AcceptedFindings {
-    /// Findings that are wanted, such as `tell.links`, or `link.speed:desk03` for one node. `takt
+    /// Findings that are wanted, such as `messages.heartbeat`, or `link.speed:desk03` for one node. `takt
     /// doctor` lists them by name only.
     pub accept: Vec<String>,
 }

@@ -1,6 +1,7 @@
 //! Checks of jobs and their GPUs.
 
 use super::facts::{Facts, Reading};
+use super::of_nodes::gpu_name;
 use super::{Finding, Severity, finding};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -94,10 +95,10 @@ pub(super) fn gpu_order(facts: &Facts) -> Vec<Finding> {
             Severity::Failure,
             node,
             format!(
-                "job {} uses GPU {}; the exporter counts GPUs in another order than Slurm and \
-                 shows the job on another GPU",
+                "job {} uses {}; the exporter counts GPUs in another order than Slurm and shows \
+                 the job on another GPU",
                 stray.job,
-                join(&stray.used)
+                gpu_names(facts, node, &stray.used)
             ),
             "Usage, efficiency and alerts of GPUs on this node name the wrong job.",
             [
@@ -130,10 +131,10 @@ pub(super) fn isolation(facts: &Facts) -> Vec<Finding> {
                 Severity::Failure,
                 stray.node,
                 format!(
-                    "job {} of {} uses GPU {}, which it was not given",
+                    "job {} of {} uses {}, which it was not given",
                     stray.job,
                     stray.user,
-                    join(&stray.used)
+                    gpu_names(facts, stray.node, &stray.used)
                 ),
                 cost,
                 remedy(),
@@ -152,6 +153,7 @@ pub(super) fn isolation(facts: &Facts) -> Vec<Finding> {
     found
 }
 
-fn join(uuids: &BTreeSet<&str>) -> String {
-    uuids.iter().copied().collect::<Vec<_>>().join(", ")
+fn gpu_names(facts: &Facts, node: &str, uuids: &BTreeSet<&str>) -> String {
+    let names = uuids.iter().map(|uuid| gpu_name(facts, node, uuid));
+    names.collect::<Vec<_>>().join(", ")
 }

@@ -38,12 +38,18 @@ pub(super) fn exporter_answers(facts: &Facts) -> Vec<Finding> {
             ],
         )
     };
-    facts
-        .values("up")
-        .iter()
-        .filter(silent)
-        .map(report)
-        .collect()
+    let is_scraped = |reading: &Reading| reading.label("job") != OWN_JOB;
+    let up = facts.values("up");
+    if facts.config.has_targets && !up.iter().any(is_scraped) {
+        return vec![finding(
+            Severity::Warning,
+            "",
+            "no exporter was asked yet".to_owned(),
+            "Nothing is known about the nodes until the first scrape, seconds after the start.",
+            ["takt doctor".to_owned()],
+        )];
+    }
+    up.iter().filter(silent).map(report).collect()
 }
 
 pub(super) fn exporter_version(facts: &Facts) -> Vec<Finding> {
@@ -66,17 +72,35 @@ pub(super) fn exporter_version(facts: &Facts) -> Vec<Finding> {
     all.filter(differs).map(report).collect()
 }
 
+/// PCI address of a GPU, in Linux' spelling; empty if it is unknown.
+fn gpu_bus(facts: &Facts, node: &str, uuid: &str) -> String {
+    let bus = gpu_info(facts, node, uuid).map_or("", |info| info.label("pci_bus_id"));
+    pci::bus_id(bus).unwrap_or_else(|| bus.to_owned())
+}
+
+fn gpu_info<'f>(facts: &'f Facts, node: &str, uuid: &str) -> Option<&'f Reading> {
+    let mut all = facts.values("takt_gpu_info").iter();
+    all.find(|info| info.label("uuid") == uuid && info.node() == node)
+}
+
+/// Names a GPU by its index, with PCI address and UUID: `GPU 3 (0000:07:00.0, GPU-2c57…)`.
+pub(super) fn gpu_name(facts: &Facts, node: &str, uuid: &str) -> String {
+    let index = gpu_info(facts, node, uuid).map_or("", |info| info.label("index"));
+    let bus = gpu_bus(facts, node, uuid);
+    match (index, bus.as_str()) {
+        ("", "") => format!("GPU {uuid}"),
+        ("", bus) => format!("GPU {bus} ({uuid})"),
+        (index, "") => format!("GPU {index} ({uuid})"),
+        (index, bus) => format!("GPU {index} ({bus}, {uuid})"),
+    }
+}
+
 pub(super) fn gpu_answers(facts: &Facts) -> Vec<Finding> {
     let lost = |reading: &&Reading| reading.value == 0.0 && reading.label("reason") != "let_go";
     let report = |reading: &Reading| {
         let node = reading.node();
         let uuid = reading.label("uuid");
-        let info = facts
-            .values("takt_gpu_info")
-            .iter()
-            .find(|info| info.label("uuid") == uuid && info.node() == node);
-        let bus = info.map_or("", |info| info.label("pci_bus_id"));
-        let bus = pci::bus_id(bus).unwrap_or_else(|| bus.to_owned());
+        let bus = gpu_bus(facts, node, uuid);
         let reason = reading.label("reason");
         let fix = match reason {
             "driver_mismatch" => "sudo reboot".to_owned(),
@@ -86,7 +110,7 @@ pub(super) fn gpu_answers(facts: &Facts) -> Vec<Finding> {
         finding(
             Severity::Failure,
             node,
-            format!("GPU {uuid} {bus} does not answer: {reason}"),
+            format!("{} does not answer: {reason}", gpu_name(facts, node, uuid)),
             "Jobs that get this GPU fail. A lost GPU stays lost until the node is power-cycled.",
             [fix],
         )
@@ -140,11 +164,9 @@ pub(super) fn gpu_process(facts: &Facts) -> Vec<Finding> {
         finding(
             Severity::Warning,
             node,
-            match (reading.value, reading.label("uuid")) {
-                (1.0, uuid) => format!("a process of {user} uses GPU {uuid} outside any job"),
-                (count, uuid) => {
-                    format!("{count} processes of {user} use GPU {uuid} outside any job")
-                }
+            match (reading.value, gpu_name(facts, node, reading.label("uuid"))) {
+                (1.0, gpu) => format!("a process of {user} uses {gpu} outside any job"),
+                (count, gpu) => format!("{count} processes of {user} use {gpu} outside any job"),
             },
             "The GPU is shared with a job that was promised all of it, and no one pays for it.",
             [
@@ -175,8 +197,8 @@ pub(super) fn gpu_remap(facts: &Facts) -> Vec<Finding> {
             Severity::Failure,
             node,
             format!(
-                "GPU {} could not replace a row of its memory",
-                reading.label("uuid")
+                "{} could not replace a row of its memory",
+                gpu_name(facts, node, reading.label("uuid"))
             ),
             "The GPU has no spare memory left and will fail again: return it.",
             [format!(
@@ -431,7 +453,10 @@ pub(super) fn pcie_width(facts: &Facts) -> Vec<Finding> {
         finding(
             Severity::Warning,
             node,
-            format!("the PCIe link of GPU {} is degraded", reading.label("uuid")),
+            format!(
+                "the PCIe link of {} is degraded",
+                gpu_name(facts, node, reading.label("uuid"))
+            ),
             "Data reach this GPU slower than the others; jobs on several GPUs wait for it.",
             [format!(
                 "ssh {node} nvidia-smi -q -d PCIE        # then reseat the card"

@@ -325,7 +325,7 @@ pub(super) fn jobs_recorded(facts: &Facts) -> Vec<Finding> {
     )]
 }
 
-pub(super) fn tell_channels(facts: &Facts) -> Vec<Finding> {
+pub(super) fn messages_channels(facts: &Facts) -> Vec<Finding> {
     if facts.config.has_channel {
         return Vec::new();
     }
@@ -342,39 +342,40 @@ pub(super) fn tell_channels(facts: &Facts) -> Vec<Finding> {
     )]
 }
 
-pub(super) fn tell_links(facts: &Facts) -> Vec<Finding> {
-    if !facts.config.has_channel {
+pub(super) fn messages_links(facts: &Facts) -> Vec<Finding> {
+    if !facts.config.has_channel || facts.config.has_external_url {
         return Vec::new();
     }
-    let mut found = Vec::new();
-    if !facts.config.has_external_url {
-        found.push(finding(
-            Severity::Warning,
-            "",
-            "alerts.external_url is not set".to_owned(),
-            "Links in messages lead to an address of this machine that others cannot open.",
-            [
-                "external_url = \"https://takt.lab.example\"        # below [alerts] in takt.toml"
-                    .to_owned(),
-            ],
-        ));
-    }
-    if !facts.config.has_heartbeat {
-        found.push(finding(
-            Severity::Warning,
-            "",
-            "alerts.heartbeat_url is not set".to_owned(),
-            "Nobody notices when this server itself is gone.",
-            [
-                "heartbeat_url = \"https://hc-ping.com/UUID\"        # below [alerts] in takt.toml"
-                    .to_owned(),
-            ],
-        ));
-    }
-    found
+    vec![finding(
+        Severity::Warning,
+        "",
+        "alerts.external_url is not set".to_owned(),
+        "Links in messages lead to an address of this machine that others cannot open.",
+        [
+            "external_url = \"https://takt.lab.example\"        # below [alerts] in takt.toml"
+                .to_owned(),
+        ],
+    )]
 }
 
-pub(super) fn tell_works(facts: &Facts) -> Vec<Finding> {
+pub(super) fn messages_heartbeat(facts: &Facts) -> Vec<Finding> {
+    if !facts.config.has_channel || facts.config.has_heartbeat {
+        return Vec::new();
+    }
+    vec![finding(
+        Severity::Warning,
+        "",
+        "no outside service watches this server: alerts.heartbeat_url is not set".to_owned(),
+        "If the server or its machine fails, alerts stop and no message says so.",
+        [
+            "heartbeat_url = \"https://hc-ping.com/UUID\"        # below [alerts] in takt.toml; a \
+             check of healthchecks.io, for example"
+                .to_owned(),
+        ],
+    )]
+}
+
+pub(super) fn messages_delivered(facts: &Facts) -> Vec<Finding> {
     let report = |failing: &FailingChannel| {
         let FailingChannel { channel, error } = failing;
         finding(

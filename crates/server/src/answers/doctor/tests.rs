@@ -214,7 +214,11 @@ fn a_cluster_in_order_has_no_finding() {
         .iter()
         .map(|finding| finding.id.as_str())
         .collect();
-    assert_eq!(ids, ["tell.channels"], "a new server has no channel yet");
+    assert_eq!(
+        ids,
+        ["messages.channels"],
+        "a new server has no channel yet"
+    );
 }
 
 #[test]
@@ -391,15 +395,19 @@ fn each_defect_is_found_by_its_check_alone() {
             Box::new(|facts| facts.unrecorded.push(("8".to_owned(), "g01".to_owned()))),
         ),
         (
-            "tell.channels",
+            "messages.channels",
             Box::new(|facts| facts.config.has_channel = false),
         ),
         (
-            "tell.links",
+            "messages.links",
             Box::new(|facts| facts.config.has_external_url = false),
         ),
         (
-            "tell.works",
+            "messages.heartbeat",
+            Box::new(|facts| facts.config.has_heartbeat = false),
+        ),
+        (
+            "messages.delivered",
             Box::new(|facts| {
                 facts.failing_channels.push(FailingChannel {
                     channel: "ops/slack/0".to_owned(),
@@ -490,10 +498,10 @@ fn accepted_findings_are_named_only() {
         let found = diagnosis.findings.iter().map(super::accepted::name);
         (found.collect::<Vec<_>>(), diagnosis.accepted)
     };
-    let (found, named) = accepted(&mut facts, &["kernel.log:g02", "tell.links"]);
+    let (found, named) = accepted(&mut facts, &["kernel.log:g02", "messages.heartbeat"]);
     assert_eq!(found, ["kernel.log:g01"]);
-    assert_eq!(named, ["kernel.log:g02", "tell.links"]);
-    let (found, named) = accepted(&mut facts, &["kernel.log", "tell.links"]);
+    assert_eq!(named, ["kernel.log:g02", "messages.heartbeat"]);
+    let (found, named) = accepted(&mut facts, &["kernel.log", "messages.heartbeat"]);
     assert_eq!((found.len(), named.len()), (0, 3));
     let said = |entry: &str| {
         let accept = vec![entry.to_owned()];
@@ -512,7 +520,8 @@ fn the_worst_comes_first_and_names_the_node_and_the_card() {
     let found = examine(&facts).findings;
     assert_eq!(found[0].severity, Severity::Failure);
     assert_eq!(found[0].node, "g02");
-    assert!(found[0].evidence.contains("0000:07:00.0"), "{found:?}");
+    let said = "GPU 0 (0000:07:00.0, g02) does not answer: lost";
+    assert_eq!(found[0].evidence, said, "index and address before the UUID");
     assert!(found[0].fix[0].starts_with("scontrol update node=g02 state=drain"));
 }
 

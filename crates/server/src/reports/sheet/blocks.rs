@@ -185,6 +185,11 @@ fn change(sheet: &Sheet, of: fn(&Figures) -> f64) -> String {
     let Some((change, periods)) = sheet.change(of) else {
         return String::new();
     };
+    // Beyond ten times as much, percents say little.
+    if change > 10.0 {
+        let times = amount(change + 1.0);
+        return format!("{times} times the mean of the {periods} before");
+    }
     let sign = if change >= 0.0 { "+" } else { "−" };
     format!("{sign}{} on the {periods} before", percent(change.abs()))
 }

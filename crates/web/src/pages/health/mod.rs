@@ -166,7 +166,7 @@ fn checks(visit: &Visit) -> Vec<(bool, String)> {
                 Timestamp::MIN => "no samples are stored yet".to_owned(),
                 durable => {
                     let behind = now.whole_seconds().since(durable.whole_seconds());
-                    format!("samples are durable up to {behind} s ago")
+                    format!("all samples up to {behind} s ago are on disk")
                 }
             };
             (true, text)

@@ -181,7 +181,7 @@ const MOST_IN_SHEET: usize = 64;
 /// Node and index of a GPU.
 pub(super) fn gpu_name(node: &NodeReport, gpu: &GpuReport) -> String {
     let of_node = gpu.index.as_deref().or(gpu.uuid.as_deref());
-    format!("{} {}", node.node, of_node.unwrap_or("–"))
+    format!("{} GPU {}", node.node, of_node.unwrap_or("–"))
 }
 
 fn label(gpu: &GpuReport, name: &str) -> String {
