@@ -83,9 +83,9 @@ fn a_round_on_s3_may_be_killed_at_any_request() {
     let takt = Takt::fresh();
     with_records(&takt, &s3.endpoint(), "");
     let process = Arc::new(AtomicU32::new(0));
-    for last in (1..400).step_by(3) {
+    for last in (1..400).step_by(2) {
         // A correction in each round, after the first.
-        takt.import_sacct(jobs(10 + (last as u32 / 3) % 14));
+        takt.import_sacct(jobs(10 + (last as u32 / 2) % 14));
         let (before, killed) = (version(&takt, "usage"), Arc::new(AtomicUsize::new(0)));
         let (victim, hits) = (Arc::clone(&process), Arc::clone(&killed));
         let mut left = last;
