@@ -1,6 +1,7 @@
 //! `takt lake` with the real program and a real S3 server: kills at requests, a server whose S3 answers
 //! 503, and two writers. They need a program with the feature `s3`, which `make exam` builds.
 
+#[allow(dead_code, reason = "the lake's own tests use the rest of it")]
 #[path = "../../crates/lake/tests/lake/s3_server.rs"]
 mod s3_server;
 
@@ -35,22 +36,23 @@ fn start() -> Result<S3, Skip> {
     let home = std::env::var_os("HOME")
         .map(PathBuf::from)
         .unwrap_or_default();
-    let folder = cache
-        .unwrap_or_else(|| home.join(".cache/takt"))
-        .join("lake-s3");
-    if !folder.join("complete").exists() {
-        return Err(Skip("needs scripts/lake-engines.sh exam".to_owned()));
+    let cache = cache.unwrap_or_else(|| home.join(".cache/takt"));
+    let is_complete = |name: &str| cache.join(name).join("complete").exists();
+    if is_complete("lake-versity") {
+        return Ok(S3::versity(&cache.join("lake-versity/bin/versitygw")));
     }
-    Ok(S3::start(&folder.join("bin/python")))
+    if is_complete("lake-s3") {
+        return Ok(S3::moto(&cache.join("lake-s3/bin/python")));
+    }
+    Err(Skip("needs scripts/lake-engines.sh exam".to_owned()))
 }
 
 /// A data directory with records, and the configuration of its lake on S3.
 fn with_records(takt: &Takt, endpoint: &str, config: &str) {
     takt.import_sacct(jobs(10));
-    takt.file(
-        "keys",
-        "[default]\naws_access_key_id = me\naws_secret_access_key = secret\n",
-    );
+    let [id, secret] = KEYS;
+    let keys = format!("aws_access_key_id = {id}\naws_secret_access_key = {secret}\n");
+    takt.file("keys", keys);
     takt.file(
         "takt.toml",
         format!(

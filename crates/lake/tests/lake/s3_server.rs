@@ -114,10 +114,6 @@ impl S3 {
     }
 
     /// URL of the server itself.
-    #[allow(
-        dead_code,
-        reason = "not every test that includes this file reads with other engines"
-    )]
     pub fn own_endpoint(&self) -> String {
         format!("http://{}", self.own)
     }
