@@ -124,10 +124,6 @@ impl S3 {
     }
 
     /// Names of all files.
-    #[allow(
-        dead_code,
-        reason = "not every test that includes this file looks into the bucket"
-    )]
     pub fn files(&self) -> Vec<String> {
         if let Some(folder) = &self.folder {
             let mut found = Vec::new();
