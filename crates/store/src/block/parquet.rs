@@ -722,7 +722,9 @@ mod tests {
             rows.collect::<Result<_, _>>().unwrap()
         };
         assert_eq!(
-            text("SELECT column_name || ' ' || column_type FROM (DESCRIBE SELECT * FROM read_parquet(FILE))"),
+            text(
+                "SELECT column_name || ' ' || column_type FROM (DESCRIBE SELECT * FROM read_parquet(FILE))"
+            ),
             [
                 "metric_hash INTEGER",
                 "series INTEGER",
