@@ -185,37 +185,38 @@ fn parse_head(bytes: &[u8]) -> io::Result<Option<Head>> {
         Ok(httparse::Status::Partial) => return Ok(None),
         Err(error) => return Err(wrong(format!("the answer is not HTTP: {error}"))),
     };
-    let all = |name: &'static str| {
-        let headers = response.headers.iter();
-        let named = headers.filter(move |header| header.name.eq_ignore_ascii_case(name));
-        named.map(|header| header.value.trim_ascii())
+    let all = |name: &str| {
+        let named = response
+            .headers
+            .iter()
+            .filter(move |header| header.name.eq_ignore_ascii_case(name));
+        named
+            .map(|header| String::from_utf8_lossy(header.value).trim().to_owned())
+            .collect::<Vec<_>>()
     };
-    let has = |name, word: &str| {
+    let has = |name: &str, word: &str| {
         all(name)
-            .flat_map(|value| value.split(|&byte| byte == b','))
-            .any(|one| one.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
+            .iter()
+            .flat_map(|value| value.split(','))
+            .any(|one| one.trim().eq_ignore_ascii_case(word))
     };
-    let text = |value| String::from_utf8_lossy(value).into_owned();
     let status = response.code.unwrap_or_default();
     let mut lengths = all("content-length");
-    let length = lengths.next();
-    let end =
-        match length {
-            _ if status == 204 => BodyEnd::Length(0),
-            _ if has("transfer-encoding", "chunked") => BodyEnd::Chunks,
-            None => BodyEnd::Close,
-            Some(one) if lengths.all(|other| other == one) => {
-                let number = std::str::from_utf8(one).ok();
-                let number = number.and_then(|number| number.parse().ok());
-                BodyEnd::Length(number.ok_or_else(|| {
-                    wrong(format!("the answer's content length is {:?}", text(one)))
-                })?)
-            }
-            Some(_) => return Err(wrong("the answer has two content lengths")),
-        };
+    lengths.dedup();
+    let end = match &lengths[..] {
+        _ if status == 204 => BodyEnd::Length(0),
+        _ if has("transfer-encoding", "chunked") => BodyEnd::Chunks,
+        [] => BodyEnd::Close,
+        [one] => BodyEnd::Length(
+            one.parse()
+                .map_err(|_| wrong(format!("the answer's content length is {one:?}")))?,
+        ),
+        _ => return Err(wrong("the answer has two content lengths")),
+    };
     let stays_open = response.version == Some(1) && !has("connection", "close");
-    let content_type = all("content-type").next().map(text);
-    let content_encoding = all("content-encoding").next().map(text);
+    let first = |name| all(name).into_iter().next();
+    let content_type = first("content-type");
+    let content_encoding = first("content-encoding");
     Ok(Some(Head {
         status,
         content_type,
