@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::support::process::{Daemon, free_port, http_get, http_get_with};
+use crate::support::prometheus::instant_query;
 use crate::support::takt::Takt;
 use crate::support::{Needed, need, or_skip};
 
@@ -153,9 +154,8 @@ impl Lab {
 
     /// The first value of an instant query.
     fn number(&self, query: &str) -> Option<f64> {
-        let (_, answer) = self.get("/api/v1/query", &[("query", query)]);
-        let value = answer["data"]["result"][0]["value"][1].as_str()?;
-        value.parse().ok()
+        let found = instant_query(&self.url(), query).ok()?;
+        found.first().map(|sample| sample.value)
     }
 
     fn doctor(&self) -> String {
@@ -246,7 +246,7 @@ fn a_store_and_the_engines_that_have_its_samples_answer_alike() {
     let from = lab.number("time()").unwrap() - 10.0;
     exporter.kill();
     let down = server.wait_until("the end of its series", SOON, || {
-        lab.number("time() and on() absent(node_load1)")
+        lab.number("absent(node_load1) * time()")
     });
     let mut exporter = lab.exporter();
     let back = server.wait_until("its return", SOON, || {
