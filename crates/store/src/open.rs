@@ -453,7 +453,7 @@ mod tests {
             panic!("{:?}", store.health())
         };
         assert!(
-            reason.contains("less than 17179869184 GiB (store.min_free_bytes)"),
+            reason.contains("less than 17179869183 GiB (store.min_free_bytes)"),
             "{reason}"
         );
         assert!(store.watermark() < at);

@@ -154,6 +154,9 @@ pub struct OpenRun {
     pub submit: UnixTime,
 }
 
+/// Order of jobs that were submitted at the same time: by number, then by task, `7_9` before `7_10`.
+const JOB_ORDER: &str = "(lpad(split_part(job_id, '_', 1), 16, '0') || lpad(job_id, 32, '0'))";
+
 impl<'d> Records<'d> {
     /// Returns the records of a database.
     pub fn of(database: &'d Database) -> Self {
@@ -257,7 +260,7 @@ impl<'d> Records<'d> {
             .map(|limit| format!("LIMIT {}", limit.min(i64::MAX as usize)))
             .unwrap_or_default();
         let sql = format!(
-            "SELECT {RUN_COLUMNS} FROM records.jobs WHERE {condition} ORDER BY submit_time DESC, length(job_id) DESC, job_id DESC {sql_limit}"
+            "SELECT {RUN_COLUMNS} FROM records.jobs WHERE {condition} ORDER BY submit_time DESC, {JOB_ORDER} DESC {sql_limit}"
         );
         let mut runs = self.list("list the jobs", &sql, values, job_run)?;
         if let Some(node) = &filter.node {

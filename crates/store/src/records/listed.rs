@@ -2,8 +2,8 @@
 
 use super::efficiency::{columns, efficiency};
 use super::{
-    JobFilter, KnownReason, RUN_COLUMN_COUNT, RUN_COLUMNS, Records, StoreError, TimeColumns,
-    job_run, micros, names,
+    JOB_ORDER, JobFilter, KnownReason, RUN_COLUMN_COUNT, RUN_COLUMNS, Records, StoreError,
+    TimeColumns, job_run, micros, names,
 };
 use duckdb::Row;
 use duckdb::types::Value;
@@ -185,11 +185,10 @@ impl Records<'_> {
                     SortValue::Text(text) => Value::Text(text.clone()),
                 });
                 values.push(micros(cursor.submit).into());
-                values.push(Value::BigInt(cursor.job_id.chars().count() as i64));
-                values.push(cursor.job_id.clone().into());
+                let job = cursor.job_id.split('_').next().unwrap_or_default();
+                values.push(format!("{job:0>16}{:0>32}", cursor.job_id).into());
                 format!(
-                    "WHERE (sorted, submit_time, length(job_id), job_id)
-                     {comparison} (?, make_timestamp(?::BIGINT)::TIMESTAMP_S, ?, ?)"
+                    "WHERE (sorted, submit_time, {JOB_ORDER}) {comparison} (?, make_timestamp(?::BIGINT)::TIMESTAMP_S, ?)"
                 )
             }
         };
@@ -199,7 +198,7 @@ impl Records<'_> {
                  FROM records.jobs LEFT JOIN records.run_efficiency USING (cluster, job_id, submit_time)
                  WHERE {condition}) AS found
              {behind}
-             ORDER BY sorted {direction}, submit_time {direction}, length(job_id) {direction}, job_id {direction}
+             ORDER BY sorted {direction}, submit_time {direction}, {JOB_ORDER} {direction}
              LIMIT {}",
             names.join(", "),
             order.by.expression(),
