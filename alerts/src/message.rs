@@ -101,6 +101,19 @@ impl Message {
         named.unwrap_or(TimeZone::UTC)
     }
 
+    /// Returns the receiver's name as Alertmanager sends it: a regular expression that matches the
+    /// name.
+    pub fn quoted_receiver(&self) -> String {
+        let mut quoted = String::with_capacity(self.receiver.len());
+        for c in self.receiver.chars() {
+            if r"\.+*?()|[]{}^$".contains(c) {
+                quoted.push('\\');
+            }
+            quoted.push(c);
+        }
+        quoted
+    }
+
     /// Sorts the alerts, and computes the status and what all alerts share.
     pub fn arranged(mut self) -> Self {
         self.alerts
@@ -163,9 +176,9 @@ impl Message {
             "version": "4",
             "groupKey": self.group_key,
             "truncatedAlerts": truncated,
-            "receiver": self.receiver,
+            "receiver": self.quoted_receiver(),
             "status": self.status,
-            "notification_reason": self.reason,
+            "notification_reason": self.reason.words(),
             "groupLabels": by_name(&self.group_labels),
             "commonLabels": by_name(&self.common_labels),
             "commonAnnotations": self.common_annotations,
@@ -238,7 +251,7 @@ mod tests {
             body["commonAnnotations"],
             serde_json::json!({"action": "drain"})
         );
-        assert_eq!(body["notification_reason"], "some_resolved");
+        assert_eq!(body["notification_reason"], "some alerts resolved");
         let [a, b] = [&body["alerts"][0], &body["alerts"][1]];
         assert_eq!(
             (&a["labels"]["instance"], &a["status"], &a["endsAt"]),

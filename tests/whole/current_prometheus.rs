@@ -312,3 +312,156 @@ fn wrong_methods_and_raw_quotes_are_answered_as_by_the_current_prometheus() {
     assert_eq!(ours, theirs);
     assert_eq!(ours.0, "200");
 }
+
+/// Values that some parameter refuses.
+const ODD_VALUES: [&str; 16] = [
+    "",
+    "0",
+    "1",
+    "-1",
+    "1.5",
+    "x",
+    "99999999999999999999",
+    "1m",
+    "5m0s",
+    "-1s",
+    "1ns",
+    "1h 5m",
+    "300y",
+    "1e10",
+    "2026-11-23T10:00:00Z",
+    "2026-11-23",
+];
+
+/// Texts that are selectors or not.
+const ODD_SELECTORS: [&str; 14] = [
+    "",
+    "{}",
+    "{a=\"\"}",
+    "{a!=\"b\"}",
+    "nothing",
+    "nothing[5m]",
+    "nothing offset 5m",
+    "sum(nothing)",
+    "1",
+    "nothing{",
+    "{\"nothing\"}",
+    "{nothing}",
+    "sum",
+    "(nothing)",
+];
+
+#[test]
+fn odd_parameters_get_the_same_answers() {
+    let Some(both) = Both::start() else { return };
+    let usual = [
+        ("query", "vector(1)"),
+        ("time", "1700000000"),
+        ("start", "1700000000"),
+        ("end", "1700000060"),
+        ("step", "15"),
+    ];
+    let mut requests: Vec<(&str, Vec<(&str, &str)>)> = Vec::new();
+    let mut add = |path, names: &[&str], parameters: &[&'static str], values: &[&'static str]| {
+        let kept = |without: &str| {
+            let all = usual
+                .iter()
+                .filter(|(name, _)| names.contains(name) && *name != without);
+            all.copied().collect::<Vec<_>>()
+        };
+        for name in parameters {
+            for value in values {
+                requests.push((path, [kept(name), vec![(*name, *value)]].concat()));
+            }
+        }
+    };
+    let query = "/api/v1/query";
+    add(
+        query,
+        &["query", "time"],
+        &["time", "timeout", "limit", "lookback_delta"],
+        &ODD_VALUES,
+    );
+    let all = ["start", "end", "step", "timeout", "limit", "lookback_delta"];
+    add(
+        "/api/v1/query_range",
+        &["query", "start", "end", "step"],
+        &all,
+        &ODD_VALUES,
+    );
+    for path in [
+        "/api/v1/series",
+        "/api/v1/labels",
+        "/api/v1/label/job/values",
+    ] {
+        add(path, &["start", "end"], &["match[]"], &ODD_SELECTORS);
+        add(
+            path,
+            &["start", "end"],
+            &["limit", "start", "end"],
+            &ODD_VALUES,
+        );
+    }
+    add(
+        "/api/v1/query_exemplars",
+        &["query", "start", "end"],
+        &["start", "end"],
+        &ODD_VALUES,
+    );
+    add(
+        "/api/v1/query_exemplars",
+        &["start", "end"],
+        &["query"],
+        &ODD_SELECTORS,
+    );
+    for parameter in ["limit", "limit_per_metric"] {
+        add(
+            "/api/v1/metadata",
+            &[],
+            &[parameter],
+            &["x", "1.5", "-1", "0"],
+        );
+    }
+    add(
+        "/api/v1/rules",
+        &[],
+        &["type"],
+        &["", "alert", "ALERT", "record", "x"],
+    );
+    add(
+        "/api/v1/rules",
+        &[],
+        &["exclude_alerts"],
+        &["", "1", "T", "false", "x"],
+    );
+    add(
+        "/api/v1/rules",
+        &[],
+        &["group_limit"],
+        &["", "1", "0", "-1"],
+    );
+    add("/api/v1/rules", &[], &["group_next_token"], &["", "x"]);
+    let count = requests.len();
+    let mut wrong = Vec::new();
+    for (path, query) in requests {
+        let [ours, theirs] = both.ask(path, &query).map(|mut answer| {
+            // What the servers have stored differs.
+            let is_listing = !path.starts_with("/api/v1/query");
+            if is_listing && answer["error"].is_null() {
+                answer["data"] = Value::Null;
+            }
+            answer
+        });
+        if ours != theirs {
+            wrong.push(format!(
+                "{path} {query:?}\n    there {theirs}\n    here  {ours}"
+            ));
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} of {count} differ\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}

@@ -19,14 +19,28 @@ use takt_model::{Labels, Timestamp};
 
 type Pairs = Vec<(String, String)>;
 
-pub(super) async fn receivers(State(api): State<Api>) -> Result<Answer, Refusal> {
-    let names = api.handle.read(|engine, _| {
-        let receivers = engine.router().config().receivers.iter();
-        receivers
-            .map(|receiver| json!({"name": receiver.name}))
+pub(super) async fn receivers(
+    State(api): State<Api>,
+    Query(query): Query<Pairs>,
+) -> Result<Answer, Refusal> {
+    let wanted = receiver_matchers(&query)?;
+    let receivers = api.handle.read(move |engine, _| {
+        let all = engine.router().config().receivers.iter();
+        all.filter(|receiver| wanted.accept(&receiver.labels))
+            .map(|receiver| json!({"name": receiver.name, "labels": by_name(&receiver.labels)}))
             .collect::<Vec<_>>()
     });
-    Answer::of(&names.await?)
+    Answer::of(&receivers.await?)
+}
+
+/// Conditions on the labels of receivers.
+fn receiver_matchers(query: &[(String, String)]) -> Result<Matchers, Refusal> {
+    let all = values(query, "receiver_matchers").map(|text| {
+        parse_matcher(text).map_err(|error| {
+            Refusal::bad(format!("failed to parse receiver_matchers param: {error}"))
+        })
+    });
+    all.collect::<Result<_, _>>().map(Matchers)
 }
 
 pub(super) async fn list(
@@ -53,7 +67,7 @@ pub(super) async fn list(
             let why = suppressed(alert);
             let receivers: Vec<&str> = routes.iter().map(|route| route.receiver.as_str()).collect();
             filter
-                .wants(alert, &why, &receivers)
+                .wants(alert, &why, &receivers, config)
                 .then(|| gettable(alert, &why, &receivers, config, now))
         });
         told.collect::<Vec<Value>>()
@@ -79,7 +93,9 @@ fn groups_of(engine: &Engine, filter: &Filter, now: Timestamp) -> Vec<Value> {
     for (route, labels, alerts) in engine.router().groups() {
         let receivers = [route.receiver.as_str()];
         let alerts = alerts.into_iter().filter(|alert| !alert.is_resolved(now));
+        let alerts: Vec<_> = alerts.collect();
         let told: Vec<Value> = alerts
+            .iter()
             .filter_map(|alert| {
                 let why = suppressed(alert);
                 let routes = config.routes.matching(&alert.labels).into_iter();
@@ -87,14 +103,15 @@ fn groups_of(engine: &Engine, filter: &Filter, now: Timestamp) -> Vec<Value> {
                     .map(|at| config.routes.get(at).receiver.as_str())
                     .collect();
                 filter
-                    .wants(alert, &why, &receivers)
+                    .wants(alert, &why, &receivers, config)
                     .then(|| gettable(alert, &why, &told, config, now))
             })
             .collect();
         if !told.is_empty() {
+            let route_labels = engine.router().route_labels(route, labels, &alerts, now);
             let group = json!({
                 "labels": by_name(labels),
-                "routeLabels": by_name(&route.labels),
+                "routeLabels": by_name(&route_labels),
                 "receiver": {"name": route.receiver},
                 "alerts": told,
             });
@@ -121,8 +138,13 @@ fn pushed(place: usize, value: &Value) -> Result<Result<Posted, String>, Refusal
             &format!("must be of type uri: {generator_url:?}"),
         ));
     }
-    for (names, what) in [(&labels, "label set"), (&annotations, "annotations")] {
-        if names.get("").is_some_and(|value| !value.is_empty()) {
+    // Labels without a value do not count.
+    let has_unnamed = labels.get("").is_some_and(|value| !value.is_empty());
+    for (is_wrong, what) in [
+        (has_unnamed, "label set"),
+        (annotations.contains_key(""), "annotations"),
+    ] {
+        if is_wrong {
             return Ok(Err(format!("invalid {what}: invalid name \"\"")));
         }
     }
@@ -132,10 +154,7 @@ fn pushed(place: usize, value: &Value) -> Result<Result<Posted, String>, Refusal
             .filter(|(_, value)| !value.is_empty())
             .map(|(n, v)| (n.as_str(), v.as_str()))
             .collect(),
-        annotations: annotations
-            .into_iter()
-            .filter(|(_, text)| !text.is_empty())
-            .collect(),
+        annotations,
         starts_at,
         ends_at,
         generator_url: generator_url.to_owned(),
@@ -189,6 +208,8 @@ pub(super) async fn post(
 struct Filter {
     matchers: Matchers,
     receiver: Option<Regex>,
+    /// Conditions on the labels of receivers.
+    receiver_matchers: Matchers,
     active: bool,
     silenced: bool,
     inhibited: bool,
@@ -211,6 +232,7 @@ impl Filter {
         Ok(Self {
             matchers: Matchers(matchers),
             receiver,
+            receiver_matchers: receiver_matchers(query)?,
             active: is_on(query, "active"),
             silenced: is_on(query, "silenced"),
             inhibited: is_on(query, "inhibited"),
@@ -218,7 +240,11 @@ impl Filter {
         })
     }
 
-    fn wants(&self, alert: &Alert, why: &Suppressed, receivers: &[&str]) -> bool {
+    fn wants(&self, alert: &Alert, why: &Suppressed, receivers: &[&str], config: &Config) -> bool {
+        let fits = |name: &&str| {
+            let receiver = config.receiver(name);
+            receiver.is_some_and(|receiver| self.receiver_matchers.accept(&receiver.labels))
+        };
         let is_silenced = !why.silenced_by.is_empty();
         let is_inhibited = why.inhibited_by.is_some();
         let is_muted = !why.muted_by.is_empty();
@@ -227,6 +253,7 @@ impl Filter {
                 .receiver
                 .as_ref()
                 .is_none_or(|regex| receivers.iter().any(|name| regex.is_match(name)))
+            && (self.receiver_matchers.0.is_empty() || receivers.iter().any(fits))
             && (self.active || is_silenced || is_inhibited)
             && (self.silenced || !is_silenced)
             && (self.inhibited || !is_inhibited)
@@ -303,6 +330,8 @@ mod tests {
                 Ok(true),
             ),
             (r#"{"labels":{"":"b"}}"#, Ok(false)),
+            (r#"{"labels":{"":"","a":"b"}}"#, Ok(true)),
+            (r#"{"labels":{"a":"b"},"annotations":{"":""}}"#, Ok(false)),
         ] {
             assert_eq!(read(text).map(|alert| alert.is_ok()), expected, "{text}");
         }

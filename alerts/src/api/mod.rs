@@ -136,13 +136,6 @@ fn values<'q>(query: &'q [(String, String)], name: &str) -> impl Iterator<Item =
         .map(|(_, value)| value.as_str())
 }
 
-/// A parameter that is false unless given and true.
-fn is_true(query: &[(String, String)], name: &str) -> bool {
-    values(query, name)
-        .last()
-        .is_some_and(|value| matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
-}
-
 /// A parameter that is true unless given. Only go-openapi's words for true are true then.
 fn is_on(query: &[(String, String)], name: &str) -> bool {
     let given = values(query, name).last().filter(|value| !value.is_empty());

@@ -1,7 +1,8 @@
 //! `/api/v1/rules` and `/api/v1/alerts` of Prometheus' API, for Grafana and promtool.
 
-use super::{Answer, Api, Refusal, is_true, times, values};
+use super::{Answer, Api, Refusal, times, values};
 use crate::Engine;
+use crate::fingerprint::Fingerprint;
 use crate::group::{GroupRun, LastRun, RuleView};
 use crate::rules::Rule;
 use crate::state::{Instance, State as AlertState};
@@ -18,18 +19,87 @@ pub(super) async fn rules(
     Query(query): Query<Pairs>,
 ) -> Result<Answer, Refusal> {
     let wanted = Wanted::read(&query)?;
-    let groups = api.handle.read(move |engine, _| {
-        let groups = engine.groups().iter().filter(|run| wanted.group(run));
-        let groups = groups.map(|run| group(run, &wanted));
-        groups
-            .filter(|group| {
-                wanted.is_all() || group["rules"].as_array().is_some_and(|all| !all.is_empty())
-            })
-            .collect::<Vec<_>>()
-    });
-    Ok(Answer(
-        json!({"status": "success", "data": {"groups": groups.await?}}),
-    ))
+    let page = RulesPage::read(&query)?;
+    let data = api
+        .handle
+        .read(move |engine, _| page.of(engine.groups(), &wanted));
+    let data = data.await??;
+    Ok(Answer(json!({"status": "success", "data": data})))
+}
+
+/// A part of the groups, as in Prometheus: `group_limit` groups from the one that
+/// `group_next_token` names.
+struct RulesPage {
+    limit: Option<usize>,
+    from: Option<String>,
+}
+
+impl RulesPage {
+    fn read(query: &Pairs) -> Result<Self, Refusal> {
+        let last = |name| values(query, name).last().filter(|text| !text.is_empty());
+        let from = last("group_next_token").map(str::to_owned);
+        let limit = match last("group_limit") {
+            None if from.is_some() => {
+                return Err(invalid(
+                    "group_next_token",
+                    "group_limit needs to be present in order to paginate over the groups",
+                ));
+            }
+            None => None,
+            Some(text) => match text.parse::<i32>() {
+                Ok(1..) => text.parse().ok(),
+                Ok(_) => {
+                    return Err(invalid(
+                        "group_limit",
+                        "group_limit needs to be greater than 0",
+                    ));
+                }
+                Err(error) => {
+                    let what = format!("group_limit needs to be a valid number: {error}");
+                    return Err(invalid("group_limit", &what));
+                }
+            },
+        };
+        Ok(Self { limit, from })
+    }
+
+    /// The groups of this page that have a wanted rule, and the token of the next page.
+    fn of(&self, runs: &[GroupRun], wanted: &Wanted) -> Result<Value, Refusal> {
+        let first = match &self.from {
+            None => 0,
+            Some(token) => runs
+                .iter()
+                .position(|run| page_token(run) == *token)
+                .ok_or_else(|| {
+                    let what =
+                        format!("invalid group_next_token '{token}'. were rule groups changed?");
+                    invalid("group_next_token", &what)
+                })?,
+        };
+        let mut groups = Vec::new();
+        for run in runs[first..].iter().filter(|run| wanted.group(run)) {
+            let group = group(run, wanted);
+            if group["rules"].as_array().is_none_or(Vec::is_empty) {
+                continue;
+            }
+            if self.limit == Some(groups.len()) {
+                return Ok(json!({"groups": groups, "groupNextToken": page_token(run)}));
+            }
+            groups.push(group);
+        }
+        Ok(json!({"groups": groups}))
+    }
+}
+
+/// A text that names a group of rules.
+fn page_token(run: &GroupRun) -> String {
+    let name = run.group().name.as_str();
+    let labels = [("file", run.file()), ("group", name)];
+    Fingerprint::of(&labels.into_iter().collect()).to_string()
+}
+
+fn invalid(parameter: &str, what: &str) -> Refusal {
+    Refusal::prometheus(format!("invalid parameter {parameter:?}: {what}"))
 }
 
 pub(super) async fn alerts(State(api): State<Api>) -> Result<Answer, Refusal> {
@@ -50,30 +120,38 @@ struct Wanted {
 
 impl Wanted {
     fn read(query: &Pairs) -> Result<Self, Refusal> {
-        let all = |name: &str| values(query, name).map(str::to_owned).collect::<Vec<_>>();
-        let kind = all("type").pop().filter(|kind| !kind.is_empty());
-        if let Some(odd) = kind
-            .as_ref()
-            .filter(|kind| !matches!(kind.as_str(), "alert" | "record"))
-        {
-            return Err(Refusal::prometheus(format!(
-                "invalid parameter \"type\": not supported value {odd:?}"
-            )));
+        if values(query, "match[]").next().is_some() {
+            let what = "not supported; rule_name[], rule_group[], file[] and type choose rules";
+            return Err(invalid("match[]", what));
         }
+        let all = |name: &str| values(query, name).map(str::to_owned).collect::<Vec<_>>();
+        let first = |name| values(query, name).next().unwrap_or_default();
+        let kind = first("type").to_lowercase();
+        if !matches!(kind.as_str(), "" | "alert" | "record") {
+            return Err(invalid("type", &format!("not supported value {kind:?}")));
+        }
+        let exclude = first("exclude_alerts").to_lowercase();
+        let without_alerts = match exclude.as_str() {
+            "1" | "t" | "true" => true,
+            "" | "0" | "f" | "false" => false,
+            odd => {
+                let what = format!(
+                    "error converting exclude_alerts: strconv.ParseBool: parsing {odd:?}: \
+                     invalid syntax"
+                );
+                return Err(invalid("exclude_alerts", &what));
+            }
+        };
         let names = all("rule_name[]");
         let groups = all("rule_group[]");
         let files = all("file[]");
         Ok(Self {
-            kind,
+            kind: (!kind.is_empty()).then_some(kind),
             names,
             groups,
             files,
-            without_alerts: is_true(query, "exclude_alerts"),
+            without_alerts,
         })
-    }
-
-    fn is_all(&self) -> bool {
-        self.kind.is_none() && self.names.is_empty()
     }
 
     fn group(&self, run: &GroupRun) -> bool {

@@ -1,9 +1,9 @@
 //! `/api/v2/silences`: lists, creates and expires silences.
 
 use super::body::{self, Object};
-use super::{Answer, Api, Refusal, times, values};
+use super::{Answer, Api, Refusal, is_on, times, values};
 use crate::routing::matcher::{MatchOp, Matcher, Matchers, parse_matcher};
-use crate::routing::silence::{Silence, SilenceError};
+use crate::routing::silence::{Silence, SilenceError, SilenceState};
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -20,11 +20,19 @@ pub(super) async fn list(
     for text in values(&query, "filter") {
         wanted.push(parse_matcher(text).map_err(Refusal::bad)?);
     }
+    let states = [
+        ("active", SilenceState::Active),
+        ("expired", SilenceState::Expired),
+        ("pending", SilenceState::Pending),
+    ];
+    let hidden = states.map(|(name, state)| (!is_on(&query, name)).then_some(state));
     let silences = api.handle.read(move |engine, now| {
         let all = engine.router().silences.list(now).into_iter();
-        all.filter(|silence| is_about(silence, &wanted))
-            .map(|silence| shown(silence, now))
-            .collect::<Vec<_>>()
+        all.filter(|silence| {
+            is_about(silence, &wanted) && !hidden.contains(&Some(silence.state(now)))
+        })
+        .map(|silence| shown(silence, now))
+        .collect::<Vec<_>>()
     });
     Answer::of(&silences.await?)
 }

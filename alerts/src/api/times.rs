@@ -16,22 +16,25 @@ pub fn read(text: Option<&str>) -> Result<Option<Timestamp>, String> {
     match text {
         None | Some("") => Ok(None),
         Some(text) if text.starts_with(NEVER) => Ok(None),
-        Some(text) => match text.parse().or_else(|error| utc(text).ok_or(error)) {
-            Ok(at) => Ok(Some(at.into())),
-            Err(_) => Err(format!(
-                "{text:?} is no instant such as 2026-11-21T12:00:00Z"
-            )),
-        },
+        Some(text) => {
+            let whole = text.contains('T').then(|| text.parse().ok()).flatten();
+            match whole.or_else(|| utc(text)) {
+                Some(at) => Ok(Some(at.into())),
+                None => Err(format!(
+                    "{text:?} is no instant such as 2026-11-21T12:00:00Z"
+                )),
+            }
+        }
     }
 }
 
-/// A time without an offset is UTC.
+/// A time without an offset is UTC, and a date is its first instant.
 fn utc(text: &str) -> Option<jiff::Timestamp> {
-    let is_whole = text.contains(['T', ' ']);
+    let has_offset = text.ends_with('Z') || text.contains('+');
     let civil = text
         .parse::<jiff::civil::DateTime>()
         .ok()
-        .filter(|_| is_whole)?;
+        .filter(|_| !has_offset)?;
     civil
         .to_zoned(jiff::tz::TimeZone::UTC)
         .ok()
@@ -56,7 +59,12 @@ mod tests {
             read(Some("1970-01-01T00:00:02")),
             Ok(Some(Timestamp(2_000)))
         );
-        assert!(read(Some("1970-01-01")).is_err());
+        assert_eq!(read(Some("1970-01-02")), Ok(Some(Timestamp(86_400_000))));
+        assert_eq!(
+            read(Some("1970-01-01 00:00:02")),
+            Ok(Some(Timestamp(2_000)))
+        );
+        assert!(read(Some("1970-01-01 00:00:02Z")).is_err());
         assert!(read(Some("yesterday")).is_err());
     }
 }

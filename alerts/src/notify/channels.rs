@@ -1,9 +1,10 @@
 //! The channels of a configuration: every entry of every receiver, ready to send.
 
 use super::http::{HttpOptions, HttpSender};
-use super::http_config::{address, given, http_options, one_of};
+use super::http_config::{address, given, http_options, one_of, time_limit};
 use super::owner::Addresses;
-use super::{Notifier, NotifierKind, email, wording};
+use super::slack::SLACK_API;
+use super::{Notifier, NotifierKind, email};
 use crate::routing::config::{Config, Integration};
 use crate::template::MessageTemplates;
 use crate::yaml::{Mistake, Node};
@@ -34,7 +35,7 @@ impl Channels {
         let empty = Node::empty();
         let global = config.global.as_ref().unwrap_or(&empty);
         let mut context = ChannelContext::new(global, email, owners, base);
-        context.templates = wording::shared(&config.templates, base);
+        context.templates = Arc::clone(&config.shared);
         context
             .check_global()
             .map_err(|mistake| mistake.within("`global`"))?;
@@ -149,7 +150,26 @@ impl<'a> ChannelContext<'a> {
         let secrets = ["smtp_auth_password", "slack_api_url", "slack_app_token"];
         secrets
             .iter()
-            .try_for_each(|key| one_of(self.global, key).map(drop))
+            .try_for_each(|key| one_of(self.global, key).map(drop))?;
+        self.check_slack_defaults()
+    }
+
+    /// Refuses a bot beside a webhook of Slack, unless the webhook is the address of the bot.
+    fn check_slack_defaults(&self) -> Result<(), Mistake> {
+        let given = |key: &str| {
+            let file = format!("{key}_file");
+            self.global_node(key).or_else(|| self.global_node(&file))
+        };
+        let (Some(token), Some(_)) = (given("slack_app_token"), given("slack_api_url")) else {
+            return Ok(());
+        };
+        let webhook = self.global_text("slack_api_url")?;
+        let bot = self.global_text("slack_app_url")?;
+        let bot = bot.unwrap_or_else(|| format!("{SLACK_API}/chat.postMessage"));
+        if webhook.is_some_and(|webhook| webhook == bot) {
+            return Ok(());
+        }
+        Err(token.mistake("at most one of `slack_app_token` and `slack_api_url` can be given"))
     }
 
     fn channel(&self, integration: &Integration) -> Result<Box<dyn Notifier>, Mistake> {
@@ -187,7 +207,7 @@ impl<'a> ChannelContext<'a> {
             options = http_options(http, self.base)?;
         }
         if let Some(node) = setting(settings, "timeout") {
-            let limit = node.duration();
+            let limit = time_limit(node);
             let limit = limit.map_err(|mistake| mistake.within("`timeout`"))?;
             // In Alertmanager 0 is no limit of its own.
             options.timeout = (limit > Duration::ZERO).then_some(limit);
@@ -375,8 +395,12 @@ mod tests {
                 "`update_message` needs a bot",
             ),
             (
-                "slack_configs: [{channel: c, http_config: {bearer_token: t}}]",
+                "slack_configs: [{channel: c, app_token: t, http_config: {bearer_token: t}}]",
                 "a bot authenticates with `app_token`",
+            ),
+            (
+                "slack_configs: [{channel: c, http_config: {bearer_token: t}}]",
+                "needs `app_token` (a bot) or `api_url`",
             ),
             (
                 "slack_configs: [{channel: c, timeout: soon}]",

@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use reqwest::{Url, tls};
 use std::path::Path;
+use std::time::Duration;
 
 const KEYS: &[&str] = &[
     "authorization",
@@ -103,10 +104,72 @@ pub(super) fn http_options(http: &Node, base: &Path) -> Result<HttpOptions, Mist
     Ok(options)
 }
 
+/// Headers that the HTTP client or other settings decide on, as in Alertmanager.
+const RESERVED_HEADERS: &[&str] = &[
+    "accept-encoding",
+    "authorization",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "host",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "user-agent",
+    "www-authenticate",
+    "x-amz-content-sha256",
+    "x-amz-date",
+    "x-amz-security-token",
+    "x-prometheus-remote-read-version",
+    "x-prometheus-remote-write-version",
+    "x-prometheus-scrape-timeout-seconds",
+];
+
+/// A time limit: a duration of Prometheus (`1d`), or of Go (`1.5s`), which Alertmanager reads here.
+///
+/// # Errors
+/// If the text is neither.
+pub(super) fn time_limit(node: &Node) -> Result<Duration, Mistake> {
+    let go = node.text().ok().and_then(go_duration);
+    node.duration().or_else(|mistake| go.ok_or(mistake))
+}
+
+/// Reads `1m30s` or `0.5h`.
+fn go_duration(text: &str) -> Option<Duration> {
+    const UNITS: [(&str, f64); 8] = [
+        ("ns", 1e-9),
+        ("us", 1e-6),
+        ("µs", 1e-6),
+        ("μs", 1e-6),
+        ("ms", 1e-3),
+        ("s", 1.0),
+        ("m", 60.0),
+        ("h", 3600.0),
+    ];
+    let mut seconds = 0.0;
+    let mut rest = text.strip_prefix('+').unwrap_or(text);
+    loop {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let count: f64 = rest[..end].parse().ok()?;
+        let (unit, length) = UNITS
+            .iter()
+            .find(|(unit, _)| rest[end..].starts_with(unit))?;
+        seconds += count * length;
+        rest = &rest[end + unit.len()..];
+        if rest.is_empty() {
+            return Duration::try_from_secs_f64(seconds).ok();
+        }
+    }
+}
+
 /// `http_headers`: names with `values`, `secrets` and `files`.
 fn http_headers(node: &Node, base: &Path) -> Result<Vec<(String, String)>, Mistake> {
     let mut headers = Vec::new();
     for (name, node) in node.pairs()? {
+        if RESERVED_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
+            return Err(node.mistake(format!("the header `{name}` cannot be set")));
+        }
         let fields = node.fields(&["values", "secrets", "files"])?;
         for key in ["values", "secrets"] {
             for value in fields.or_default(key, Node::texts)? {
@@ -391,9 +454,36 @@ mod tests {
             ("{tls_config: {min_version: TLS9}}", "no version"),
             ("{tls_config: {max_version: TLS11}}", "TLS 1.2 and 1.3 only"),
             ("{http_headers: {X: {value: [a]}}}", "unknown key `value`"),
+            (
+                "{http_headers: {host: {values: [a]}}}",
+                "`host` cannot be set",
+            ),
         ] {
             let found = options(text).err().unwrap_or_default();
             assert!(found.contains(said), "{text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn time_limits_are_those_of_go() {
+        let read = |text: &str| time_limit(&Node::read(text).unwrap()).ok();
+        for (text, milliseconds) in [
+            ("1.5s", 1_500),
+            ("1m30s", 90_000),
+            ("+.5h", 1_800_000),
+            ("1s500ms", 1_500),
+            ("2000us", 2),
+            ("1d", 86_400_000),
+            ("0s", 0),
+        ] {
+            assert_eq!(
+                read(text),
+                Some(Duration::from_millis(milliseconds)),
+                "{text}"
+            );
+        }
+        for text in ["soon", "1.5", "1.5.s", "s", "-1s", "1.5s2"] {
+            assert_eq!(read(text), None, "{text}");
         }
     }
 

@@ -12,13 +12,14 @@ mod http_config;
 mod looks;
 pub mod ntfy;
 pub mod owner;
+mod payload;
 #[cfg(test)]
 mod settings_tests;
 pub mod slack;
 #[cfg(test)]
 pub(crate) mod suite;
 pub mod webhook;
-mod wording;
+pub(crate) mod wording;
 mod words;
 
 pub use wording::Wording;

@@ -177,6 +177,45 @@ fn tls_settings_of_mail_take_effect() {
     }
 }
 
+/// As bots were configured before Alertmanager had `app_token`.
+#[test]
+fn a_bot_may_have_its_token_in_http_config() {
+    let bot =
+        "slack_configs: [{channel: C1, http_config: {authorization: {credentials: xoxb-1}}URL}]";
+    let api = "api_url: 'http://{server}/api/chat.postMessage'";
+    for (global, receiver) in [
+        (
+            String::new(),
+            bot.replace("URL", &format!(", {api}, update_message: true")),
+        ),
+        (format!("slack_{api}"), bot.replace("URL", "")),
+        (
+            format!(
+                "slack_{api}, slack_app_token: other, slack_app_url: 'http://{{server}}/api/chat.postMessage'"
+            ),
+            bot.replace("URL", ""),
+        ),
+    ] {
+        let (_, received) = sent(Verdict::Takes, &global, &receiver);
+        let request = received[0].to_ascii_lowercase();
+        for part in [
+            "post /api/chat.postmessage",
+            "authorization: bearer xoxb-1",
+            r#""channel":"c1""#,
+        ] {
+            assert!(request.contains(part), "{global} {receiver}: {request}");
+        }
+    }
+    let both = "slack_app_token: x, slack_api_url: 'http://x'";
+    let mistake = channels(both, "webhook_configs: []")
+        .err()
+        .unwrap_or_default();
+    assert!(
+        mistake.contains("at most one of `slack_app_token`"),
+        "{mistake}"
+    );
+}
+
 #[test]
 fn a_file_needs_a_route() {
     for text in ["receivers: [{name: a}]", "route:\nreceivers: [{name: a}]"] {

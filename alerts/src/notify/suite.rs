@@ -74,7 +74,7 @@ pub(super) fn http_notifiers(base: &str) -> Vec<(&'static str, Box<dyn HttpNotif
         (
             "webhook",
             Box::new(Webhook {
-                url: format!("{base}/hook"),
+                url: super::webhook::Url::Fixed(format!("{base}/hook")),
                 alerts_max: 0,
                 payload: None,
                 templates: std::sync::Arc::default(),

@@ -1,13 +1,13 @@
 //! A generic webhook: Alertmanager's body (version 4), or a configured `payload`.
 
 use super::channels::ChannelContext;
-use super::http::{HttpChannel, HttpNotifier, HttpReply, HttpRequest, by_status};
+use super::http::{HttpChannel, HttpNotifier, HttpReply, HttpRequest, NextStep, by_status};
 use super::http_config::address;
+use super::payload::Payload;
 use super::{Notifier, NotifierKind, no_split};
 use crate::outbox::{Outcome, Row};
 use crate::template::{MessageTemplate, MessageTemplates};
 use crate::yaml::{Mistake, Node};
-use serde_json::Value;
 use std::sync::Arc;
 
 const KEYS: &[&str] = &[
@@ -36,7 +36,7 @@ fn build(settings: &Node, context: &ChannelContext<'_>) -> Result<Box<dyn Notifi
         .secret(settings, "url")?
         .ok_or_else(|| settings.mistake("needs `url` or `url_file`"))?;
     let webhook = Webhook {
-        url: address(settings, url)?,
+        url: Url::read(settings, url)?,
         alerts_max: fields.or_default("max_alerts", Node::number)?,
         payload: fields.optional("payload", Payload::read)?,
         templates: Arc::clone(&context.templates),
@@ -45,68 +45,42 @@ fn build(settings: &Node, context: &ChannelContext<'_>) -> Result<Box<dyn Notifi
     Ok(Box::new(HttpChannel::new(webhook, sender)))
 }
 
-/// The configured body: JSON whose texts are templates.
+/// The address that gets the messages.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Payload {
-    /// A text, a number or a switch. A result that is JSON, such as `5` or `["a"]`, is sent as
-    /// JSON.
-    Text(MessageTemplate),
-    /// A list.
-    List(Vec<Payload>),
-    /// A mapping; its keys are no templates.
-    Map(Vec<(String, Payload)>),
+pub enum Url {
+    /// An address.
+    Fixed(String),
+    /// A template whose text is the address.
+    Template(MessageTemplate),
 }
 
-impl Payload {
+impl Url {
     /// Reads the setting.
     ///
     /// # Errors
-    /// If a text is no valid template.
-    fn read(node: &Node) -> Result<Self, Mistake> {
-        if let Ok(text) = node.text() {
-            return MessageTemplate::read(text)
-                .map(Self::Text)
-                .map_err(|error| node.mistake(error.to_string()));
+    /// If the text is neither an HTTP address nor a valid template.
+    fn read(settings: &Node, text: String) -> Result<Self, Mistake> {
+        if text.contains("{{") {
+            return MessageTemplate::read(&text)
+                .map(Self::Template)
+                .map_err(|error| settings.mistake(error.to_string()));
         }
-        if let Ok(items) = node.list() {
-            let items = items.iter().map(Self::read).collect::<Result<_, _>>()?;
-            return Ok(Self::List(items));
-        }
-        let pairs = node.pairs()?;
-        let pairs = pairs.map(|(key, value)| Ok((key.to_owned(), Self::read(value)?)));
-        Ok(Self::Map(pairs.collect::<Result<_, Mistake>>()?))
+        address(settings, text).map(Self::Fixed)
     }
 
-    /// The body for a row.
+    /// The address for a row.
     ///
     /// # Errors
-    /// If a template fails.
-    fn body(&self, templates: &MessageTemplates, row: &Row) -> Result<Value, String> {
+    /// If the template fails, or its text is no HTTP address.
+    fn of(&self, templates: &MessageTemplates, row: &Row) -> Result<String, String> {
         match self {
-            Self::Text(template) => {
-                let text = templates.run(template, &row.message, row.created_at);
-                let text = text.map_err(|error| error.to_string())?;
-                Ok(json_of(&text))
-            }
-            Self::List(items) => {
-                let items = items.iter().map(|item| item.body(templates, row));
-                Ok(Value::Array(items.collect::<Result<_, _>>()?))
-            }
-            Self::Map(pairs) => {
-                let pairs = pairs
-                    .iter()
-                    .map(|(key, value)| Ok((key.clone(), value.body(templates, row)?)));
-                Ok(Value::Object(pairs.collect::<Result<_, String>>()?))
+            Self::Fixed(url) => Ok(url.clone()),
+            Self::Template(template) => {
+                let url = templates.run(template, &row.message, row.created_at);
+                let url = url.map_err(|error| error.to_string())?;
+                address(&Node::empty(), url).map_err(|mistake| mistake.what)
             }
         }
-    }
-}
-
-/// The result of a template: JSON if it is a number, a switch, a list or a mapping, else text.
-fn json_of(text: &str) -> Value {
-    match serde_json::from_str(text) {
-        Ok(Value::String(_) | Value::Null) | Err(_) => Value::String(text.to_owned()),
-        Ok(value) => value,
     }
 }
 
@@ -114,7 +88,7 @@ fn json_of(text: &str) -> Value {
 #[derive(Debug, Clone)]
 pub struct Webhook {
     /// The URL.
-    pub url: String,
+    pub url: Url,
     /// Largest number of alerts in a body; 0 is no limit.
     pub alerts_max: usize,
     /// The body, if not Alertmanager's.
@@ -125,6 +99,7 @@ pub struct Webhook {
 
 impl HttpNotifier for Webhook {
     fn request(&self, row: &Row) -> HttpRequest {
+        let url = self.url.of(&self.templates, row).unwrap_or_default();
         let own = self
             .payload
             .as_ref()
@@ -141,7 +116,7 @@ impl HttpNotifier for Webhook {
             None => row.message.webhook_body(self.alerts_max),
         };
         HttpRequest {
-            url: self.url.clone(),
+            url,
             headers: vec![
                 ("Content-Type", "application/json".to_owned()),
                 ("Idempotency-Key", row.id.to_string()),
@@ -153,6 +128,16 @@ impl HttpNotifier for Webhook {
     fn outcome(&self, reply: &HttpReply) -> Outcome {
         by_status(reply)
     }
+
+    fn next(&self, row: &Row, _thread: Option<&str>, replies: &[HttpReply]) -> NextStep {
+        match (replies.last(), self.url.of(&self.templates, row)) {
+            (Some(reply), _) => NextStep::Done(self.outcome(reply)),
+            (None, Ok(_)) => NextStep::Post(self.request(row)),
+            (None, Err(error)) => NextStep::Done(Outcome::GiveUp {
+                error: format!("the template of `url`: {error}"),
+            }),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -162,7 +147,7 @@ mod tests {
 
     fn body(payload: &str) -> String {
         let webhook = Webhook {
-            url: "http://x".to_owned(),
+            url: Url::Fixed("http://x".to_owned()),
             alerts_max: 0,
             payload: Some(Payload::read(&Node::read(payload).unwrap()).unwrap()),
             templates: Arc::default(),
@@ -171,11 +156,39 @@ mod tests {
     }
 
     #[test]
+    fn the_address_may_be_a_template() {
+        let webhook = |url: &str| {
+            let url = Url::read(&Node::empty(), url.to_owned());
+            url.map(|url| Webhook {
+                url,
+                alerts_max: 0,
+                payload: None,
+                templates: Arc::default(),
+            })
+        };
+        let next = |url| webhook(url).unwrap().next(&row(1, "hot"), None, &[]);
+        let NextStep::Post(request) = next("http://x/{{ .GroupLabels.alertname }}?s={{ .Status }}")
+        else {
+            panic!("no request");
+        };
+        assert_eq!(request.url, "http://x/GpuHot?s=firing");
+        for wrong in ["http://x/{{ .NoField }}", "{{ .Status }}"] {
+            let NextStep::Done(Outcome::GiveUp { error }) = next(wrong) else {
+                panic!("{wrong} has an address");
+            };
+            assert!(error.starts_with("the template of `url`: "), "{error}");
+        }
+        for wrong in ["http://x/{{ .Broken", "ftp://x", ""] {
+            assert!(webhook(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_payload_is_json_whose_texts_are_templates() {
         let payload = "{summary: '{{ .Status }} {{ .GroupLabels.alertname }}', count: '{{ len \
-             .Alerts }}', tags: [a, '{{ .Receiver }}'], deep: {on: true}, text: 'a: b: c'}";
-        let expected = r#"{"count":1,"deep":{"on":true},"summary":"firing GpuHot","tags":["a","ops"],"text":"a: b: c"}"#;
-        let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+             .Alerts }}', tags: [a, '{{ .Receiver }}'], deep: {'{{ .Status }}': true}, text: 'a: b: c', '1': ~}";
+        let expected = r#"{"1":null,"count":1,"deep":{"firing":true},"summary":"firing GpuHot","tags":["a","ops"],"text":"a: b: c"}"#;
+        let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
         assert_eq!(value(&body(payload)), value(expected));
         let default = body("{summary: '{{ .NoField }}'}");
         assert!(

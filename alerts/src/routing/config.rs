@@ -8,9 +8,12 @@ use super::interval::TimeInterval;
 use super::matcher::{MatchOp, Matcher, Matchers, parse_matchers};
 use super::routes::{RouteNames, RouteTree, read_routes};
 use crate::alert::RESOLVE_TIMEOUT;
-use crate::notify::{NOTIFIERS, NotifierKind};
+use crate::notify::{NOTIFIERS, NotifierKind, wording};
+use crate::template::MessageTemplates;
 use crate::yaml::{Fields, Mistake, Node, unknown_key};
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use takt_model::Labels;
 
@@ -25,6 +28,8 @@ pub struct Config {
     pub global: Option<Node>,
     /// Files with templates for messages.
     pub templates: Vec<String>,
+    /// The templates in these files, once [`read_templates`](Self::read_templates) has read them.
+    pub shared: Arc<MessageTemplates>,
     /// The routes; the first is the root.
     pub routes: RouteTree,
     /// The receivers.
@@ -40,6 +45,8 @@ pub struct Config {
 pub struct Receiver {
     /// The name that routes use.
     pub name: String,
+    /// Labels for filters of the API; `name` is one of them.
+    pub labels: Labels,
     /// Its integrations, in the order of the file.
     pub integrations: Vec<Integration>,
 }
@@ -136,6 +143,16 @@ const CONFIG_KEYS: &[&str] = &[
     "mute_time_intervals",
     "time_intervals",
     "tracing",
+    "event_recorder",
+];
+
+/// Keys without effect, and the reason.
+const IGNORED_KEYS: [(&str, &str); 2] = [
+    ("tracing", "Takt sends no traces of notifications"),
+    (
+        "event_recorder",
+        "Takt records alerts and notifications itself; `takt alerts history` shows them",
+    ),
 ];
 
 impl Config {
@@ -145,6 +162,12 @@ impl Config {
     /// At the first mistake.
     pub fn read(name: &str, text: &str) -> Result<Self, Mistake> {
         Self::from_text(text).map_err(|mistake| mistake.in_file(name))
+    }
+
+    /// Reads the files of `templates`, relative to `base`. A file with a mistake is left out and
+    /// logged.
+    pub fn read_templates(&mut self, base: &Path) {
+        self.shared = wording::shared(&self.templates, base);
     }
 
     /// The receivers of an alert with these labels, with the keys of their routes.
@@ -167,11 +190,10 @@ impl Config {
     fn from_text(text: &str) -> Result<Self, Mistake> {
         let root = Node::read(text)?;
         let fields = root.fields(CONFIG_KEYS)?;
-        if let Some(tracing) = fields.get("tracing") {
-            tracing::warn!(
-                line = tracing.line(),
-                "ignoring `tracing`: Takt sends no traces of notifications"
-            );
+        for (key, why) in IGNORED_KEYS {
+            if let Some(node) = fields.get(key) {
+                tracing::warn!(line = node.line(), "ignoring `{key}`: {why}");
+            }
         }
         let receivers: Vec<Receiver> = fields.or_default("receivers", |node| {
             node.list()?.iter().map(receiver).collect::<Result<_, _>>()
@@ -208,6 +230,7 @@ impl Config {
             resolve_timeout,
             global,
             templates: fields.or_default("templates", Node::texts)?,
+            shared: Arc::default(),
             routes,
             inhibit_rules: fields.or_default("inhibit_rules", |node| {
                 node.list()?
@@ -250,12 +273,14 @@ fn read_global(fields: &Fields<'_>) -> Result<(Option<Node>, Duration), Mistake>
 fn receiver(node: &Node) -> Result<Receiver, Mistake> {
     let mut receiver = Receiver {
         name: String::new(),
+        labels: Labels::new(),
         integrations: Vec::new(),
     };
     let mut others = Vec::new();
     for (key, value) in node.pairs()? {
         match NotifierKind::with_key(key) {
             _ if key == "name" => value.text()?.clone_into(&mut receiver.name),
+            _ if key == "labels" => receiver.labels = value.text_pairs()?.into_iter().collect(),
             Some(kind) => receiver.integrations.extend(integrations(kind, value)?),
             None => others.push((key, value)),
         }
@@ -267,11 +292,20 @@ fn receiver(node: &Node) -> Result<Receiver, Mistake> {
         )))),
         Some((key, value)) => {
             let kinds = NOTIFIERS.iter().map(|kind| kind.config_key);
-            let known: Vec<_> = kinds.chain(["name"]).collect();
+            let known: Vec<_> = kinds.chain(["name", "labels"]).collect();
             Err(inside(value.mistake(unknown_key(key, &known))))
         }
         None if receiver.name.is_empty() => Err(node.mistake("a receiver needs a name")),
-        None => Ok(receiver),
+        None => {
+            let named = receiver.labels.get("name").unwrap_or(&receiver.name);
+            if named != receiver.name {
+                return Err(inside(node.mistake(format!(
+                    "the label `name` is always the receiver's name, not `{named}`"
+                ))));
+            }
+            receiver.labels.set("name", &receiver.name);
+            Ok(receiver)
+        }
     }
 }
 
@@ -457,8 +491,11 @@ time_intervals:
         );
         assert_eq!(
             (&gpu.group_by, gpu.labels.get("desk")),
-            (&config.routes.get(0).group_by, Some("4")),
-            "[] inherits"
+            (
+                &GroupBy::Labels(std::collections::BTreeSet::new()),
+                Some("4")
+            ),
+            "[] does not inherit"
         );
         assert_eq!(config.routes.get(3).group_by, GroupBy::All);
         assert_eq!(

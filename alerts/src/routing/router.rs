@@ -353,14 +353,16 @@ impl Router {
             if !plan.tell.is_empty() {
                 let alerts = plan.tell.iter().filter_map(|print| self.alerts.get(*print));
                 let alerts = alerts.map(|alert| MessageAlert::new(alert, now)).collect();
-                messages.push(self.message(
+                let mut message = self.message(
                     &key,
                     receiver,
                     plan.reason,
                     &id.labels,
                     &route.labels,
                     alerts,
-                ));
+                );
+                message.route_labels = self.config.shared.route_labels(&message, now);
+                messages.push(message);
             }
             log.extend(plan.entry.map(|entry| Logged {
                 key,
@@ -398,6 +400,33 @@ impl Router {
             alerts,
         }
         .arranged()
+    }
+
+    /// The labels of a group's route, as its messages show them.
+    pub fn route_labels(
+        &self,
+        route: &Route,
+        group_labels: &Labels,
+        alerts: &[&Alert],
+        now: Timestamp,
+    ) -> Labels {
+        let Some(receiver) = self.config.receiver(&route.receiver) else {
+            return route.labels.clone();
+        };
+        let key = LogKey {
+            group_key: String::new(),
+            channel: String::new(),
+        };
+        let alerts = alerts.iter().map(|alert| MessageAlert::new(alert, now));
+        let message = self.message(
+            &key,
+            receiver,
+            Reason::Nothing,
+            group_labels,
+            &route.labels,
+            alerts.collect(),
+        );
+        self.config.shared.route_labels(&message, now)
     }
 
     fn channels<'a>(

@@ -187,7 +187,6 @@ fn add_route(
             .unwrap_or_else(|| parent.receiver.clone()),
         group_by: fields
             .optional("group_by", group_by)?
-            .flatten()
             .unwrap_or_else(|| parent.group_by.clone()),
         matchers,
         is_continued: fields.or_default("continue", Node::boolean)?,
@@ -238,9 +237,8 @@ fn intervals(node: &Node, names: &RouteNames<'_>) -> Result<Vec<String>, Mistake
         .collect()
 }
 
-/// The labels to group by; nothing where the list is empty, which inherits like one that is not
-/// there.
-fn group_by(node: &Node) -> Result<Option<GroupBy>, Mistake> {
+/// The labels to group by. Without any, all alerts of the route are one group.
+fn group_by(node: &Node) -> Result<GroupBy, Mistake> {
     let names = node
         .list()?
         .iter()
@@ -250,10 +248,9 @@ fn group_by(node: &Node) -> Result<Option<GroupBy>, Mistake> {
         names.into_iter().partition(|name| name == "...");
     let different: BTreeSet<String> = labels.iter().cloned().collect();
     match (all.is_empty(), labels.is_empty()) {
-        (false, true) => Ok(Some(GroupBy::All)),
-        (true, true) => Ok(None),
+        (false, true) => Ok(GroupBy::All),
         (false, false) => Err(node.mistake("`...` stands for all labels and so stands alone")),
         _ if different.len() < labels.len() => Err(node.mistake("a label is named twice")),
-        _ => Ok(Some(GroupBy::Labels(different))),
+        _ => Ok(GroupBy::Labels(different)),
     }
 }

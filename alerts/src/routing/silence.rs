@@ -1,6 +1,6 @@
 //! Silences: no messages about matching alerts for a while.
 
-use super::matcher::Matchers;
+use super::matcher::{MatchOp, Matcher, Matchers};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -104,7 +104,12 @@ impl Silence {
     }
 
     fn check_matchers(&self) -> Result<(), SilenceError> {
-        let is_narrow = |set: &Matchers| set.0.iter().any(|matcher| !matcher.accepts(""));
+        // As in Alertmanager, `node!="g01"` alone is a condition.
+        let is_condition = |matcher: &Matcher| match matcher.op() {
+            MatchOp::Equal | MatchOp::Regex => !matcher.accepts(""),
+            MatchOp::NotEqual | MatchOp::NotRegex => true,
+        };
+        let is_narrow = |set: &Matchers| set.0.iter().any(is_condition);
         if self.matchers.is_empty() || !self.matchers.iter().all(is_narrow) {
             return Err(SilenceError::MatchesAll);
         }
@@ -328,6 +333,13 @@ mod tests {
                 .id,
             "two"
         );
+    }
+
+    #[test]
+    fn a_negative_condition_suffices() {
+        let mut silences = Silences::default();
+        let wanted = silence("", "severity!=critical", 100, 200);
+        assert!(silences.set(wanted, "new", at(100)).is_ok());
     }
 
     #[test]

@@ -7,8 +7,10 @@ mod text;
 
 use super::number::significant;
 use super::value::{Value, fail};
-use super::{TemplateError, World, members};
+use super::{TemplateError, World, members, time};
 use crate::duration;
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE;
 use humanize::{humanize, humanize_1024, humanize_duration};
 use printing::{print, print_format, print_line};
 use regex::Regex;
@@ -18,7 +20,9 @@ use std::fmt;
 use std::rc::Rc;
 use takt_model::Timestamp;
 pub(super) use text::escape_html;
-use text::{escape_query, link, path_of, split_port, strip_domain, title, unescape_query};
+use text::{
+    escape_query, link, path_of, split_port, strip_domain, title, title_words, unescape_query,
+};
 
 type Arguments<'a> = Vec<Value<'a>>;
 type Outcome<'a> = Result<Value<'a>, TemplateError>;
@@ -108,12 +112,9 @@ const GO: &[Function] = &[
     function("urlquery", 1, 1, |args, _| {
         Ok(Value::text(escape_query(&args[0].print())))
     }),
-    // Both of Prometheus and Alertmanager.
+    // Of both Prometheus and Alertmanager.
     function("humanizeDuration", 1, 1, |args, _| {
         number(&args[0]).map(|v| Value::text(humanize_duration(v)))
-    }),
-    function("title", 1, 1, |args, _| {
-        Ok(Value::text(title(&args[0].print())))
     }),
     function("toUpper", 1, 1, |args, _| {
         Ok(Value::text(args[0].print().to_uppercase()))
@@ -137,6 +138,9 @@ const GO: &[Function] = &[
 
 /// Functions of Prometheus' rules.
 const RULES: &[Function] = &[
+    function("title", 1, 1, |args, _| {
+        Ok(Value::text(title(&args[0].print())))
+    }),
     function("query", 1, 1, |args, world| query(&args[0].print(), world)),
     function("first", 1, 1, |args, _| match &args[0] {
         Value::List(items) if !items.is_empty() => Ok(items[0].clone()),
@@ -220,6 +224,40 @@ const RULES: &[Function] = &[
 
 /// Functions of Alertmanager's messages.
 const MESSAGES: &[Function] = &[
+    function("title", 1, 1, |args, _| {
+        Ok(Value::text(title_words(&args[0].print())))
+    }),
+    function("routeLabels", 1, 1, |args, world| {
+        let name = args[0].print();
+        world
+            .route_label
+            .map_or(Ok(String::new()), |label| label(&name))
+            .map(Value::text)
+    }),
+    function("now", 0, 0, |_, world| Value::time(world.at)),
+    function("toDate", 2, 2, |args, _| {
+        match time::read(&args[0].print(), &args[1].print()) {
+            Some(at) => Ok(Value::Time(at)),
+            None => time::zero().map(Value::Time),
+        }
+    }),
+    function("mustToDate", 2, 2, |args, _| {
+        let (layout, text) = (args[0].print(), args[1].print());
+        let at = time::read(&layout, &text);
+        at.map(Value::Time)
+            .ok_or_else(|| TemplateError(format!("`{text}` is no time in the layout `{layout}`")))
+    }),
+    function("base64encode", 1, 1, |args, _| {
+        Ok(Value::text(
+            BASE64_URL_SAFE.encode(args[0].print().as_bytes()),
+        ))
+    }),
+    function("base64decode", 1, 1, |args, _| {
+        let text = args[0].print();
+        let bytes = BASE64_URL_SAFE.decode(text.as_bytes());
+        let bytes = bytes.map_err(|_| TemplateError(format!("`{text}` is no base64")))?;
+        Ok(Value::text(String::from_utf8_lossy(&bytes).into_owned()))
+    }),
     function("trimSpace", 1, 1, |args, _| {
         Ok(Value::text(args[0].print().trim().to_owned()))
     }),

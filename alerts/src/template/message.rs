@@ -1,10 +1,12 @@
 //! Templates of messages: Alertmanager's `templates` files and the texts in its receivers.
 
 use super::parse::{Defines, Part, parse};
-use super::value::Value;
-use super::{Dialect, TemplateError, World, eval};
+use super::value::{Value, fail};
+use super::{Dialect, RouteLabel, TemplateError, World, eval, time};
 use crate::message::{Message, MessageAlert, Status};
 use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use takt_model::{Labels, Timestamp};
 
@@ -71,11 +73,30 @@ impl MessageTemplates {
         now: Timestamp,
         is_html: bool,
     ) -> Result<String, TemplateError> {
+        let route_label = |name: &str| {
+            Ok(message
+                .route_labels
+                .get(name)
+                .unwrap_or_default()
+                .to_owned())
+        };
+        self.evaluate_with(template, message, now, is_html, &route_label)
+    }
+
+    fn evaluate_with(
+        &self,
+        template: &MessageTemplate,
+        message: &Message,
+        now: Timestamp,
+        is_html: bool,
+        route_label: &RouteLabel<'_>,
+    ) -> Result<String, TemplateError> {
         let world = World {
             external_url: &message.external_url,
             query: None,
             at: now,
             is_html,
+            route_label: Some(route_label),
         };
         let dot = data(message)?;
         let defines = [&template.defines, &self.0, &*READY_DEFINES];
@@ -86,6 +107,71 @@ impl MessageTemplates {
             &dot,
             vec![("$", dot.clone())],
         )
+    }
+}
+
+/// Runs the templates in the labels of a message's route. A label may name others with
+/// `routeLabels`.
+struct RouteLabels<'a> {
+    templates: &'a MessageTemplates,
+    message: &'a Message,
+    now: Timestamp,
+    /// Texts of the labels that have been run.
+    done: RefCell<BTreeMap<String, String>>,
+    /// Labels that are being run, the outermost first.
+    busy: RefCell<Vec<String>>,
+}
+
+impl RouteLabels<'_> {
+    /// The text of a label; empty if the route has no such label.
+    fn text(&self, name: &str) -> Result<String, TemplateError> {
+        let source = self.message.route_labels.get(name).unwrap_or_default();
+        if !source.contains("{{") {
+            return Ok(source.to_owned());
+        }
+        if let Some(text) = self.done.borrow().get(name) {
+            return Ok(text.clone());
+        }
+        if self.busy.borrow().iter().any(|outer| outer == name) {
+            let names = self.busy.borrow().join(" -> ");
+            return fail(format!(
+                "the route's labels name each other: {names} -> {name}"
+            ));
+        }
+        let template = MessageTemplate::read(source)?;
+        self.busy.borrow_mut().push(name.to_owned());
+        let text = self.templates.evaluate_with(
+            &template,
+            self.message,
+            self.now,
+            false,
+            &|name: &str| self.text(name),
+        );
+        self.busy.borrow_mut().pop();
+        let text = text?;
+        self.done.borrow_mut().insert(name.to_owned(), text.clone());
+        Ok(text)
+    }
+}
+
+impl MessageTemplates {
+    /// The labels of the message's route with their templates replaced by texts. A label whose
+    /// template fails is left out, as in Alertmanager, and logged.
+    pub fn route_labels(&self, message: &Message, now: Timestamp) -> Labels {
+        let labels = RouteLabels {
+            templates: self,
+            message,
+            now,
+            done: RefCell::default(),
+            busy: RefCell::default(),
+        };
+        let texts = message.route_labels.iter().filter_map(|(name, _)| {
+            let text = labels.text(name).inspect_err(|error| {
+                tracing::warn!(label = name, %error, "the template of a route's label failed");
+            });
+            Some((name.to_owned(), text.ok()?))
+        });
+        texts.collect()
     }
 }
 
@@ -106,7 +192,7 @@ fn data(message: &Message) -> Result<Value<'_>, TemplateError> {
     Ok(Value::fields(
         "the message",
         vec![
-            ("Receiver", Value::text(message.receiver.as_str())),
+            ("Receiver", Value::text(message.quoted_receiver())),
             ("Status", status(message.status)),
             ("NotificationReason", Value::text(message.reason.words())),
             ("Alerts", Value::list(alerts)),
@@ -121,15 +207,10 @@ fn data(message: &Message) -> Result<Value<'_>, TemplateError> {
 }
 
 fn alert(alert: &MessageAlert) -> Result<Value<'_>, TemplateError> {
-    // Go's zero: an alert that fires has no end.
-    let zero = || {
-        jiff::civil::date(1, 1, 1)
-            .at(0, 0, 0, 0)
-            .to_zoned(jiff::tz::TimeZone::UTC)
-    };
+    // An alert that fires has no end.
     let ends_at = match alert.ends_at {
         Some(end) => Value::time(end)?,
-        None => Value::Time(zero().map_err(|error| TemplateError(error.to_string()))?),
+        None => Value::Time(time::zero()?),
     };
     Ok(Value::fields(
         "an alert",
@@ -152,7 +233,7 @@ fn status(status: Status) -> Value<'static> {
     })
 }
 
-fn words(words: &std::collections::BTreeMap<String, String>) -> Value<'static> {
+fn words(words: &BTreeMap<String, String>) -> Value<'static> {
     Value::Kv(Cow::Owned(words.iter().collect::<Labels>()))
 }
 

@@ -68,7 +68,12 @@ struct World<'a> {
     at: Timestamp,
     /// Whether printed values are escaped for HTML, as in Go's `html/template`.
     is_html: bool,
+    /// Returns the label of the message's route with this name; empty if it has none.
+    route_label: Option<&'a RouteLabel<'a>>,
 }
+
+/// See [`World::route_label`].
+type RouteLabel<'a> = dyn Fn(&str) -> Result<String, TemplateError> + 'a;
 
 /// A template is invalid or failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -154,6 +159,7 @@ impl Template {
             query: context.query,
             at: context.at,
             is_html: false,
+            route_label: None,
         };
         eval::run(body, &[&self.defines], &world, &dot, known)
     }

@@ -1,5 +1,8 @@
 //! Times and durations as Go writes them.
 
+use super::TemplateError;
+use jiff::fmt::strtime::BrokenDownTime;
+use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Zoned};
 
 /// Go's default layout of a time.
@@ -71,6 +74,55 @@ pub(super) fn format(at: &Zoned, layout: &str) -> String {
         }
     }
     out
+}
+
+/// Go's zero time, which stands for "no time".
+pub(super) fn zero() -> Result<Zoned, TemplateError> {
+    let zero = jiff::civil::date(1, 1, 1)
+        .at(0, 0, 0, 0)
+        .to_zoned(TimeZone::UTC);
+    zero.map_err(|error| TemplateError(error.to_string()))
+}
+
+/// Reads a time in a layout; without an offset it is UTC. `None` if it has another form.
+pub(super) fn read(layout: &str, text: &str) -> Option<Zoned> {
+    let mut form = String::new();
+    let mut rest = layout;
+    while !rest.is_empty() {
+        if let Some((digits, behind)) = fraction(rest) {
+            form += &digits[..1];
+            form += "%f";
+            rest = behind;
+        } else if let Some((sign, behind)) = PARTS
+            .iter()
+            .find_map(|(part, sign)| Some((sign, rest.strip_prefix(part)?)))
+        {
+            form += sign.trim_start_matches('Z');
+            rest = behind;
+        } else {
+            let end = rest.chars().next().map_or(rest.len(), char::len_utf8);
+            form += if rest.starts_with('%') {
+                "%%"
+            } else {
+                &rest[..end]
+            };
+            rest = &rest[end..];
+        }
+    }
+    let read = BrokenDownTime::parse(&form, text).ok()?;
+    let date = jiff::civil::Date::new(
+        read.year().unwrap_or(0),
+        read.month().unwrap_or(1),
+        read.day().unwrap_or(1),
+    );
+    let time = jiff::civil::Time::new(
+        read.hour().unwrap_or(0),
+        read.minute().unwrap_or(0),
+        read.second().unwrap_or(0),
+        read.subsec_nanosecond().unwrap_or(0),
+    );
+    let zone = read.offset().map_or(TimeZone::UTC, TimeZone::fixed);
+    date.ok()?.to_datetime(time.ok()?).to_zoned(zone).ok()
 }
 
 /// Splits `.000` or `.999` at the start: digits and rest.

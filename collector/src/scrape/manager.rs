@@ -150,6 +150,15 @@ impl ScrapeManager {
         self.pools().iter().flat_map(Pool::dropped).collect()
     }
 
+    /// Returns the number of dropped targets of each job.
+    pub fn dropped_counts(&self) -> BTreeMap<String, usize> {
+        let pools = self.pools();
+        let counts = pools
+            .iter()
+            .map(|pool| (pool.name().to_owned(), pool.dropped().len()));
+        counts.collect()
+    }
+
     /// Applies the relabelling of a job's targets to labels; `None` if the job does not exist.
     pub fn relabel_steps(&self, job: &str, labels: &Labels) -> Option<Vec<RelabelStep>> {
         let pools = self.pools();

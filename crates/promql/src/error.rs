@@ -7,7 +7,7 @@ use crate::syntax::{Fault, Place};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The text is not PromQL, or its types do not fit.
-    #[error("{}parse error: {text}", place.map_or(String::new(), |place| format!("{place}: ")))]
+    #[error("{}parse error: {text}", place.map_or("unknown position: ".to_owned(), |place| format!("{place}: ")))]
     Parse {
         /// The place of the fault; `None` for faults of the text as a whole.
         place: Option<Place>,
@@ -59,7 +59,8 @@ impl Error {
     /// A fault of grammar or of types.
     pub(crate) fn fault(query: &str, Fault { at, text }: Fault) -> Self {
         Error::Parse {
-            place: Some(Place::of(query, at)),
+            // As in Prometheus, an empty text has no places.
+            place: (!query.is_empty()).then(|| Place::of(query, at)),
             text,
         }
     }

@@ -5,7 +5,7 @@ use super::selection::Selection;
 use super::{
     arp, bcache, cpu, diskstats, ethtool, filesystem, hwmon, infiniband, interrupts, ipvs, jobs,
     netclass, netdev, netstat, nvml, pcidevice, powersupplyclass, qdisc, rapl, slabinfo, stat,
-    sysctl, systemd, tapestats, textfile, vmstat,
+    sysctl, systemd, tapestats, textfile, vmstat, wifi,
 };
 use crate::collector::{Shared, defaults};
 use crate::options::WebOptions;
@@ -79,6 +79,8 @@ pub struct Options {
     pub textfile: textfile::TextfileOptions,
     #[command(flatten)]
     pub vmstat: vmstat::VmstatOptions,
+    #[command(flatten)]
+    pub wifi: wifi::WifiOptions,
     #[command(flatten)]
     pub node_exporter: NodeExporterFlags,
     #[arg(skip)]
@@ -172,6 +174,63 @@ mod tests {
         }
     }
 
+    /// The flags that a real node_exporter 1.12.1 lists, each with a value that most flags accept.
+    #[test]
+    fn no_flag_of_node_exporters_help_is_unknown() {
+        let cache = |variable: &str, below: &str| {
+            std::env::var_os(variable).map(|folder| PathBuf::from(folder).join(below))
+        };
+        let program = cache("TAKT_CACHE_DIR", "")
+            .or_else(|| cache("XDG_CACHE_HOME", "takt"))
+            .or_else(|| cache("HOME", ".cache/takt"))
+            .map(|cache| cache.join("peers/node_exporter-1.12.1"));
+        let help = program.and_then(|program| {
+            std::process::Command::new(program)
+                .arg("--help-long")
+                .output()
+                .ok()
+        });
+        let Some(help) = help else {
+            println!("SKIPPED: no node_exporter 1.12.1; scripts/peers.sh builds it with Go");
+            return;
+        };
+        let help = [help.stdout, help.stderr].map(|text| String::from_utf8(text).unwrap());
+        let command = Options::augment_args(Command::new("takt-exporter").no_binary_name(true));
+        let mut command = LogOptions::augment_args(command).version("1");
+        let mut count = 0;
+        for line in help.iter().flat_map(|text| text.lines()) {
+            // Descriptions are indented further, and may name flags.
+            let entry = line.trim_start();
+            let is_entry = line.len() - entry.len() <= 6;
+            let flag = entry.strip_prefix("-h, ").unwrap_or(entry);
+            let Some(flag) = flag.strip_prefix("--").filter(|_| is_entry) else {
+                continue;
+            };
+            let flag = flag.split(' ').next().unwrap();
+            let (name, has_value) = match flag.split_once('=') {
+                Some((name, _)) => (name, true),
+                None => (flag, false),
+            };
+            let name = name.trim_end_matches("...");
+            let flags = match name.strip_prefix("[no-]") {
+                Some(name) => vec![format!("--{name}"), format!("--no-{name}")],
+                None if has_value => vec![format!("--{name}=1")],
+                None => vec![format!("--{name}")],
+            };
+            for flag in flags {
+                count += 1;
+                let parsed = command.try_get_matches_from_mut([&flag]);
+                let kind = parsed.err().map(|error| error.kind());
+                assert_ne!(
+                    kind,
+                    Some(clap::error::ErrorKind::UnknownArgument),
+                    "{flag}"
+                );
+            }
+        }
+        assert!(count > 200, "{count} flags in:\n{}", help[0]);
+    }
+
     #[test]
     fn collectors_are_chosen_as_in_node_exporter() {
         let runs = |flags: &[&str], name| parse(flags).unwrap().selection.runs(name, true);
@@ -188,8 +247,9 @@ mod tests {
             "the last one counts"
         );
         assert!(parse(&["--collector.nonsense"]).is_err());
-        let error = parse(&["--collector.wifi"]).unwrap_err().to_string();
-        assert!(error.contains("no collector wifi"), "{error}");
+        assert!(runs(&["--collector.wifi"], "wifi"));
+        let error = parse(&["--collector.perf"]).unwrap_err().to_string();
+        assert!(error.contains("no collector perf"), "{error}");
     }
 
     #[test]

@@ -82,6 +82,7 @@ mod udp_queues;
 mod uname;
 mod vmstat;
 mod watchdog;
+mod wifi;
 mod xfrm;
 mod xfs;
 mod zfs;
@@ -270,6 +271,7 @@ pub const COLLECTORS: &[Entry] = &[
     on("uname", "Kernel and host name", AT_SCRAPE, |_| uname::new()),
     on("vmstat", "Virtual memory", AT_SCRAPE, |o| vmstat::new(&o.paths, &o.vmstat)),
     on("watchdog", "Watchdogs", AT_SCRAPE, |o| watchdog::new(&o.paths)),
+    off("wifi", "Wireless links", SOON, |o| wifi::new(&o.wifi)),
     off("xfrm", "IPsec errors", AT_SCRAPE, |o| xfrm::new(&o.paths)),
     on("xfs", "XFS statistics", AT_SCRAPE, |o| xfs::new(&o.paths)),
     on("zfs", "ZFS: caches, pools, data sets", SOON, |o| zfs::new(&o.paths)),
@@ -401,8 +403,8 @@ mod tests {
     /// Collectors that ask the kernel or another program otherwise than by files, or whose files
     /// are elsewhere; each has tests of its own.
     #[rustfmt::skip]
-    const WITHOUT_FILES: [&str; 14] = [
-        "disk_health", "ethtool", "events", "ipmi", "jobs", "links", "logind", "network_route", "nvme_health", "nvml", "os", "qdisc", "systemd", "tcpstat",
+    const WITHOUT_FILES: [&str; 15] = [
+        "disk_health", "ethtool", "events", "ipmi", "jobs", "links", "logind", "network_route", "nvme_health", "nvml", "os", "qdisc", "systemd", "tcpstat", "wifi",
     ];
 
     /// Else the test above would harm nothing.

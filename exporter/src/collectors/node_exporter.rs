@@ -67,37 +67,30 @@ const MISSING_COLLECTORS: &[MissingCollector] = &[
         options: &["collector.supervisord.url"],
         switches: &[],
     },
-    MissingCollector {
-        name: "wifi",
-        instead: "use takt_link_wireless of --collector.links, which is on by default, or run \
-            node_exporter with --collector.disable-defaults --collector.wifi beside it",
-        options: &[],
-        switches: &[],
-    },
 ];
 
-/// A flag that is refused by itself.
+/// Negations of flags that are off unless given, accepted without effect.
+const IGNORED_SWITCHES: &[&str] = &["no-help", "no-version"];
+
+/// A flag without a value that is refused by itself.
 struct RefusedFlag {
     name: &'static str,
-    takes_value: bool,
     reason: &'static str,
 }
 
 const REFUSED_FLAGS: &[RefusedFlag] = &[
     RefusedFlag {
         name: "collector.systemd.private",
-        takes_value: false,
         reason: "the collector systemd always asks over the system bus; remove the flag",
     },
     RefusedFlag {
-        name: "collector.wifi.fixtures",
-        takes_value: true,
-        reason: "only node_exporter's own tests need it; remove the flag",
+        name: "help-long",
+        reason: "there is one list of flags; use --help",
     },
 ];
 
 /// Accepts or refuses the flags of the lists above, and `--no-FLAG` for every flag of a collector
-/// without a value, as node_exporter does. It comes after all flags of the collectors.
+/// or of the web server without a value, as node_exporter does. It comes after all flags of the collectors.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NodeExporterFlags;
 
@@ -112,13 +105,9 @@ impl Args for NodeExporterFlags {
                 .args(own.into_iter().chain(switches).map(switch))
                 .args(options)
         });
-        let command = command.args(REFUSED_FLAGS.iter().map(|flag| {
-            if flag.takes_value {
-                option(flag.name)
-            } else {
-                switch(flag.name.to_owned())
-            }
-        }));
+        let refused = REFUSED_FLAGS.iter().map(|flag| flag.name);
+        let switches = refused.chain(IGNORED_SWITCHES.iter().copied());
+        let command = command.args(switches.map(|name| switch(name.to_owned())));
         let negations: Vec<_> = command
             .get_arguments()
             .filter_map(negation(&command))
@@ -145,8 +134,8 @@ fn option(name: &str) -> Arg {
         .hide(true)
 }
 
-/// `--no-FLAG` for a flag of a collector that takes no value and has no negation yet. The last of
-/// the two counts.
+/// `--no-FLAG` for a flag of a collector or of the web server that takes no value and has no
+/// negation yet. The last of the two counts.
 fn negation(command: &Command) -> impl Fn(&Arg) -> Option<Arg> {
     let names = |argument: &Arg| {
         let aliases = argument.get_all_aliases().unwrap_or_default();
@@ -160,8 +149,8 @@ fn negation(command: &Command) -> impl Fn(&Arg) -> Option<Arg> {
         let long = argument.get_long()?;
         let name = format!("no-{long}");
         let is_switch = matches!(argument.get_action(), ArgAction::SetTrue);
-        let is_of_collector = long.starts_with("collector.");
-        (is_switch && is_of_collector && !taken.contains(&name))
+        let is_theirs = long.starts_with("collector.") || long.starts_with("web.");
+        (is_switch && is_theirs && !taken.contains(&name))
             .then(|| switch(name).overrides_with(argument.get_id().clone()))
     }
 }
@@ -178,12 +167,7 @@ impl FromArgMatches for NodeExporterFlags {
             }
         }
         for flag in REFUSED_FLAGS {
-            let is_given = if flag.takes_value {
-                matches.contains_id(flag.name)
-            } else {
-                matches.get_flag(flag.name)
-            };
-            if is_given {
+            if matches.get_flag(flag.name) {
                 return Err(refused(format!("--{}: {}", flag.name, flag.reason)));
             }
         }
@@ -289,7 +273,16 @@ mod tests {
         let options = THEIR_OPTIONS
             .iter()
             .map(|(name, value)| format!("--{name}={value}"));
-        let web = ["--web.disable-exporter-metrics", "--web.systemd-socket"].map(str::to_owned);
+        let web = [
+            "--web.disable-exporter-metrics",
+            "--no-web.disable-exporter-metrics",
+            "--web.systemd-socket",
+            "--no-web.systemd-socket",
+            "--no-help",
+            "--no-version",
+            "--help-long",
+        ]
+        .map(str::to_owned);
         let mut refused = Vec::new();
         for flag in collectors.chain(switches).chain(options).chain(web) {
             let Err(error) = parse(&flag) else { continue };
@@ -310,9 +303,8 @@ mod tests {
                 "--collector.perf",
                 "--collector.runit",
                 "--collector.supervisord",
-                "--collector.wifi",
                 "--collector.systemd.private",
-                "--collector.wifi.fixtures",
+                "--help-long",
             ]
         );
     }

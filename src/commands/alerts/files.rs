@@ -49,8 +49,9 @@ fn check_one(path: &Path) -> anyhow::Result<String> {
             .is_ok_and(|mut keys| keys.any(|(key, _)| key == "route"))
     });
     if is_routing {
-        let routing = Routing::read(&shown, &text).map_err(|mistake| anyhow!("{mistake}"))?;
+        let mut routing = Routing::read(&shown, &text).map_err(|mistake| anyhow!("{mistake}"))?;
         let base = path.parent().unwrap_or(Path::new(""));
+        routing.read_templates(base);
         let channels = Channels::build(&routing, &EmailConfig::default(), &Addresses::none(), base);
         let channels = channels.map_err(|mistake| anyhow!("{}", mistake.in_file(&shown)))?;
         return Ok(format!(

@@ -1,6 +1,7 @@
 //! Alerts as a whole: from a line in the kernel's log to every channel, over crashes, and beside
-//! Debian's promtool, amtool and Prometheus.
+//! promtool, amtool, Alertmanager and Prometheus.
 
+mod current_alertmanager;
 mod delivery;
 mod disk;
 mod lab;

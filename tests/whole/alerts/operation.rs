@@ -125,10 +125,17 @@ fn reload_applies_changes_and_keeps_the_old_state_on_a_mistake() {
     let failed = wait_for("a failing rule", SOON, || {
         Some(rule()).filter(|rule| rule["health"] == "err")
     });
-    assert!(
-        !failed["lastError"].as_str().unwrap().is_empty(),
-        "{failed}"
-    );
+    let error = failed["lastError"].as_str().unwrap();
+    assert!(error.contains("found duplicate series"), "{error}");
+    // The log has the same reason, not only that the rule failed.
+    let log = lab.server.as_ref().unwrap().log();
+    let of_rule = log
+        .lines()
+        .find(|line| line.contains("rule evaluation failed"));
+    let of_rule = of_rule.unwrap_or_else(|| panic!("{log}"));
+    for part in ["test.rules.yml:test/Hot", "found duplicate series"] {
+        assert!(of_rule.contains(part), "{of_rule}");
+    }
     assert!(
         failed["evaluationTime"].as_f64().unwrap() > 0.0
             && failed["lastEvaluation"] != "0001-01-01T00:00:00Z"

@@ -1,30 +1,44 @@
-//! Debian's Prometheus, amtool and promtool beside Takt.
+//! Prometheus, amtool and promtool beside Takt: the current releases and Debian's.
 
 use super::lab::{Lab, SAMPLE_RULES};
 use crate::support::process::{Daemon, free_port};
 use crate::support::takt::Takt;
-use crate::support::{Needed, need, or_skip};
+use crate::support::{Needed, Skip, need, need_current, or_skip, releases};
+use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+const AMTOOL: Needed = Needed {
+    program: "amtool",
+    package: "prometheus-alertmanager",
+};
+const PROMETHEUS: Needed = Needed {
+    program: "prometheus",
+    package: "prometheus",
+};
+
 #[test]
 fn debians_prometheus_and_amtool_work_with_takt() {
-    let tools = [
-        Needed {
-            program: "amtool",
-            package: "prometheus-alertmanager",
-        },
-        Needed {
-            program: "prometheus",
-            package: "prometheus",
-        },
-    ];
-    let Some(()) = or_skip(need(&tools)) else {
-        return;
-    };
+    if or_skip(need(&[AMTOOL, PROMETHEUS])).is_some() {
+        prometheus_and_amtool_work_with_takt(Path::new("prometheus"), Path::new("amtool"));
+    }
+}
+
+#[test]
+fn the_current_prometheus_and_amtool_work_with_takt() {
+    let both = || Ok::<_, Skip>((need_current("prometheus")?, need_current("amtool")?));
+    if let Some((prometheus, amtool)) = or_skip(both()) {
+        let said = prometheus_and_amtool_work_with_takt(&prometheus, &amtool);
+        // amtool warns of a server of another version.
+        assert!(!said.contains("Warning"), "{said}");
+    }
+}
+
+/// Returns what amtool wrote to stderr.
+fn prometheus_and_amtool_work_with_takt(prometheus: &Path, amtool_program: &Path) -> String {
     let Some(lab) = Lab::start("  webhook_configs: [{url: 'SLACK/hook'}]\n") else {
-        return;
+        return String::new();
     };
     let dir = lab.takt.directory();
     lab.takt.file(
@@ -39,7 +53,7 @@ fn debians_prometheus_and_amtool_work_with_takt() {
         lab.address
     );
     lab.takt.file("prometheus.yml", config);
-    let mut command = Command::new("prometheus");
+    let mut command = Command::new(prometheus);
     let listen = format!("--web.listen-address=127.0.0.1:{}", free_port());
     command
         .args([
@@ -61,8 +75,9 @@ fn debians_prometheus_and_amtool_work_with_takt() {
     lab.takt
         .file("http.yml", "authorization: {credentials_file: token}\n");
     let url = format!("--alertmanager.url=http://{}", lab.address);
+    let said = RefCell::new(String::new());
     let amtool = |arguments: &[&str]| {
-        let mut command = Command::new("amtool");
+        let mut command = Command::new(amtool_program);
         command
             .args(arguments)
             .args([&url, "--http.config.file=http.yml"])
@@ -75,6 +90,7 @@ fn debians_prometheus_and_amtool_work_with_takt() {
             text(&output.stdout),
             text(&output.stderr)
         );
+        said.borrow_mut().push_str(&text(&output.stderr));
         text(&output.stdout)
     };
     assert!(amtool(&["alert", "query"]).contains("FromPrometheus"));
@@ -160,15 +176,13 @@ fn debians_prometheus_and_amtool_work_with_takt() {
     // An alert does not end at once when Prometheus stops pushing; it ends at its `endsAt`.
     prometheus.stop();
     assert!(amtool(&["alert", "query"]).contains("FromPrometheus"));
+    said.into_inner()
 }
 
 /// Each configuration has one oddity in which amtool and Takt once differed.
 #[test]
 fn takt_and_amtool_agree_on_configurations() {
-    let Some(()) = or_skip(need(&[Needed {
-        program: "amtool",
-        package: "prometheus-alertmanager",
-    }])) else {
+    let Some(amtools) = or_skip(releases(AMTOOL)) else {
         return;
     };
     let takt = Takt::fresh();
@@ -255,26 +269,30 @@ fn takt_and_amtool_agree_on_configurations() {
         let file = format!("{number}.yml");
         let text = format!("route: {route}\nreceivers: {receivers}\n{more}\n");
         takt.file(&file, &text);
-        let amtool = Command::new("amtool")
-            .args(["check-config", &file])
-            .current_dir(takt.directory())
-            .output()
-            .unwrap();
+        for amtool in &amtools {
+            let theirs = Command::new(amtool)
+                .args(["check-config", &file])
+                .current_dir(takt.directory())
+                .output()
+                .unwrap();
+            assert_eq!(
+                theirs.status.success(),
+                is_good,
+                "{amtool:?}: {text}{theirs:?}"
+            );
+        }
         let ours = takt.run(["alerts", "check", &file]);
-        assert_eq!(
-            (amtool.status.success(), ours.code == Some(0)),
-            (is_good, is_good),
-            "{text}{ours:?}"
-        );
+        assert_eq!(ours.code == Some(0), is_good, "{text}{ours:?}");
     }
 }
 
 #[test]
 fn takt_and_promtool_agree_on_files() {
-    let Some(()) = or_skip(need(&[Needed {
+    let promtool = Needed {
         program: "promtool",
         package: "prometheus",
-    }])) else {
+    };
+    let Some(promtools) = or_skip(releases(promtool)) else {
         return;
     };
     let takt = Takt::fresh();
@@ -308,14 +326,19 @@ fn takt_and_promtool_agree_on_files() {
         95,
         "[{exp_labels: {node: g02, severity: critical}, exp_annotations: {summary: g01 is at 95}}]",
     );
-    let promtool = |arguments: [&str; 3]| {
-        Command::new("promtool")
-            .args(arguments)
-            .current_dir(takt.directory())
-            .output()
-            .unwrap()
-            .status
-            .success()
+    let assert_promtool = |arguments: [&str; 3], is_good: bool| {
+        for program in &promtools {
+            let output = Command::new(program)
+                .args(arguments)
+                .current_dir(takt.directory())
+                .output()
+                .unwrap();
+            assert_eq!(
+                output.status.success(),
+                is_good,
+                "{program:?} {arguments:?}: {output:?}"
+            );
+        }
     };
     for (file, expected) in [
         ("good.rules.yml", true),
@@ -323,11 +346,8 @@ fn takt_and_promtool_agree_on_files() {
         ("typo.rules.yml", false),
     ] {
         let ours = takt.run(["alerts", "check", file]);
-        assert_eq!(
-            (ours.code == Some(0), promtool(["check", "rules", file])),
-            (expected, expected),
-            "{file}: {ours:?}"
-        );
+        assert_eq!(ours.code == Some(0), expected, "{file}: {ours:?}");
+        assert_promtool(["check", "rules", file], expected);
     }
     for (file, expected) in [
         ("passes.yml", true),
@@ -336,11 +356,8 @@ fn takt_and_promtool_agree_on_files() {
         ("words.yml", false),
     ] {
         let ours = takt.run(["alerts", "test", file]);
-        assert_eq!(
-            (ours.code == Some(0), promtool(["test", "rules", file])),
-            (expected, expected),
-            "{file}: {ours:?}"
-        );
+        assert_eq!(ours.code == Some(0), expected, "{file}: {ours:?}");
+        assert_promtool(["test", "rules", file], expected);
     }
     // The shipped rules.
     let pack = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards/rules");
@@ -348,7 +365,7 @@ fn takt_and_promtool_agree_on_files() {
         let path = entry.unwrap().path();
         if path.to_string_lossy().ends_with(".rules.yml") {
             let file = path.to_string_lossy().into_owned();
-            assert!(promtool(["check", "rules", &file]), "{file}");
+            assert_promtool(["check", "rules", &file], true);
             takt.run(["alerts", "check", &file]).ok();
         }
     }

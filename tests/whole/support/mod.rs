@@ -95,7 +95,33 @@ pub fn or_skip<T>(wanted: Result<T, Skip>) -> Option<T> {
     }
 }
 
-/// Returns the path of a program that `scripts/peers.sh` has built, such as `prometheus-3.14.0`.
+/// Programs that `scripts/peers.sh` builds, and their versions.
+const CURRENT: [(&str, &str); 4] = [
+    ("prometheus", "3.14.0"),
+    ("promtool", "3.14.0"),
+    ("alertmanager", "0.34.0"),
+    ("amtool", "0.34.0"),
+];
+
+/// Returns the path of the current release of a program, which `scripts/peers.sh` has built.
+pub fn need_current(program: &str) -> Result<PathBuf, Skip> {
+    let version = CURRENT.iter().find(|(name, _)| *name == program);
+    let (_, version) = version.expect("the list has every program that is asked for");
+    need_peer(&format!("{program}-{version}"))
+}
+
+/// Returns the paths of all releases of a program that are at hand: the current one and Debian's.
+pub fn releases(debian: Needed) -> Result<Vec<PathBuf>, Skip> {
+    let current = need_current(debian.program).ok();
+    let installed = find_program(debian.program);
+    let found: Vec<_> = current.into_iter().chain(installed).collect();
+    if found.is_empty() {
+        need(&[debian])?;
+    }
+    Ok(found)
+}
+
+/// Returns the path of something that `scripts/peers.sh` has built, such as `prometheus-3.14.0`.
 pub fn need_peer(program: &str) -> Result<PathBuf, Skip> {
     let cache = |variable: &str, below: &str| {
         std::env::var_os(variable).map(|folder| PathBuf::from(folder).join(below))

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::process::{Daemon, Page, free_port, http_get, http_get_with};
-use super::{Needed, Skip, need, need_peer};
+use super::{Needed, Skip, need, need_current};
 
 /// A Prometheus for one test; dropping it ends the program.
 pub struct Prometheus {
@@ -58,7 +58,7 @@ impl Prometheus {
 
     /// As [`configured`](Self::configured), with the current release and its storage of exemplars.
     pub fn current(text: &str) -> Result<Self, Skip> {
-        let program = need_peer("prometheus-3.14.0")?;
+        let program = need_current("prometheus")?;
         let flags = ["--enable-feature=exemplar-storage"];
         Ok(Self::run(&program, text, &flags))
     }

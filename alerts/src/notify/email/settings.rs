@@ -290,7 +290,7 @@ pub(in crate::notify) fn check_tls(
 pub(in crate::notify) fn check_port(node: &Node, server: &str) -> Result<(), Mistake> {
     match server.rsplit_once(':') {
         _ if server.is_empty() => Ok(()),
-        Some((_, port)) if !port.ends_with(']') => Ok(()),
+        Some((_, port)) if !port.is_empty() && !port.ends_with(']') => Ok(()),
         _ => Err(node.mistake("expected HOST:PORT")),
     }
 }

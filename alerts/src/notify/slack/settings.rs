@@ -80,6 +80,9 @@ fn build(settings: &Node, context: &ChannelContext<'_>) -> Result<Box<dyn Notifi
     Ok(Box::new(HttpChannel::new(slack, sender)))
 }
 
+/// Method of the Web API, which Alertmanager's addresses of bots include.
+const METHOD: &str = "/chat.postMessage";
+
 /// The bot or the webhook. The receiver's own settings come before the global ones.
 fn slack(
     settings: &Node,
@@ -93,18 +96,20 @@ fn slack(
         return Err(settings.mistake("at most one of `api_url` and `app_token` can be given"));
     }
     let updates = fields.optional("update_message", Node::boolean)?;
+    let own_http = settings.get("http_config").filter(|http| !http.is_null());
+    let authorized = own_http.filter(|_| options.authorization.is_some());
     let token = match own_token {
-        None if webhook.is_none() => context.global_secret("slack_app_token")?,
+        None if webhook.is_none() && authorized.is_none() => {
+            context.global_secret("slack_app_token")?
+        }
         own => own,
     };
     if let Some(token) = token {
-        let own_http = settings.get("http_config").filter(|http| !http.is_null());
-        if let Some(http) = own_http.filter(|_| options.authorization.is_some()) {
+        if let Some(http) = authorized {
             return Err(http.mistake(
                 "a bot authenticates with `app_token`; remove the authorization of `http_config`",
             ));
         }
-        options.authorization = None;
         let own = fields.optional("app_url", |node| node.text().map(str::to_owned))?;
         let base = match own {
             Some(url) => url,
@@ -112,22 +117,8 @@ fn slack(
                 .global_text("slack_app_url")?
                 .unwrap_or_else(|| SLACK_API.to_owned()),
         };
-        // Alertmanager's setting includes the method.
-        let base = base
-            .trim_end_matches('/')
-            .trim_end_matches("/chat.postMessage")
-            .to_owned();
-        let channel = fields.require("channel")?.text()?;
-        let follow_ups = match updates {
-            None => FollowUps::Thread,
-            Some(true) => FollowUps::Update,
-            Some(false) => FollowUps::Separate,
-        };
-        let bot = Slack::bot(&address(settings, base)?, &token, channel);
-        return Ok(bot.with_follow_ups(follow_ups));
-    }
-    if updates == Some(true) {
-        return Err(settings.mistake("`update_message` needs a bot (`app_token`)"));
+        options.authorization = None;
+        return bot(settings, fields, &base, &token, updates);
     }
     let url = match webhook {
         Some(url) => Some(url),
@@ -135,5 +126,36 @@ fn slack(
     };
     let needs = "needs `app_token` (a bot) or `api_url` (a webhook), here or in `global`";
     let url = url.ok_or_else(|| settings.mistake(needs))?;
+    // A bot as it was configured before `app_token`: its token is in `http_config`.
+    let token = options
+        .authorization
+        .as_ref()
+        .and_then(|value| value.strip_prefix("Bearer ").map(str::to_owned));
+    if let Some(token) = token.filter(|_| url.trim_end_matches('/').ends_with(METHOD)) {
+        options.authorization = None;
+        return bot(settings, fields, &url, &token, updates);
+    }
+    if updates == Some(true) {
+        return Err(settings.mistake("`update_message` needs a bot (`app_token`)"));
+    }
     Ok(Slack::webhook(&address(settings, url)?))
+}
+
+/// The bot with that token. `url` may include the method.
+fn bot(
+    settings: &Node,
+    fields: &Fields<'_>,
+    url: &str,
+    token: &str,
+    updates: Option<bool>,
+) -> Result<Slack, Mistake> {
+    let base = url.trim_end_matches('/').trim_end_matches(METHOD);
+    let channel = fields.require("channel")?.text()?;
+    let follow_ups = match updates {
+        None => FollowUps::Thread,
+        Some(true) => FollowUps::Update,
+        Some(false) => FollowUps::Separate,
+    };
+    let bot = Slack::bot(&address(settings, base.to_owned())?, token, channel);
+    Ok(bot.with_follow_ups(follow_ups))
 }

@@ -15,6 +15,30 @@ pub(super) fn title(text: &str) -> String {
     out
 }
 
+/// The text with the first letter of each word in upper case and the other letters in lower case, as
+/// Go's `cases.Title`. Digits and `_` belong to words; `'`, `.` and `:` between letters do not end
+/// one.
+pub(super) fn title_words(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let (mut is_inside, mut has_letter) = (false, false);
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        has_letter &= is_inside;
+        if !c.is_alphabetic() {
+            out.push(c);
+        } else if has_letter {
+            out.extend(c.to_lowercase());
+        } else {
+            out.extend(c.to_uppercase());
+            has_letter = true;
+        }
+        let is_middle = matches!(c, '\'' | '’' | '.' | ':' | '·');
+        let goes_on = rest.peek().is_some_and(|next| next.is_alphabetic());
+        is_inside = c.is_alphanumeric() || c == '_' || is_inside && is_middle && goes_on;
+    }
+    out
+}
+
 /// Splits `host:port` or `[v6]:port`; the port keeps its colon.
 pub(super) fn split_port(host: &str) -> (&str, &str) {
     let is_port = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -97,4 +121,17 @@ pub(super) fn escape_query(text: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Alertmanager 0.34 prints them.
+    #[test]
+    fn titles_of_messages() {
+        let text = "hELLO wORLD don't foo-bar a.b x_y 3abc éa_B 1st (q) a:b a1b";
+        let expected = "Hello World Don't Foo-Bar A.b X_y 3Abc Éa_b 1St (Q) A:b A1b";
+        assert_eq!(title_words(text), expected);
+    }
 }

@@ -128,6 +128,17 @@ impl Node {
         }
     }
 
+    /// Returns a scalar without quotes as written; `None` for other nodes.
+    pub fn plain(&self) -> Option<&str> {
+        match &self.value {
+            Value::Scalar {
+                text,
+                quoted: false,
+            } => Some(text),
+            _ => None,
+        }
+    }
+
     /// Returns the items of a list; null counts as an empty list.
     ///
     /// # Errors

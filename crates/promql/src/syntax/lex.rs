@@ -150,20 +150,23 @@ impl<'a> Lexer<'a> {
             }
             c if is_alpha(c) && self.in_brackets => match self.duration_word() {
                 Some(length) => self.token(length, Kind::Other),
-                None => self.bad(format!("unexpected character: {c:?}, expected ':'")),
+                None => self.bad(format!(
+                    "unexpected character: {}, expected ':'",
+                    quoted_char(c)
+                )),
             },
             c if is_alpha(c) || c == ':' => self.word(),
             '=' if pair('~') => self.bad("unexpected character after '=': '~'".to_owned()),
             '!' if !pair('=') => self.bad(format!(
-                "unexpected character after '!': {:?}",
-                second.unwrap_or(char::REPLACEMENT_CHARACTER)
+                "unexpected character after '!': {}",
+                quoted_char(second.unwrap_or(char::REPLACEMENT_CHARACTER))
             )),
             '=' | '!' | '<' | '>' if pair('=') => self.token(2, Kind::Operator),
             '<' | '>' if pair('/') => self.token(2, Kind::Operator),
             '*' | '/' | '%' | '+' | '-' | '^' | '<' | '>' | '@' => self.token(1, Kind::Operator),
             ',' | '=' => self.token(1, Kind::Other),
             '(' | ')' | '{' | '}' | '[' | ']' => self.bracket(first),
-            c => self.bad(format!("unexpected character: {c:?}")),
+            c => self.bad(format!("unexpected character: {}", quoted_char(c))),
         }
     }
 
@@ -185,7 +188,7 @@ impl<'a> Lexer<'a> {
             }
             ']' => self.in_brackets = false,
             '{' => self.in_braces = true,
-            c => return self.bad(format!("unexpected character: {c:?}")),
+            c => return self.bad(format!("unexpected character: {}", quoted_char(c))),
         }
         self.token(1, Kind::Other)
     }
@@ -219,7 +222,8 @@ impl<'a> Lexer<'a> {
             c => match self.duration_word() {
                 Some(length) => self.token(length, Kind::Other),
                 None => self.bad(format!(
-                    "unexpected character in duration expression: {c:?}"
+                    "unexpected character in duration expression: {}",
+                    quoted_char(c)
                 )),
             },
         }
@@ -245,17 +249,18 @@ impl<'a> Lexer<'a> {
             ('=', Some('~')) | ('!', Some('~' | '=')) => self.token(2, Kind::Operator),
             ('=' | ',', _) => self.token(1, Kind::Other),
             ('!', c) => {
-                let c = c.unwrap_or(char::REPLACEMENT_CHARACTER);
-                self.bad(format!(
-                    "unexpected character after '!' inside braces: {c:?}"
-                ))
+                let c = quoted_char(c.unwrap_or(char::REPLACEMENT_CHARACTER));
+                self.bad(format!("unexpected character after '!' inside braces: {c}"))
             }
             ('{', _) => self.bad("unexpected left brace '{'".to_owned()),
             ('}', _) => {
                 self.in_braces = false;
                 self.token(1, Kind::Other)
             }
-            (c, _) => self.bad(format!("unexpected character inside braces: {c:?}")),
+            (c, _) => self.bad(format!(
+                "unexpected character inside braces: {}",
+                quoted_char(c)
+            )),
         }
     }
 
@@ -290,8 +295,8 @@ impl<'a> Lexer<'a> {
         match duration_length(rest, number) {
             Ok(length) => self.token(length, Kind::Duration),
             Err(seen) => self.bad(format!(
-                "bad number or duration syntax: {:?}",
-                &rest[..seen]
+                "bad number or duration syntax: {}",
+                quoted(&rest[..seen])
             )),
         }
     }
@@ -394,6 +399,18 @@ fn code(
     Ok(())
 }
 
+/// A character as Go writes it with `%q`.
+fn quoted_char(c: char) -> String {
+    match c {
+        '\'' => r"'\''".to_owned(),
+        '"' => "'\"'".to_owned(),
+        c => {
+            let text = quoted(c.encode_utf8(&mut [0; 4]));
+            format!("'{}'", &text[1..text.len() - 1])
+        }
+    }
+}
+
 fn code_point(c: char) -> String {
     format!("U+{:04X} '{c}'", u32::from(c))
 }
@@ -406,7 +423,8 @@ fn number_length(rest: &str) -> (usize, bool) {
     let mut end = if is_hex {
         2 + usize::from(at(2) == b'_')
     } else {
-        0
+        // Prometheus does not count a dot at the beginning, so `.5.` is a malformed number, not two tokens.
+        usize::from(at(0) == b'.')
     };
     let (mut dot, mut exponent) = (false, false);
     loop {
@@ -423,14 +441,16 @@ fn number_length(rest: &str) -> (usize, bool) {
                 let is_wrong = exponent;
                 (exponent, end) = (true, end + 1);
                 end += usize::from(!is_wrong && matches!(at(end), b'+' | b'-'));
-                if is_wrong || end == bytes.len() || matches!(at(end), b'.' | b'_' | b'e' | b'E') {
-                    return (end, false);
+                let is_followed = !is_wrong && matches!(at(end), b'.' | b'_' | b'e' | b'E');
+                if is_wrong || end == bytes.len() || is_followed {
+                    return (end + usize::from(is_followed), false);
                 }
             }
             b'_' => {
                 end += 1;
-                if end == bytes.len() || matches!(at(end), b'.' | b'_' | b'e' | b'E') {
-                    return (end, false);
+                let is_followed = matches!(at(end), b'.' | b'_' | b'e' | b'E');
+                if end == bytes.len() || is_followed {
+                    return (end + usize::from(is_followed), false);
                 }
             }
             c => return (end, !is_alphanumeric(char::from(c))),

@@ -28,7 +28,6 @@ pub use tree::Expression;
 
 use crate::error::Error;
 use takt_model::Matcher;
-use tree::ExpressionKind;
 
 /// Deepest nesting of parentheses and operators; the tree is walked recursively. A chain `a or b or c …` counts each operator.
 pub(crate) const MAX_DEPTH: usize = 300;
@@ -52,20 +51,18 @@ pub fn parse(query: &str) -> Result<Expression, Error> {
         .map_err(|fault| Error::fault(query, fault))
 }
 
-/// Parses one instant selector, as in `match[]`.
+/// Parses one instant selector without modifiers, as in `match[]`.
 ///
 /// # Errors
-/// A text that is not PromQL, and an expression that is not a selector or has modifiers.
+/// A text that is not such a selector, in Prometheus' words and at its place.
 pub fn selector(text: &str) -> Result<Vec<Matcher>, Error> {
-    if let ExpressionKind::Selector(selector) = parse(text)?.kind
-        && selector.shift.at.is_none()
-        && selector.shift.offset.is_none()
-        && selector.extension.is_none()
-    {
-        return Ok(selector.conditions());
+    if text.len() > MAX_LENGTH {
+        let text = format!("selector is longer than {MAX_LENGTH} bytes");
+        return Err(Error::Parse { place: None, text });
     }
-    let text = format!("expected a series selector, got {text}");
-    Err(Error::Parse { place: None, text })
+    read::read_selector(text)
+        .map(|selector| selector.conditions())
+        .map_err(|fault| Error::fault(text, fault))
 }
 
 /// A place in a query. Line and column count from 1; the column counts bytes, as in Prometheus.
@@ -122,6 +119,30 @@ mod tests {
         assert_eq!(place(query.find('+').unwrap()), "1:4");
         assert_eq!(place(query.find('x').unwrap()), "2:7");
         assert_eq!(place(query.len()), "2:9");
+    }
+
+    #[test]
+    fn a_selector_is_no_expression() {
+        for (text, said) in [
+            ("", "unknown position: parse error: unexpected end of input"),
+            (" ", "1:2: parse error: unexpected end of input"),
+            ("1", "1:1: parse error: unexpected number \"1\""),
+            ("sum(up)", "1:4: parse error: unexpected \"(\""),
+            ("up[5m]", "1:3: parse error: unexpected \"[\""),
+            ("up offset 5m", "1:4: parse error: unexpected <offset>"),
+            ("(up)", "1:1: parse error: unexpected \"(\""),
+        ] {
+            assert_eq!(selector(text).unwrap_err().to_string(), said, "{text}");
+        }
+        for (text, conditions) in [
+            ("up", 1),
+            ("sum", 1),
+            ("{a=\"b\"}", 1),
+            ("up{a=\"b\",}", 2),
+            ("{}", 0),
+        ] {
+            assert_eq!(selector(text).unwrap().len(), conditions, "{text}");
+        }
     }
 
     #[test]

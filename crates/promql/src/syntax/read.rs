@@ -4,19 +4,28 @@ use super::lex::{Kind, PREPROCESSORS, Token, tokens};
 use super::text::unquote;
 use super::tree::{
     Aggregate, Aggregation, BinaryExpression, Expression, ExpressionKind, GroupModifier,
-    NumberLiteral, Operator, VectorMatching,
+    NumberLiteral, Operator, VectorMatching, VectorSelector,
 };
 use super::{Fault, MAX_DEPTH, duration};
 use crate::functions;
 use takt_model::quoted;
 
+/// Reads a selector without modifiers.
+pub(super) fn read_selector(text: &str) -> Result<VectorSelector, Fault> {
+    let mut reader = Reader::new(text);
+    if !reader.peek().is("{") && !is_name(reader.peek()) {
+        return Err(reader.unexpected(""));
+    }
+    let selector = reader.selector()?;
+    match reader.peek().kind {
+        Kind::End => Ok(selector),
+        _ => Err(reader.unexpected("")),
+    }
+}
+
 /// Reads a query up to its first fault of grammar.
 pub(super) fn read(query: &str) -> Result<Expression, Fault> {
-    let mut reader = Reader {
-        tokens: tokens(query),
-        next: 0,
-        depth: 0,
-    };
+    let mut reader = Reader::new(query);
     if reader.peek().kind == Kind::End {
         return Err(Fault::new(0, "no expression found in input"));
     }
@@ -39,6 +48,14 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
+    fn new(text: &'a str) -> Self {
+        Self {
+            tokens: tokens(text),
+            next: 0,
+            depth: 0,
+        }
+    }
+
     // The methods that call each other recursively do little themselves, so that deep queries need little stack.
 
     /// An expression whose operators bind at least as tightly as given.
@@ -247,7 +264,8 @@ impl<'a> Reader<'a> {
             self.expect(")", within)?;
             return Ok(true);
         };
-        if self.peek().is(")") {
+        let begins = self.peek().is("+") || self.peek().is("-") || self.simple_kind(within).is_ok();
+        if !begins && !matches!(self.peek().kind, Kind::Bad(_)) {
             let text = "trailing commas not allowed in function call args";
             return Err(Fault::new(comma.at, text));
         }
@@ -271,7 +289,14 @@ impl<'a> Reader<'a> {
     ) -> Result<ExpressionKind, Fault> {
         let grouping = match grouping {
             Some(grouping) => Some(*grouping),
-            None => self.grouping()?,
+            None => {
+                let grouping = self.grouping()?;
+                // Prometheus reads the next token before it counts the arguments.
+                if grouping.is_none() && matches!(self.peek().kind, Kind::Bad(_)) {
+                    return Err(self.unexpected(""));
+                }
+                grouping
+            }
         };
         let expected = if op.parameter().is_some() { 2 } else { 1 };
         let count = args.len();
@@ -502,8 +527,27 @@ pub(super) fn is_name(token: &Token<'_>) -> bool {
     }
 }
 
+/// Whether each underscore stands between two digits, or between `0x` and a digit.
+fn separates_digits(text: &str) -> bool {
+    let lower = text.to_ascii_lowercase();
+    let (digits, is_hex) = match lower.strip_prefix("0x") {
+        Some(digits) => (digits, true),
+        None => (lower.as_str(), false),
+    };
+    let is_digit =
+        |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit() || is_hex && c.is_ascii_hexdigit());
+    digits.match_indices('_').all(|(at, _)| {
+        let is_first = is_hex && at == 0;
+        (is_first || is_digit(digits[..at].chars().next_back()))
+            && is_digit(digits[at + 1..].chars().next())
+    })
+}
+
 /// The value of a number as Go reads it (`strconv.ParseInt` with base 0, then `ParseFloat`); fails with Go's reason.
 fn number_value(text: &str) -> Result<f64, &'static str> {
+    if text.contains('_') && !separates_digits(text) {
+        return Err("invalid syntax");
+    }
     let digits: String = text.chars().filter(|c| *c != '_').collect();
     let lower = digits.to_ascii_lowercase();
     let integer = if let Some(hex) = lower.strip_prefix("0x") {

@@ -1,17 +1,20 @@
 //! The same samples and queries in a current Prometheus and here: values, errors, annotations, trees and printed queries, word
 //! by word.
 //!
-//! Needs Prometheus 3.14, which `scripts/peers.sh` builds (or its path in `TAKT_CURRENT_PROMETHEUS`), and Debian's
-//! `promtool`; skipped without them.
+//! Needs Prometheus 3.14, which `scripts/peers.sh` builds (or its path in `TAKT_CURRENT_PROMETHEUS`), and a `promtool`, that
+//! of `scripts/peers.sh` or Debian's; skipped without them.
 
-use super::common::{self, BEGIN_MS, Queries};
+use super::common::{self, BEGIN_MS, Queries, Random};
 use super::prometheus::{HAND_MADE, Outcome, Server, WRONG, compare, outcome, seconds};
 use serde_json::Value as Json;
+use std::path::Path;
 use takt_model::Timestamp;
 use takt_promql::{Answer, Error, Memory, Options, instant, parse, range};
 
 /// Random queries, each evaluated at an instant and over a range.
 const GENERATED: usize = 4000;
+/// Queries that are broken at random.
+const BROKEN: usize = 4000;
 /// A step that does not divide the range, so that the query's end is no step.
 const STEP_MS: i64 = 170_000;
 
@@ -29,10 +32,6 @@ const BY_DESIGN: &[(&str, &str)] = &[
         "Prometheus takes the parameter of the first step for all",
     ),
     ("error parsing regexp", "Go's reasons are not Rust's"),
-    (
-        "unknown position: parse error",
-        "an empty query has a place here",
-    ),
     (
         "duration must be greater than 0",
         "Prometheus has bytes before this text, not a place",
@@ -60,7 +59,11 @@ fn start() -> Option<Server> {
     let features = "promql-experimental-functions,promql-binop-fill-modifiers,\
                     promql-extended-range-selectors";
     let flags = [&*format!("--enable-feature={features}")];
-    let found = program().and_then(|path| Server::start_binary(&path, &flags));
+    let promtool = built("promtool").filter(|path| Path::new(path).exists());
+    let promtool = promtool.unwrap_or_else(|| "promtool".to_owned());
+    let program = std::env::var("TAKT_CURRENT_PROMETHEUS").ok();
+    let program = program.or_else(|| built("prometheus"));
+    let found = program.and_then(|path| Server::start_programs(&path, &promtool, &flags));
     if found.is_none() {
         eprintln!(
             "skipped: no Prometheus 3.14 (scripts/peers.sh builds it with Go) or no promtool"
@@ -69,15 +72,13 @@ fn start() -> Option<Server> {
     found
 }
 
-/// The path of a current Prometheus.
-fn program() -> Option<String> {
+/// The path that `scripts/peers.sh` gives a program.
+fn built(name: &str) -> Option<String> {
     let folder = |variable: &str, below: &str| {
         let folder = std::env::var(variable).ok()?;
-        Some(format!("{folder}{below}/peers/prometheus-3.14.0"))
+        Some(format!("{folder}{below}/peers/{name}-3.14.0"))
     };
-    std::env::var("TAKT_CURRENT_PROMETHEUS")
-        .ok()
-        .or_else(|| folder("TAKT_CACHE_DIR", ""))
+    folder("TAKT_CACHE_DIR", "")
         .or_else(|| folder("XDG_CACHE_HOME", "/takt"))
         .or_else(|| folder("HOME", "/.cache/takt"))
 }
@@ -252,4 +253,32 @@ fn parses_and_prints_as_the_current_prometheus_does() {
         }
     }
     assert_none(wrong, all.len());
+}
+
+/// Both refuse a broken query in the same words, or read the same query from it.
+#[test]
+fn breaks_where_the_current_prometheus_does() {
+    let Some(server) = start() else { return };
+    let (mut queries, mut random) = (Queries::new(5), Random::new(6));
+    let mut wrong = Vec::new();
+    for _ in 0..BROKEN {
+        let query = match random.below(3) {
+            0 => queries.query(),
+            1 => random.pick(HAND_MADE).to_owned(),
+            _ => random.pick(NEW).to_owned(),
+        };
+        let query = common::broken(query, &mut random);
+        let theirs = server.ask("format_query", &[("query", query.clone())]);
+        let text = theirs["error"].as_str().unwrap_or_default();
+        let text = text
+            .strip_prefix("invalid parameter \"query\": ")
+            .unwrap_or(text);
+        let theirs = theirs["data"].as_str().ok_or(text.to_owned());
+        let ours = parse(&query).map(|tree| tree.prettify());
+        let ours = ours.map_err(|error| error.to_string());
+        if theirs != ours.as_deref().map_err(Clone::clone) {
+            wrong.push(format!("{query}\n    there {theirs:?}\n    here  {ours:?}"));
+        }
+    }
+    assert_none(wrong, BROKEN);
 }

@@ -74,56 +74,6 @@ fn random_queries_stay_within_the_budget() {
 const HAND_MADE: &[&str] = include!("hand_made.in");
 const ODD: &[&str] = include!("odd.in");
 
-/// Takes a query and breaks it: pieces are left out, doubled, or exchanged for something odd.
-fn broken(mut query: String, random: &mut Random) -> String {
-    let odd = [
-        "(",
-        ")",
-        "[",
-        "]",
-        "{",
-        "}",
-        "\"",
-        "`",
-        "\\",
-        "1e999",
-        "Inf",
-        "@",
-        "offset",
-        "-",
-        "0x",
-        "5m",
-        ":",
-        "#",
-        "é",
-        "\n",
-        "end()",
-        "__name__",
-        "=~",
-        "group_left",
-        "bool",
-        "9223372036854775807",
-    ];
-    for _ in 0..1 + random.below(4) {
-        let boundaries: Vec<usize> = query
-            .char_indices()
-            .map(|(at, _)| at)
-            .chain([query.len()])
-            .collect();
-        let (a, b) = (
-            random.below(boundaries.len() as u64) as usize,
-            random.below(boundaries.len() as u64) as usize,
-        );
-        let (a, b) = (boundaries[a.min(b)], boundaries[a.max(b)]);
-        match random.below(3) {
-            0 => query.replace_range(a..b, ""),
-            1 => query.insert_str(a, &query.clone()[a..b]),
-            _ => query.insert_str(a, random.pick(&odd)),
-        }
-    }
-    query
-}
-
 /// Some thousand queries, or as many as fit into `TAKT_FUZZ_SECONDS` (`make soak`), which begin elsewhere each time.
 #[test]
 fn broken_queries_are_refused_or_answered() {
@@ -144,7 +94,7 @@ fn broken_queries_are_refused_or_answered() {
             1 => random.pick(HAND_MADE).to_owned(),
             _ => random.pick(ODD).to_owned(),
         };
-        evaluate(&memory, &broken(query, &mut random));
+        evaluate(&memory, &common::broken(query, &mut random));
         count += 1;
     }
     println!("{count} broken queries, seed {seed}");

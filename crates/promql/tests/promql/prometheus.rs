@@ -201,13 +201,13 @@ impl Drop for Server {
 impl Server {
     /// Backfills the samples and serves them on the loopback; `None` where Prometheus is not installed.
     fn start() -> Option<Self> {
-        Self::start_binary("prometheus", &[])
+        Self::start_programs("prometheus", "promtool", &[])
     }
 
-    /// As [`start`](Self::start), for another Prometheus with other flags. Debian's `promtool` makes the blocks.
-    pub fn start_binary(prometheus: &str, flags: &[&str]) -> Option<Self> {
+    /// As [`start`](Self::start), for other programs and with other flags. `promtool` makes the blocks.
+    pub fn start_programs(prometheus: &str, promtool: &str, flags: &[&str]) -> Option<Self> {
         let answers = |program: &str| Command::new(program).arg("--version").output().is_ok();
-        if !answers(prometheus) || !answers("promtool") {
+        if !answers(prometheus) || !answers(promtool) {
             return None;
         }
         let directory = tempfile::tempdir().unwrap();
@@ -246,7 +246,7 @@ impl Server {
             &path("page"),
             &path("data"),
         ];
-        let made = Command::new("promtool").args(blocks).output().unwrap();
+        let made = Command::new(promtool).args(blocks).output().unwrap();
         assert!(
             made.status.success(),
             "{}",

@@ -97,7 +97,8 @@ pub fn load(config: &Config) -> anyhow::Result<Loaded> {
             PathBuf::new(),
         ),
     };
-    let routing = Routing::read(&name, &text).map_err(|mistake| anyhow!("{mistake}"))?;
+    let mut routing = Routing::read(&name, &text).map_err(|mistake| anyhow!("{mistake}"))?;
+    routing.read_templates(&base);
     let reports = config.reports.clone();
     let owners = Addresses::new(move |user| reports.address_of(user));
     let channels =

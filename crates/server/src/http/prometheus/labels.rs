@@ -15,7 +15,7 @@ use takt_store::{Listed, Store, StoreError};
 pub(super) async fn series(State(api): State<Api>, By(viewer): By, params: Params) -> Reply {
     let limit = params.limit()?;
     let (from, to) = params.period()?;
-    let selection = Selection::new(&params, api.app.config().query.timeout())?;
+    let selection = Selection::new(&params, api.app.config().query.timeout())?.naming_parameter();
     if selection.is_empty() {
         return Err(ApiError::bad_data("no match[] parameter provided"));
     }

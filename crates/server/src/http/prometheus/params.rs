@@ -3,6 +3,7 @@
 use super::answer::ApiError;
 use axum::extract::{Form, FromRequest, Query, Request};
 use axum::http::{HeaderMap, Method, header};
+use std::num::IntErrorKind;
 use std::time::{Duration, SystemTime};
 use takt_model::Matcher;
 use takt_model::Timestamp;
@@ -102,6 +103,15 @@ impl Params {
             .transpose()
     }
 
+    /// `lookback_delta`, in milliseconds.
+    pub fn lookback(&self) -> Result<Option<i64>, ApiError> {
+        let wrong =
+            |error| ApiError::bad_data(format!("error parsing lookback delta duration: {error}"));
+        self.get("lookback_delta")
+            .map(|text| duration(text).map_err(wrong))
+            .transpose()
+    }
+
     /// A required duration, in milliseconds.
     pub fn needed_duration(&self, name: &str) -> Result<i64, ApiError> {
         duration(self.text(name)).map_err(|error| ApiError::parameter(name, error))
@@ -126,10 +136,22 @@ impl Params {
             }
             Ok(0) => Ok(usize::MAX),
             Ok(limit) => Ok(usize::try_from(limit).unwrap_or(usize::MAX)),
-            Err(_) => Err(ApiError::parameter(
-                "limit",
-                format!("cannot parse {text:?} to a number"),
-            )),
+            Err(error) => {
+                let is_long = matches!(
+                    error.kind(),
+                    IntErrorKind::PosOverflow | IntErrorKind::NegOverflow
+                );
+                let why = if is_long {
+                    "value out of range"
+                } else {
+                    "invalid syntax"
+                };
+                let text = takt_model::quoted(text);
+                Err(ApiError::parameter(
+                    "limit",
+                    format!("strconv.Atoi: parsing {text}: {why}"),
+                ))
+            }
         }
     }
 
@@ -163,14 +185,10 @@ impl Params {
 }
 
 /// The conditions of a selector of `match[]`.
-pub(super) fn selector(text: &str) -> Result<Vec<Matcher>, ApiError> {
-    let matchers =
-        takt_promql::selector(text).map_err(|error| ApiError::parameter("match[]", error))?;
+pub(super) fn selector(text: &str) -> Result<Vec<Matcher>, String> {
+    let matchers = takt_promql::selector(text).map_err(|error| error.to_string())?;
     if matchers.iter().all(|matcher| matcher.accepts("")) {
-        return Err(ApiError::parameter(
-            "match[]",
-            "match[] must contain at least one non-empty matcher",
-        ));
+        return Err("match[] must contain at least one non-empty matcher".to_owned());
     }
     Ok(matchers)
 }

@@ -252,7 +252,7 @@ impl Evaluation {
     ) -> Result<Self, ApiError> {
         let timeout = params.timeout(config.timeout())?;
         let mut options = config.options(timeout);
-        if let Some(lookback_ms) = params.duration("lookback_delta")?.filter(|&ms| ms > 0) {
+        if let Some(lookback_ms) = params.lookback()?.filter(|&ms| ms > 0) {
             options.lookback_ms = lookback_ms;
         }
         let stats = params.get("stats").map(|asked| {
@@ -380,6 +380,10 @@ mod tests {
     struct NoTargets;
 
     impl Scraping for NoTargets {
+        fn dropped_counts(&self) -> BTreeMap<String, usize> {
+            BTreeMap::new()
+        }
+
         fn targets(&self) -> Vec<TargetStatus> {
             Vec::new()
         }

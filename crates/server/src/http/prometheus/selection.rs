@@ -18,6 +18,8 @@ pub(super) struct Selection {
     texts: Vec<String>,
     /// Selects all series where no selector is given.
     or_all: bool,
+    /// Whether errors name the parameter, as Prometheus' do for some routes.
+    names_parameter: bool,
     deadline: Instant,
 }
 
@@ -27,6 +29,7 @@ impl Selection {
         Ok(Self {
             texts: params.selectors()?,
             or_all: false,
+            names_parameter: false,
             deadline: Instant::now() + timeout,
         })
     }
@@ -39,6 +42,14 @@ impl Selection {
     pub fn or_all(self) -> Self {
         Self {
             or_all: true,
+            ..self
+        }
+    }
+
+    /// The same selection, with errors that name the parameter.
+    pub fn naming_parameter(self) -> Self {
+        Self {
+            names_parameter: true,
             ..self
         }
     }
@@ -60,9 +71,13 @@ impl Selection {
     fn selectors(&self) -> Result<Vec<Vec<Matcher>>, ApiError> {
         let mut selectors = Vec::new();
         for text in &self.texts {
-            let matchers = selector(text)?.into_iter();
+            let matchers = selector(text).map_err(|error| match self.names_parameter {
+                true => ApiError::parameter("match[]", error),
+                false => ApiError::bad_data(error),
+            })?;
             selectors.push(
                 matchers
+                    .into_iter()
                     .map(|matcher| matcher.until(Some(self.deadline)))
                     .collect(),
             );

@@ -22,6 +22,9 @@ pub trait Scraping: Debug + Send + Sync {
     /// Labels of discovered targets that relabelling dropped.
     fn dropped(&self) -> Vec<Labels>;
 
+    /// Number of dropped targets of each job.
+    fn dropped_counts(&self) -> BTreeMap<String, usize>;
+
     /// Metadata of metrics, by name.
     fn metadata(&self) -> BTreeMap<String, MetricMetadata>;
 
@@ -36,6 +39,10 @@ impl Scraping for ScrapeManager {
 
     fn dropped(&self) -> Vec<Labels> {
         self.dropped()
+    }
+
+    fn dropped_counts(&self) -> BTreeMap<String, usize> {
+        self.dropped_counts()
     }
 
     fn metadata(&self) -> BTreeMap<String, MetricMetadata> {
@@ -155,6 +162,7 @@ pub(super) async fn targets(State(api): State<Api>, By(viewer): By, params: Para
     } else {
         api.app.of(&viewer).scraping.dropped()
     };
+    let counts = api.app.of(&viewer).scraping.dropped_counts();
     let pool = params.get("scrapePool");
     let active = active
         .iter()
@@ -163,7 +171,7 @@ pub(super) async fn targets(State(api): State<Api>, By(viewer): By, params: Para
     Answer::of(&json!({
         "activeTargets": active.collect::<Vec<_>>(),
         "droppedTargets": dropped.iter().map(|found| json!({ "discoveredLabels": map(found) })).collect::<Vec<_>>(),
-        "droppedTargetCounts": {},
+        "droppedTargetCounts": counts,
     }))
 }
 
