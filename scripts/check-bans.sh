@@ -9,7 +9,7 @@ list() { # SECTION KEY: the quoted words of a list in deny.toml
 }
 
 bad=0
-crates=$(cargo tree --workspace --no-default-features --edges normal,build --prefix none --format '{p}	{l}' --locked |
+crates=$(cargo tree --workspace --no-default-features --features takt/s3 --edges normal,build --prefix none --format '{p}	{l}' --locked |
 	sed 's/ (\*)$//' | grep . | sort -u)
 while read -r banned; do
 	if found=$(grep -E "^$banned v" <<<"$crates"); then

@@ -185,7 +185,7 @@ fi
 rm -rf "$out/man"
 
 # The crates that are linked, for scanners of vulnerabilities.
-cargo tree --locked -p takt -p takt-exporter --no-default-features -e normal --prefix none --format '{p}|{l}|{r}' |
+cargo tree --locked -p takt -p takt-exporter --no-default-features --features takt/s3 -e normal --prefix none --format '{p}|{l}|{r}' |
     python3 -c '
 import json, sys
 version, date = sys.argv[1:]

@@ -51,7 +51,7 @@ at_most_glibc() {
 zig=$(scripts/zig.sh) || {
 	[ "${1:-}" != exporter ] || exit 3
 	echo "release.sh: only packages for this machine and newer C libraries are built" >&2
-	make --no-print-directory build
+	make --no-print-directory build S3=1
 	BIN=$CARGO_TARGET_DIR/release exec scripts/dist.sh
 }
 
@@ -73,7 +73,7 @@ fi
 has_target "$X86" || { echo "release.sh: rustup cannot add a target" >&2; exit 1; }
 DUCKDB_LIB_DIR=$(scripts/libduckdb.sh)
 export DUCKDB_LIB_DIR
-built "$X86" --no-default-features -p takt -p takt-exporter
+built "$X86" --no-default-features --features takt/s3 -p takt -p takt-exporter
 native=$(folder "$X86")
 cp "$DUCKDB_LIB_DIR/libduckdb.so" "$native/"
 for file in takt takt-exporter libduckdb.so; do at_most_glibc "$native/$file"; done

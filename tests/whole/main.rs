@@ -26,6 +26,8 @@ mod hostile_queries;
 mod installed;
 mod job_pages;
 mod lake;
+#[cfg(feature = "s3")]
+mod lake_s3;
 mod letters;
 mod markup;
 mod packages;

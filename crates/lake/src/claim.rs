@@ -1,7 +1,7 @@
 //! Which data directory writes a lake. Two writers would remove each other's files.
 
 use crate::LakeError;
-use crate::files::{Folder, UNFINISHED, names_in};
+use crate::files::Files;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -63,66 +63,72 @@ impl LakeState {
     }
 }
 
-/// Makes `path` the lake of a data directory, and returns its folder. With `anew`, creates a lake
-/// where one is gone, and continues the lake of another data directory.
+/// Makes these files the lake of a data directory, and returns the identity of the writer. With
+/// `anew`, creates a lake where one is gone, and continues the lake of another data directory.
 ///
 /// # Errors
 /// If the folder cannot be created, has other files, or is the lake of another data directory; if
 /// the lake that this data directory wrote there is gone.
-pub fn claim(path: &Path, data: &Path, anew: bool) -> Result<Folder, LakeError> {
+pub fn claim(files: &mut dyn Files, data: &Path, anew: bool) -> Result<String, LakeError> {
     let mut state = LakeState::read(data);
-    let owner = path.join(OWNER);
-    let known = match fs::read(&owner) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        read => {
-            let text = read.map_err(LakeError::read(&owner))?;
-            let parsed: Result<Owner, _> = serde_json::from_slice(&text);
-            Some(parsed.map_err(|error| LakeError::Log {
-                path: owner.clone(),
-                reason: error.to_string(),
-            })?)
-        }
-    };
-    let whole = std::path::absolute(path).map_err(LakeError::read(path))?;
-    let text = whole.display().to_string();
+    let known = owner(files)?;
+    let path = files.path_of("");
+    let text = path.display().to_string();
     let was_here = state.path == text;
     match &known {
         Some(known) if known.id == state.id => {}
-        Some(_) if !anew => return Err(LakeError::Foreign { path: path.into() }),
-        None if was_here && !anew => return Err(LakeError::Gone { path: path.into() }),
-        None if !names_in(path)?.iter().all(|name| is_ignored(name)) => {
-            return Err(LakeError::Occupied { path: path.into() });
-        }
+        Some(_) if !anew => return Err(LakeError::Foreign { path }),
+        None if was_here && !anew => return Err(LakeError::Gone { path }),
+        None if !files.is_empty()? => return Err(LakeError::Occupied { path }),
         None | Some(_) => {}
     }
-    fs::create_dir_all(path).map_err(LakeError::write(path))?;
-    let folder = Folder::of_lake(path)?;
+    files.begin()?;
     if state.id.is_empty() {
         state.id = random_id()?;
         state.write(data)?;
     }
-    if known.as_ref().is_none_or(|known| known.id != state.id) {
-        let new = Owner {
-            format: FORMAT,
-            id: state.id.clone(),
-        };
-        let text = serde_json::to_vec(&new).expect("plain fields serialise");
-        if known.is_some() {
-            fs::remove_file(&owner).map_err(LakeError::write(&owner))?;
-        }
-        folder.publish("", OWNER, &text)?;
+    let new = Owner {
+        format: FORMAT,
+        id: state.id.clone(),
+    };
+    let bytes = serde_json::to_vec(&new).expect("plain fields serialise");
+    match &known {
+        Some(known) if known.id == state.id => {}
+        Some(_) => files.replace(OWNER, &bytes)?,
+        None if files.create(OWNER, &bytes)? => {}
+        None => return Err(LakeError::Foreign { path }),
     }
-    folder.sweep()?;
+    files.check_create(OWNER, &bytes)?;
     if !was_here {
         state.path = text;
         state.write(data)?;
     }
-    Ok(folder)
+    Ok(state.id)
 }
 
-/// Whether a folder with this file is empty enough for a new lake.
-fn is_ignored(name: &str) -> bool {
-    name == "lost+found" || name.starts_with(UNFINISHED)
+/// Checks that the data directory with the identity `id` still writes the lake.
+///
+/// # Errors
+/// If another one has taken it over.
+pub fn check(files: &dyn Files, id: &str) -> Result<(), LakeError> {
+    let path = files.path_of("");
+    match owner(files)? {
+        Some(owner) if owner.id == id => Ok(()),
+        Some(_) => Err(LakeError::Foreign { path }),
+        None => Err(LakeError::Gone { path }),
+    }
+}
+
+/// The writer that the lake names.
+fn owner(files: &dyn Files) -> Result<Option<Owner>, LakeError> {
+    let Some(text) = files.read(OWNER)? else {
+        return Ok(None);
+    };
+    let parsed = serde_json::from_slice(&text);
+    parsed.map(Some).map_err(|error| LakeError::Log {
+        path: files.path_of(OWNER),
+        reason: error.to_string(),
+    })
 }
 
 /// A random UUID, for tables and writers.

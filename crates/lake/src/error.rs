@@ -43,6 +43,24 @@ pub enum LakeError {
         /// The folder.
         path: PathBuf,
     },
+    /// The keys of S3 are missing or unreadable.
+    #[error(
+        "cannot sign in to S3: {reason}; set credentials_file in [lake.s3], or AWS_ACCESS_KEY_ID and \
+         AWS_SECRET_ACCESS_KEY in the server's environment"
+    )]
+    Keys {
+        /// The defect.
+        reason: String,
+    },
+    /// The S3 server overwrites files that it must not overwrite.
+    #[error(
+        "the S3 server of {path} has no conditional puts (If-None-Match), so two writers would lose \
+         commits; use a server that has them, or write a folder and copy it"
+    )]
+    Unconditional {
+        /// The lake.
+        path: PathBuf,
+    },
     /// Another data directory writes the lake.
     #[error(
         "another data directory writes the data lake in {path}; choose another path, or continue \

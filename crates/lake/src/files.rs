@@ -1,19 +1,102 @@
-//! Files and folders of the lake. Each has the permissions of the lake's folder, so that the
-//! operator decides there who may read the lake, and each is durable before it has its name.
+//! Where the files of a lake are: a folder ([`Folder`]), or a bucket of S3 (`Bucket`).
 
-use crate::LakeError;
-use crate::log::{LOG, Version};
+use crate::{LakeConfig, LakeError};
+use std::fmt::Debug;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use takt_store::crash_point;
+use tempfile::TempPath;
 
 /// Beginning of the names of unfinished files. Engines ignore files whose names begin so.
 pub const UNFINISHED: &str = ".new-";
 
-/// A folder of the lake.
-#[derive(Debug, Clone)]
+/// Beginning of the names of files in the data directory that have a copy of a file of the lake.
+pub const COPY: &str = "lake-reading-";
+
+/// Files of a lake. Each has a name such as `usage/_delta_log/00000000000000000000.json`, is complete
+/// under its name, and durable when the method that wrote it returns.
+pub trait Files: Debug + Send + Sync {
+    /// The place of a file, for people.
+    fn path_of(&self, name: &str) -> PathBuf;
+
+    /// Prepares the place for the first file, and removes what a crash has left beside the tables.
+    fn begin(&mut self) -> Result<(), LakeError>;
+
+    /// Whether a new lake may begin here.
+    fn is_empty(&self) -> Result<bool, LakeError>;
+
+    /// Names of all files below a folder, without the folder. A folder that does not exist has none.
+    fn list(&self, folder: &str) -> Result<Vec<String>, LakeError>;
+
+    /// Content of a small file; `None` if it does not exist.
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, LakeError>;
+
+    /// Size of a file in bytes; `None` if it does not exist.
+    fn size(&self, name: &str) -> Result<Option<u64>, LakeError>;
+
+    /// Makes a file readable by a path of this machine; `aside` is the folder for copies.
+    fn fetch(&self, name: &str, aside: &Path) -> Result<LocalFile, LakeError>;
+
+    /// Writes a small file under a name that must not exist. Returns false if the file exists with
+    /// another content.
+    fn create(&self, name: &str, bytes: &[u8]) -> Result<bool, LakeError>;
+
+    /// Checks that a second file of the name `name`, which exists with these bytes, is refused.
+    fn check_create(&self, name: &str, bytes: &[u8]) -> Result<(), LakeError>;
+
+    /// Writes a small file, in place of one that exists.
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), LakeError>;
+
+    /// Copies the file `source` to a name, in place of a file that no commit has named. Returns its
+    /// size in bytes.
+    fn place(&self, source: &Path, name: &str) -> Result<u64, LakeError>;
+
+    /// Deletes a file.
+    fn delete(&self, name: &str) -> Result<(), LakeError>;
+}
+
+/// The files of the configured lake.
+///
+/// # Errors
+/// If none is configured, or the keys of S3 cannot be read.
+pub fn configured(config: &LakeConfig) -> Result<Box<dyn Files>, LakeError> {
+    let path = config.path.as_deref().ok_or(LakeError::Unconfigured)?;
+    #[cfg(feature = "s3")]
+    if let Some(address) = config.s3_address() {
+        return Ok(Box::new(crate::bucket::Bucket::open(address, &config.s3)?));
+    }
+    let path = std::path::absolute(path).map_err(LakeError::read(path))?;
+    Ok(Box::new(Folder::new(&path)))
+}
+
+/// A file of the lake, or a copy of it that is deleted with this value.
+#[derive(Debug)]
+pub enum LocalFile {
+    /// The file itself.
+    Own(PathBuf),
+    /// A copy.
+    #[cfg_attr(
+        not(feature = "s3"),
+        expect(dead_code, reason = "only a bucket needs copies")
+    )]
+    Copy(TempPath),
+}
+
+impl LocalFile {
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Own(path) => path,
+            Self::Copy(path) => path,
+        }
+    }
+}
+
+/// A lake in a folder. Its files have the permissions of the folder, so that the operator decides
+/// there who may read the lake.
+#[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
     /// Permissions of folders.
@@ -21,54 +104,49 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// The lake's folder, which exists.
-    pub fn of_lake(path: &Path) -> Result<Self, LakeError> {
-        let found = fs::metadata(path).map_err(LakeError::read(path))?;
-        Ok(Self {
-            path: path.to_owned(),
-            mode: found.permissions().mode() & 0o777,
-        })
-    }
-
-    /// Its path.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The folder `name` in this one, which need not exist yet.
-    pub fn below(&self, name: &str) -> Self {
+    /// The lake in `path`, which need not exist.
+    pub fn new(path: &Path) -> Self {
+        let mode = fs::metadata(path).map_or(0o755, |found| found.permissions().mode() & 0o777);
         Self {
-            path: self.path.join(name),
-            mode: self.mode,
+            path: path.to_owned(),
+            mode,
         }
     }
 
-    /// Creates the folder `name` in this one, and this one, if they do not exist.
-    pub fn create(&self, name: &str) -> Result<(), LakeError> {
-        for path in [&self.path, &self.path.join(name)] {
-            match fs::create_dir(path) {
+    /// Creates the folders in which the file `name` belongs.
+    fn create_folders(&self, name: &str) -> Result<(), LakeError> {
+        let mut path = self.path.clone();
+        let folders = name.rsplit_once('/').map_or("", |(folders, _)| folders);
+        for part in folders.split('/').filter(|part| !part.is_empty()) {
+            path.push(part);
+            match fs::create_dir(&path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-                created => created.map_err(LakeError::write(path))?,
+                created => created.map_err(LakeError::write(&path))?,
             }
-            fs::set_permissions(path, Permissions::from_mode(self.mode))
-                .and_then(|()| sync(path.parent().unwrap_or(path)))
-                .map_err(LakeError::write(path))?;
+            fs::set_permissions(&path, Permissions::from_mode(self.mode))
+                .and_then(|()| sync(folder_of(&path)))
+                .map_err(LakeError::write(&path))?;
         }
         Ok(())
     }
 
-    /// Writes a small file under a name that must not exist.
-    pub fn publish(&self, folder: &str, name: &str, bytes: &[u8]) -> Result<(), LakeError> {
-        let folder = self.path.join(folder);
-        let aside = folder.join(format!("{UNFINISHED}{name}.part"));
-        let path = folder.join(name);
+    /// Writes a small file aside, and gives it its name with `finish`.
+    fn write(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        finish: impl FnOnce(&Path, &Path) -> io::Result<()>,
+    ) -> Result<(), LakeError> {
+        self.create_folders(name)?;
+        let path = self.path.join(name);
+        let aside = aside(&path);
         let write = || {
             let mut file = File::create(&aside)?;
             file.write_all(bytes)?;
             self.finish(&file)?;
             crash_point("lake-commit-written");
-            fs::hard_link(&aside, &path)?;
-            sync(&folder)
+            finish(&aside, &path)?;
+            sync(folder_of(&path))
         };
         let written = write();
         // Its content is under its own name, or the next attempt writes it again.
@@ -76,19 +154,108 @@ impl Folder {
         written.map_err(LakeError::write(path))
     }
 
-    /// Copies the file `source` to a name, replacing a file that no commit has named. Returns its
-    /// size in bytes.
-    pub fn place(&self, source: &Path, folder: &str, name: &str) -> Result<u64, LakeError> {
-        self.create(folder)?;
-        let folder = self.path.join(folder);
-        let aside = folder.join(format!("{UNFINISHED}{name}.part"));
-        let path = folder.join(name);
+    /// Makes a new file readable and durable.
+    fn finish(&self, file: &File) -> io::Result<()> {
+        file.set_permissions(Permissions::from_mode(self.mode & 0o666))?;
+        file.sync_all()
+    }
+}
+
+impl Files for Folder {
+    fn path_of(&self, name: &str) -> PathBuf {
+        match name {
+            "" => self.path.clone(),
+            name => self.path.join(name),
+        }
+    }
+
+    fn begin(&mut self) -> Result<(), LakeError> {
+        fs::create_dir_all(&self.path).map_err(LakeError::write(&self.path))?;
+        *self = Self::new(&self.path);
+        for name in names_in(&self.path)? {
+            if name.starts_with(UNFINISHED) {
+                self.delete(&name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_empty(&self) -> Result<bool, LakeError> {
+        let is_ignored = |name: &String| name == "lost+found" || name.starts_with(UNFINISHED);
+        Ok(names_in(&self.path)?.iter().all(is_ignored))
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<String>, LakeError> {
+        let root = self.path.join(folder);
+        let mut found = Vec::new();
+        let mut folders = vec![String::new()];
+        while let Some(folder) = folders.pop() {
+            let path = root.join(&folder);
+            for name in names_in(&path)? {
+                let is_folder = fs::symlink_metadata(path.join(&name)).is_ok_and(|it| it.is_dir());
+                if is_folder {
+                    folders.push(format!("{folder}{name}/"));
+                } else {
+                    found.push(format!("{folder}{name}"));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn read(&self, name: &str) -> Result<Option<Vec<u8>>, LakeError> {
+        let path = self.path.join(name);
+        match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => read.map(Some).map_err(LakeError::read(path)),
+        }
+    }
+
+    fn size(&self, name: &str) -> Result<Option<u64>, LakeError> {
+        let path = self.path.join(name);
+        match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            found => found
+                .map(|found| Some(found.len()))
+                .map_err(LakeError::read(path)),
+        }
+    }
+
+    fn fetch(&self, name: &str, _aside: &Path) -> Result<LocalFile, LakeError> {
+        Ok(LocalFile::Own(self.path.join(name)))
+    }
+
+    fn create(&self, name: &str, bytes: &[u8]) -> Result<bool, LakeError> {
+        // A link fails if the name is taken.
+        match self.write(name, bytes, |aside, path| fs::hard_link(aside, path)) {
+            Err(LakeError::Write { source, .. })
+                if source.kind() == io::ErrorKind::AlreadyExists =>
+            {
+                // NFS repeats a request whose reply was lost.
+                Ok(self.read(name)?.is_some_and(|found| found == bytes))
+            }
+            done => done.map(|()| true),
+        }
+    }
+
+    fn check_create(&self, _name: &str, _bytes: &[u8]) -> Result<(), LakeError> {
+        Ok(())
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), LakeError> {
+        self.write(name, bytes, |aside, path| fs::rename(aside, path))
+    }
+
+    fn place(&self, source: &Path, name: &str) -> Result<u64, LakeError> {
+        self.create_folders(name)?;
+        let path = self.path.join(name);
+        let aside = aside(&path);
         let write = || {
             let bytes = io::copy(&mut File::open(source)?, &mut File::create(&aside)?)?;
             self.finish(&File::open(&aside)?)?;
             crash_point("lake-file-written");
             fs::rename(&aside, &path)?;
-            sync(&folder)?;
+            sync(folder_of(&path))?;
             Ok(bytes)
         };
         write().map_err(|source| {
@@ -98,50 +265,25 @@ impl Folder {
         })
     }
 
-    /// Makes a new file readable and durable.
-    fn finish(&self, file: &File) -> io::Result<()> {
-        file.set_permissions(Permissions::from_mode(self.mode & 0o666))?;
-        file.sync_all()
-    }
-
-    /// Deletes unfinished files in this folder, which a crash has left.
-    pub fn sweep(&self) -> Result<(), LakeError> {
-        for name in names_in(&self.path)? {
-            if name.starts_with(UNFINISHED) {
-                let file = self.path.join(name);
-                fs::remove_file(&file).map_err(LakeError::write(file))?;
-            }
+    fn delete(&self, name: &str) -> Result<(), LakeError> {
+        let path = self.path.join(name);
+        fs::remove_file(&path).map_err(LakeError::write(&path))?;
+        if name.contains('=') {
+            // The folder of a day or month. Fails if files are left, and then it stays.
+            let _ = fs::remove_dir(folder_of(&path));
         }
         Ok(())
     }
+}
 
-    /// Deletes the files of a table that do not belong to its newest version: those that were
-    /// removed before `before_ms`, and those that a crash has left. Returns the number of deleted
-    /// files.
-    pub fn clean(&self, version: &Version, before_ms: i64) -> Result<u64, LakeError> {
-        let mut deleted = 0;
-        for folder in names_in(&self.path)? {
-            let path = self.path.join(&folder);
-            for name in names_in(&path)? {
-                let key = format!("{folder}/{name}");
-                let is_left = name.starts_with(UNFINISHED) || {
-                    let is_named = version.files.contains_key(&key) || folder == LOG;
-                    let is_read = version.removed.get(&key).is_some_and(|at| *at > before_ms);
-                    name.ends_with(".parquet") && !is_named && !is_read
-                };
-                if is_left {
-                    let file = path.join(&name);
-                    fs::remove_file(&file).map_err(LakeError::write(file))?;
-                    deleted += 1;
-                }
-            }
-            if folder != LOG {
-                // Fails if files are left, and then it stays.
-                let _ = fs::remove_dir(&path);
-            }
-        }
-        Ok(deleted)
-    }
+/// Path of the unfinished file that becomes `path`.
+fn aside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{UNFINISHED}{name}.part"))
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(path)
 }
 
 /// Names of the files and folders in a folder. A folder that does not exist has none, and neither

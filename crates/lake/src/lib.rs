@@ -14,6 +14,9 @@
 //! crash at any step costs one repetition. A file is complete and durable under its name before a
 //! commit of the log names it, and it is deleted only some time after a commit has removed it.
 
+#[cfg(feature = "s3")]
+mod bucket;
+mod checkpoint;
 mod claim;
 mod config;
 mod error;
@@ -27,7 +30,7 @@ mod table;
 mod verify;
 
 pub use claim::LakeState;
-pub use config::LakeConfig;
+pub use config::{LakeConfig, S3Config};
 pub use error::LakeError;
 pub use round::{Lake, RoundSummary, TableSummary};
 pub use status::{LakeStatus, TableStatus};

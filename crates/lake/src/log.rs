@@ -1,15 +1,16 @@
-//! The log of a Delta table: one file with JSON lines for each commit.
+//! The log of a Delta table: one file with JSON lines for each commit, and now and then a checkpoint
+//! (`checkpoint.rs`), from which readers begin.
 //!
-//! A commit is written aside, synced, and given the next number with a hard link, which fails if
-//! the number is taken. A reader therefore never sees a part of a commit, and a crash leaves either the
-//! old or the new version.
+//! A commit is created under the next number, which fails if the number is taken: in a folder it is
+//! written aside, synced and linked, in a bucket it is a conditional put. A reader therefore never sees
+//! a part of a commit, and a crash leaves either the old or the new version. Commits are never deleted,
+//! so readers without checkpoints stay correct.
 
 use crate::LakeError;
-use crate::files::{Folder, names_in};
+use crate::checkpoint;
+use crate::files::Files;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::Path;
 use takt_store::crash_point;
 
@@ -40,6 +41,9 @@ pub struct CommitInfo {
     pub operation: String,
     #[serde(default)]
     pub engine_info: String,
+    /// A random text: the same commit is not made twice, and a writer recognises its own.
+    #[serde(default)]
+    pub txn_id: String,
 }
 
 /// Features that a reader or a writer needs.
@@ -152,53 +156,103 @@ impl From<Remove> for Action {
 }
 
 /// The newest version of a table.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Version {
     /// Number of the last commit; `None` before the first.
     pub number: Option<u64>,
+    /// Number of the checkpoint from which this was read.
+    pub checkpoint: Option<u64>,
     /// Time of the last commit, in milliseconds since 1970.
     pub committed_at: Option<i64>,
+    /// Features of the table.
+    pub protocol: Option<Protocol>,
     /// Schema of the table.
     pub meta_data: Option<MetaData>,
     /// The table's files by path.
     pub files: BTreeMap<String, Add>,
-    /// Files that were removed, by path, with the time in milliseconds since 1970.
-    pub removed: BTreeMap<String, i64>,
+    /// Files that were removed, by path.
+    pub removed: BTreeMap<String, Remove>,
 }
 
 impl Version {
-    /// Reads all commits. A table without a log has no version.
+    /// Reads the newest version of a table: the last checkpoint and the commits after it. `names` are
+    /// the files of the table, `aside` is the folder for copies. A table without a log has no version.
     ///
     /// # Errors
     /// If a commit cannot be read, is missing, or does not fit those before it.
-    pub fn read(table: &Path) -> Result<Self, LakeError> {
-        let log = table.join(LOG);
-        let mut version = Self::default();
-        let mut numbers: Vec<u64> = names_in(&log)?.iter().filter_map(|n| number(n)).collect();
-        numbers.sort_unstable();
-        for (expected, number) in (0..).zip(numbers) {
-            let path = log.join(file_name(expected));
-            let invalid = |reason: String| LakeError::Log {
-                path: path.clone(),
-                reason,
-            };
-            if number != expected {
-                return Err(invalid("the commit is missing".to_owned()));
+    pub fn read(
+        files: &dyn Files,
+        table: &str,
+        names: &[String],
+        aside: &Path,
+    ) -> Result<Self, LakeError> {
+        let Some(number) = checkpoint::newest(names) else {
+            return Self::replay(files, table, names, u64::MAX);
+        };
+        match checkpoint::read(files, table, number, aside) {
+            Ok(mut version) => {
+                version.follow(files, table, names, u64::MAX)?;
+                Ok(version)
             }
-            let text = fs::read_to_string(&path).map_err(LakeError::read(&path))?;
-            for line in text.lines().filter(|line| !line.is_empty()) {
-                let action = serde_json::from_str(line);
-                let action = action.map_err(|error| invalid(error.to_string()))?;
-                version.apply(action).map_err(invalid)?;
+            // All commits are there, too. The next round writes another checkpoint.
+            Err(error @ LakeError::Log { .. }) => {
+                let error = takt_model::error_chain(&error);
+                tracing::warn!(error, "cannot use a checkpoint of the data lake");
+                Self::replay(files, table, names, u64::MAX)
             }
-            version.number = Some(number);
+            Err(error) => Err(error),
         }
+    }
+
+    /// Reads all commits up to the number `until`, without checkpoints.
+    ///
+    /// # Errors
+    /// If a commit cannot be read, is missing, or does not fit those before it.
+    pub fn replay(
+        files: &dyn Files,
+        table: &str,
+        names: &[String],
+        until: u64,
+    ) -> Result<Self, LakeError> {
+        let mut version = Self::default();
+        version.follow(files, table, names, until)?;
         Ok(version)
+    }
+
+    /// Applies the commits after this version, up to the number `until`.
+    fn follow(
+        &mut self,
+        files: &dyn Files,
+        table: &str,
+        names: &[String],
+        until: u64,
+    ) -> Result<(), LakeError> {
+        let next = self.number.map_or(0, |last| last + 1);
+        let numbers = names.iter().filter_map(|name| number(name));
+        let mut numbers: Vec<u64> = numbers.filter(|n| (next..=until).contains(n)).collect();
+        numbers.sort_unstable();
+        for (expected, number) in (next..).zip(numbers) {
+            for action in actions(files, table, expected)? {
+                self.apply(action)
+                    .map_err(|reason| invalid(files, table, expected, reason))?;
+            }
+            self.number = Some(number);
+        }
+        if let (None, Some(last)) = (self.committed_at, self.number) {
+            // A checkpoint has no times.
+            let infos = actions(files, table, last)?.into_iter();
+            let info = infos.filter_map(|action| action.commit_info).next();
+            self.committed_at = info.map(|info| info.timestamp);
+        }
+        Ok(())
     }
 
     fn apply(&mut self, action: Action) -> Result<(), String> {
         if let Some(info) = action.commit_info {
             self.committed_at = Some(info.timestamp);
+        }
+        if let Some(protocol) = action.protocol {
+            self.protocol = Some(protocol);
         }
         if let Some(meta_data) = action.meta_data {
             self.meta_data = Some(meta_data);
@@ -210,7 +264,7 @@ impl Version {
                     remove.path
                 ));
             }
-            self.removed.insert(remove.path, remove.deletion_timestamp);
+            self.removed.insert(remove.path.clone(), remove);
         }
         if let Some(add) = action.add {
             self.removed.remove(&add.path);
@@ -227,39 +281,28 @@ impl Version {
     /// If the file cannot be written, or another program has made this commit.
     pub fn commit(
         &mut self,
-        table: &Folder,
-        operation: &str,
-        now_ms: i64,
+        files: &dyn Files,
+        table: &str,
+        info: CommitInfo,
         actions: Vec<Action>,
     ) -> Result<(), LakeError> {
         let number = self.number.map_or(0, |last| last + 1);
+        let name = commit_name(table, number);
         let info = Action {
-            commit_info: Some(CommitInfo {
-                timestamp: now_ms,
-                operation: operation.to_owned(),
-                engine_info: concat!("Takt/", env!("CARGO_PKG_VERSION")).to_owned(),
-            }),
+            commit_info: Some(info),
             ..Action::default()
         };
         let mut text = String::new();
         let mut next = self.clone();
-        let path = table.path().join(LOG).join(file_name(number));
         for action in std::iter::once(info).chain(actions) {
             text += &serde_json::to_string(&action).expect("plain fields serialise");
             text.push('\n');
-            next.apply(action).map_err(|reason| LakeError::Log {
-                path: path.clone(),
-                reason,
-            })?;
+            next.apply(action)
+                .map_err(|reason| invalid(files, table, number, reason))?;
         }
-        table.create(LOG)?;
-        match table.publish(LOG, &file_name(number), text.as_bytes()) {
-            Err(LakeError::Write { source, path })
-                if source.kind() == io::ErrorKind::AlreadyExists =>
-            {
-                return Err(LakeError::Conflict { path });
-            }
-            done => done?,
+        if !files.create(&name, text.as_bytes())? {
+            let path = files.path_of(&name);
+            return Err(LakeError::Conflict { path });
         }
         crash_point("lake-committed");
         next.number = Some(number);
@@ -268,13 +311,38 @@ impl Version {
     }
 }
 
-fn file_name(number: u64) -> String {
-    format!("{number:020}.json")
+/// The actions of a commit.
+fn actions(files: &dyn Files, table: &str, number: u64) -> Result<Vec<Action>, LakeError> {
+    let invalid = |reason: String| invalid(files, table, number, reason);
+    let text = files.read(&commit_name(table, number))?;
+    let text = text.ok_or_else(|| invalid("the commit is missing".to_owned()))?;
+    let text = String::from_utf8(text).map_err(|error| invalid(error.to_string()))?;
+    let lines = text.lines().filter(|line| !line.is_empty());
+    let parsed = lines.map(|line| {
+        serde_json::from_str(line).map_err(|error: serde_json::Error| invalid(error.to_string()))
+    });
+    parsed.collect()
 }
 
-/// Number of the commit that a file of the log has; `None` for other files.
+fn invalid(files: &dyn Files, table: &str, number: u64, reason: String) -> LakeError {
+    let path = files.path_of(&commit_name(table, number));
+    LakeError::Log { path, reason }
+}
+
+/// Name of a commit in the lake.
+fn commit_name(table: &str, number: u64) -> String {
+    format!("{table}/{LOG}/{number:020}.json")
+}
+
+/// Number of the commit that a file of the table has; `None` for other files.
 fn number(name: &str) -> Option<u64> {
-    let digits = name.strip_suffix(".json")?;
+    numbered(name, ".json")
+}
+
+/// Number in the name of a file of the log: 20 digits and an ending.
+pub fn numbered(name: &str, ending: &str) -> Option<u64> {
+    let name = name.strip_prefix(LOG)?.strip_prefix('/')?;
+    let digits = name.strip_suffix(ending)?;
     if digits.len() == 20 {
         digits.parse().ok()
     } else {

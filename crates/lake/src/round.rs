@@ -1,22 +1,19 @@
 //! One round: writes what the lake lacks, and removes what is past its retention.
 
-use crate::claim::{LakeState, claim, random_id};
-use crate::files::Folder;
-use crate::log::{Action, Add, Version};
+use crate::claim::{self, LakeState, random_id};
+use crate::files::{self, COPY, Files, UNFINISHED, names_in};
+use crate::log::{Action, Add, CommitInfo, LOG, Version};
 use crate::table::{ColumnType, TABLES, Table};
-use crate::{LakeConfig, LakeError, records, samples};
+use crate::{LakeConfig, LakeError, checkpoint, records, samples};
 use duckdb::Connection;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use takt_model::{Timestamp, error_chain};
 use takt_store::{Database, crash_point, quoted};
-
-/// Held during a round: two rounds would write the same files.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Folder of the data directory in which files are made before they are copied into the lake.
 const STAGING: &str = "lake-staging";
@@ -77,12 +74,23 @@ impl<'d> Lake<'d> {
         }
     }
 
-    /// Folder of the lake.
+    /// Files of the lake.
     ///
     /// # Errors
-    /// If none is configured.
-    pub fn path(&self) -> Result<&'d Path, LakeError> {
-        self.config.path.as_deref().ok_or(LakeError::Unconfigured)
+    /// If none is configured, or the keys of S3 cannot be read.
+    pub(crate) fn files(&self) -> Result<Box<dyn Files>, LakeError> {
+        files::configured(self.config)
+    }
+
+    /// Reads the newest version of a table.
+    pub(crate) fn version(&self, files: &dyn Files, table: &Table) -> Result<Version, LakeError> {
+        let names = files.list(table.name)?;
+        Version::read(files, table.name, &names, self.database.directory())
+    }
+
+    /// Milliseconds since 1970 before which replaced files may be deleted.
+    pub(crate) fn kept_since(&self, now: Timestamp) -> i64 {
+        now.0 - 3_600_000 * self.config.replaced_hours.cast_signed()
     }
 
     /// Writes what is missing at `now`, and notes the result in the data directory. Ends early when
@@ -97,10 +105,14 @@ impl<'d> Lake<'d> {
         now: Timestamp,
         stop: &dyn Fn() -> bool,
     ) -> Result<RoundSummary, LakeError> {
-        let _round = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let path = self.path()?;
+        let mut files = self.files()?;
         let data = self.database.directory();
-        let done = claim(path, data, anew).and_then(|folder| self.write(folder, now, stop));
+        // One round at a time: two would write the same files. Closing the folder releases it.
+        let folder = fs::File::open(data).map_err(LakeError::read(data))?;
+        folder.lock().map_err(LakeError::read(data))?;
+        remove_copies(data);
+        let done = claim::claim(&mut *files, data, anew)
+            .and_then(|id| self.write(&*files, &id, now, stop));
         let error = match &done {
             Ok(summary) => summary.error(),
             Err(error) => error_chain(error),
@@ -117,14 +129,16 @@ impl<'d> Lake<'d> {
 
     fn write(
         &self,
-        folder: Folder,
+        files: &dyn Files,
+        id: &str,
         now: Timestamp,
         stop: &dyn Fn() -> bool,
     ) -> Result<RoundSummary, LakeError> {
         let round = Round {
             lake: self,
             db: self.database.connect()?,
-            folder,
+            files,
+            id,
             now,
             stop,
         };
@@ -151,8 +165,9 @@ impl<'d> Lake<'d> {
 pub(crate) struct Round<'r> {
     pub lake: &'r Lake<'r>,
     pub db: Connection,
-    /// The lake's folder.
-    folder: Folder,
+    files: &'r dyn Files,
+    /// Identity of the writer.
+    id: &'r str,
     pub now: Timestamp,
     stop: &'r dyn Fn() -> bool,
 }
@@ -161,7 +176,6 @@ pub(crate) struct Round<'r> {
 pub(crate) struct OpenTable<'r> {
     pub round: &'r Round<'r>,
     pub table: &'static Table,
-    folder: Folder,
     pub version: Version,
     summary: &'r mut TableSummary,
 }
@@ -179,14 +193,19 @@ pub(crate) struct Staged {
 
 impl Round<'_> {
     fn table(&self, table: &'static Table, summary: &mut TableSummary) -> Result<(), LakeError> {
-        let folder = self.folder.below(table.name);
-        let version = Version::read(folder.path())?;
-        let grace_ms = 3_600_000 * self.lake.config.replaced_hours.cast_signed();
-        folder.clean(&version, self.now.0 - grace_ms)?;
+        let names = self.files.list(table.name)?;
+        let data = self.lake.database.directory();
+        let version = Version::read(self.files, table.name, &names, data)?;
+        clean(
+            self.files,
+            table,
+            &names,
+            &version,
+            self.lake.kept_since(self.now),
+        )?;
         let mut open = OpenTable {
             round: self,
             table,
-            folder,
             version,
             summary,
         };
@@ -203,9 +222,10 @@ impl Round<'_> {
             Some(_) => {}
         }
         match samples::resolution(table) {
-            Some(resolution) => samples::write(&mut open, resolution),
-            None => records::write(&mut open),
+            Some(resolution) => samples::write(&mut open, resolution)?,
+            None => records::write(&mut open)?,
         }
+        open.checkpoint()
     }
 
     /// Fails if the server is stopping.
@@ -250,7 +270,8 @@ impl OpenTable<'_> {
         let column = self.table.partition.name;
         let part = format!("{column}={partition}");
         let name = format!("{name}.parquet");
-        let size = self.folder.place(&staged.path, &part, &name)?;
+        let path = format!("{}/{part}/{name}", self.table.name);
+        let size = self.round.files.place(&staged.path, &path)?;
         crash_point("lake-file-placed");
         self.summary.files += 1;
         self.summary.rows += staged.rows;
@@ -288,8 +309,17 @@ impl OpenTable<'_> {
     }
 
     fn commit(&mut self, operation: &str, actions: Vec<Action>) -> Result<(), LakeError> {
-        let now = self.round.now.0;
-        self.version.commit(&self.folder, operation, now, actions)?;
+        let round = self.round;
+        // Another data directory may have taken the lake over since the round began.
+        claim::check(round.files, round.id)?;
+        let info = CommitInfo {
+            timestamp: round.now.0,
+            operation: operation.to_owned(),
+            engine_info: concat!("Takt/", env!("CARGO_PKG_VERSION")).to_owned(),
+            txn_id: random_id()?,
+        };
+        self.version
+            .commit(round.files, self.table.name, info, actions)?;
         tracing::info!(
             table = self.table.name,
             version = self.version.number,
@@ -297,6 +327,60 @@ impl OpenTable<'_> {
             "wrote the data lake"
         );
         Ok(())
+    }
+
+    /// Writes a checkpoint if many commits were made since the last one.
+    fn checkpoint(&mut self) -> Result<(), LakeError> {
+        let round = self.round;
+        let lake = round.lake;
+        let commits = |number: Option<u64>| number.map_or(0, |number| number + 1);
+        let since = commits(self.version.number).saturating_sub(commits(self.version.checkpoint));
+        if since < lake.config.checkpoint_commits {
+            return Ok(());
+        }
+        let staged = lake.database.staging(STAGING, lake.min_free_bytes)?;
+        let kept_since = lake.kept_since(round.now);
+        let table = self.table.name;
+        checkpoint::write(round.files, table, &mut self.version, kept_since, &staged)
+    }
+}
+
+/// Deletes the files of a table that do not belong to its newest version: those that were removed
+/// before `before_ms`, and those that a crash has left.
+fn clean(
+    files: &dyn Files,
+    table: &Table,
+    names: &[String],
+    version: &Version,
+    before_ms: i64,
+) -> Result<(), LakeError> {
+    for name in names {
+        let last = name.rsplit('/').next().unwrap_or_default();
+        let is_left = last.starts_with(UNFINISHED) || {
+            let is_read = |at: i64| at > before_ms;
+            let removed = version.removed.get(name);
+            last.ends_with(".parquet")
+                && !name.starts_with(LOG)
+                && !version.files.contains_key(name)
+                && !removed.is_some_and(|remove| is_read(remove.deletion_timestamp))
+        };
+        if is_left {
+            files.delete(&format!("{}/{name}", table.name))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes copies of the lake's files that a crash has left in the data directory.
+fn remove_copies(data: &Path) {
+    const OLD: Duration = Duration::from_secs(86_400);
+    for name in names_in(data).unwrap_or_default() {
+        let path = data.join(&name);
+        let age = || fs::metadata(&path).ok()?.modified().ok()?.elapsed().ok();
+        if name.starts_with(COPY) && age().is_some_and(|age| age > OLD) {
+            // The next round tries again.
+            let _ = fs::remove_file(&path);
+        }
     }
 }
 

@@ -51,14 +51,14 @@ impl Lake<'_> {
     /// # Errors
     /// If no lake is configured, or a log cannot be read.
     pub fn status(&self) -> Result<LakeStatus, LakeError> {
-        let path = self.path()?;
+        let files = self.files()?;
         let state = LakeState::read(self.database.directory());
         let tables = TABLES.iter().map(|table| {
-            let version = Version::read(&path.join(table.name))?;
+            let version = self.version(&*files, table)?;
             Ok(status_of(table, &version))
         });
         Ok(LakeStatus {
-            path: path.to_owned(),
+            path: files.path_of(""),
             tried_at: state.tried_at,
             succeeded_at: state.succeeded_at,
             error: state.error,

@@ -1,6 +1,8 @@
 //! Compares the lake with its logs and with the store.
 
 use crate::LakeError;
+use crate::checkpoint::{self, LastCheckpoint};
+use crate::files::{Files, LocalFile};
 use crate::log::{Add, Version};
 use crate::records::{check_name, months, name_of};
 use crate::round::{Lake, statistics};
@@ -10,8 +12,6 @@ use duckdb::Connection;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
 use takt_accounting::{Period, Usage};
 use takt_model::Timestamp;
 use takt_store::{Database, Records, Resolution, file_list, in_memory};
@@ -23,12 +23,17 @@ const MEMORY_MIB: u64 = 512;
 const RESTORE: &str = "copy it from a backup, or remove the table's folder to have it written anew \
                        (days that the store has deleted are lost)";
 
+/// The remedy for a checkpoint that is not as its log says.
+const NEW_CHECKPOINT: &str = "remove it and _last_checkpoint, and the next round writes both; \
+                              readers that do not use checkpoints are not affected";
+
 /// Number and digest of rows.
 type Rows = (u64, i128);
 
 /// A verification in progress.
 struct Verification<'v> {
     lake: &'v Lake<'v>,
+    files: &'v dyn Files,
     /// Of the store.
     store: Connection,
     /// Reads files of the lake.
@@ -44,21 +49,26 @@ impl Lake<'_> {
     /// # Errors
     /// If no lake is configured, or the store cannot be read.
     pub fn verify(&self, now: Timestamp) -> Result<Vec<String>, LakeError> {
-        let path = self.path()?;
+        let files = self.files()?;
         let mut verification = Verification {
             lake: self,
+            files: &*files,
             store: self.database.connect()?,
             reader: in_memory(MEMORY_MIB, 1)?,
             now,
             findings: Vec::new(),
         };
         for table in TABLES {
-            match Version::read(&path.join(table.name)) {
+            let names = files.list(table.name)?;
+            match Version::replay(&*files, table.name, &names, u64::MAX) {
                 Ok(version) if version.number.is_none() => {
                     let text = "it has no log: write it with takt lake init".to_owned();
                     verification.find(table, &text);
                 }
-                Ok(version) => verification.table(table, &path.join(table.name), &version)?,
+                Ok(version) => {
+                    verification.checkpoint(table, &names)?;
+                    verification.table(table, &names, &version)?;
+                }
                 Err(error) => {
                     let error = takt_model::error_chain(&error);
                     verification.find(table, &format!("{error}: {RESTORE}"));
@@ -74,41 +84,82 @@ impl Verification<'_> {
         self.findings.push(format!("{}: {text}", table.name));
     }
 
+    /// Compares the newest checkpoint with the commits before it.
+    fn checkpoint(&mut self, table: &'static Table, names: &[String]) -> Result<(), LakeError> {
+        let text = self.files.read(&checkpoint::pointer_of(table.name))?;
+        let named = text
+            .as_deref()
+            .map(serde_json::from_slice::<LastCheckpoint>);
+        let newest = checkpoint::newest(names);
+        let is_named = match &named {
+            None => newest.is_none(),
+            Some(Ok(named)) => {
+                let name = checkpoint::name_of(table.name, named.version);
+                newest.is_some() && self.files.size(&name)?.is_some()
+            }
+            Some(Err(_)) => false,
+        };
+        if !is_named {
+            let text = "_last_checkpoint names no checkpoint";
+            self.find(table, &format!("{text}: {NEW_CHECKPOINT}"));
+        }
+        let Some(number) = newest else { return Ok(()) };
+        let aside = self.lake.database.directory();
+        let replayed = Version::replay(self.files, table.name, names, number)?;
+        let defect = match checkpoint::read(self.files, table.name, number, aside) {
+            Ok(found) if is_version(&found, replayed) => None,
+            Ok(_) => Some("it has other files than the commits before it".to_owned()),
+            Err(error) => Some(takt_model::error_chain(&error)),
+        };
+        if let Some(defect) = defect {
+            let name = checkpoint::name_of(table.name, number);
+            self.find(table, &format!("{name}: {defect}: {NEW_CHECKPOINT}"));
+        }
+        Ok(())
+    }
+
     fn table(
         &mut self,
         table: &'static Table,
-        folder: &Path,
+        names: &[String],
         version: &Version,
     ) -> Result<(), LakeError> {
         let mut found: BTreeMap<&str, Rows> = BTreeMap::new();
         for file in version.files.values() {
-            match self.file(table, &folder.join(&file.path), file) {
+            match self.file(table, file) {
                 Ok(rows) => drop(found.insert(&file.path, rows)),
                 Err(defect) => self.find(table, &format!("{}: {defect}: {RESTORE}", file.path)),
             }
         }
-        self.removed(table, folder, version);
+        self.removed(table, names, version);
         match resolution(table) {
             Some(resolution) => self.samples(table, resolution, version, &found),
             None => self.records(table, version, &found)?,
         }
         if table.name == USAGE.name {
-            self.gpu_hours(folder, version)?;
+            self.gpu_hours(names, version)?;
         }
         Ok(())
     }
 
     /// Reads a file completely. Returns the number and the digest of its rows.
-    fn file(&self, table: &Table, path: &Path, file: &Add) -> Result<Rows, String> {
-        let found = fs::metadata(path).map_err(|error| error.to_string())?;
-        if found.len() != file.size {
-            return Err(format!(
-                "it has {} bytes instead of {}",
-                found.len(),
-                file.size
-            ));
+    fn file(&self, table: &Table, file: &Add) -> Result<Rows, String> {
+        let name = format!("{}/{}", table.name, file.path);
+        let size = self
+            .files
+            .size(&name)
+            .map_err(|error| takt_model::error_chain(&error))?;
+        match size {
+            None => return Err("No such file".to_owned()),
+            Some(size) if size != file.size => {
+                return Err(format!("it has {size} bytes instead of {}", file.size));
+            }
+            Some(_) => {}
         }
-        let list = file_list([path]);
+        let local = self
+            .fetch(&name)
+            .map_err(|error| takt_model::error_chain(&error))?;
+        let list = file_list([local.path()]);
         let expected: Vec<(String, String)> = table
             .columns
             .iter()
@@ -128,12 +179,19 @@ impl Verification<'_> {
         Ok((rows, digest))
     }
 
+    fn fetch(&self, name: &str) -> Result<LocalFile, LakeError> {
+        self.files.fetch(name, self.lake.database.directory())
+    }
+
     /// Checks that readers of an older version still find its files.
-    fn removed(&mut self, table: &Table, folder: &Path, version: &Version) {
-        let grace_ms = 3_600_000 * self.lake.config.replaced_hours.cast_signed();
-        let since = self.now.0 - grace_ms;
-        for (path, _) in version.removed.iter().filter(|(_, at)| **at > since) {
-            if !folder.join(path).exists() {
+    fn removed(&mut self, table: &Table, names: &[String], version: &Version) {
+        let since = self.lake.kept_since(self.now);
+        let removed = version.removed.values();
+        for path in removed
+            .filter(|r| r.deletion_timestamp > since)
+            .map(|r| &r.path)
+        {
+            if !names.contains(path) {
                 let hours = self.lake.config.replaced_hours;
                 let text = format!(
                     "{path} was replaced less than {hours} hours ago and is gone: readers that \
@@ -252,17 +310,16 @@ impl Verification<'_> {
     }
 
     /// Compares the GPU-hours of each month and cluster with those of the report.
-    fn gpu_hours(&mut self, folder: &Path, version: &Version) -> Result<(), LakeError> {
-        let paths: Vec<PathBuf> = version
-            .files
-            .values()
-            .map(|file| folder.join(&file.path))
-            .filter(|path| path.exists())
+    fn gpu_hours(&mut self, names: &[String], version: &Version) -> Result<(), LakeError> {
+        let paths = version.files.keys().filter(|path| names.contains(path));
+        let local: Result<Vec<LocalFile>, LakeError> = paths
+            .map(|path| self.fetch(&format!("{}/{path}", USAGE.name)))
             .collect();
-        if paths.is_empty() {
+        let local = local?;
+        if local.is_empty() {
             return Ok(());
         }
-        let list = file_list(paths.iter().map(PathBuf::as_path));
+        let list = file_list(local.iter().map(LocalFile::path));
         let sql = format!(
             "SELECT cluster, strftime(day, '%Y-%m'), CAST(coalesce(sum(gpu_seconds), 0) AS BIGINT)
              FROM read_parquet({list}, hive_partitioning = false) GROUP BY ALL ORDER BY ALL"
@@ -290,6 +347,19 @@ impl Verification<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a checkpoint has the version of its number, by the commits up to there.
+fn is_version(found: &Version, mut expected: Version) -> bool {
+    // A checkpoint is no news, and it may have forgotten files that were deleted long ago.
+    for file in expected.files.values_mut() {
+        file.data_change = false;
+    }
+    let mut removed = found.removed.keys();
+    found.files == expected.files
+        && found.meta_data == expected.meta_data
+        && found.protocol == expected.protocol
+        && removed.all(|path| expected.removed.contains_key(path))
 }
 
 /// Whether a file's statistics are those of the log, which may have fewer.

@@ -130,6 +130,7 @@ impl Config {
             &self.alerts.ntfy_token_file,
             &self.reports.slack_webhook_file,
             &self.jobs.slurmrestd.token_file,
+            &self.lake.s3.credentials_file,
         ];
         let of_remote_write = self
             .remote_write
@@ -198,12 +199,10 @@ impl Config {
             reports,
             remote_write,
             push,
-            lake,
             ..
         } = &mut config;
         let files = [
             data_dir,
-            &mut lake.path,
             &mut server.token_file,
             &mut server.socket_file,
             &mut server.read_token_file,
@@ -236,6 +235,7 @@ impl Config {
             *relative = base.join(&*relative);
         }
         config.scrape.resolve_paths(base);
+        config.lake.resolve_paths(base);
         config
             .validate()
             .with_context(|| format!("{}", path.display()))?;

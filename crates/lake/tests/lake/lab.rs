@@ -2,7 +2,7 @@
 
 use prometheus_client::registry::Registry;
 use std::convert::Infallible;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::SystemTime;
@@ -24,7 +24,9 @@ pub const MONTH: i64 = 1_727_733_600;
 const STEP: i64 = 120;
 
 pub struct Lab {
-    root: TempDir,
+    /// Deleted with this value; `None` if another one owns the folder.
+    temporary: Option<TempDir>,
+    root: PathBuf,
     store: Store,
     pub config: LakeConfig,
     /// Seconds by which the store's clock is ahead of the machine's.
@@ -34,6 +36,32 @@ pub struct Lab {
 impl Lab {
     pub fn new() -> Self {
         let root = TempDir::with_prefix("takt-lake-").unwrap();
+        let mut lab = Self::at(root.path());
+        lab.temporary = Some(root);
+        lab.fill();
+        lab
+    }
+
+    /// The lab that another process has left in a folder, at the time that it had.
+    pub fn again(root: &Path, config: LakeConfig) -> Self {
+        let mut lab = Self::at(root);
+        lab.config = LakeConfig {
+            path: lab.config.path,
+            ..config
+        };
+        let ahead = std::fs::read_to_string(root.join("ahead")).unwrap();
+        lab.later(ahead.parse().unwrap());
+        lab
+    }
+
+    /// Ends the lab, and returns its folder for other processes.
+    pub fn close(mut self) -> TempDir {
+        let ahead = self.ahead.load(Ordering::Relaxed).to_string();
+        std::fs::write(self.root.join("ahead"), ahead).unwrap();
+        self.temporary.take().unwrap()
+    }
+
+    fn at(root: &Path) -> Self {
         let ahead = Arc::new(AtomicI64::new(0));
         let offset = Arc::clone(&ahead);
         let clock = Clock::new(move || {
@@ -45,19 +73,18 @@ impl Lab {
             commit_interval_ms: 20,
             ..StoreConfig::default()
         };
-        let data = DataDir::claim(&root.path().join("data")).unwrap();
+        let data = DataDir::claim(&root.join("data")).unwrap();
         let store = Store::open_at(data, &config, &mut Registry::default(), clock).unwrap();
-        let lab = Self {
+        Self {
             config: LakeConfig {
-                path: Some(root.path().join("lake")),
+                path: Some(root.join("lake")),
                 ..LakeConfig::default()
             },
-            root,
+            temporary: None,
+            root: root.to_owned(),
             store,
             ahead,
-        };
-        lab.fill();
-        lab
+        }
     }
 
     pub fn store(&self) -> &Store {
@@ -256,6 +283,7 @@ impl Lab {
             .unwrap()
             .map(|file| file.unwrap().path())
             .collect();
+        commits.retain(|commit| commit.extension().is_some_and(|it| it == "json"));
         commits.sort();
         for commit in commits {
             for line in std::fs::read_to_string(commit).unwrap().lines() {
@@ -279,7 +307,7 @@ impl Lab {
         sum.cast_unsigned()
     }
 
-    pub fn folder(&self) -> &std::path::Path {
-        self.root.path()
+    pub fn folder(&self) -> &Path {
+        &self.root
     }
 }

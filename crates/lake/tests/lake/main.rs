@@ -7,14 +7,41 @@
     reason = "a test that cannot have its surroundings shall end, and says what it skipped"
 )]
 
+mod crash;
 mod engines;
 mod lab;
+#[cfg(feature = "s3")]
+mod s3;
+#[cfg(feature = "s3")]
+mod s3_server;
 
 use lab::{DAY, HOUR, Lab, MONTH};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
 use takt_lake::{LakeConfig, LakeError, TABLES};
 use takt_model::Matcher;
+
+/// The Python of an environment that `scripts/lake-engines.sh` makes, if it is complete. Writes the
+/// reason for skipping to the terminal. With `TAKT_TEST_NO_SKIP`, a skip is a failure.
+fn environment(test: &str, name: &str, script: &str) -> Option<PathBuf> {
+    let cache = |variable: &str, below: &str| {
+        std::env::var_os(variable).map(|folder| PathBuf::from(folder).join(below))
+    };
+    let folder = cache("TAKT_CACHE_DIR", "")
+        .or_else(|| cache("XDG_CACHE_HOME", "takt"))
+        .or_else(|| cache("HOME", ".cache/takt"));
+    let found = folder.map(|folder| folder.join(name));
+    let found = found.filter(|folder| folder.join("complete").exists());
+    if found.is_none() {
+        let is_skip_allowed = std::env::var_os("TAKT_TEST_NO_SKIP").is_none();
+        assert!(is_skip_allowed, "{test} would be skipped");
+        let line = format!("test {test} ... skipped: needs {script}\n");
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+    }
+    found.map(|folder| folder.join("bin/python"))
+}
 
 #[test]
 fn a_round_writes_what_is_missing_and_the_next_one_nothing() {
@@ -365,4 +392,88 @@ fn new_columns_are_a_commit() {
     assert_eq!(lab.verify(), [""; 0]);
     lab.round();
     assert_eq!(lab.version("usage"), version + 1);
+}
+
+/// Checkpoints are written after some commits, and Takt reads from them; a damaged or missing one is a
+/// finding, costs nothing, and is replaced.
+#[test]
+fn checkpoints_are_the_version_of_their_number() {
+    let mut lab = Lab::new();
+    lab.config.checkpoint_commits = 3;
+    lab.round();
+    let log = lab.lake().join("usage/_delta_log");
+    let checkpoints = || {
+        let names = fs::read_dir(&log).unwrap();
+        let names = names.map(|file| file.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.filter(|name| name.contains(".checkpoint.")).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(checkpoints(), [""; 0], "two commits are not enough");
+    let correct = |lab: &Lab, hour: i64| {
+        lab.later(HOUR);
+        let end = MONTH + 2 * DAY + hour * HOUR;
+        lab.import("1", MONTH + DAY + 9 * HOUR, Some(end));
+        lab.round();
+    };
+    correct(&lab, 11);
+    let first = "00000000000000000002.checkpoint.parquet";
+    assert_eq!(checkpoints(), [first]);
+    let pointer = fs::read_to_string(log.join("_last_checkpoint")).unwrap();
+    assert!(pointer.starts_with(r#"{"version":2,"size":"#), "{pointer}");
+    assert_eq!(lab.verify(), [""; 0]);
+    for hour in 12..15 {
+        correct(&lab, hour);
+    }
+    let second = "00000000000000000005.checkpoint.parquet";
+    assert_eq!(checkpoints(), [first, second]);
+    let whole = lab.status().tables;
+    assert_eq!(lab.verify(), [""; 0]);
+
+    // The commits before it are not needed.
+    let old = log.join("00000000000000000001.json");
+    let aside = log.with_file_name("aside");
+    fs::rename(&old, &aside).unwrap();
+    assert_eq!(lab.status().tables, whole);
+    lab.round();
+    assert!(
+        lab.verify()
+            .iter()
+            .any(|text| text.contains("the commit is missing"))
+    );
+    fs::rename(&aside, &old).unwrap();
+
+    let finding = |text: &str| {
+        let findings = lab.verify();
+        assert!(
+            findings.iter().any(|it| it.contains(text)),
+            "{text}: {findings:?}"
+        );
+        assert!(
+            findings
+                .iter()
+                .all(|it| it.contains("the next round writes both")),
+            "{findings:?}"
+        );
+    };
+    let path = log.join(second);
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    finding(second);
+    // Without a checkpoint the commits say the same.
+    assert_eq!(lab.status().tables, whole);
+    fs::write(&path, fs::read(log.join(first)).unwrap()).unwrap();
+    finding("it has other files than the commits before it");
+    fs::remove_file(&path).unwrap();
+    finding("_last_checkpoint names no checkpoint");
+    assert_eq!(lab.status().tables, whole);
+    fs::remove_file(log.join("_last_checkpoint")).unwrap();
+    lab.round();
+    assert_eq!(checkpoints(), [first, second]);
+    assert_eq!(lab.verify(), [""; 0]);
+    // A file that was removed before the checkpoint is deleted after its time.
+    lab.later(26 * HOUR);
+    lab.round();
+    assert_eq!(files(&lab, "job_runs").len(), 1);
+    assert_eq!(lab.verify(), [""; 0]);
 }

@@ -142,16 +142,17 @@ pub(super) fn lake_written(facts: &Facts) -> Vec<Finding> {
     let Some((path, error)) = facts.config.lake.as_ref().zip(facts.lake_error.as_ref()) else {
         return Vec::new();
     };
-    let path = path.display();
+    let path = path.display().to_string();
+    let mut remedy = vec!["takt lake status".to_owned()];
+    if !path.starts_with("s3://") {
+        remedy.insert(0, format!("df -h {path}; ls -ld {path}"));
+    }
     vec![finding(
         Severity::Failure,
         "",
         format!("the data lake in {path} is not written: {error}"),
         "Other engines do not see new days. Takt keeps them and writes them once the cause is gone.",
-        [
-            format!("df -h {path}; ls -ld {path}"),
-            "takt lake status".to_owned(),
-        ],
+        remedy,
     )]
 }
 

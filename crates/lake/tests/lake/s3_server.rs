@@ -1,0 +1,252 @@
+//! Real S3 servers (moto and VersityGW), and a connection to them that refuses, cuts and loses requests.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A request, as far as its fate depends on it.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Number since the start, from 1.
+    pub number: usize,
+    pub method: String,
+    /// Path and query.
+    pub target: String,
+    /// Whether the file must not exist.
+    pub is_conditional: bool,
+}
+
+/// What happens to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// The server answers.
+    Pass,
+    /// 503, and the server does not see it.
+    Refuse,
+    /// The connection ends in the middle of the body.
+    Cut,
+    /// The server does it, and the connection ends before the reply.
+    Lose,
+    /// The server answers as if the request had no condition.
+    Unconditional,
+}
+
+type Judge = Box<dyn FnMut(&Request) -> Fate + Send>;
+
+/// Keys of the user of all servers.
+pub const KEYS: [&str; 2] = ["access-key", "secret-of-the-key"];
+
+/// An S3 server with the bucket `lake`.
+pub struct S3 {
+    server: Child,
+    own: SocketAddr,
+    proxy: SocketAddr,
+    judge: Arc<Mutex<Judge>>,
+    /// Folder of a server that keeps its files in one.
+    folder: Option<TempDir>,
+}
+
+impl S3 {
+    /// Starts moto, with the Python of its environment. It knows no keys.
+    pub fn moto(python: &Path) -> Self {
+        let own = free_address();
+        let mut command = Command::new(python.with_file_name("moto_server"));
+        command.args(["-H", "127.0.0.1", "-p", &own.port().to_string()]);
+        let s3 = Self::start(command, own, None);
+        let made = s3.send("PUT /lake HTTP/1.1\r\nHost: s3\r\nContent-Length: 0\r\n");
+        assert!(made.contains(" 200 "), "{made}");
+        s3
+    }
+
+    /// Starts VersityGW, which checks signatures.
+    pub fn versity(program: &Path) -> Self {
+        let folder = TempDir::with_prefix("takt-s3-").unwrap();
+        std::fs::create_dir(folder.path().join("lake")).unwrap();
+        let own = free_address();
+        let mut command = Command::new(program);
+        command
+            .env("ROOT_ACCESS_KEY", KEYS[0])
+            .env("ROOT_SECRET_KEY", KEYS[1])
+            .args(["--port", &own.to_string(), "posix"])
+            .arg(folder.path());
+        Self::start(command, own, Some(folder))
+    }
+
+    fn start(mut command: Command, own: SocketAddr, folder: Option<TempDir>) -> Self {
+        let server = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let end = Instant::now() + Duration::from_secs(60);
+        while TcpStream::connect(own).is_err() {
+            assert!(Instant::now() < end, "the S3 server does not answer");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let judge: Judge = Box::new(|_| Fate::Pass);
+        let judge = Arc::new(Mutex::new(judge));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = listener.local_addr().unwrap();
+        let shared = Arc::clone(&judge);
+        let count = Arc::new(Mutex::new(0));
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let (judge, count) = (Arc::clone(&shared), Arc::clone(&count));
+                std::thread::spawn(move || serve(client, own, &judge, &count));
+            }
+        });
+        Self {
+            server,
+            own,
+            proxy,
+            judge,
+            folder,
+        }
+    }
+
+    /// URL of the server behind the connection that fails.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.proxy)
+    }
+
+    /// URL of the server itself.
+    pub fn own_endpoint(&self) -> String {
+        format!("http://{}", self.own)
+    }
+
+    /// Decides about the requests from now on.
+    pub fn judge(&self, judge: impl FnMut(&Request) -> Fate + Send + 'static) {
+        *self.judge.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(judge);
+    }
+
+    /// Names of all files.
+    pub fn files(&self) -> Vec<String> {
+        if let Some(folder) = &self.folder {
+            let mut found = Vec::new();
+            files_below(&folder.path().join("lake"), "", &mut found);
+            found.sort();
+            return found;
+        }
+        let reply = self.send("GET /lake?list-type=2&max-keys=1000 HTTP/1.1\r\nHost: s3\r\n");
+        let names = reply.split("<Key>").skip(1);
+        let names = names.map(|rest| rest.split("</Key>").next().unwrap().to_owned());
+        names.collect()
+    }
+
+    /// Sends a request without a body and signature to the server itself. Returns the reply.
+    fn send(&self, head: &str) -> String {
+        let mut stream = TcpStream::connect(self.own).unwrap();
+        write!(stream, "{head}Connection: close\r\n\r\n").unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        reply
+    }
+}
+
+impl Drop for S3 {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+fn files_below(folder: &Path, name: &str, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let last = entry.file_name().into_string().unwrap();
+        // Of the server itself.
+        if last.starts_with(".sgwtmp") {
+            continue;
+        }
+        if entry.path().is_dir() {
+            files_below(&entry.path(), &format!("{name}{last}/"), found);
+        } else {
+            found.push(format!("{name}{last}"));
+        }
+    }
+}
+
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
+/// Passes one request on, or not.
+fn serve(client: TcpStream, server: SocketAddr, judge: &Mutex<Judge>, count: &Mutex<usize>) {
+    let done = || -> io::Result<()> {
+        let mut input = BufReader::new(client.try_clone()?);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if input.read_line(&mut head)? == 0 {
+                return Ok(());
+            }
+        }
+        let mut words = head.split(' ');
+        let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+        let header = |name: &str| {
+            let mut lines = head.lines();
+            lines.find_map(|line| {
+                let (found, value) = line.split_once(':')?;
+                found
+                    .eq_ignore_ascii_case(name)
+                    .then(|| value.trim().to_owned())
+            })
+        };
+        let length = header("content-length").map_or(0, |text| text.parse().unwrap());
+        let request = {
+            let mut number = count.lock().unwrap_or_else(PoisonError::into_inner);
+            *number += 1;
+            Request {
+                number: *number,
+                method: method.to_owned(),
+                target: target.to_owned(),
+                is_conditional: header("if-none-match").is_some(),
+            }
+        };
+        let fate = judge.lock().unwrap_or_else(PoisonError::into_inner)(&request);
+        let taken = if fate == Fate::Cut {
+            length / 2
+        } else {
+            length
+        };
+        let mut body = vec![0; taken];
+        input.read_exact(&mut body)?;
+        let mut client = client.try_clone()?;
+        if fate == Fate::Refuse {
+            let text = "<Error><Code>SlowDown</Code></Error>";
+            write!(
+                client,
+                "HTTP/1.1 503 Slow Down\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
+                text.len()
+            )?;
+            return Ok(());
+        }
+        let mut stream = TcpStream::connect(server)?;
+        let head = head.trim_end();
+        let head = match fate {
+            Fate::Unconditional => {
+                let kept = head
+                    .lines()
+                    .filter(|line| !line.starts_with("if-none-match"));
+                kept.collect::<Vec<&str>>().join("\r\n")
+            }
+            _ => head.to_owned(),
+        };
+        write!(stream, "{head}\r\nConnection: close\r\n\r\n")?;
+        stream.write_all(&body)?;
+        if fate == Fate::Cut {
+            return Ok(());
+        }
+        let mut reply = Vec::new();
+        stream.read_to_end(&mut reply)?;
+        if fate != Fate::Lose {
+            client.write_all(&reply)?;
+        }
+        Ok(())
+    };
+    // The test sees what a lost connection does to Takt.
+    let _ = done();
+}

@@ -1,0 +1,212 @@
+//! `takt lake` with the real program and a real S3 server: kills at requests, a server whose S3 answers
+//! 503, and two writers. They need a program with the feature `s3`, which `make exam` builds.
+
+#[allow(dead_code, reason = "the lake's own tests use the rest of it")]
+#[path = "../../crates/lake/tests/lake/s3_server.rs"]
+mod s3_server;
+
+use crate::support::process::{Daemon, free_port, http_get};
+use crate::support::takt::Takt;
+use crate::support::{Skip, or_skip};
+use s3_server::{Fate, KEYS, S3};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(120);
+
+const INIT: [&str; 6] = ["lake", "init", "--config", "takt.toml", "--format", "json"];
+const VERIFY: [&str; 4] = ["lake", "verify", "--config", "takt.toml"];
+
+const HEADER: &str = "JobID|User|Account|Partition|Submit|Eligible|Start|End|State|AllocTRES|\
+                      NNodes|NCPUS|NodeList|ElapsedRaw";
+
+/// Runs of a month, the last of which ends at an hour.
+fn jobs(hour: u32) -> String {
+    format!(
+        "{HEADER}\n1|ann|a|gpu|2024-10-01T10:00:00|2024-10-01T10:00:00|2024-10-02T10:00:00|\
+         2024-10-05T{hour:02}:00:00|COMPLETED|cpu=8,gres/gpu=2,mem=64G,node=1|1|8|n1|7200\n"
+    )
+}
+
+fn start() -> Result<S3, Skip> {
+    let cache = std::env::var_os("TAKT_CACHE_DIR").map(PathBuf::from);
+    let home = std::env::var_os("HOME")
+        .map(PathBuf::from)
+        .unwrap_or_default();
+    let cache = cache.unwrap_or_else(|| home.join(".cache/takt"));
+    let is_complete = |name: &str| cache.join(name).join("complete").exists();
+    if is_complete("lake-versity") {
+        return Ok(S3::versity(&cache.join("lake-versity/bin/versitygw")));
+    }
+    if is_complete("lake-s3") {
+        return Ok(S3::moto(&cache.join("lake-s3/bin/python")));
+    }
+    Err(Skip("needs scripts/lake-engines.sh exam".to_owned()))
+}
+
+/// A data directory with records, and the configuration of its lake on S3.
+fn with_records(takt: &Takt, endpoint: &str, config: &str) {
+    takt.import_sacct(jobs(10));
+    let [id, secret] = KEYS;
+    let keys = format!("aws_access_key_id = {id}\naws_secret_access_key = {secret}\n");
+    takt.file("keys", keys);
+    takt.file(
+        "takt.toml",
+        format!(
+            "cluster = \"lab\"\ntimezone = \"UTC\"\n{config}\n[lake]\npath = \"s3://lake/of/lab\"\n\
+             interval_minutes = 1\ncheckpoint_commits = 2\n\n[lake.s3]\n\
+             endpoint = \"{endpoint}\"\nallow_http = true\ncredentials_file = \"keys\"\n"
+        ),
+    );
+}
+
+/// Version of a table, by `takt lake status`.
+fn version(takt: &Takt, table: &str) -> Option<u64> {
+    let run = takt.run([
+        "lake",
+        "status",
+        "--config",
+        "takt.toml",
+        "--format",
+        "json",
+    ]);
+    let status: Value = serde_json::from_str(&run.stdout).unwrap();
+    let tables = status["tables"].as_array().unwrap();
+    tables.iter().find(|it| it["table"] == table)?["version"].as_u64()
+}
+
+#[test]
+#[ignore = "needs a program with the feature s3"]
+fn a_round_on_s3_may_be_killed_at_any_request() {
+    let Some(s3) = or_skip(start()) else { return };
+    let takt = Takt::fresh();
+    with_records(&takt, &s3.endpoint(), "");
+    let process = Arc::new(AtomicU32::new(0));
+    for last in (1..400).step_by(2) {
+        // A correction in each round, after the first.
+        takt.import_sacct(jobs(10 + (last as u32 / 2) % 14));
+        let (before, killed) = (version(&takt, "usage"), Arc::new(AtomicUsize::new(0)));
+        let (victim, hits) = (Arc::clone(&process), Arc::clone(&killed));
+        let mut left = last;
+        s3.judge(move |_| {
+            left -= 1;
+            if left == 0 {
+                let pid = victim.load(Ordering::Relaxed).cast_signed();
+                let pid = rustix::process::Pid::from_raw(pid).unwrap();
+                rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+                hits.fetch_add(1, Ordering::Relaxed);
+            }
+            // What was on its way arrives.
+            Fate::Pass
+        });
+        process.store(0, Ordering::Relaxed);
+        let mut command = takt.command(INIT);
+        let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+        process.store(child.id(), Ordering::Relaxed);
+        let status = child.wait().unwrap();
+        s3.judge(|_| Fate::Pass);
+        let after = version(&takt, "usage");
+        assert!(
+            after.unwrap_or(0) <= before.unwrap_or(0) + 2,
+            "{before:?} {after:?}"
+        );
+        let run = takt.run(VERIFY);
+        let is_late = |line: &str| {
+            line.trim().eq_ignore_ascii_case("finding") || line.contains("takt lake init")
+        };
+        assert!(run.stdout.lines().all(is_late), "request {last}: {run:?}");
+        takt.run(INIT).ok();
+        takt.run(VERIFY).ok();
+        if status.success() {
+            assert!(last > 30, "only {last} requests");
+            assert_eq!(killed.load(Ordering::Relaxed), 0);
+            return;
+        }
+    }
+    panic!("a round makes more than 400 requests");
+}
+
+/// The other writer takes the lake over just before the first one commits.
+#[test]
+#[ignore = "needs a program with the feature s3"]
+fn two_writers_on_s3_lose_no_commit() {
+    let Some(s3) = or_skip(start()) else { return };
+    let (one, other) = (Takt::fresh(), Takt::fresh());
+    with_records(&one, &s3.endpoint(), "");
+    with_records(&other, &s3.own_endpoint(), "");
+    one.run(INIT).ok();
+    one.import_sacct(jobs(12));
+    other.import_sacct(jobs(14));
+    let takeover = Mutex::new(Some(other.command(INIT)));
+    s3.judge(move |request| {
+        if request.is_conditional && request.target.contains("job_runs/_delta_log") {
+            let takeover = takeover.lock().unwrap().take();
+            if let Some(mut command) = takeover {
+                assert!(command.output().unwrap().status.success());
+            }
+        }
+        Fate::Pass
+    });
+    let run = one.run(INIT);
+    s3.judge(|_| Fate::Pass);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    let said = run.stderr;
+    assert!(
+        said.contains("only Takt may write the tables of the lake"),
+        "{said}"
+    );
+    assert!(
+        said.contains("another data directory writes the data lake"),
+        "{said}"
+    );
+    assert_eq!(version(&other, "job_runs"), Some(2));
+    other.run(VERIFY).ok();
+}
+
+/// A server stores samples while S3 is away, says so, and writes what is missing when it is back.
+#[test]
+#[ignore = "needs a program with the feature s3"]
+fn a_server_outlives_its_s3() {
+    let Some(s3) = or_skip(start()) else { return };
+    let takt = Takt::fresh();
+    let address = format!("127.0.0.1:{}", free_port());
+    let config = format!(
+        "[server]\nlisten_address = \"{address}\"\n[sql]\nlisten_address = \"127.0.0.1:{}\"\n\
+         [jobs]\npoll = false\n",
+        free_port()
+    );
+    with_records(&takt, &s3.endpoint(), &config);
+    takt.run(INIT).ok();
+    takt.import_sacct(jobs(12));
+    s3.judge(|_| Fate::Refuse);
+    let mut server: Daemon = takt.start(["serve", "--config", "takt.toml"]);
+    let metric = |name: &str| -> Option<f64> {
+        let page = http_get(&format!("http://{address}/metrics")).ok()?.body;
+        let line = page
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        line.parse().ok()
+    };
+    let failing = "takt_lake_failing{table=\"usage\"}";
+    let failures = "takt_lake_failures_total{table=\"usage\"}";
+    server.wait_until("failing to write the lake", SOON, || {
+        (metric(failing)? == 1.0).then_some(())
+    });
+    let before = metric("takt_store_samples_total").unwrap();
+    server.wait_until("trying again", SOON, || {
+        (metric(failures)? >= 2.0).then_some(())
+    });
+    assert!(metric("takt_store_samples_total").unwrap() > before);
+    let log = server.log();
+    assert!(log.contains("cannot write the data lake"), "{log}");
+    s3.judge(|_| Fate::Pass);
+    server.wait_until("writing the lake", SOON, || {
+        (metric(failing)? == 0.0).then_some(())
+    });
+    assert_eq!(version(&takt, "job_runs"), Some(2));
+    takt.run(VERIFY).ok();
+    server.stop();
+}
