@@ -171,7 +171,7 @@ const QUERIES: [&str; 14] = [
     "node_load1",
     "timestamp(up)",
     "timestamp(node_load1)",
-    "time() - timestamp({__name__=~\"node_load.*\"})",
+    "time() - timestamp({__name__=~\"node_load1|none\"})",
     "rate(node_cpu_seconds_total[10s])",
     "sum by (node, mode) (increase(node_cpu_seconds_total{mode!~\"idle|steal\"}[9s500ms]))",
     "count_over_time(up[1h])",
