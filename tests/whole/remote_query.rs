@@ -182,7 +182,8 @@ const QUERIES: [&str; 14] = [
     "changes(up[10s]) > 0",
     "absent(node_load1)",
     "count({__name__=~\"node_.+\"})",
-    "node_time_seconds - timestamp(node_time_seconds) < 5",
+    // Not node_time_seconds: VictoriaMetrics keeps 15 digits of a number.
+    "timestamp(node_boot_time_seconds) - node_boot_time_seconds > 5",
 ];
 
 /// Everything that the API tells about the time up to `to`, in seconds.
