@@ -9,13 +9,12 @@
 
 #![expect(clippy::print_stderr, reason = "a program that says how far it is")]
 
-mod capture;
-
-use capture::Captured;
+use flate2::read::GzDecoder;
 use prometheus_client::registry::Registry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::error::Error;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -31,6 +30,28 @@ const BESIDE_MS: i64 = 137;
 /// Seconds that promtool puts into one block.
 const FILE_SECONDS: i64 = 7200;
 
+/// A captured series: its value at each second.
+struct Captured {
+    name: String,
+    labels: BTreeMap<String, String>,
+    is_counter: bool,
+    values: Vec<f64>,
+}
+
+impl Captured {
+    /// Returns the value at a second after the begin of the capture, also beyond its end.
+    fn at(&self, second: usize) -> f64 {
+        let length = self.values.len();
+        let value = self.values[second % length];
+        match (self.is_counter, self.values.first(), self.values.last()) {
+            (true, Some(first), Some(last)) if last >= first => {
+                value + (second / length) as f64 * (last - first)
+            }
+            _ => value,
+        }
+    }
+}
+
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [capture, data, text, nodes, hours, step, end] = &arguments[..] else {
@@ -42,7 +63,7 @@ fn main() -> Result<(), Failure> {
     let hours: i64 = hours.parse()?;
     let step: i64 = step.parse()?;
     let end: i64 = end.parse()?;
-    let captured = capture::read(Path::new(capture))?;
+    let captured = read(Path::new(capture))?;
 
     let now = Arc::new(AtomicI64::new(0));
     let shown = Arc::clone(&now);
@@ -152,6 +173,55 @@ impl Node {
             row[column.index()] = series.at(second + self.phase);
         }
     }
+}
+
+/// Reads the series that are on every page of a capture (`bench/replay.py` describes the format).
+fn read(path: &Path) -> Result<Vec<Captured>, Failure> {
+    let mut lines = BufReader::new(GzDecoder::new(File::open(path)?)).lines();
+    let page = lines.next().ok_or("an empty capture")??;
+    let page: String = serde_json::from_str(page.strip_prefix("PAGE ").ok_or("no page")?)?;
+    let kinds = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let counters: BTreeSet<&str> = kinds
+        .filter(|(_, kind)| *kind == "counter")
+        .map(|(name, _)| name)
+        .collect();
+    let mut now: BTreeMap<String, f64> = BTreeMap::new();
+    let mut all: HashMap<String, Vec<f64>> = HashMap::new();
+    let mut seconds = 0;
+    for line in lines {
+        let (_, changed, gone): (i64, BTreeMap<String, String>, Vec<String>) =
+            serde_json::from_str(&line?)?;
+        for (series, value) in changed {
+            now.insert(series, value.parse()?);
+        }
+        now.retain(|series, _| !gone.contains(series));
+        now.iter()
+            .for_each(|(series, value)| all.entry(series.clone()).or_default().push(*value));
+        seconds += 1;
+    }
+    let mut complete: Vec<(String, Vec<f64>)> = all
+        .into_iter()
+        .filter(|(_, values)| values.len() == seconds)
+        .collect();
+    complete.sort_by(|a, b| a.0.cmp(&b.0));
+    let captured = complete.into_iter().map(|(series, values)| {
+        let (name, labels) = series.split_once('{').unwrap_or((&series, "}"));
+        let pairs = labels
+            .trim_end_matches('}')
+            .split("\",")
+            .filter_map(|pair| pair.split_once("=\""));
+        let labels =
+            pairs.map(|(name, value)| (name.to_owned(), value.trim_end_matches('"').to_owned()));
+        Captured {
+            name: name.to_owned(),
+            labels: labels.collect(),
+            is_counter: counters.contains(name),
+            values,
+        }
+    });
+    Ok(captured.collect())
 }
 
 /// Writes the same samples for promtool, which requires the samples of a series to be adjacent
