@@ -264,6 +264,12 @@ impl Server {
         Err(match status {
             StatusCode::BAD_REQUEST => AnswerError::Usage(error.to_owned()).into(),
             StatusCode::UNPROCESSABLE_ENTITY => AnswerError::Input(error.to_owned()).into(),
+            // A known token whose role is too low gets the role in the server's words.
+            StatusCode::UNAUTHORIZED if self.token.is_some() && error.contains("the role") => {
+                anyhow::anyhow!(error.to_owned())
+                    .context("another token is needed (--token-file, TAKT_TOKEN_FILE)")
+                    .into()
+            }
             StatusCode::UNAUTHORIZED if self.token.is_some() => anyhow::anyhow!(
                 "the server refuses the token of --token-file (TAKT_TOKEN_FILE): it is wrong, \
                  revoked or expired"
