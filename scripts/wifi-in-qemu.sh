@@ -75,7 +75,7 @@ INIT
 chmod +x "$root/init"
 (cd "$root" && find . | cpio -o -H newc 2>/dev/null | gzip -1) >"$work/initrd.gz"
 timeout 600 qemu-system-x86_64 -accel "${ACCEL:-tcg}" -cpu "${CPU:-max}" -m 1024 -display none -no-reboot -serial "file:$work/log" \
-	-kernel "$work/kernel/boot/vmlinuz-$version" -initrd "$work/initrd.gz" -append "console=ttyS0 panic=-1 quiet" \
+	-kernel "$work/kernel/boot/vmlinuz-$version" -initrd "$work/initrd.gz" -append "console=ttyS0 panic=-1 quiet no_timer_check" \
 	</dev/null
 sed -i 's/\r//' "$work/log"
 [ -z "${VERBOSE:-}" ] || cat "$work/log"
