@@ -227,11 +227,8 @@ impl<'a> Machine<'_, 'a> {
             .ok_or_else(|| TemplateError("nothing to do".to_owned()))?;
         let is_alone = rest.is_empty() && piped.is_none();
         match (&first.base, first.fields.split_last()) {
-            (Base::Function(function), _) => {
-                let value = self.function(function, rest, piped, dot)?;
-                members::walk(value, &first.fields)
-            }
-            // The arguments after `.Labels.Remove` belong to the last name.
+            (Base::Function(function), None) => self.function(function, rest, piped, dot),
+            // The arguments after `.Labels.Remove` and `now.Sub` belong to the last name.
             (_, Some((method, fields))) if !is_alone => {
                 let value = members::walk(self.base(first, dot)?, fields)?;
                 let arguments = self.arguments(rest, piped, dot)?;

@@ -176,6 +176,11 @@ impl<'a> Reader<'a> {
         self.node(at, kind?)
     }
 
+    /// Whether an operand may begin with the next token.
+    fn begins_operand(&self) -> bool {
+        self.peek().is("+") || self.peek().is("-") || self.simple_kind("").is_ok()
+    }
+
     fn simple_kind(&self, within: &str) -> Result<SimpleKind, Fault> {
         let first = self.peek();
         let second = self.peek_second();
@@ -264,8 +269,7 @@ impl<'a> Reader<'a> {
             self.expect(")", within)?;
             return Ok(true);
         };
-        let begins = self.peek().is("+") || self.peek().is("-") || self.simple_kind(within).is_ok();
-        if !begins && !matches!(self.peek().kind, Kind::Bad(_)) {
+        if !self.begins_operand() && !matches!(self.peek().kind, Kind::Bad(_)) {
             let text = "trailing commas not allowed in function call args";
             return Err(Fault::new(comma.at, text));
         }
@@ -383,7 +387,8 @@ impl<'a> Reader<'a> {
             let is_left = self.peek().is("group_left");
             if is_left || self.peek().is("group_right") {
                 self.take();
-                let include = if self.peek().is("(") {
+                // Labels, or what may follow without them.
+                let include = if self.peek().is("(") || !self.begins_operand() {
                     self.labels()?
                 } else {
                     Vec::new()

@@ -46,6 +46,10 @@ const BY_DESIGN: &[(&str, &str)] = &[
         "text that is no UTF-8 is shown as in Prometheus' JSON",
     ),
     (
+        "\\ufffd",
+        "text that is no UTF-8 is shown as in Prometheus' JSON",
+    ),
+    (
         "info(up @",
         "Prometheus does not look for the info series at that time",
     ),

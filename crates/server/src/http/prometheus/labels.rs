@@ -13,19 +13,21 @@ use takt_store::{Listed, Store, StoreError};
 
 /// The label sets that `match[]` selects.
 pub(super) async fn series(State(api): State<Api>, By(viewer): By, params: Params) -> Reply {
-    let limit = params.limit()?;
-    let (from, to) = params.period()?;
     let selection = Selection::new(&params, api.app.config().query.timeout())?.naming_parameter();
     if selection.is_empty() {
         return Err(ApiError::bad_data("no match[] parameter provided"));
     }
+    let limit = params.limit()?;
+    let (from, to) = params.times()?;
     let found = selection
         .each(
             &api,
             &viewer,
             BTreeSet::new(),
             move |_, store, matchers, found| {
-                found.extend(store.series(Listed { matchers, from, to })?);
+                if from <= to {
+                    found.extend(store.series(Listed { matchers, from, to })?);
+                }
                 Ok(())
             },
         )
@@ -68,7 +70,7 @@ async fn listing(
     ask: impl Fn(&Store, Listed<'_>) -> Result<Vec<String>, StoreError> + Send + 'static,
 ) -> Reply {
     let limit = params.limit()?;
-    let (from, to) = params.period()?;
+    let (from, to) = params.times()?;
     let selection = Selection::new(params, api.app.config().query.timeout())?.or_all();
     let found = selection
         .each(
@@ -76,7 +78,9 @@ async fn listing(
             viewer,
             BTreeSet::new(),
             move |_, store, matchers, found| {
-                found.extend(ask(store, Listed { matchers, from, to })?);
+                if from <= to {
+                    found.extend(ask(store, Listed { matchers, from, to })?);
+                }
                 Ok(())
             },
         )

@@ -166,17 +166,7 @@ impl Params {
         Ok(texts)
     }
 
-    /// The times `start` and `end`. Default: all time.
-    pub fn period(&self) -> Result<(Timestamp, Timestamp), ApiError> {
-        let (start, end) = self.times()?;
-        if end < start {
-            let error = "end timestamp must not be before start time";
-            return Err(ApiError::parameter("end", error));
-        }
-        Ok((start, end))
-    }
-
-    /// As [`period`](Self::period), in any order.
+    /// The times `start` and `end`, in any order. Default: all time.
     pub fn times(&self) -> Result<(Timestamp, Timestamp), ApiError> {
         let start = self.time("start")?.unwrap_or(Timestamp::MIN);
         let end = self.time("end")?.unwrap_or(Timestamp::MAX);
