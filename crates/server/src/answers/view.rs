@@ -425,6 +425,7 @@ fn overview(view: &ViewServers, servers: &[&ViewServer]) -> ViewAnswer {
                 cluster: None,
                 timezone: None,
                 version: String::new(),
+                records_from: None,
             });
             let is_firing = |alert: &&AlertNow| alert.state == "firing";
             let firing = alerts.map(|found| found.data.alerts.iter().filter(is_firing).count());
