@@ -443,7 +443,7 @@ fn odd_parameters_get_the_same_answers() {
     let mut wrong = Vec::new();
     for (path, query) in requests {
         let [ours, theirs] = both.ask(path, &query).map(|mut answer| {
-            // What the servers have stored differs.
+            // The servers have stored different samples.
             let is_listing = !path.starts_with("/api/v1/query");
             if is_listing && answer["error"].is_null() {
                 answer["data"] = Value::Null;

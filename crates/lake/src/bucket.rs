@@ -439,7 +439,7 @@ impl HttpService for Client {
     }
 }
 
-/// What failed, so that the right requests are repeated.
+/// The kind of a failure, so that the right requests are repeated.
 fn failed(error: reqwest::Error) -> HttpError {
     let kind = if error.is_timeout() {
         HttpErrorKind::Timeout

@@ -151,7 +151,7 @@ pub enum RemoteError {
     Malformed {
         /// Address of the engine.
         url: String,
-        /// What is wrong.
+        /// The mistake.
         error: String,
     },
     /// A selected series has native histograms, whose buckets the API does not tell exactly.
@@ -191,7 +191,7 @@ pub(super) fn numbered(found: Vec<RemoteSeries>) -> Vec<SeriesData> {
         .collect()
 }
 
-/// What a query selects, from an engine.
+/// The selection of a query, from an engine.
 pub(super) fn select(
     engine: &dyn RemoteEngine,
     selection: &Selection<'_>,

@@ -20,7 +20,7 @@ pub struct Request {
     pub is_conditional: bool,
 }
 
-/// What happens to a request.
+/// The fate of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// The server answers.
