@@ -68,8 +68,11 @@ impl Payload {
     }
 }
 
-/// The result of a template, read as YAML; a text stays as it is.
+/// The result of a template, read as YAML; a text stays as it is, also one with a YAML tag (`!`).
 fn json_of(text: String) -> Value {
+    if text.trim_start().starts_with('!') {
+        return Value::String(text);
+    }
     match Node::read(&text).map(|node| json(&node)) {
         Ok(Value::String(_)) | Err(_) => Value::String(text),
         Ok(value) => value,
@@ -182,6 +185,7 @@ mod tests {
             ("a: {b: 'c: d'}", r#"{"a":{"b":"c: d"}}"#),
             ("a: b: c", r#""a: b: c""#),
             ("node g01 is down", r#""node g01 is down""#),
+            ("!x y", r#""!x y""#),
             ("'quoted'", r#""'quoted'""#),
             ("2026-11-23T10:00:00Z", r#""2026-11-23T10:00:00Z""#),
         ] {
