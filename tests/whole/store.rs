@@ -142,7 +142,7 @@ fn blocks_are_sealed_verified_and_deleted_by_the_server_and_without_one() {
     let run = takt.run(["store", "verify"]);
     assert_eq!(run.code, Some(1));
     assert!(
-        run.stdout.contains(name) && run.stderr.contains("1 damaged blocks"),
+        run.stdout.contains(name) && run.stderr.contains("damaged blocks: 1"),
         "{run:?}"
     );
 }

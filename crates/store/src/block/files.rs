@@ -159,11 +159,11 @@ pub(crate) fn load_series(db: &Connection, blocks: &mut [Block]) -> Result<(), S
         "SELECT file_index, series FROM read_parquet({})",
         files(Block::series_file)
     );
-    let read = || -> Result<(HashMap<String, i64>, Vec<Vec<u32>>), duckdb::Error> {
+    let read = || {
         let mut statement = db.prepare(&footers)?;
         let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let rows = rows.collect::<Result<_, _>>()?;
-        let mut found = vec![Vec::new(); blocks.len()];
+        let rows = rows.collect::<Result<HashMap<String, i64>, _>>()?;
+        let mut found: Vec<Vec<u32>> = vec![Vec::new(); blocks.len()];
         for batch in db.prepare(&series)?.query_arrow([])? {
             let files = batch.column(0).as_primitive::<UInt64Type>().values();
             let series = batch.column(1).as_primitive::<Int32Type>().values();
@@ -175,7 +175,7 @@ pub(crate) fn load_series(db: &Connection, blocks: &mut [Block]) -> Result<(), S
         }
         Ok((rows, found))
     };
-    let (rows, found) = read().map_err(|error| damaged(&any, error))?;
+    let (rows, found) = read().map_err(|error: duckdb::Error| damaged(&any, error))?;
     for (block, mut series) in blocks.iter_mut().zip(found) {
         let path = block.path.join(SAMPLES);
         let found = rows.get(&*path.to_string_lossy()).copied().unwrap_or(0);
