@@ -152,6 +152,10 @@ pub const WRONG: &[&str] = &include!("wrong.in");
 /// Messages of Prometheus 3 for wrong queries where 2.42 has other ones, according to its source.
 const WRONG_SINCE_3: &[(&str, &str)] = &[
     (
+        "",
+        "unknown position: parse error: no expression found in input",
+    ),
+    (
         "rate(up[5m] offset)",
         "1:19: parse error: unexpected \")\" in offset, expected number, duration, step(), or range()",
     ),
@@ -604,7 +608,9 @@ fn refuses_in_prometheus_words_at_its_places() {
         let (theirs, ours) = (server.refusal(query), refusal(query));
         (theirs != ours).then(|| format!("{query}\n    there {theirs}\n    here  {ours}"))
     };
-    let wrong: Vec<String> = WRONG.iter().filter_map(differs).collect();
+    let is_newer = |query: &&&str| WRONG_SINCE_3.iter().any(|(newer, _)| newer == *query);
+    let same = WRONG.iter().filter(|query| !is_newer(query));
+    let wrong: Vec<String> = same.filter_map(differs).collect();
     assert!(
         wrong.is_empty(),
         "{} of {} differ\n{}",
