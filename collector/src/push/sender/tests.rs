@@ -26,7 +26,7 @@ impl Lab {
         // A program that another test starts just now has the lock, too, until it runs.
         let claim = |_| {
             DataDir::claim(root.path())
-                .inspect_err(|_| std::thread::sleep(std::time::Duration::from_millis(50)))
+                .inspect_err(|_| std::thread::sleep(Duration::from_millis(50)))
                 .ok()
         };
         let directory = (0..100).find_map(claim).unwrap();
