@@ -267,9 +267,12 @@ fn messages_and_answers_are_those_of_the_current_alertmanager() {
             .get("/api/v2/alerts/groups", query)
             .map(|(status, mut answer)| {
                 for group in answer.as_array_mut().unwrap() {
-                    for alert in group["alerts"].as_array_mut().unwrap() {
+                    let alerts = group["alerts"].as_array_mut().unwrap();
+                    for alert in &mut *alerts {
                         *alert = alert["fingerprint"].take();
                     }
+                    // Alertmanager takes the alerts of a group from a map.
+                    alerts.sort_by_cached_key(Value::to_string);
                 }
                 (status, answer)
             });
