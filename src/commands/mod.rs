@@ -184,6 +184,26 @@ fn print<T: Serialize>(
     Ok(out.flush()?)
 }
 
+/// Prints the findings of a verification, one a row of the column; as a table, `none` says that there are
+/// none. Fails with `error` of their number if there are some.
+fn print_findings(
+    format: ListingFormat,
+    column: &str,
+    findings: &[String],
+    none: &str,
+    error: impl FnOnce(usize) -> anyhow::Error,
+) -> Result<(), Failure> {
+    if findings.is_empty() && format == ListingFormat::Table {
+        return Ok(writeln!(stdout(), "{none}")?);
+    }
+    let cells = findings.iter().map(|line| vec![line.clone()]).collect();
+    print(format, &Listing::of(&[column.to_owned()], cells), &findings)?;
+    match findings.len() {
+        0 => Ok(()),
+        count => Err(error(count).into()),
+    }
+}
+
 /// Formats an instant, for a column of times. Empty for `None`.
 fn instant(at: Option<UnixTime>, zone: &TimeZone) -> String {
     let at = at.and_then(|at| Timestamp::try_from(at).ok());

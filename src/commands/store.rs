@@ -1,13 +1,11 @@
 //! `takt store`: the samples on disk.
 
-use super::{ask, in_zone, print, source};
+use super::{ask, in_zone, print, print_findings, source};
 use crate::cli::{ListingFormat, Place};
-use crate::output::stdout;
 use crate::source::Source;
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use jiff::tz::TimeZone;
-use std::io::Write;
 use takt_model::Timestamp;
 use takt_server::answers::{DeleteQuestion, SealQuestion, StatQuestion, VerifyQuestion};
 use takt_server::listing::{Column, Listing};
@@ -59,22 +57,10 @@ pub fn run(place: &Place, command: &StoreCommand) -> Result<(), Failure> {
         }
         StoreCommand::Verify(asked) => {
             let damaged = ask(place, &VerifyQuestion {})?;
-            if damaged.is_empty() && asked.format == ListingFormat::Table {
-                return Ok(writeln!(stdout(), "no block is damaged")?);
-            }
-            let cells = damaged.iter().map(|line| vec![line.clone()]).collect();
-            print(
-                asked.format,
-                &Listing::of(&["damaged".to_owned()], cells),
-                &damaged,
-            )?;
-            match damaged.len() {
-                0 => Ok(()),
-                count => Err(anyhow!(
-                    "damaged blocks: {count}; a query that meets one sets it aside by itself"
-                )
-                .into()),
-            }
+            let none = "no block is damaged";
+            print_findings(asked.format, "damaged", &damaged, none, |count| {
+                anyhow!("damaged blocks: {count}; a query that meets one sets it aside by itself")
+            })
         }
         StoreCommand::Seal(asked) => print_summary(asked.format, &ask(place, &SealQuestion {})?),
         StoreCommand::Delete(asked) => delete(place, asked),

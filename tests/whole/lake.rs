@@ -1,6 +1,7 @@
 //! `takt lake` with the real program: failed writes, kills, and a full disk under a server.
 
 use crate::disk_faults::layer;
+use crate::lake_reader::{Reader, check_whole};
 use crate::support::mount::Mount;
 use crate::support::process::{Daemon, free_port, http_get};
 use crate::support::takt::{Run, Takt};
@@ -120,6 +121,10 @@ fn try_every_call(mode: &str, errno: i32, stride: usize) {
         return;
     };
     let lake = with_records(&takt, "");
+    // Where delta-rs is installed, it reads the lake, too.
+    let mut reader = Reader::start(&lake.display().to_string(), &[]).ok();
+    let mut read = || reader.as_mut().map(Reader::read);
+    let before = read();
     let log = takt.directory().join("calls");
     for call in (1..1000).step_by(stride) {
         let _ = fs::remove_dir_all(&lake);
@@ -136,6 +141,7 @@ fn try_every_call(mode: &str, errno: i32, stride: usize) {
         let failed = fs::read_to_string(&log).unwrap_or_default();
         let failed = failed.lines().find(|line| !line.starts_with("calls"));
         files_of_readers(&lake);
+        let seen = read();
         let Some(failed) = failed else {
             run.ok();
             assert!(call > 90, "only {} calls", call - 1);
@@ -145,6 +151,9 @@ fn try_every_call(mode: &str, errno: i32, stride: usize) {
         let is_removal = failed.starts_with("unlink");
         assert!(run.code != Some(0) || is_removal, "{failed}: {run:?}");
         takt.run(INIT).ok();
+        if let (Some(before), Some(seen), Some(after)) = (&before, &seen, read()) {
+            check_whole(before, seen, &after, failed);
+        }
         let named = files_of_readers(&lake);
         assert_eq!(
             named.len(),

@@ -26,6 +26,7 @@ mod hostile_queries;
 mod installed;
 mod job_pages;
 mod lake;
+mod lake_reader;
 #[cfg(feature = "s3")]
 mod lake_s3;
 mod letters;

@@ -1,6 +1,7 @@
 //! The tables of the lake and their columns.
 
 use crate::log::{Action, FileFormat, MetaData, Protocol};
+use ColumnType::{Boolean, Date, Double, Long, Text, Time};
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -97,7 +98,7 @@ impl Table {
     /// The type of a column.
     pub(crate) fn kind_of(&self, name: &str) -> ColumnType {
         let found = self.columns.iter().find(|column| column.name == name);
-        found.map_or(ColumnType::Text, |column| column.kind)
+        found.map_or(Text, |column| column.kind)
     }
 
     /// The lines of the first commit.
@@ -152,33 +153,7 @@ impl Table {
     }
 }
 
-const fn text(name: &'static str) -> Column {
-    let kind = ColumnType::Text;
-    Column { name, kind }
-}
-
-const fn long(name: &'static str) -> Column {
-    let kind = ColumnType::Long;
-    Column { name, kind }
-}
-
-const fn double(name: &'static str) -> Column {
-    let kind = ColumnType::Double;
-    Column { name, kind }
-}
-
-const fn flag(name: &'static str) -> Column {
-    let kind = ColumnType::Boolean;
-    Column { name, kind }
-}
-
-const fn time(name: &'static str) -> Column {
-    let kind = ColumnType::Time;
-    Column { name, kind }
-}
-
-const fn date(name: &'static str) -> Column {
-    let kind = ColumnType::Date;
+const fn column(name: &'static str, kind: ColumnType) -> Column {
     Column { name, kind }
 }
 
@@ -187,36 +162,36 @@ pub const SAMPLES: Table = Table {
     name: "samples",
     about: "Samples of finished days (UTC). value is NULL where a series ended.",
     columns: &[
-        time("ts"),
-        text("metric"),
-        text("labels"),
-        text("cluster"),
-        text("node"),
-        text("uuid"),
-        text("jobid"),
-        text("user"),
-        double("value"),
+        column("ts", Time),
+        column("metric", Text),
+        column("labels", Text),
+        column("cluster", Text),
+        column("node", Text),
+        column("uuid", Text),
+        column("jobid", Text),
+        column("user", Text),
+        column("value", Double),
     ],
-    partition: date("day"),
+    partition: column("day", Date),
     measured: &["ts", "metric", "node"],
     order: "",
 };
 
 const ROLLUP: &[Column] = &[
-    time("ts"),
-    text("metric"),
-    text("labels"),
-    text("cluster"),
-    text("node"),
-    text("uuid"),
-    text("jobid"),
-    text("user"),
-    long("samples"),
-    double("min"),
-    double("max"),
-    double("avg"),
-    double("last"),
-    double("increase"),
+    column("ts", Time),
+    column("metric", Text),
+    column("labels", Text),
+    column("cluster", Text),
+    column("node", Text),
+    column("uuid", Text),
+    column("jobid", Text),
+    column("user", Text),
+    column("samples", Long),
+    column("min", Double),
+    column("max", Double),
+    column("avg", Double),
+    column("last", Double),
+    column("increase", Double),
 ];
 
 /// Rows of five minutes.
@@ -239,37 +214,37 @@ pub const JOB_RUNS: Table = Table {
     name: "job_runs",
     about: "Ended runs of jobs, by the month in which they ended.",
     columns: &[
-        text("cluster"),
-        text("job_id"),
-        time("submit_time"),
-        time("eligible_time"),
-        time("start_time"),
-        time("end_time"),
-        text("state"),
-        text("user"),
-        text("account"),
-        text("partition"),
-        text("qos"),
-        text("job_name"),
-        long("nodes"),
-        long("cpus"),
-        long("gpus"),
-        text("gpu_model"),
-        long("mem_bytes"),
-        long("billing"),
-        text("alloc_tres"),
-        text("req_tres"),
-        text("node_list"),
-        long("elapsed_seconds"),
-        long("suspended_seconds"),
-        long("timelimit_seconds"),
-        text("exit_code"),
-        text("reservation"),
-        text("raw_job_id"),
-        long("wait_seconds"),
-        long("run_seconds"),
+        column("cluster", Text),
+        column("job_id", Text),
+        column("submit_time", Time),
+        column("eligible_time", Time),
+        column("start_time", Time),
+        column("end_time", Time),
+        column("state", Text),
+        column("user", Text),
+        column("account", Text),
+        column("partition", Text),
+        column("qos", Text),
+        column("job_name", Text),
+        column("nodes", Long),
+        column("cpus", Long),
+        column("gpus", Long),
+        column("gpu_model", Text),
+        column("mem_bytes", Long),
+        column("billing", Long),
+        column("alloc_tres", Text),
+        column("req_tres", Text),
+        column("node_list", Text),
+        column("elapsed_seconds", Long),
+        column("suspended_seconds", Long),
+        column("timelimit_seconds", Long),
+        column("exit_code", Text),
+        column("reservation", Text),
+        column("raw_job_id", Text),
+        column("wait_seconds", Long),
+        column("run_seconds", Long),
     ],
-    partition: text("month"),
+    partition: column("month", Text),
     measured: &["end_time", "user"],
     order: "end_time, cluster, job_id, submit_time",
 };
@@ -279,24 +254,24 @@ pub const USAGE: Table = Table {
     name: "usage",
     about: "Resources that each run held on each finished day of its cluster, as in reports.",
     columns: &[
-        date("day"),
-        text("cluster"),
-        text("job_id"),
-        time("submit_time"),
-        text("user"),
-        text("account"),
-        text("partition"),
-        text("qos"),
-        text("state"),
-        text("gpu_model"),
-        long("seconds"),
-        long("node_seconds"),
-        long("cpu_seconds"),
-        long("gpu_seconds"),
-        double("memory_byte_seconds"),
-        long("billing_seconds"),
+        column("day", Date),
+        column("cluster", Text),
+        column("job_id", Text),
+        column("submit_time", Time),
+        column("user", Text),
+        column("account", Text),
+        column("partition", Text),
+        column("qos", Text),
+        column("state", Text),
+        column("gpu_model", Text),
+        column("seconds", Long),
+        column("node_seconds", Long),
+        column("cpu_seconds", Long),
+        column("gpu_seconds", Long),
+        column("memory_byte_seconds", Double),
+        column("billing_seconds", Long),
     ],
-    partition: text("month"),
+    partition: column("month", Text),
     measured: &["day", "user"],
     order: "day, cluster, job_id, submit_time",
 };
@@ -306,50 +281,50 @@ pub const EFFICIENCY: Table = Table {
     name: "efficiency",
     about: "How well ended runs used what they held, by the month in which they ended.",
     columns: &[
-        text("cluster"),
-        text("job_id"),
-        time("submit_time"),
-        time("run_end_time"),
-        text("user"),
-        text("account"),
-        text("partition"),
-        text("gpu_model"),
-        long("gpus"),
-        long("held_seconds"),
-        double("held_gpu_seconds"),
-        double("coverage_ratio"),
-        long("gpus_measured"),
-        long("gpus_idle"),
-        double("gpu_utilization_mean"),
-        double("gpu_utilization_p95"),
-        double("gpu_idle_ratio"),
-        double("gpu_idle_longest_seconds"),
-        double("gpu_memory_peak_bytes"),
-        double("gpu_memory_total_bytes"),
-        double("gpu_power_mean_watts"),
-        double("gpu_energy_joules"),
-        double("gpu_sm_mean"),
-        double("gpu_tensor_mean"),
-        double("cpu_seconds"),
-        double("cpu_ratio"),
-        double("memory_peak_bytes"),
-        double("memory_ratio"),
-        double("network_bytes"),
-        double("nfs_bytes"),
-        double("link_bound_ratio"),
-        flag("is_network_bound"),
-        double("used_gpu_seconds"),
-        double("waste_idle_gpu_seconds"),
-        double("waste_streak_gpu_seconds"),
-        double("waste_low_gpu_seconds"),
-        double("lost_gpu_seconds"),
-        double("lost_cpu_seconds"),
-        double("unmeasured_gpu_seconds"),
-        double("limit_excess_gpu_seconds"),
-        text("fault"),
-        text("verdict"),
+        column("cluster", Text),
+        column("job_id", Text),
+        column("submit_time", Time),
+        column("run_end_time", Time),
+        column("user", Text),
+        column("account", Text),
+        column("partition", Text),
+        column("gpu_model", Text),
+        column("gpus", Long),
+        column("held_seconds", Long),
+        column("held_gpu_seconds", Double),
+        column("coverage_ratio", Double),
+        column("gpus_measured", Long),
+        column("gpus_idle", Long),
+        column("gpu_utilization_mean", Double),
+        column("gpu_utilization_p95", Double),
+        column("gpu_idle_ratio", Double),
+        column("gpu_idle_longest_seconds", Double),
+        column("gpu_memory_peak_bytes", Double),
+        column("gpu_memory_total_bytes", Double),
+        column("gpu_power_mean_watts", Double),
+        column("gpu_energy_joules", Double),
+        column("gpu_sm_mean", Double),
+        column("gpu_tensor_mean", Double),
+        column("cpu_seconds", Double),
+        column("cpu_ratio", Double),
+        column("memory_peak_bytes", Double),
+        column("memory_ratio", Double),
+        column("network_bytes", Double),
+        column("nfs_bytes", Double),
+        column("link_bound_ratio", Double),
+        column("is_network_bound", Boolean),
+        column("used_gpu_seconds", Double),
+        column("waste_idle_gpu_seconds", Double),
+        column("waste_streak_gpu_seconds", Double),
+        column("waste_low_gpu_seconds", Double),
+        column("lost_gpu_seconds", Double),
+        column("lost_cpu_seconds", Double),
+        column("unmeasured_gpu_seconds", Double),
+        column("limit_excess_gpu_seconds", Double),
+        column("fault", Text),
+        column("verdict", Text),
     ],
-    partition: text("month"),
+    partition: column("month", Text),
     measured: &["run_end_time", "user"],
     order: "run_end_time, cluster, job_id, submit_time",
 };
@@ -359,20 +334,20 @@ pub const FAIRSHARE: Table = Table {
     name: "fairshare",
     about: "Fair share of accounts and users, once an hour.",
     columns: &[
-        text("cluster"),
-        time("noted_at"),
-        text("account"),
-        text("user"),
-        text("partition"),
-        long("raw_shares"),
-        double("norm_shares"),
-        double("raw_usage"),
-        double("norm_usage"),
-        double("effective_usage"),
-        double("level_fs"),
-        double("fair_share"),
+        column("cluster", Text),
+        column("noted_at", Time),
+        column("account", Text),
+        column("user", Text),
+        column("partition", Text),
+        column("raw_shares", Long),
+        column("norm_shares", Double),
+        column("raw_usage", Double),
+        column("norm_usage", Double),
+        column("effective_usage", Double),
+        column("level_fs", Double),
+        column("fair_share", Double),
     ],
-    partition: text("month"),
+    partition: column("month", Text),
     measured: &["noted_at", "user"],
     order: "noted_at, cluster, account, \"user\"",
 };

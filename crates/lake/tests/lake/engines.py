@@ -1,9 +1,9 @@
 """Reads a lake with other engines, and prints the answers as JSON.
 
-    engines.py LAKE MONTH DAY PAGE ENGINE...
+    engines.py LAKE PAGE ENGINE...
 
 Each engine answers the same questions in its own way; the test compares them with the server's. LAKE is a folder, or
-s3://BUCKET/PREFIX at the server AWS_ENDPOINT_URL."""
+s3://BUCKET/PREFIX at the server AWS_ENDPOINT_URL. PAGE is docs/lake-queries.md."""
 
 import atexit
 import json
@@ -16,7 +16,11 @@ import tempfile
 import time
 import urllib.request
 
-LAKE, MONTH, DAY, PAGE, *ENGINES = sys.argv[1:]
+# Times without a zone are UTC, also in engines that give them the zone of the process.
+os.environ["TZ"] = "UTC"
+time.tzset()
+
+LAKE, PAGE, *ENGINES = sys.argv[1:]
 IS_S3 = LAKE.startswith("s3://")
 ENDPOINT = os.environ.get("AWS_ENDPOINT_URL", "")
 KEY, SECRET = (os.environ.get(name, "") for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
@@ -28,10 +32,10 @@ STORAGE = {
     "AWS_ALLOW_HTTP": "true",
 } if IS_S3 else None
 TABLES = ["samples", "samples_5m", "samples_1h", "job_runs", "usage", "efficiency", "fairshare"]
-GPU_HOURS = """SELECT "user", CAST(sum(gpu_seconds) AS BIGINT) AS seconds FROM usage
-               WHERE month = '{}' GROUP BY "user" ORDER BY "user\""""
+GPU_HOURS = """SELECT "user", sum(gpu_seconds) AS seconds FROM usage
+               WHERE month = '2026-10' GROUP BY "user" ORDER BY "user\""""
 POWER = """SELECT node, count(*) AS n, max(value) AS most FROM samples
-           WHERE day = DATE '{}' AND metric = 'takt_gpu_power_watts' GROUP BY node ORDER BY node"""
+           WHERE day = DATE '2026-10-08' AND metric = 'takt_gpu_power_watts' GROUP BY node ORDER BY node"""
 
 
 def delta_rs():
@@ -86,6 +90,7 @@ def clickhouse():
 
     def ask(sql):
         sql = re.sub(r"(FROM|JOIN) (%s)\b" % "|".join(TABLES), rf"\1 {source}", sql)
+        sql += " SETTINGS session_timezone = 'UTC'"
         return json.loads(str(chdb.query(sql, "JSONCompact")))["data"]
 
     return ask
@@ -104,7 +109,7 @@ def spark():
     from pyspark.sql import SparkSession
 
     jars = os.path.join(sys.prefix, "jars")
-    session = (
+    builder = (
         SparkSession.builder.master("local[1]")
         .config("spark.jars", ",".join(os.path.join(jars, jar) for jar in sorted(os.listdir(jars))))
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
@@ -120,10 +125,16 @@ def spark():
         # A table is small here, and each part of a question is a task.
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.databricks.delta.snapshotPartitions", "1")
-        .getOrCreate()
     )
+    if IS_S3:
+        s3a = {"endpoint": ENDPOINT, "endpoint.region": "us-east-1", "path.style.access": "true"}
+        s3a |= {"access.key": KEY, "secret.key": SECRET, "connection.ssl.enabled": "false"}
+        for key, value in s3a.items():
+            builder = builder.config(f"spark.hadoop.fs.s3a.{key}", value)
+    session = builder.getOrCreate()
     for table in TABLES:
-        session.read.format("delta").load(f"{LAKE}/{table}").createOrReplaceTempView(table)
+        place = f"{LAKE}/{table}".replace("s3://", "s3a://")
+        session.read.format("delta").load(place).createOrReplaceTempView(table)
     return lambda sql: [list(row) for row in session.sql(sql).collect()]
 
 
@@ -213,15 +224,19 @@ def plain(value):
     try:
         return float(f"{float(value):.9g}")
     except (TypeError, ValueError):
-        return str(value)[:19].replace("T", " ")
+        return re.sub(r"^(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d).*", r"\1 \2", str(value))
 
 
-def queries():
-    """The queries of the page, about the month and the day of the test."""
+def queries(engine):
+    """The queries of the page with their titles. A title may name the engines that its version is for."""
     page = open(PAGE, encoding="utf-8").read()
     for sql in re.findall(r"^```sql\n-- (.*?)^```", page, re.M | re.S):
-        name, sql = sql.split("\n", 1)
-        yield name, sql.replace("'2026-10-01'", f"'{DAY}'").replace("'2026-10'", f"'{MONTH}'")
+        title, sql = sql.split("\n", 1)
+        version = re.fullmatch(r"(.*) \((.*)\)", title)
+        if version is None:
+            yield title, sql
+        elif engine in version[2].lower().split(", "):
+            yield version[1], sql
 
 
 answers = {}
@@ -229,14 +244,17 @@ for name in ENGINES:
     ask = KNOWN[name]()
     answers[name] = {
         "rows": {table: number(ask(f"SELECT count(*) AS n FROM {table}")[0][0]) for table in TABLES},
-        "gpu_seconds": [[user, number(seconds)] for user, seconds in ask(GPU_HOURS.format(MONTH))],
-        "power": [[node, number(n), float(most)] for node, n, most in ask(POWER.format(DAY))],
+        "gpu_seconds": [[user, number(seconds)] for user, seconds in ask(GPU_HOURS)],
+        "power": [[node, number(n), float(most)] for node, n, most in ask(POWER)],
     }
     # Polars knows less SQL.
     if name != "polars":
-        answers[name]["page"] = {
-            title: [[plain(cell) for cell in row] for row in ask(sql)] for title, sql in queries()
-        }
+        page = answers[name]["page"] = {}
+        for title, sql in queries(name):
+            try:
+                page[title] = [[plain(cell) for cell in row] for row in ask(sql)]
+            except Exception as error:
+                raise RuntimeError(f"{name}, {title}: {error}") from error
 if "delta-rs" in ENGINES:
     from deltalake import DeltaTable
 

@@ -1,4 +1,5 @@
-//! A store with two finished days of samples and a month of records, and its lake.
+//! A store with two finished days of samples and some days of records, and its lake. Its time is fixed: the
+//! queries of the documentation ask about the month of its records.
 
 use prometheus_client::registry::Registry;
 use std::convert::Infallible;
@@ -17,11 +18,26 @@ use tempfile::TempDir;
 pub const HOUR: i64 = 3600;
 pub const DAY: i64 = 24 * HOUR;
 
-/// 2024-10-01 in Oslo, where summer time ends on the 27th.
-pub const MONTH: i64 = 1_727_733_600;
+/// 2026-10-01 in Oslo, where summer time ends on the 25th.
+pub const MONTH: i64 = 1_790_805_600;
+
+/// The time when a test begins: 2026-10-12, 9:00 UTC.
+const START: i64 = 1_791_795_600;
+
+/// The first midnight of the samples, in UTC: 2026-10-08.
+const SAMPLES: i64 = START - 9 * HOUR - 4 * DAY;
 
 /// Seconds between two samples of a series.
 const STEP: i64 = 120;
+
+/// Number, user, first and last hour of a run on a GPU.
+type Held<'a> = (&'a str, &'a str, i64, i64);
+
+/// The last value before or at an hour.
+fn level(levels: &[(i64, f64)], hour: i64) -> f64 {
+    let known = levels.iter().rev().find(|(from, _)| *from <= hour);
+    known.map_or(0.0, |(_, value)| *value)
+}
 
 pub struct Lab {
     /// Deleted with this value; `None` if another one owns the folder.
@@ -36,7 +52,8 @@ pub struct Lab {
 impl Lab {
     pub fn new() -> Self {
         let root = TempDir::with_prefix("takt-lake-").unwrap();
-        let mut lab = Self::at(root.path());
+        let ahead = START - Timestamp::from(SystemTime::now()).0 / 1000;
+        let mut lab = Self::at(root.path(), ahead);
         lab.temporary = Some(root);
         lab.fill();
         lab
@@ -44,13 +61,12 @@ impl Lab {
 
     /// The lab that another process has left in a folder, at the time that it had.
     pub fn again(root: &Path, config: LakeConfig) -> Self {
-        let mut lab = Self::at(root);
+        let ahead = std::fs::read_to_string(root.join("ahead")).unwrap();
+        let mut lab = Self::at(root, ahead.parse().unwrap());
         lab.config = LakeConfig {
             path: lab.config.path,
             ..config
         };
-        let ahead = std::fs::read_to_string(root.join("ahead")).unwrap();
-        lab.later(ahead.parse().unwrap());
         lab
     }
 
@@ -61,8 +77,8 @@ impl Lab {
         self.temporary.take().unwrap()
     }
 
-    fn at(root: &Path) -> Self {
-        let ahead = Arc::new(AtomicI64::new(0));
+    fn at(root: &Path, ahead: i64) -> Self {
+        let ahead = Arc::new(AtomicI64::new(ahead));
         let offset = Arc::clone(&ahead);
         let clock = Clock::new(move || {
             let now = Timestamp::from(SystemTime::now());
@@ -106,7 +122,13 @@ impl Lab {
 
     /// Start of the run that goes on.
     pub fn running_since(&self) -> i64 {
-        self.now().0 / 1000 / DAY * DAY - 3 * DAY + 2 * HOUR
+        SAMPLES + DAY + 2 * HOUR
+    }
+
+    /// Ends the run that goes on: the report and the server's SQL also count what the lake has not.
+    pub fn end_all(&self) {
+        let start = self.running_since();
+        self.import("4", start, Some(start + 20 * HOUR));
     }
 
     /// Lets time pass.
@@ -118,8 +140,8 @@ impl Lab {
         let records = Records::of(self.store.database());
         // Summer time begins at the end of March, here for all years.
         let offsets = [
-            (946_681_200, 1_729_990_800, 7200),
-            (1_729_990_800, 2_051_218_800, 3600),
+            (946_681_200, 1_792_890_000, 7200),
+            (1_792_890_000, 2_051_218_800, 3600),
         ];
         let offsets = offsets.map(|(from, until, offset_seconds)| TimeOffset {
             from: UnixTime(from),
@@ -136,8 +158,8 @@ impl Lab {
         );
         self.import("2", MONTH + 3 * DAY, Some(MONTH + 4 * DAY));
         self.import("3", MONTH + 3 * DAY, Some(MONTH + 3 * DAY));
-        let midnight = self.now().0 / 1000 / DAY * DAY;
         self.import("4", self.running_since(), None);
+        self.import_more();
         let db = self.store.database().connect().unwrap();
         let end = 1_000_000 * (MONTH + 2 * DAY + 10 * HOUR);
         let measured = "cluster, job_id, submit_time, run_end_time, assessed_at, held_seconds,
@@ -155,20 +177,30 @@ impl Lab {
         .unwrap();
         db.execute_batch(&format!(
             "INSERT INTO records.fairshare SELECT 'lab',
-                 make_timestamp({} + 3600000000 * hour)::TIMESTAMP_S, 'physics', 'ann', NULL, 10,
-                 0.5, 100.5, 0.25, 0.25, 'inf'::DOUBLE, 0.75 FROM range(24) AS t(hour)",
-            1_000_000 * (midnight - 40 * DAY)
+                 make_timestamp({} + 3600000000 * hour)::TIMESTAMP_S, 'physics', user_name, NULL, 10,
+                 0.5, 100.5, 0.25, 0.25, 'inf'::DOUBLE, fair_share - hour / 100
+             FROM range(48) AS t(hour), (VALUES ('ann', 0.75), ('bob', 0.5)) AS u(user_name, fair_share)",
+            1_000_000 * (SAMPLES - 4 * DAY)
         ))
         .unwrap();
-        self.write_samples(midnight);
+        self.write_samples();
         self.store.seal().unwrap();
     }
 
-    /// Writes a day and a half of samples that end before midnight of the day before yesterday.
-    fn write_samples(&self, midnight: i64) {
-        let start = midnight - 4 * DAY;
+    /// Writes a day and a half of samples.
+    fn write_samples(&self) {
+        let start = SAMPLES;
         let mut samples = Vec::new();
-        for node in ["g01", "g02"] {
+        // The runs that a GPU had, with their hours since the start, and hours with the GPU's utilization.
+        let of_g01 = [
+            ("5", "ann", 1, 5),
+            ("7", "ann", 6, 12),
+            ("4", "bob", 26, 36),
+        ];
+        let of_g02 = [("6", "bob", 3, 20), ("4", "bob", 26, 36)];
+        let g01: (&[Held], &[(i64, f64)]) = (&of_g01, &[(0, 0.9), (6, 0.004), (13, 0.8)]);
+        let g02: (&[Held], &[(i64, f64)]) = (&of_g02, &[(0, 0.0), (26, 0.5)]);
+        for (node, (runs, utilization)) in [("g01", g01), ("g02", g02)] {
             let series = |metric: &str, labels: &[(&str, &str)]| {
                 let own = [(METRIC_NAME, metric), ("cluster", "lab"), ("node", node)];
                 let labels: Labels = own.iter().chain(labels).copied().collect();
@@ -176,17 +208,16 @@ impl Lab {
             };
             let uuid = format!("GPU-{node}");
             let gpu = [("uuid", uuid.as_str())];
-            let job = [("uuid", uuid.as_str()), ("jobid", "4"), ("user", "bob")];
             let power = series("takt_gpu_power_watts", &gpu);
             let energy = series("takt_gpu_energy_joules_total", &gpu);
-            let info = series("takt_gpu_job_info", &job);
+            let busy = series("takt_gpu_utilization_ratio", &gpu);
             let load = series("node_load1", &[("odd", "\"quoted\", \\ and Ä")]);
             for step in 0..36 * HOUR / STEP {
                 let at = Timestamp(1000 * (start + step * STEP));
                 let values = [
                     (power, 300.0 + step as f64 / 7.0),
                     (energy, 1e6 + 36_000.0 * step as f64),
-                    (info, 1.0),
+                    (busy, level(utilization, step * STEP / HOUR)),
                     (
                         load,
                         if step == 500 {
@@ -198,12 +229,54 @@ impl Lab {
                 ];
                 samples.extend(values.map(|(series, value)| (series, Sample { at, value })));
             }
+            for (job_id, user, from, until) in runs {
+                let job = [("uuid", uuid.as_str()), ("jobid", *job_id), ("user", *user)];
+                let info = series("takt_gpu_job_info", &job);
+                for step in from * HOUR / STEP..until * HOUR / STEP {
+                    let at = Timestamp(1000 * (start + step * STEP));
+                    samples.push((info, Sample { at, value: 1.0 }));
+                }
+            }
         }
         self.store.write_past(samples).unwrap();
     }
 
+    /// Imports runs of several users, accounts, partitions and states: three that held GPUs with samples, and
+    /// one with an unknown number of GPUs.
+    fn import_more(&self) {
+        let run = |job_id: &str, user: &str, submit: i64, start: i64, end: i64| JobRun {
+            submit: UnixTime(submit),
+            user: user.into(),
+            gpus: Some(1),
+            timelimit: Some((8 * HOUR).cast_unsigned()),
+            ..Self::run(job_id, start, Some(end))
+        };
+        let at = |hour: i64, minute: i64| SAMPLES + hour * HOUR + minute * 60;
+        self.import_run(run("5", "ann", at(0, 30), at(1, 0) + 50, at(5, 0) + 10));
+        self.import_run(JobRun {
+            state: "FAILED".into(),
+            account: "biology".into(),
+            partition: "long".into(),
+            ..run("6", "bob", at(1, 10), at(3, 1) + 20, at(20, 0))
+        });
+        self.import_run(JobRun {
+            state: "TIMEOUT".into(),
+            ..run("7", "ann", at(5, 13), at(6, 0), at(12, 0))
+        });
+        self.import_run(JobRun {
+            account: "biology".into(),
+            partition: "cpu".into(),
+            gpus: None,
+            ..run("8", "cem", at(-29, 30), at(-28, 0), at(-22, 0))
+        });
+    }
+
     /// Imports a run of two GPUs.
     pub fn import(&self, job_id: &str, start: i64, end: Option<i64>) {
+        self.import_run(Self::run(job_id, start, end));
+    }
+
+    fn import_run(&self, run: JobRun) {
         let origin = Origin {
             source: "sacct",
             name: "test",
@@ -211,8 +284,15 @@ impl Lab {
             complete_until: None,
             shifted: Shifted::Keep,
         };
+        let entries = [Ok::<_, Infallible>(Entry::Run(run))];
+        Records::of(self.store.database())
+            .import(&origin, entries)
+            .unwrap();
+    }
+
+    fn run(job_id: &str, start: i64, end: Option<i64>) -> JobRun {
         let user = if job_id == "1" { "ann" } else { "bob" };
-        let run = JobRun {
+        JobRun {
             cluster: "lab".into(),
             job_id: job_id.into(),
             submit: UnixTime(MONTH + DAY),
@@ -228,11 +308,7 @@ impl Lab {
             mem_bytes: Some(64 << 30),
             timelimit: Some(4 * 86_400),
             ..JobRun::default()
-        };
-        let entries = [Ok::<_, Infallible>(Entry::Run(run))];
-        Records::of(self.store.database())
-            .import(&origin, entries)
-            .unwrap();
+        }
     }
 
     pub fn try_round(&self, config: &LakeConfig, anew: bool) -> Result<RoundSummary, LakeError> {

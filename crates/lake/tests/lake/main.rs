@@ -61,11 +61,12 @@ fn a_round_writes_what_is_missing_and_the_next_one_nothing() {
         .map(|table| (table.table.as_str(), table.rows))
         .collect();
     assert_eq!(rows["samples"], lab.samples());
-    assert_eq!(rows["job_runs"], 3, "a run that has not ended is not in it");
-    // Two days of the first run, one of the second, and the finished ones of the run that goes on.
-    let oslo_day = |seconds: i64| (seconds + HOUR).div_euclid(DAY);
+    assert_eq!(rows["job_runs"], 7, "a run that has not ended is not in it");
+    // Two days of the first run and of the eighth, one of four others, and the finished ones of the run
+    // that goes on.
+    let oslo_day = |seconds: i64| (seconds + 2 * HOUR).div_euclid(DAY);
     let days = oslo_day(lab.now().0 / 1000) - oslo_day(lab.running_since());
-    assert_eq!(rows["usage"], 3 + days.cast_unsigned());
+    assert_eq!((rows["usage"], days), (8 + 3, 3));
     let again = lab.round();
     assert!(again.tables.iter().all(|t| t.files == 0 && t.removed == 0));
     assert_eq!(lab.status().tables, status.tables);
@@ -127,10 +128,10 @@ fn a_corrected_record_replaces_its_month_and_the_old_file_goes_after_the_grace()
     let findings = lab.verify();
     let is_named = |text: &str| findings.iter().any(|finding| finding.contains(text));
     assert!(
-        is_named("job_runs: month 2024-10 is not as in the records"),
+        is_named("job_runs: month 2026-10 is not as in the records"),
         "{findings:?}"
     );
-    assert!(is_named("usage: month 2024-10 of lab has "), "{findings:?}");
+    assert!(is_named("usage: month 2026-10 of lab has "), "{findings:?}");
     let done = lab.round();
     let changed = done.tables.iter().filter(|table| table.files > 0);
     let changed: Vec<&str> = changed.map(|table| table.table.as_str()).collect();
@@ -325,8 +326,8 @@ fn a_commit_of_another_program_is_not_overwritten() {
         .lake()
         .join(format!("job_runs/_delta_log/{:020}.json", version + 1));
     let add = concat!(
-        r#"{"add":{"path":"month=2024-10/part-0.snappy.parquet","size":7,"modificationTime":7,"#,
-        r#""partitionValues":{"month":"2024-10"},"dataChange":true}}"#
+        r#"{"add":{"path":"month=2026-10/part-0.snappy.parquet","size":7,"modificationTime":7,"#,
+        r#""partitionValues":{"month":"2026-10"},"dataChange":true}}"#
     );
     fs::write(&next, add).unwrap();
     lab.import("9", MONTH + 5 * DAY, Some(MONTH + 5 * DAY + HOUR));

@@ -122,6 +122,7 @@ fn engines_read_the_lake_on_s3() {
         return;
     };
     let mut lab = Lab::on_s3(&s3);
+    lab.end_all();
     lab.config.checkpoint_commits = 2;
     lab.round();
     lab.correct(12);
@@ -137,9 +138,12 @@ fn engines_read_the_lake_on_s3() {
     let answers = engines::ask(&python, &lab, address, &in_process, &keys);
     let page = &answers["delta-rs"]["page"];
     engines::check(&lab, &answers, &in_process, page, "s3");
-    if let Some(trino) = crate::environment(test, "lake-trino", "scripts/lake-engines.sh exam") {
-        let answers = engines::ask(&trino, &lab, address, &["trino"], &keys);
-        engines::check(&lab, &answers, &["trino"], page, "s3");
+    for (engine, name) in [("spark", "lake-spark"), ("trino", "lake-trino")] {
+        let python = crate::environment(test, name, "scripts/lake-engines.sh exam");
+        if let Some(python) = python {
+            let answers = engines::ask(&python, &lab, address, &[engine], &keys);
+            engines::check(&lab, &answers, &[engine], page, "s3");
+        }
     }
 }
 
