@@ -128,13 +128,17 @@ fn a_round_on_s3_may_be_killed_at_any_request() {
         let is_late = |line: &str| {
             line.trim().eq_ignore_ascii_case("finding") || late.iter().any(|it| line.contains(it))
         };
-        assert!(run.stdout.lines().all(is_late), "request {last}: {run:?}");
+        let is_whole = match run.code {
+            Some(0) => true,
+            code => code == Some(1) && run.stdout.lines().all(is_late),
+        };
+        assert!(is_whole, "request {last}: {run:?}");
         takt.run(INIT).ok();
         takt.run(VERIFY).ok();
         let step = format!("request {last}");
         let new = check_whole(&before, &seen, &reader.read(), &step);
         if status.success() {
-            assert!(last > 30, "only {last} requests");
+            assert!(last > 20, "only {last} requests");
             assert_eq!(killed.load(Ordering::Relaxed), 0);
             assert_eq!(new, TABLES.len());
             assert!(new_tables > 0, "no round ended between two commits");
