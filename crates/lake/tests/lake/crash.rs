@@ -128,7 +128,7 @@ fn kill(stride: usize) {
     let before = tables(&lab);
     let old_seconds = lab.gpu_seconds();
     let saved = lab.close();
-    let work = saved.path().with_extension("work");
+    let work = root.path().join("work");
     let work_of = |more: &[(&str, &str)]| {
         let _ = fs::remove_dir_all(&work);
         copy(saved.path(), &work);
