@@ -400,8 +400,8 @@ fn provisioning_files_agree() {
     let records = list(&sources["datasources"])
         .find(|source| source["uid"] == "takt-records")
         .unwrap();
-    assert_eq!(&records["database"], &"takt".into());
-    assert_eq!(&records["jsonData"]["database"], &"takt".into());
+    assert_eq!(records["database"], "takt");
+    assert_eq!(records["jsonData"]["database"], "takt");
     let folder = read("dashboards/takt.yaml")["providers"][0]["options"]["path"].clone();
     assert_eq!(folder, "/usr/local/share/doc/takt/grafana");
     let alerting = read("alerting/takt.yaml");

@@ -156,8 +156,8 @@ fn a_provider_signs_users_in() {
     assert_eq!(&*signed.to, "/jobs", "{}", lab.server.log());
     let alice = signed.cookie.unwrap();
     let known = whoami(&lab, &alice);
-    assert_eq!(&known["user"], &"alice".into());
-    assert_eq!(&known["role"], &"user".into());
+    assert_eq!(known["user"], "alice");
+    assert_eq!(known["role"], "user");
 
     // Groups give a role, and the missing group none.
     idp.signs_in("bob", &["hpc", "hpc-admins"]);

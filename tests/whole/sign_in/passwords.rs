@@ -53,9 +53,9 @@ fn a_password_signs_a_browser_in() {
     assert_eq!(&*signed.to, "/jobs?sort=user");
     let cookie = signed.cookie.unwrap();
     let known = whoami(&lab, &cookie);
-    assert_eq!(&known["user"], &"alice".into());
-    assert_eq!(&known["role"], &"user".into());
-    assert_eq!(&known["way"], &"session".into());
+    assert_eq!(known["user"], "alice");
+    assert_eq!(known["role"], "user");
+    assert_eq!(known["way"], "session");
     // Another site cannot send the browser elsewhere, nor sign it in.
     let away = ["--data-urlencode", "next=//evil.example/"];
     assert_eq!(password(&lab, "alice", RIGHT, &away).to, "/");

@@ -100,15 +100,15 @@ fn the_days_of_a_period_and_the_periods_around_it() {
     assert_eq!(hours.len(), 31);
     assert_eq!(hours.iter().sum::<i64>(), 745);
     assert_eq!(hours[24], 25);
-    assert_eq!(october.label(), "2026-10".into());
-    assert_eq!(october.before().unwrap().label(), "2026-09".into());
+    assert_eq!(october.label(), "2026-10");
+    assert_eq!(october.before().unwrap().label(), "2026-09");
     assert_eq!(october.before().unwrap().to(), october.from());
     assert_eq!(
         october.year().unwrap().from_text(),
         "2026-01-01T00:00:00+01:00"
     );
     let week = Period::days("2026-10-24", "2026-10-31", &oslo, now()).unwrap();
-    assert_eq!(week.label(), "2026-10-24 to 2026-10-30".into());
+    assert_eq!(week.label(), "2026-10-24 to 2026-10-30");
     assert_eq!(
         week.before().unwrap().label(),
         "2026-10-17 to 2026-10-23".into()
