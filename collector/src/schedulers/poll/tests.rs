@@ -380,7 +380,7 @@ async fn the_status_says_how_it_goes() {
         .clone();
     assert_eq!(well.failures, 0);
     assert_eq!(well.detail, None);
-    assert_eq!(well.last_success.is_some(), true);
+    assert!(well.last_success.is_some());
     running.abort();
 }
 

@@ -283,8 +283,8 @@ fn months_before_the_records_began_are_unknown() {
     world.records_from = Some(september + 15 * DAY);
     assert_eq!(change(&world), ("2026-09".into(), None));
     let sheet = world.sheet(user("ann")).unwrap();
-    assert_eq!(sheet.before[0].is_partial, true);
-    assert_eq!(sheet.figures.is_partial, false);
+    assert!(sheet.before[0].is_partial);
+    assert!(!sheet.figures.is_partial);
     // A partial month is not compared with anything.
     world.records_from = Some(OCTOBER + 2 * DAY);
     assert_eq!(change(&world), (String::new(), None));
@@ -340,7 +340,7 @@ fn credits_count_for_the_month_of_the_loss_until_they_are_revoked() {
     world.credits.push(credit.clone());
     let sheet = world.sheet(user("ann")).unwrap();
     assert_eq!(sheet.figures.credited_gpu_hours, 20.0);
-    assert_eq!(sheet.lost[0].is_credited, true);
+    assert!(sheet.lost[0].is_credited);
     world.credits.push(Credit {
         id: 2,
         revokes: Some(1),
@@ -348,7 +348,7 @@ fn credits_count_for_the_month_of_the_loss_until_they_are_revoked() {
     });
     let sheet = world.sheet(user("ann")).unwrap();
     assert_eq!(sheet.figures.credited_gpu_hours, 0.0);
-    assert_eq!(sheet.lost[0].is_credited, false);
+    assert!(!sheet.lost[0].is_credited);
 }
 
 #[test]

@@ -406,7 +406,7 @@ fn any_number_may_follow_an_expected_series() {
             panic!("no sample with {text}")
         };
         assert_eq!(sample.value, value);
-        assert_eq!(sample.as_expected, true);
+        assert!(sample.as_expected);
     }
     assert_eq!(page.next_line(b"a").unwrap(), None);
 }
