@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(month("2026-10"), "October 2026");
         assert_eq!(
             month("2026-10-01 to 2026-10-15"),
-            "2026-10-01 to 2026-10-15".into()
+            "2026-10-01 to 2026-10-15"
         );
         assert_eq!(
             [
