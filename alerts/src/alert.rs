@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_filled_in() {
+    fn missing_fields_get_defaults() {
         for (starts, ends, expected) in [
             (None, None, Ok((1000, 1300, true))),
             (Some(900), None, Ok((900, 1300, true))),

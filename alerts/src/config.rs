@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::Duration;
+use takt_model::ConfigError;
 
 /// Alert rules and receivers. The keys up to `ntfy_token_file` are the short form: one receiver
 /// that gets everything; `alertmanager_file` is the long form.
@@ -93,117 +94,72 @@ impl Default for AlertsConfig {
     }
 }
 
-/// A key of `[alerts]` has an invalid value.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{key}: expected {expected}, found {found}")]
-pub struct AlertsConfigError {
-    key: &'static str,
-    expected: &'static str,
-    found: String,
-}
-
 impl AlertsConfig {
     /// Checks ranges and references between keys; opens no files. `has_email`: `[email]` names a
     /// server.
     ///
     /// # Errors
     /// At the first key with an invalid value.
-    pub fn validate(&self, has_email: bool) -> Result<(), AlertsConfigError> {
-        let wrong = |key, expected, found: &str| {
-            Err(AlertsConfigError {
-                key,
-                expected,
-                found: found.to_owned(),
-            })
-        };
+    pub fn validate(&self, has_email: bool) -> Result<(), ConfigError> {
+        let wrong =
+            |key: &str, expected: &str, found: &str| Err(ConfigError::new(key, expected, found));
         if self.alertmanager_file.is_some() && self.has_short_form() {
-            return wrong(
-                "alertmanager_file",
-                "either this file or the keys of single channels",
-                "both",
-            );
+            let expected = "either this file or the keys of single channels";
+            return wrong("alertmanager_file", expected, "both");
         }
         if !self.email_to.is_empty() && !has_email {
-            return wrong(
-                "email_to",
-                "`server` and `from` in [email]",
-                "no mail server",
-            );
+            let expected = "`server` and `from` in [email]";
+            return wrong("email_to", expected, "no mail server");
         }
         if let Some(address) = self.email_to.iter().find(|address| !address.contains('@')) {
-            return wrong(
-                "email_to",
-                "addresses such as ops@lab.example",
-                &format!("{address:?}"),
-            );
+            let expected = "addresses such as ops@lab.example";
+            return wrong("email_to", expected, &format!("{address:?}"));
         }
         match (&self.slack_channel, &self.slack_token_file) {
             (Some(_), None) => {
-                return wrong(
-                    "slack_token_file",
-                    "the file with the token of a bot",
-                    "nothing",
-                );
+                let expected = "the file with the token of a bot";
+                return wrong("slack_token_file", expected, "nothing");
             }
             (None, Some(_)) => {
-                return wrong(
-                    "slack_channel",
-                    "the channel that the bot writes to",
-                    "nothing",
-                );
+                let expected = "the channel that the bot writes to";
+                return wrong("slack_channel", expected, "nothing");
             }
             _ => {}
         }
         if let Some(url) = &self.slack_webhook_file
             && url.to_string_lossy().contains("://")
         {
-            return wrong(
-                "slack_webhook_file",
-                "the path of a file that contains the URL",
-                "the URL itself",
-            );
+            let expected = "the path of a file that contains the URL";
+            return wrong("slack_webhook_file", expected, "the URL itself");
         }
         if self.ntfy_token_file.is_some() && self.ntfy_topic.is_none() {
             return wrong("ntfy_topic", "the topic that the token is for", "nothing");
         }
-        let some =
-            |url: &'static str, value: &Option<String>| value.clone().map(|value| (url, value));
         let urls = [
-            some("webhook_url", &self.webhook_url),
-            some("heartbeat_url", &self.heartbeat_url),
-            some("external_url", &self.external_url),
-            Some(("slack_api_url", self.slack_api_url.clone())),
-            Some(("ntfy_url", self.ntfy_url.clone())),
+            ("webhook_url", self.webhook_url.as_deref()),
+            ("heartbeat_url", self.heartbeat_url.as_deref()),
+            ("external_url", self.external_url.as_deref()),
+            ("slack_api_url", Some(self.slack_api_url.as_str())),
+            ("ntfy_url", Some(self.ntfy_url.as_str())),
         ];
-        for (key, url) in urls.into_iter().flatten() {
-            if !url.starts_with("http://") && !url.starts_with("https://") {
-                return wrong(
-                    key,
-                    "an address that begins with http:// or https://",
-                    &format!("{url:?}"),
-                );
+        for (key, url) in urls {
+            if let Some(url) = url
+                && !url.starts_with("http://")
+                && !url.starts_with("https://")
+            {
+                let expected = "an address that begins with http:// or https://";
+                return wrong(key, expected, &format!("{url:?}"));
             }
         }
-        if !(1..=3600).contains(&self.interval_seconds) {
-            return wrong(
-                "interval_seconds",
-                "1 to 3600",
-                &self.interval_seconds.to_string(),
-            );
-        }
-        if !(5..=86_400).contains(&self.heartbeat_seconds) {
-            return wrong(
-                "heartbeat_seconds",
-                "5 to 86400",
-                &self.heartbeat_seconds.to_string(),
-            );
-        }
-        if !(5..=86_400).contains(&self.patience_seconds) {
-            return wrong(
-                "patience_seconds",
-                "5 to 86400",
-                &self.patience_seconds.to_string(),
-            );
+        for (key, seconds, range) in [
+            ("interval_seconds", self.interval_seconds, 1..=3600),
+            ("heartbeat_seconds", self.heartbeat_seconds, 5..=86_400),
+            ("patience_seconds", self.patience_seconds, 5..=86_400),
+        ] {
+            if !range.contains(&seconds) {
+                let expected = format!("{} to {}", range.start(), range.end());
+                return wrong(key, &expected, &seconds.to_string());
+            }
         }
         Ok(())
     }

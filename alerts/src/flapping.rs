@@ -16,7 +16,9 @@ pub const CHANGES_MAX: usize = 4;
 pub struct Flapping {
     changes: VecDeque<Timestamp>,
     is_firing: bool,
-    told: bool,
+    /// Whether a message said that the alert flaps.
+    #[serde(rename = "told")]
+    is_reported: bool,
 }
 
 /// The decision about a change.
@@ -36,13 +38,13 @@ impl Flapping {
         self.is_firing = is_firing;
         self.changes.push_back(at);
         self.forget_before(at.minus(WINDOW));
-        if self.told {
+        if self.is_reported {
             return FlapVerdict::Hold;
         }
         if self.changes.len() <= CHANGES_MAX {
             return FlapVerdict::Send;
         }
-        self.told = true;
+        self.is_reported = true;
         FlapVerdict::SendFlapping
     }
 
@@ -50,21 +52,21 @@ impl Flapping {
     /// `None` before that, and where it did not flap.
     pub fn settled(&mut self, at: Timestamp) -> Option<bool> {
         self.forget_before(at.minus(WINDOW));
-        if !self.told || !self.changes.is_empty() {
+        if !self.is_reported || !self.changes.is_empty() {
             return None;
         }
-        self.told = false;
+        self.is_reported = false;
         Some(self.is_firing)
     }
 
     /// Whether it counts as flapping.
     pub fn is_flapping(&self) -> bool {
-        self.told
+        self.is_reported
     }
 
     /// Whether nothing has to be remembered.
     pub fn is_idle(&self) -> bool {
-        self.changes.is_empty() && !self.told
+        self.changes.is_empty() && !self.is_reported
     }
 
     fn forget_before(&mut self, horizon: Timestamp) {
@@ -96,7 +98,7 @@ mod tests {
         assert_eq!(verdicts, [Send, Send, Send, Send, SendFlapping, Hold, Hold]);
         assert_eq!(flapping.settled(minute(60 + 59)), None);
         assert_eq!(flapping.settled(minute(60 + 60)), Some(true));
-        assert_eq!(flapping.settled(minute(60 + 61)), None, "told once");
+        assert_eq!(flapping.settled(minute(60 + 61)), None, "reported once");
         assert!(flapping.is_idle());
     }
 

@@ -492,16 +492,15 @@ mod tests {
         };
         let to_mail = |channel: &str| (channel == "slack").then(|| "mail".to_owned());
         let changed = outbox.answered(7, &give_up, &to_mail, at(1));
-        assert_eq!(
-            (changed[0].state, changed[1].channel.as_str()),
-            (RowState::GaveUp, "mail")
-        );
+        assert_eq!(changed[0].state, RowState::GaveUp);
+        assert_eq!(changed[1].channel.as_str(), "mail");
         assert_eq!(changed[1].instead_of.as_deref(), Some("slack"));
         assert_eq!(ids(&outbox.due(at(1))), [8]);
         // The other one refuses as well: the row stays and is tried now and then.
         let to_slack = |_: &str| Some("slack".to_owned());
         let changed = outbox.answered(8, &give_up, &to_slack, at(2));
-        assert_eq!((changed.len(), changed[0].state), (1, RowState::Queued));
+        assert_eq!(changed.len(), 1);
+        assert_eq!(changed[0].state, RowState::Queued);
         assert_eq!(outbox.next_due(), Some(at(302)));
         assert_eq!(outbox.late(at(2)).len(), 1);
     }
@@ -518,7 +517,8 @@ mod tests {
         };
         let to_mail = |_: &str| Some("ops/email/0".to_owned());
         let changed = outbox.answered(1, &give_up, &to_mail, at(1));
-        assert_eq!((changed.len(), changed[0].state), (1, RowState::GaveUp));
+        assert_eq!(changed.len(), 1);
+        assert_eq!(changed[0].state, RowState::GaveUp);
         assert_eq!(outbox.iter().map(|row| row.id).collect::<Vec<_>>(), [2]);
         assert!(!is_of("ops2/email/0", "ops"));
     }
@@ -541,7 +541,7 @@ mod tests {
     #[test]
     fn later_messages_go_into_the_thread_also_after_a_restart() {
         let mut outbox = Outbox::load([], 1);
-        let tell = |outbox: &mut Outbox, reason, handle: Option<&str>| {
+        let send = |outbox: &mut Outbox, reason, handle: Option<&str>| {
             let row = outbox
                 .add([message("slack", "g", reason)], at(0))
                 .pop()
@@ -556,23 +556,23 @@ mod tests {
             );
             (thread, stored)
         };
-        let (_, first) = tell(&mut outbox, Reason::FirstFiring, Some("C1/1.1"));
+        let (_, first) = send(&mut outbox, Reason::FirstFiring, Some("C1/1.1"));
         assert_eq!(
-            tell(&mut outbox, Reason::NewInGroup, None).0.as_deref(),
+            send(&mut outbox, Reason::NewInGroup, None).0.as_deref(),
             Some("C1/1.1")
         );
         let mut outbox = Outbox::load(first, 3);
         assert_eq!(
-            tell(&mut outbox, Reason::Resolved, None).0.as_deref(),
+            send(&mut outbox, Reason::Resolved, None).0.as_deref(),
             Some("C1/1.1")
         );
         assert_eq!(
-            tell(&mut outbox, Reason::FirstFiring, Some("C1/2.2")).0,
+            send(&mut outbox, Reason::FirstFiring, Some("C1/2.2")).0,
             None,
             "a new episode, a new thread"
         );
         assert_eq!(
-            tell(&mut outbox, Reason::StillFiring, None).0.as_deref(),
+            send(&mut outbox, Reason::StillFiring, None).0.as_deref(),
             Some("C1/2.2")
         );
     }

@@ -222,7 +222,8 @@ fn rule(text: &str) -> String {
 }
 
 fn instant(text: &str) -> Timestamp {
-    Timestamp(0).plus(crate::duration::parse(text).unwrap_or_else(|| panic!("`{text}` is no time")))
+    Timestamp(0)
+        .plus(crate::duration::parse(text).unwrap_or_else(|| panic!("`{text}` is not a time")))
 }
 
 fn range(text: &str) -> Range<i64> {

@@ -103,7 +103,7 @@ pub fn restore(place: &Place, asked: &Restore) -> Result<(), Failure> {
 fn facts(from: &Path) -> anyhow::Result<Snapshot> {
     let path = from.join(FACTS);
     let Ok(text) = fs::read(&path) else {
-        bail!("{} is no backup: it has no {FACTS}", from.display());
+        bail!("{} is not a backup: it has no {FACTS}", from.display());
     };
     serde_json::from_slice(&text).with_context(|| format!("cannot read {}", path.display()))
 }

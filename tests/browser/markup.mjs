@@ -59,7 +59,7 @@ while (waiting.length && opened < MAX_PAGES) {
   page.on("request", (request) => {
     if (!request.url().startsWith(base)) failures.push(`${path}: request to ${request.url()}`);
   });
-  // A download is no page.
+  // A download is not a page.
   const reply = await page.goto(path, { waitUntil: "load" }).catch((error) => {
     if (!/Download is starting/.test(error.message)) throw error;
   });

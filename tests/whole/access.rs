@@ -343,10 +343,8 @@ fn a_link_signs_a_browser_in_once() {
     let cookie = format!("Cookie: {}", cookie.split(';').next().unwrap());
     let with_cookie = ["--header", cookie.as_str()];
     let known = lab.json(WWW_DATA, "/api/takt/v1/whoami", &with_cookie);
-    assert_eq!(
-        (&known["user"], &known["way"]),
-        (&"alice".into(), &"session".into())
-    );
+    assert_eq!(known["user"], "alice");
+    assert_eq!(known["way"], "session");
     let (_, page) = lab.curl(WWW_DATA, "/me", &with_cookie);
     assert!(
         page.contains("alice") && page.contains("Sign out"),
@@ -383,10 +381,9 @@ fn a_link_signs_a_browser_in_once() {
     let made: Value = serde_json::from_str(&made).unwrap();
     let bearer = format!("Authorization: Bearer {}", made["token"].as_str().unwrap());
     let known = lab.json(ROOT, "/api/takt/v1/whoami", &["--header", &bearer]);
-    assert_eq!(
-        (&known["user"], &known["role"], &known["way"]),
-        (&"alice".into(), &"user".into(), &"token".into())
-    );
+    assert_eq!(known["user"], "alice");
+    assert_eq!(known["role"], "user");
+    assert_eq!(known["way"], "token");
     assert_eq!(
         lab.curl(ROOT, "/api/takt/v1/audit", &["--header", &bearer])
             .0,
@@ -548,12 +545,8 @@ fn a_tunnel_is_its_user() {
         http_get(&format!("http://localhost:{near}/api/takt/v1/whoami")).ok()
     });
     let known: Value = serde_json::from_str(&known.body).unwrap();
-    assert_eq!(
-        (&known["user"], &known["way"]),
-        (&"alice".into(), &"loopback".into()),
-        "{}",
-        sshd.log()
-    );
+    assert_eq!(known["user"], "alice", "{}", sshd.log());
+    assert_eq!(known["way"], "loopback", "{}", sshd.log());
 }
 
 /// A real Slurm with PrivateData: what `sacct` hides from a user, Takt hides, too; a coordinator

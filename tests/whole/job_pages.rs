@@ -150,7 +150,7 @@ fn a_failed_job_has_the_same_cause_everywhere() {
         ),
         ("/jobs?state=RUNING", "jobs have no state", "/jobs"),
         ("/jobs?colour=red", "no filter", "/jobs"),
-        ("/jobs?from=yesterday", "is no time", "/jobs"),
+        ("/jobs?from=yesterday", "is not a time", "/jobs"),
         (
             "/compare?jobs=1",
             "name two to 6 different jobs",

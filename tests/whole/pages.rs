@@ -180,7 +180,7 @@ fn errors_say_what_is_wrong_and_forms_need_the_token() {
         ("/gpus/GPU-1", 404, "No GPU GPU-1"),
         ("/nodes?sort=nope", 400, "no column &#39;nope&#39;"),
         ("/nodes?nope=1", 400, "no filter &#39;nope&#39;"),
-        ("/events?from=nonsense", 400, "from=nonsense is no time"),
+        ("/events?from=nonsense", 400, "from=nonsense is not a time"),
         (
             "/events?from=2026-02-02&amp;to=2026-02-01",
             400,

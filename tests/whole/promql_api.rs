@@ -203,11 +203,8 @@ fn answers_as_prometheus_does() {
     }
     for path in ["buildinfo", "runtimeinfo", "config", "flags", "tsdb"] {
         let [(status, ours), (_, theirs)] = both.ask(&format!("/api/v1/status/{path}"), &[]);
-        assert_eq!(
-            (status, &ours["status"]),
-            (200, &theirs["status"]),
-            "{path}"
-        );
+        assert_eq!(status, 200, "{path}");
+        assert_eq!(&ours["status"], &theirs["status"], "{path}");
         assert!(ours["data"].is_object(), "{path}: {ours}");
     }
 
@@ -234,7 +231,8 @@ fn answers_as_prometheus_does() {
             &[("limit", limit), ("match_target", "{job=\"node\"}")],
         );
         let [ours, theirs] = few.map(|(_, answer)| answer["data"].as_array().unwrap().len());
-        assert_eq!((ours, ours == 0), (theirs, limit == "0"));
+        assert_eq!(ours, theirs);
+        assert_eq!(ours == 0, limit == "0");
     }
     both.assert_same(
         "/api/v1/targets/metadata",
@@ -353,14 +351,14 @@ fn errors_equal_prometheus_errors() {
     assert!(different.is_empty(), "{}", different.join("\n"));
     // The largest allowed number of points.
     let [(ours, _), (theirs, _)] = both.ask("/api/v1/query_range", &range("0", "11000", "1"));
-    assert_eq!((ours, theirs), (200, 200));
+    assert_eq!(ours, 200);
+    assert_eq!(theirs, 200);
     // Times out before it starts.
     let [(ours, body), (theirs, _)] =
         both.ask("/api/v1/query", &[("query", "up"), ("timeout", "0.000001")]);
-    assert_eq!(
-        (ours, theirs, &body["errorType"]),
-        (503, 503, &json!("timeout"))
-    );
+    assert_eq!(ours, 503);
+    assert_eq!(theirs, 503);
+    assert_eq!(&body["errorType"], &json!("timeout"));
 }
 
 /// Requests of Grafana's data source "Prometheus": its test, variables, the query builder, panels

@@ -94,10 +94,10 @@ fn a_month_of_a_user_an_account_and_the_cluster() {
         .iter()
         .map(|day| day["gpu_hours"].as_f64().unwrap())
         .collect();
-    assert_eq!(
-        (days.len(), days[0], days[24], days.iter().sum::<f64>()),
-        (31, 16.0, 50.0, 162.0)
-    );
+    assert_eq!(days.len(), 31);
+    assert_eq!(days[0], 16.0);
+    assert_eq!(days[24], 50.0);
+    assert_eq!(days.iter().sum::<f64>(), 162.0);
 
     let html = report(&takt, "cluster", &["--format", "html"]).ok();
     assert!(
@@ -157,10 +157,10 @@ fn letters_of_a_month_and_a_credit() {
         "--out",
         "mails",
     ];
-    let told = takt.run(sent).ok();
+    let answer = takt.run(sent).ok();
     // Recipients are alice, who has an address, the account's owner and the operator. Bob has opted
     // out, and <b>=eve has no address.
-    assert_eq!(told.lines().count(), 3, "{told}");
+    assert_eq!(answer.lines().count(), 3, "{answer}");
     let mail = fs::read_to_string(
         takt.directory()
             .join("mails/2026-10-user-alice-to-alice_lab_example.eml"),
@@ -275,7 +275,7 @@ fn invalid_questions() {
         (
             &["fairshare", "--user", "alice", "--plan", "cpu=four"],
             2,
-            "'cpu=four' is no job",
+            "'cpu=four' is not a job",
         ),
         (
             &["report", "cluster", "--month", "October"],

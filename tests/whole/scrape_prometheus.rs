@@ -245,13 +245,13 @@ fn a_reload_takes_a_token_or_a_signal() {
     });
 
     configure("");
-    let (status, told) = post(&format!("Bearer {token}"));
+    let (status, answer) = post(&format!("Bearer {token}"));
     assert_eq!(status, 500);
     assert!(
-        told.contains(
+        answer.contains(
             "configs[0].job_name: expected a name, found nothing; keeping the previous configuration"
         ),
-        "{told}"
+        "{answer}"
     );
     assert_eq!(job(), ["second"]);
 

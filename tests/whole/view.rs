@@ -169,7 +169,7 @@ fn two_servers_are_one_table_and_a_silent_one_hides_nothing() {
         (page.status == 200).then_some(())
     });
 
-    // An address that is no server is named in every answer, and the others are shown.
+    // An address that is not a server is named in every answer, and the others are shown.
     let (overview, warned) = view(&takt, &["overview"]);
     let columns = ["server", "cluster", "nodes", "nodes_up", "alerts_firing"];
     let expected = [

@@ -57,7 +57,7 @@ pub(super) async fn list(
             .iter()
             .map(|(_, alert)| alert)
             .filter(|alert| !alert.is_resolved(now));
-        let told = alerts.filter_map(|alert| {
+        let shown = alerts.filter_map(|alert| {
             let routes: Vec<&Route> = config
                 .routes
                 .matching(&alert.labels)
@@ -70,7 +70,7 @@ pub(super) async fn list(
                 .wants(alert, &why, &receivers, config)
                 .then(|| gettable(alert, &why, &receivers, config, now))
         });
-        told.collect::<Vec<Value>>()
+        shown.collect::<Vec<Value>>()
     });
     Answer::of(&alerts.await?)
 }
@@ -94,26 +94,26 @@ fn groups_of(engine: &Engine, filter: &Filter, now: Timestamp) -> Vec<Value> {
         let receivers = [route.receiver.as_str()];
         let alerts = alerts.into_iter().filter(|alert| !alert.is_resolved(now));
         let alerts: Vec<_> = alerts.collect();
-        let told: Vec<Value> = alerts
+        let shown: Vec<Value> = alerts
             .iter()
             .filter_map(|alert| {
                 let why = suppressed(alert);
                 let routes = config.routes.matching(&alert.labels).into_iter();
-                let told: Vec<_> = routes
+                let all_receivers: Vec<_> = routes
                     .map(|at| config.routes.get(at).receiver.as_str())
                     .collect();
                 filter
                     .wants(alert, &why, &receivers, config)
-                    .then(|| gettable(alert, &why, &told, config, now))
+                    .then(|| gettable(alert, &why, &all_receivers, config, now))
             })
             .collect();
-        if !told.is_empty() {
+        if !shown.is_empty() {
             let route_labels = engine.router().route_labels(route, labels, &alerts, now);
             let group = json!({
                 "labels": by_name(labels),
                 "routeLabels": by_name(&route_labels),
                 "receiver": {"name": route.receiver},
-                "alerts": told,
+                "alerts": shown,
             });
             groups.push((labels.clone(), route.receiver.clone(), group));
         }
@@ -180,7 +180,7 @@ pub(super) async fn post(
             return Err(Refusal::coded(
                 StatusCode::BAD_REQUEST,
                 400,
-                "parsing alerts body from \"\" failed, because it is no list",
+                "parsing alerts body from \"\" failed, because it is not a list",
             ));
         }
     };

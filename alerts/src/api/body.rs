@@ -67,7 +67,7 @@ impl<'b> Object<'b> {
                 place,
                 fields: None,
             }),
-            other => Err(unread(name, format!("{} is no object", found(other)))),
+            other => Err(unread(name, format!("{} is not an object", found(other)))),
         }
     }
 
@@ -85,7 +85,7 @@ impl<'b> Object<'b> {
         let wrong = |value: &Value, should| {
             unread(
                 self.name,
-                format!("{}{field} is {}, no {should}", self.place, found(value)),
+                format!("{}{field} is {}, not {should}", self.place, found(value)),
             )
         };
         self.get(field)
@@ -94,7 +94,7 @@ impl<'b> Object<'b> {
     }
 
     pub(super) fn text(&self, field: &str) -> Result<Option<&'b str>, Refusal> {
-        self.field(field, |value| value.as_str().ok_or("text"))
+        self.field(field, |value| value.as_str().ok_or("a text"))
     }
 
     pub(super) fn boolean(&self, field: &str) -> Result<Option<bool>, Refusal> {
@@ -103,17 +103,20 @@ impl<'b> Object<'b> {
 
     pub(super) fn list(&self, field: &str) -> Result<Option<&'b [Value]>, Refusal> {
         self.field(field, |value| {
-            value.as_array().map(Vec::as_slice).ok_or("list")
+            value.as_array().map(Vec::as_slice).ok_or("a list")
         })
     }
 
     /// A mapping of texts; `null` is the empty text.
     pub(super) fn texts(&self, field: &str) -> Result<Option<BTreeMap<String, String>>, Refusal> {
         self.field(field, |value| {
-            let pairs = value.as_object().ok_or("object")?.iter();
+            let pairs = value.as_object().ok_or("an object")?.iter();
             let text = |value: &Value| match value {
                 Value::Null => Ok(String::new()),
-                value => value.as_str().map(str::to_owned).ok_or("object of texts"),
+                value => value
+                    .as_str()
+                    .map(str::to_owned)
+                    .ok_or("an object of texts"),
             };
             pairs
                 .map(|(name, value)| Ok((name.clone(), text(value)?)))

@@ -228,7 +228,7 @@ fn group(run: &GroupRun, wanted: &Wanted) -> Value {
 }
 
 fn rule(view: RuleView<'_>, without_alerts: bool) -> Value {
-    let mut told = match view.rule {
+    let mut answer = match view.rule {
         Rule::Alerting(rule) => {
             let state = |state| {
                 view.instances
@@ -252,20 +252,20 @@ fn rule(view: RuleView<'_>, without_alerts: bool) -> Value {
         }
         Rule::Recording(rule) => json!({"type": "recording", "labels": by_name(&rule.labels)}),
     };
-    told["name"] = view.rule.name().into();
-    told["query"] = view.rule.expr().into();
-    told["health"] = match view.last {
+    answer["name"] = view.rule.name().into();
+    answer["query"] = view.rule.expr().into();
+    answer["health"] = match view.last {
         LastRun { at: None, .. } => "unknown",
         LastRun { error: Some(_), .. } => "err",
         _ => "ok",
     }
     .into();
     if let Some(error) = &view.last.error {
-        told["lastError"] = error.as_str().into();
+        answer["lastError"] = error.as_str().into();
     }
-    told["evaluationTime"] = view.last.took.as_secs_f64().into();
-    told["lastEvaluation"] = last_evaluation(view.last).into();
-    told
+    answer["evaluationTime"] = view.last.took.as_secs_f64().into();
+    answer["lastEvaluation"] = last_evaluation(view.last).into();
+    answer
 }
 
 fn sources(templates: &[(String, Template)]) -> BTreeMap<&str, &str> {

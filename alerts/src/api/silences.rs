@@ -239,7 +239,12 @@ mod tests {
         assert!(asked(&good).is_ok());
         for (field, value, status, says) in [
             ("comment", Value::Null, 422, "comment in body is required"),
-            ("createdBy", json!(1), 400, "createdBy is a number, no text"),
+            (
+                "createdBy",
+                json!(1),
+                400,
+                "createdBy is a number, not a text",
+            ),
             ("endsAt", Value::Null, 422, "endsAt in body is required"),
             ("endsAt", json!("x"), 400, "parsing silence body"),
             ("matchers", Value::Null, 422, "matchers in body is required"),
@@ -249,7 +254,12 @@ mod tests {
                 422,
                 "matchers in body should have at least 1 items",
             ),
-            ("matchers", json!({}), 400, "matchers is an object, no list"),
+            (
+                "matchers",
+                json!({}),
+                400,
+                "matchers is an object, not a list",
+            ),
             (
                 "matchers",
                 json!([{"name": "a", "value": "b"}]),

@@ -21,7 +21,7 @@ pub fn read(text: Option<&str>) -> Result<Option<Timestamp>, String> {
             match whole.or_else(|| utc(text)) {
                 Some(at) => Ok(Some(at.into())),
                 None => Err(format!(
-                    "{text:?} is no instant such as 2026-11-21T12:00:00Z"
+                    "{text:?} is not an instant such as 2026-11-21T12:00:00Z"
                 )),
             }
         }

@@ -1,7 +1,7 @@
 //! Closing alerts by hand: an end condition that never comes true must not keep an alert open for
 //! ever.
 
-use super::{Batch, Engine, over};
+use super::{Batch, Engine, resolved};
 use crate::fingerprint::Fingerprint;
 use crate::routing::matcher::Matchers;
 use crate::state::{Closing, Reason, RuleKey, State, Transition};
@@ -64,7 +64,7 @@ impl Engine {
         }
         if let Some(alert) = self.router.alerts().get(fingerprint).cloned() {
             // An alert that flaps, or that was posted, still fires here.
-            let mut closed = over(alert, now);
+            let mut closed = resolved(alert, now);
             let words = format!("by {}: {}", closing.by, closing.comment);
             closed.annotations.insert(CLOSED.to_owned(), words);
             batch.alerts.push(self.router.take(closed, now).clone());

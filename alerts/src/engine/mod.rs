@@ -5,17 +5,19 @@
 
 mod batch;
 mod close;
+mod context;
+mod flaps;
 mod gpu_names;
 
 pub use batch::{Batch, Snapshot};
 pub use close::CLOSED;
+pub use flaps::FLAPPING_LABEL;
 
 use crate::alert::{Alert, Posted, PostedError};
 use crate::events::{EventFile, EventRun, xid::XidTable};
 use crate::fingerprint::Fingerprint;
-use crate::flapping::{FlapVerdict, Flapping};
+use crate::flapping::Flapping;
 use crate::group::{Defaults, Evaluation, GroupRun};
-use crate::message::{Message, Status};
 use crate::outbox::{Fallback, Outbox, Outcome, Row};
 use crate::ports::{IsDown, Query, SampleSink};
 use crate::routing::config::Config;
@@ -28,15 +30,6 @@ use gpu_names::GpuNames;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use takt_model::{Event, Labels, Timestamp};
-
-/// The label of the alert that reports another alert as flapping.
-pub const FLAPPING_LABEL: &str = "flapping";
-
-/// How many alerts of one flush get additions to their rules' text.
-const CONTEXT_MAX: usize = 5;
-
-/// How many GPUs one flush looks up.
-const GPUS_MAX: usize = 20;
 
 /// Settings of the server that the engine needs.
 #[derive(Debug, Clone)]
@@ -153,12 +146,12 @@ impl Engine {
             .router
             .restore(alerts, stored.log, Silences::load(stored.silences), now);
         self.firing = wanted;
-        batch.then(self.told(changes, now))
+        batch.then(self.routed(changes, now))
     }
 
     /// Replaces the server's settings; call [`Engine::reload`] next, which applies them to the
     /// groups.
-    pub fn is_served_by(&mut self, server: Server) {
+    pub fn set_server(&mut self, server: Server) {
         self.router.set_settings(server.settings.clone());
         self.server = server;
     }
@@ -178,7 +171,7 @@ impl Engine {
             .collect();
         let mut batch = Batch::default();
         let changes = self.router.reconfigure(config, now);
-        batch = batch.then(self.told(changes, now));
+        batch = batch.then(self.routed(changes, now));
         for mut old in std::mem::take(&mut self.groups) {
             fresh.iter_mut().for_each(|group| group.take_over(&mut old));
             let evaluation = old.retire(now);
@@ -280,7 +273,7 @@ impl Engine {
     }
 
     /// Begins to read the exporter at `address` after the event `id`.
-    pub fn begins_reading(&mut self, address: &str, id: u64) -> Batch {
+    pub fn begin_reading(&mut self, address: &str, id: u64) -> Batch {
         self.read.insert(address.to_owned(), id);
         Batch {
             read: vec![(address.to_owned(), id)],
@@ -348,65 +341,9 @@ impl Engine {
         self.name_gpus(query, now);
         let mut changes = self.router.flush(now);
         self.add_context(&mut changes.messages, query, now);
-        let mut batch = self.told(changes, now);
+        let mut batch = self.routed(changes, now);
         batch.forgotten_silences = self.router.silences.forget_old(now);
         batch
-    }
-
-    /// Looks up the GPUs of new alerts and puts their indexes into the texts.
-    fn name_gpus(&mut self, query: &dyn Query, now: Timestamp) {
-        for fingerprint in self.gpus.take_unknown(GPUS_MAX) {
-            let Some(alert) = self.router.alerts().get(fingerprint) else {
-                continue;
-            };
-            let (labels, words) = (alert.labels.clone(), alert.annotations.clone());
-            self.gpus.found(fingerprint, query.gpu_index(&labels, now));
-            let words: Vec<_> = words.into_iter().collect();
-            let words = self.gpus.name(fingerprint, &labels, &words);
-            self.router.reword(fingerprint, &words);
-        }
-    }
-
-    /// Adds annotations such as jobs and the last hour to the first few alerts; many alerts are
-    /// summarised anyway.
-    fn add_context(&self, messages: &mut [Message], query: &dyn Query, now: Timestamp) {
-        let mut known: BTreeMap<Fingerprint, Vec<(String, String)>> = BTreeMap::new();
-        for message in messages
-            .iter_mut()
-            .filter(|message| message.status == Status::Firing)
-        {
-            let firing = message
-                .alerts
-                .iter_mut()
-                .filter(|alert| alert.status == Status::Firing);
-            for alert in firing.take(CONTEXT_MAX) {
-                if known.len() == CONTEXT_MAX && !known.contains_key(&alert.fingerprint) {
-                    continue;
-                }
-                let words = known.entry(alert.fingerprint).or_insert_with(|| {
-                    query.context(
-                        self.expr_of(alert.fingerprint),
-                        &alert.labels,
-                        alert.starts_at,
-                        now,
-                    )
-                });
-                for (name, text) in words {
-                    alert
-                        .annotations
-                        .entry(name.clone())
-                        .or_insert_with(|| text.clone());
-                }
-            }
-        }
-    }
-
-    /// The expression of the rule that raised an alert.
-    fn expr_of(&self, fingerprint: Fingerprint) -> Option<&str> {
-        let mut views = self.groups.iter().flat_map(GroupRun::views);
-        views
-            .find(|view| view.instances.get(fingerprint).is_some())
-            .map(|view| view.rule.expr())
     }
 
     /// The messages to hand to their channels once the batch is committed, which marks them as
@@ -468,7 +405,8 @@ impl Engine {
         &self.events
     }
 
-    fn told(&mut self, changes: Changes, now: Timestamp) -> Batch {
+    /// Puts the messages into the outbox; the batch has all changes of the routing.
+    fn routed(&mut self, changes: Changes, now: Timestamp) -> Batch {
         Batch {
             log: changes.log,
             forgotten_alerts: changes.forgotten,
@@ -532,112 +470,6 @@ impl Engine {
         batch
     }
 
-    /// Notes whether an alert fires: `fires` is the alert, or `None`. Does nothing where that is as
-    /// before.
-    fn changed(&mut self, fingerprint: Fingerprint, fires: Option<Alert>, at: Timestamp) -> Batch {
-        let mut batch = Batch::default();
-        let did_fire = self.firing.contains(&fingerprint);
-        if did_fire == fires.is_some() {
-            return batch;
-        }
-        if fires.is_some() {
-            self.firing.insert(fingerprint);
-        } else {
-            self.firing.remove(&fingerprint);
-            self.gpus.forget(fingerprint);
-        }
-        let flapping = self.flapping.entry(fingerprint).or_default();
-        let verdict = flapping.change(fires.is_some(), at);
-        batch.flapping.push((fingerprint, Some(flapping.clone())));
-        let ended = || {
-            self.router
-                .alerts()
-                .get(fingerprint)
-                .filter(|alert| !alert.is_resolved(at))
-                .cloned()
-        };
-        match (verdict, fires) {
-            (FlapVerdict::Send, Some(alert)) => {
-                batch.alerts.push(self.router.take(alert, at).clone())
-            }
-            (FlapVerdict::Send, None) => {
-                if let Some(alert) = ended() {
-                    batch
-                        .alerts
-                        .push(self.router.take(over(alert, at), at).clone());
-                }
-            }
-            (FlapVerdict::SendFlapping, fires) => {
-                if let Some(known) = fires.or_else(ended) {
-                    let unsteady = unsteady(&known, at);
-                    batch.alerts.push(self.router.take(unsteady, at).clone());
-                    if self
-                        .router
-                        .alerts()
-                        .get(fingerprint)
-                        .is_some_and(|alert| !alert.is_resolved(at))
-                    {
-                        batch
-                            .alerts
-                            .push(self.router.take(over(known, at), at).clone());
-                    }
-                }
-            }
-            (FlapVerdict::Hold, _) => {}
-        }
-        batch
-    }
-
-    /// Ends the flapping of alerts that no longer change, and forgets old changes.
-    fn settle(&mut self, now: Timestamp) -> Batch {
-        let mut batch = Batch::default();
-        let mut restless = std::mem::take(&mut self.flapping);
-        restless.retain(|fingerprint, flapping| {
-            let was_flapping = flapping.is_flapping();
-            if let Some(fires) = flapping.settled(now) {
-                batch.alerts.extend(self.rested(*fingerprint, fires, now));
-            }
-            let keep = !flapping.is_idle();
-            if !keep || was_flapping != flapping.is_flapping() {
-                batch
-                    .flapping
-                    .push((*fingerprint, keep.then(|| flapping.clone())));
-            }
-            keep
-        });
-        self.flapping = restless;
-        batch
-    }
-
-    /// The alerts to send when one has stopped flapping: the end of the flapping, and the alert if
-    /// it fires.
-    fn rested(&mut self, fingerprint: Fingerprint, fires: bool, now: Timestamp) -> Vec<Alert> {
-        let is_about = |alert: &Alert| {
-            let mut labels = alert.labels.clone();
-            labels.remove(FLAPPING_LABEL).is_some() && Fingerprint::of(&labels) == fingerprint
-        };
-        let unsteady = self
-            .router
-            .alerts()
-            .iter()
-            .map(|(_, alert)| alert)
-            .find(|alert| is_about(alert))
-            .cloned();
-        let Some(unsteady) = unsteady else {
-            return Vec::new();
-        };
-        let mut alerts = vec![self.router.take(over(unsteady.clone(), now), now).clone()];
-        if fires {
-            let mut steady = unsteady;
-            steady.labels.remove(FLAPPING_LABEL);
-            steady.annotations.remove(FLAPPING_LABEL);
-            (steady.starts_at, steady.updated_at, steady.ends_at) = (now, now, None);
-            steady.began_at = None;
-            alerts.push(self.router.take(steady, now).clone());
-        }
-        alerts
-    }
-
     fn alert(
         &self,
         labels: &Labels,
@@ -660,19 +492,6 @@ impl Engine {
             is_timeout: false,
         }
     }
-
-    /// Whether a stored alert is still active: its rule has it firing, or it flaps.
-    fn is_wanted(&self, alert: &Alert, wanted: &BTreeSet<Fingerprint>) -> bool {
-        let mut labels = alert.labels.clone();
-        let is_flapping = labels.remove(FLAPPING_LABEL).is_some();
-        let fingerprint = Fingerprint::of(&labels);
-        if !is_flapping {
-            return wanted.contains(&fingerprint);
-        }
-        self.flapping
-            .get(&fingerprint)
-            .is_some_and(Flapping::is_flapping)
-    }
 }
 
 /// An alert after an outage of Takt: one of Takt's rules continues as its rule does, a posted one
@@ -691,30 +510,17 @@ fn after_gap(
         },
         Some(_) => alert,
         None if is_ours => alert,
-        None => over(alert, now),
+        None => resolved(alert, now),
     }
 }
 
-fn over(alert: Alert, at: Timestamp) -> Alert {
+fn resolved(alert: Alert, at: Timestamp) -> Alert {
     Alert {
         ends_at: Some(at),
         updated_at: at,
         is_timeout: false,
         ..alert
     }
-}
-
-/// The alert that reports another one as flapping.
-fn unsteady(alert: &Alert, at: Timestamp) -> Alert {
-    let mut unsteady = alert.clone();
-    unsteady.labels.set(FLAPPING_LABEL, "true");
-    let words = "flapping: more than 4 changes within an hour; no message about further changes";
-    unsteady
-        .annotations
-        .insert(FLAPPING_LABEL.to_owned(), words.to_owned());
-    (unsteady.starts_at, unsteady.updated_at, unsteady.ends_at) = (at, at, None);
-    unsteady.began_at = None;
-    unsteady
 }
 
 #[cfg(test)]

@@ -224,7 +224,7 @@ mod tests {
             ),
             (
                 rule("when: [{kind: xid, match: ['(']}]"),
-                "`(` is no matcher",
+                "`(` is not a matcher",
             ),
             (rule("when: [{kind: xid}], hold: 1h, until: up"), "not both"),
             (

@@ -260,7 +260,7 @@ impl<'a> ChannelContext<'a> {
     /// The text of a global setting.
     ///
     /// # Errors
-    /// If the setting is no text.
+    /// If the setting is not a text.
     pub(super) fn global_text(&self, key: &str) -> Result<Option<String>, Mistake> {
         let text = self.global_node(key).map(Node::text).transpose()?;
         Ok(text.map(str::to_owned))
@@ -346,7 +346,7 @@ mod tests {
                 "slack_configs: [{channel: c, app_token_file: gone}]",
                 "cannot read /nonexistent/gone",
             ),
-            ("email_configs: [{to: nobody}]", "no e-mail address"),
+            ("email_configs: [{to: nobody}]", "not an e-mail address"),
             (
                 "email_configs: [{to: a@b.c, smarthost: 'mail:25'}]",
                 "from: expected an address",
@@ -404,11 +404,11 @@ mod tests {
             ),
             (
                 "slack_configs: [{channel: c, timeout: soon}]",
-                "no duration",
+                "not a duration",
             ),
             (
                 "webhook_configs: [{url: 'http://x', timeout: soon}]",
-                "no duration",
+                "not a duration",
             ),
             (
                 "webhook_configs: [{url: 'http://x', http_config: {http_headers: {'a b': {values: \

@@ -346,7 +346,7 @@ impl HttpSender {
     /// If no reply came, or one that is not 2xx.
     pub async fn get(&self, url: &str) -> Result<(), NoReply> {
         let response = self.client.get(url).send().await?;
-        // Without redirects a 3xx is no success.
+        // Without redirects a 3xx is not a success.
         if response.status().is_success() {
             return Ok(());
         }

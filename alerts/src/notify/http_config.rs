@@ -275,7 +275,7 @@ fn tls_version(node: &Node) -> Result<Option<tls::Version>, Mistake> {
         "TLS10" | "TLS11" => Ok(None),
         "TLS12" => Ok(Some(tls::Version::TLS_1_2)),
         "TLS13" => Ok(Some(tls::Version::TLS_1_3)),
-        other => Err(node.mistake(format!("`{other}` is no version such as `TLS12`"))),
+        other => Err(node.mistake(format!("`{other}` is not a version such as `TLS12`"))),
     }
 }
 

@@ -22,7 +22,7 @@ impl Payload {
     /// Reads the setting.
     ///
     /// # Errors
-    /// If a text is no valid template.
+    /// If a text is not a valid template.
     pub(super) fn read(node: &Node) -> Result<Self, Mistake> {
         let template = |text: &str| {
             MessageTemplate::read(text).map_err(|error| node.mistake(error.to_string()))

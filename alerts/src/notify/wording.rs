@@ -72,32 +72,32 @@ impl Wording {
     }
 
     /// The template's text for a row; `None` if the setting is missing, fails or gives no text.
-    pub fn say(&self, name: &str, row: &Row) -> Option<String> {
-        self.say_about(name, &row.message, row.created_at)
+    pub fn text(&self, name: &str, row: &Row) -> Option<String> {
+        self.text_about(name, &row.message, row.created_at)
     }
 
-    /// Like [`say`](Self::say), for a changed message of a row created at `at`.
-    pub fn say_about(&self, name: &str, message: &Message, at: Timestamp) -> Option<String> {
-        self.said(name, |template| self.shared.run(template, message, at))
+    /// Like [`text`](Self::text), for a changed message of a row created at `at`.
+    pub fn text_about(&self, name: &str, message: &Message, at: Timestamp) -> Option<String> {
+        self.rendered(name, |template| self.shared.run(template, message, at))
     }
 
-    /// Like [`say`](Self::say), for a template of HTML: values are escaped.
-    pub fn say_html(&self, name: &str, row: &Row) -> Option<String> {
-        self.said(name, |template| {
+    /// Like [`text`](Self::text), for a template of HTML: values are escaped.
+    pub fn html_text(&self, name: &str, row: &Row) -> Option<String> {
+        self.rendered(name, |template| {
             self.shared.run_html(template, &row.message, row.created_at)
         })
     }
 
-    fn said(
+    fn rendered(
         &self,
         name: &str,
         run: impl Fn(&MessageTemplate) -> Result<String, TemplateError>,
     ) -> Option<String> {
-        let said = run(self.parts.get(name)?);
-        let said = said.inspect_err(
+        let text = run(self.parts.get(name)?);
+        let text = text.inspect_err(
             |error| tracing::warn!(setting = name, %error, "template failed; using Takt's own text"),
         );
-        said.ok().filter(|text| !text.trim().is_empty())
+        text.ok().filter(|text| !text.trim().is_empty())
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
 
     /// Slack's settings as YAML; the texts of the blocks of a message about two alerts, and the
     /// line above them.
-    fn told(settings: &str, files: &[(&str, &str)]) -> (String, Vec<String>) {
+    fn texts_of(settings: &str, files: &[(&str, &str)]) -> (String, Vec<String>) {
         let folder = tempfile::tempdir().unwrap();
         files
             .iter()
@@ -147,7 +147,7 @@ mod tests {
     fn alertmanagers_templates_are_run() {
         let mine = r#"{{ define "mine" }}{{ range .Alerts.Firing }}{{ .Annotations.summary }} since {{ .StartsAt.Format "15:04" }};{{ end }}{{ end }}"#;
         let settings = r#"{title: '{{ template "slack.default.title" . }}', text: '{{ template "mine" . }}', pretext: '{{ .CommonLabels.severity | toUpper }}'}"#;
-        let (summary, texts) = told(settings, &[("a.tmpl", mine)]);
+        let (summary, texts) = texts_of(settings, &[("a.tmpl", mine)]);
         assert_eq!(summary, "[FIRING:2] GpuHot (critical ada)");
         let expected = [
             "CRITICAL",
@@ -187,7 +187,7 @@ mod tests {
             ("{{ since (index .Alerts 0).StartsAt }}", "16m40s"),
             ("{{ .GroupLabels | toJson }}", "{\"alertname\":\"GpuHot\"}"),
         ] {
-            let (_, texts) = told(&format!("{{text: '{template}'}}"), &[]);
+            let (_, texts) = texts_of(&format!("{{text: '{template}'}}"), &[]);
             assert_eq!(
                 texts.last().map(String::as_str),
                 Some(expected),
@@ -207,7 +207,7 @@ mod tests {
             "{text: '   '}",
             "{text: [1]}",
         ] {
-            let (summary, texts) = told(settings, &[("broken.tmpl", "{{ define \"x\" }}")]);
+            let (summary, texts) = texts_of(settings, &[("broken.tmpl", "{{ define \"x\" }}")]);
             assert_eq!(summary, "[FIRING 2] GpuHot g0 g1", "{settings}");
             assert!(
                 texts.iter().any(|text| text.contains("too hot on g1")),
@@ -245,7 +245,8 @@ mod tests {
         assert_eq!(own.html.as_deref(), Some("<b>firing</b>"));
         assert!(own.text.contains("too hot on g0"));
         let text = mail("{text: '{{ .Status }}!'}");
-        assert_eq!((text.text.as_str(), text.html), ("firing!", None));
+        assert_eq!(text.text.as_str(), "firing!");
+        assert_eq!(text.html, None);
     }
 
     /// A label and an annotation with markup, as a user who names jobs could write it.

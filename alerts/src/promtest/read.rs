@@ -115,7 +115,7 @@ fn instant(node: &Node) -> Result<Timestamp, Mistake> {
         .or_else(written);
     at.ok_or_else(|| {
         node.mistake(format!(
-            "`{text}` is no instant such as 1700000000 or 2026-11-21T12:00:00Z"
+            "`{text}` is not an instant such as 1700000000 or 2026-11-21T12:00:00Z"
         ))
     })
 }
@@ -201,7 +201,7 @@ fn labels(node: &Node) -> Result<Labels, Mistake> {
     };
     read().ok_or_else(|| {
         node.mistake(format!(
-            "`{text}` is no series such as `up{{job=\"node\"}}`"
+            "`{text}` is not a series such as `up{{job=\"node\"}}`"
         ))
     })
 }

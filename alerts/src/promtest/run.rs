@@ -373,15 +373,15 @@ mod tests {
             ),
             (
                 "tests: [{name: a, input_series: [{series: 'up{', values: '1'}]}]",
-                "test `a`: `up{` is no series",
+                "test `a`: `up{` is not a series",
             ),
             (
                 "tests: [{name: a, input_series: [{series: 'up', values: '1 x'}]}]",
-                "`x` is no value",
+                "`x` is not a value",
             ),
             (
                 "tests: [{name: a, input_series: [{series: 'up{a=~\"b\"}', values: '1'}]}]",
-                "is no series",
+                "is not a series",
             ),
             (
                 "tests: [{promql_expr_test: [{expr: up, exp_samples: [{histogram: x}]}]}]",
@@ -389,7 +389,7 @@ mod tests {
             ),
             (
                 "tests: [{name: a, start_timestamp: noon}]",
-                "`start_timestamp`: `noon` is no instant",
+                "`start_timestamp`: `noon` is not an instant",
             ),
             ("group_eval_order: [a, b, a]", "names `a` twice"),
         ] {

@@ -26,7 +26,7 @@ pub fn parse(text: &str) -> Result<Vec<Value>, String> {
     }
     for word in text.split_whitespace() {
         expand(word, &mut values).ok_or_else(|| {
-            format!("`{word}` is no value such as `1`, `1+2x3`, `_x4` or `stale`")
+            format!("`{word}` is not a value such as `1`, `1+2x3`, `_x4` or `stale`")
         })?;
         if values.len() > VALUES_MAX {
             return Err(format!("more than {VALUES_MAX} values"));

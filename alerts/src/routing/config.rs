@@ -385,7 +385,7 @@ pub(super) fn conditions(
         for (name, value) in node.pairs()? {
             if !is_classic_name(name) {
                 return Err(value.mistake(format!(
-                    "`{name}` is no name of a label here; `{matchers}` can have others"
+                    "`{name}` is not a label name here; `{matchers}` can have others"
                 )));
             }
             if op.is_regex() && value.is_null() {
@@ -485,18 +485,14 @@ time_intervals:
         );
         let gpu = config.routes.get(2);
         assert_eq!(gpu.key, r#"{}/{severity="critical"}/{team="gpu"}"#);
+        assert_eq!(gpu.group_wait, Duration::ZERO);
+        assert_eq!(gpu.repeat_interval, Duration::from_secs(4 * 3600));
         assert_eq!(
-            (gpu.group_wait, gpu.repeat_interval),
-            (Duration::ZERO, Duration::from_secs(4 * 3600))
-        );
-        assert_eq!(
-            (&gpu.group_by, gpu.labels.get("desk")),
-            (
-                &GroupBy::Labels(std::collections::BTreeSet::new()),
-                Some("4")
-            ),
+            &gpu.group_by,
+            &GroupBy::Labels(std::collections::BTreeSet::new()),
             "[] does not inherit"
         );
+        assert_eq!(gpu.labels.get("desk"), Some("4"), "[] does not inherit");
         assert_eq!(config.routes.get(3).group_by, GroupBy::All);
         assert_eq!(
             config.inhibit_rules[0].target.to_string(),
@@ -505,7 +501,7 @@ time_intervals:
     }
 
     #[test]
-    fn who_is_told() {
+    fn the_routes_choose_receivers() {
         let config = Config::read("alertmanager.yml", GOOD).unwrap();
         for (labels, receivers) in [
             ("{severity=critical}", vec!["pager"]),
@@ -515,16 +511,16 @@ time_intervals:
             ("{severity=info}", vec!["everybody"]),
             ("{severity=warning,team=gpu,node=g01}", vec!["everybody"]),
         ] {
-            let told: Vec<_> = config
+            let found: Vec<_> = config
                 .route_test(&parse_series(labels))
                 .into_iter()
                 .map(|(who, _)| who.to_owned())
                 .collect();
-            assert_eq!(told, receivers, "{labels}");
+            assert_eq!(found, receivers, "{labels}");
         }
     }
 
-    /// Empty settings are no mistake. Booleans follow YAML 1.1.
+    /// Empty settings are not mistakes. Booleans follow YAML 1.1.
     #[test]
     fn settings_that_say_nothing_are_read() {
         let route = "{receiver: a, routes: [{receiver: ''}], group_by: ['...', '...'], continue: \
@@ -572,7 +568,7 @@ time_intervals:
             ),
             (
                 with("{receiver: a, routes: [{matchers: ['x']}]}"),
-                "`x` is no matcher",
+                "`x` is not a matcher",
             ),
             (
                 with("{receiver: a, routes: [{match_re: {x: '('}}]}"),
@@ -581,14 +577,14 @@ time_intervals:
             (with("{receiver: a, group_by: [x, '...']}"), "stands alone"),
             (with("{receiver: a, group_by: [x, x]}"), "named twice"),
             (with("{receiver: a, group_by: ['']}"), "needs a name"),
-            (with("{receiver: a, group_wait: 293y}"), "no duration"),
+            (with("{receiver: a, group_wait: 293y}"), "not a duration"),
             (
                 with("{receiver: a, continue: true}"),
                 "`continue` has no place here",
             ),
             (
                 with("{receiver: a, routes: [{match: {a-b: c}}]}"),
-                "`a-b` is no name of a label here",
+                "`a-b` is not a label name here",
             ),
             (
                 with("{receiver: a, routes: [{match_re: {a: }}]}"),
@@ -638,7 +634,7 @@ time_intervals:
                 "route: {receiver: a}\nreceivers: [{name: a}]\ntime_intervals: [{name: n, \
                  time_intervals: [{weekdays: [x]}]}]"
                     .to_owned(),
-                "time interval `n`, `weekdays`: `x` is no range here",
+                "time interval `n`, `weekdays`: `x` is not a range here",
             ),
         ] {
             let message = Config::read("am.yml", &text).unwrap_err().to_string();

@@ -78,8 +78,8 @@ pub fn decide(
             Reason::FirstFiring
         };
     };
-    let is_told = |fingerprint: &Fingerprint| entry.open.contains_key(fingerprint);
-    if !firing.iter().all(is_told) {
+    let is_known = |fingerprint: &Fingerprint| entry.open.contains_key(fingerprint);
+    if !firing.iter().all(is_known) {
         return if entry.open.is_empty() {
             Reason::FirstFiring
         } else {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     fn entry(open: &str, resolved: &str, seconds_ago: i64) -> LogEntry {
-        let told = NotifiedAlert {
+        let notified = NotifiedAlert {
             labels: Labels::new(),
             starts_at: Timestamp(0),
         };
@@ -125,7 +125,7 @@ mod tests {
             at: Timestamp::from_seconds(100_000 - seconds_ago),
             open: prints(open)
                 .into_iter()
-                .map(|print| (print, told.clone()))
+                .map(|print| (print, notified.clone()))
                 .collect(),
             resolved: prints(resolved),
         }
@@ -181,16 +181,37 @@ mod tests {
     proptest! {
         /// A message is not repeated at once, and no end is sent of an alert that was never sent.
         #[test]
-        fn nothing_is_sent_twice(firing in "[a-e]{0,4}", resolved in "[f-j]{0,4}", send_resolved: bool) {
+        fn nothing_is_sent_twice(
+            firing in "[a-e]{0,4}",
+            resolved in "[f-j]{0,4}",
+            send_resolved: bool,
+        ) {
             let now = Timestamp::from_seconds(100_000);
-            let told = entry(&firing, &resolved, 0);
+            let logged = entry(&firing, &resolved, 0);
             let firing = prints(&firing);
             let resolved = prints(&resolved);
-            let reason = decide(Some(&told), &firing, &resolved, send_resolved, REPEAT, now);
+            let reason = decide(
+                Some(&logged),
+                &firing,
+                &resolved,
+                send_resolved,
+                REPEAT,
+                now,
+            );
             if !firing.is_empty() {
                 prop_assert_eq!(reason, Reason::Nothing);
             }
-            prop_assert_eq!(decide(None, &BTreeSet::new(), &resolved, send_resolved, REPEAT, now), Reason::Nothing);
+            prop_assert_eq!(
+                decide(
+                    None,
+                    &BTreeSet::new(),
+                    &resolved,
+                    send_resolved,
+                    REPEAT,
+                    now
+                ),
+                Reason::Nothing
+            );
         }
     }
 }

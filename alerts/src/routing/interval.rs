@@ -155,7 +155,11 @@ fn zone(node: &Node) -> Result<TimeZone, Mistake> {
     let zone = TimeZone::get(name)
         .ok()
         .filter(|zone| zone.iana_name() == Some(name));
-    zone.ok_or_else(|| node.mistake(format!("`{name}` is no time zone such as `Europe/Berlin`")))
+    zone.ok_or_else(|| {
+        node.mistake(format!(
+            "`{name}` is not a time zone such as `Europe/Berlin`"
+        ))
+    })
 }
 
 fn time_of_day(node: &Node) -> Result<Range, Mistake> {
@@ -164,7 +168,7 @@ fn time_of_day(node: &Node) -> Result<Range, Mistake> {
         let node = fields.require(key)?;
         let text = node.text()?;
         minute_of_day(text)
-            .ok_or_else(|| node.mistake(format!("`{text}` is no time of day such as `09:00`")))
+            .ok_or_else(|| node.mistake(format!("`{text}` is not a time of day such as `09:00`")))
     };
     let start = read("start_time")?;
     let end = read("end_time")?;
@@ -198,7 +202,7 @@ fn range(node: &Node, read: &dyn Fn(&str) -> Option<i64>) -> Result<Range, Mista
     match (read(first), read(last)) {
         (Some(first), Some(last)) if first <= last => Ok(Range { first, last }),
         (Some(_), Some(_)) => Err(node.mistake(format!("`{text}` ends before it begins"))),
-        _ => Err(node.mistake(format!("`{text}` is no range here"))),
+        _ => Err(node.mistake(format!("`{text}` is not a range here"))),
     }
 }
 
@@ -216,7 +220,7 @@ fn days(node: &Node, read: &dyn Fn(&str) -> Option<i64>) -> Result<Range, Mistak
         ))),
         (Some(first), Some(last)) => Ok(Range { first, last }),
         _ => Err(node.mistake(format!(
-            "`{text}` is no range of days such as `1:7` or `-3:-1`"
+            "`{text}` is not a range of days such as `1:7` or `-3:-1`"
         ))),
     }
 }

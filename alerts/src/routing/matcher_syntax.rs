@@ -8,7 +8,7 @@ use takt_model::MatchOp;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SyntaxError {
     /// It is not written as a condition.
-    #[error("`{0}` is no matcher such as `severity=\"critical\"` or `node=~\"g0.*\"`")]
+    #[error("`{0}` is not a matcher such as `severity=\"critical\"` or `node=~\"g0.*\"`")]
     Syntax(String),
     /// Its regular expression cannot be used.
     #[error(transparent)]
@@ -279,7 +279,10 @@ mod tests {
         #[test]
         fn any_value_survives_printing(name in "[a-z \"\\\\=]{1,6}", value in "\\PC{0,12}") {
             let matcher = Matcher::new(&name, MatchOp::Equal, &value).unwrap();
-            prop_assert_eq!(parse_matchers(&print_matcher(&matcher)).unwrap(), vec![matcher]);
+            prop_assert_eq!(
+                parse_matchers(&print_matcher(&matcher)).unwrap(),
+                vec![matcher]
+            );
         }
     }
 }

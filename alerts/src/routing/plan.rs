@@ -27,7 +27,7 @@ pub struct MessagePlan {
     /// The reason for the message.
     pub reason: Reason,
     /// The alerts of the message; empty where no message is sent.
-    pub tell: Vec<Fingerprint>,
+    pub alerts: Vec<Fingerprint>,
     /// The new log entry; `None` if the entry does not change.
     pub entry: Option<LogEntry>,
 }
@@ -43,12 +43,12 @@ pub fn plan(
     let is_open = |member: &GroupMember<'_>| {
         entry.is_some_and(|entry| entry.open.contains_key(&member.fingerprint))
     };
-    let heard = || members.iter().filter(|member| !member.is_muted);
-    let firing: BTreeSet<_> = heard()
+    let unmuted = || members.iter().filter(|member| !member.is_muted);
+    let firing: BTreeSet<_> = unmuted()
         .filter(|m| !m.alert.is_resolved(now))
         .map(|m| m.fingerprint)
         .collect();
-    let resolved: BTreeSet<_> = heard()
+    let resolved: BTreeSet<_> = unmuted()
         .filter(|m| m.alert.is_resolved(now) && is_open(m))
         .map(|m| m.fingerprint)
         .collect();
@@ -67,7 +67,7 @@ pub fn plan(
     if reason == Reason::Nothing {
         return MessagePlan {
             reason,
-            tell: Vec::new(),
+            alerts: Vec::new(),
             entry: None,
         };
     }
@@ -76,26 +76,26 @@ pub fn plan(
     let owed = members
         .iter()
         .filter(|member| member.is_muted && is_open(member));
-    let told = owed.chain(heard().filter(|member| firing.contains(&member.fingerprint)));
-    let open = told.map(|member| {
+    let notified = owed.chain(unmuted().filter(|member| firing.contains(&member.fingerprint)));
+    let open = notified.map(|member| {
         let known = entry
             .and_then(|entry| entry.open.get(&member.fingerprint))
             .cloned();
-        let told = || NotifiedAlert {
+        let new = || NotifiedAlert {
             labels: member.alert.labels.clone(),
             starts_at: member.alert.starts_at,
         };
-        (member.fingerprint, known.unwrap_or_else(told))
+        (member.fingerprint, known.unwrap_or_else(new))
     });
     let open = open.collect();
-    let tell = heard()
+    let alerts = unmuted()
         .map(|member| member.fingerprint)
         .filter(|fingerprint| {
             firing.contains(fingerprint) || (send_resolved && resolved.contains(fingerprint))
         });
     MessagePlan {
         reason,
-        tell: tell.collect(),
+        alerts: alerts.collect(),
         entry: Some(LogEntry {
             at: now,
             open,
@@ -163,26 +163,44 @@ mod tests {
                     continue;
                 }
                 let now = Timestamp::from_seconds(i64::try_from(step).unwrap() * 60);
-                let alerts: Vec<_> = (0..4).map(|n| alert(n, (!firing[n]).then_some(Timestamp(0)))).collect();
-                let members: Vec<_> = alerts.iter().enumerate().map(|(n, alert)| {
-                    GroupMember { fingerprint: alert.fingerprint(), alert, is_muted: muted[n] }
-                }).collect();
+                let alerts: Vec<_> = (0..4)
+                    .map(|n| alert(n, (!firing[n]).then_some(Timestamp(0))))
+                    .collect();
+                let members: Vec<_> = alerts
+                    .iter()
+                    .enumerate()
+                    .map(|(n, alert)| GroupMember {
+                        fingerprint: alert.fingerprint(),
+                        alert,
+                        is_muted: muted[n],
+                    })
+                    .collect();
                 let plan = plan(entry.as_ref(), &members, true, REPEAT, now);
                 for (n, member) in members.iter().enumerate() {
-                    if plan.tell.contains(&member.fingerprint) {
+                    if plan.alerts.contains(&member.fingerprint) {
                         // Repeated messages about a firing alert count once.
                         if log[n].last() != Some(&firing[n]) {
                             log[n].push(firing[n]);
                         } else {
-                            prop_assert!(firing[n], "alert {} was told to be over twice", n);
+                            prop_assert!(firing[n], "two ends were sent of alert {}", n);
                         }
                     }
                 }
                 entry = plan.entry.or(entry);
             }
-            for (n, told) in log.iter().enumerate() {
-                prop_assert!(told.first() != Some(&false), "alert {} was over before it fired: {:?}", n, told);
-                prop_assert!(told.last() != Some(&true), "alert {} was never told to be over: {:?}", n, told);
+            for (n, sent) in log.iter().enumerate() {
+                prop_assert!(
+                    sent.first() != Some(&false),
+                    "an end of alert {} was sent first: {:?}",
+                    n,
+                    sent
+                );
+                prop_assert!(
+                    sent.last() != Some(&true),
+                    "no end of alert {} was sent: {:?}",
+                    n,
+                    sent
+                );
             }
             prop_assert!(entry.is_none_or(|entry| entry.open.is_empty()));
         }
@@ -209,7 +227,8 @@ mod tests {
             REPEAT,
             now,
         );
-        assert_eq!((muted.reason, muted.entry), (Reason::Nothing, None));
+        assert_eq!(muted.reason, Reason::Nothing);
+        assert_eq!(muted.entry, None);
         let after = plan(
             first.entry.as_ref(),
             &member(&over, false),
@@ -217,7 +236,8 @@ mod tests {
             REPEAT,
             now,
         );
-        assert_eq!((after.reason, after.tell.len()), (Reason::Resolved, 1));
+        assert_eq!(after.reason, Reason::Resolved);
+        assert_eq!(after.alerts.len(), 1);
         let again = plan(
             after.entry.as_ref(),
             &member(&over, false),
@@ -247,7 +267,8 @@ mod tests {
             REPEAT,
             Timestamp(2),
         );
-        assert_eq!((second.reason, second.tell.len()), (Reason::Resolved, 0));
+        assert_eq!(second.reason, Reason::Resolved);
+        assert_eq!(second.alerts.len(), 0);
         assert!(second.entry.unwrap().open.is_empty());
         let third = plan(None, &member(&over), false, REPEAT, Timestamp(3));
         assert_eq!(third.reason, Reason::Nothing);

@@ -183,7 +183,7 @@ impl Router {
         let inhibitor = self.inhibitor(now);
         let decided: Vec<_> = due
             .iter()
-            .map(|id| self.tell(id, &inhibitor, now))
+            .map(|id| self.decide(id, &inhibitor, now))
             .collect();
         for (id, decided) in due.iter().zip(decided) {
             changes.messages.extend(decided.messages);
@@ -194,7 +194,7 @@ impl Router {
             if let Some(at) = decided.look_again {
                 self.groups.look_by(id, at);
             }
-            self.forget_told(id, &mut changes, now);
+            self.forget_resolved(id, &mut changes, now);
         }
         changes.forgotten = self.forget(now);
         changes
@@ -304,7 +304,7 @@ impl Router {
         inside.chain(outside).map(String::as_str).collect()
     }
 
-    fn tell(&self, id: &GroupId, inhibitor: &Inhibitor<'_>, now: Timestamp) -> Decided {
+    fn decide(&self, id: &GroupId, inhibitor: &Inhibitor<'_>, now: Timestamp) -> Decided {
         let route = self.config.routes.get(id.route);
         let is_mute = !self.muting_intervals(route, now).is_empty();
         let alerts = self
@@ -350,8 +350,11 @@ impl Router {
                 route.repeat_interval,
                 now,
             );
-            if !plan.tell.is_empty() {
-                let alerts = plan.tell.iter().filter_map(|print| self.alerts.get(*print));
+            if !plan.alerts.is_empty() {
+                let alerts = plan
+                    .alerts
+                    .iter()
+                    .filter_map(|print| self.alerts.get(*print));
                 let alerts = alerts.map(|alert| MessageAlert::new(alert, now)).collect();
                 let mut message = self.message(
                     &key,
@@ -440,7 +443,7 @@ impl Router {
     }
 
     /// Drops the resolved alerts of a group whose end every channel has.
-    fn forget_told(&mut self, id: &GroupId, changes: &mut Changes, now: Timestamp) {
+    fn forget_resolved(&mut self, id: &GroupId, changes: &mut Changes, now: Timestamp) {
         let group_key = id.key(&self.config.routes);
         let keys: Vec<_> = self
             .channels(self.config.routes.get(id.route))
@@ -492,7 +495,7 @@ impl Router {
             .values()
             .flat_map(|entry| &entry.open)
             .filter(|(print, _)| self.alerts.get(**print).is_none());
-        let lost: Vec<_> = lost.map(|(_, told)| over(told, now)).collect();
+        let lost: Vec<_> = lost.map(|(_, notified)| resolved(notified, now)).collect();
         for alert in lost {
             self.alerts.take(alert);
         }
@@ -534,7 +537,7 @@ impl Router {
                 continue;
             };
             let mut ended = Vec::new();
-            for (fingerprint, told) in entry.open {
+            for (fingerprint, notified) in entry.open {
                 let here = known.iter().find(|(new, members)| {
                     new.channel == key.channel && members.contains(&fingerprint)
                 });
@@ -545,13 +548,13 @@ impl Router {
                             at,
                             ..LogEntry::default()
                         });
-                        entry.open.insert(fingerprint, told);
+                        entry.open.insert(fingerprint, notified);
                         changes.log.push(Logged {
                             key: new.clone(),
                             entry: Some(entry.clone()),
                         });
                     }
-                    None => ended.push(MessageAlert::new(&over(&told, now), now)),
+                    None => ended.push(MessageAlert::new(&resolved(&notified, now), now)),
                 }
             }
             changes.messages.extend(self.closing(&key, ended));
@@ -595,11 +598,11 @@ fn fires_since(alert: &Alert, now: Timestamp) -> Option<Timestamp> {
 }
 
 /// Returns a resolved alert from its log entry alone.
-fn over(told: &NotifiedAlert, now: Timestamp) -> Alert {
+fn resolved(notified: &NotifiedAlert, now: Timestamp) -> Alert {
     Alert {
-        labels: told.labels.clone(),
+        labels: notified.labels.clone(),
         annotations: BTreeMap::new(),
-        starts_at: told.starts_at,
+        starts_at: notified.starts_at,
         ends_at: Some(now),
         updated_at: now,
         generator_url: String::new(),

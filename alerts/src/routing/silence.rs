@@ -279,10 +279,8 @@ mod tests {
         let set = silences
             .set(silence("", "node=g01", 10, 200), "one", at(100))
             .unwrap();
-        assert_eq!(
-            (set.id.as_str(), set.changed[0].starts_at),
-            ("one", at(100))
-        );
+        assert_eq!(set.id.as_str(), "one");
+        assert_eq!(set.changed[0].starts_at, at(100));
         let covers = |now: i64| silences.covering(&labels(), at(now)).count();
         assert_eq!([99, 100, 199, 200].map(covers), [0, 1, 1, 0]);
     }
@@ -296,15 +294,13 @@ mod tests {
         let longer = silences
             .set(silence("one", "node=g01", 100, 400), "two", at(150))
             .unwrap();
-        assert_eq!((longer.id.as_str(), longer.changed.len()), ("one", 1));
+        assert_eq!(longer.id.as_str(), "one");
+        assert_eq!(longer.changed.len(), 1);
         let other = silences
             .set(silence("one", "node=g02", 100, 400), "two", at(160))
             .unwrap();
-        assert_eq!(
-            (other.id.as_str(), other.changed.len()),
-            ("two", 2),
-            "the old one is expired"
-        );
+        assert_eq!(other.id.as_str(), "two", "the old one is expired");
+        assert_eq!(other.changed.len(), 2, "the old one is expired");
         assert_eq!(silences.get("one").unwrap().ends_at, at(160));
         assert_eq!(silences.get("two").unwrap().starts_at, at(160));
         let expired = silences
@@ -416,11 +412,22 @@ mod tests {
             now in 0i64..160,
         ) {
             let matchers = ["node=g01", "node=g02", "alertname=~\"Gpu.*\""];
-            let silences = Silences::load(spans.iter().enumerate().map(|(n, (from, length, which))| {
-                silence(&n.to_string(), matchers[usize::from(*which)], *from, from + length)
-            }));
-            let expected = spans.iter().any(|(from, length, which)| *which != 1 && (*from..from + length).contains(&now));
-            prop_assert_eq!(silences.covering(&labels(), at(now)).next().is_some(), expected);
+            let silences =
+                Silences::load(spans.iter().enumerate().map(|(n, (from, length, which))| {
+                    silence(
+                        &n.to_string(),
+                        matchers[usize::from(*which)],
+                        *from,
+                        from + length,
+                    )
+                }));
+            let expected = spans
+                .iter()
+                .any(|(from, length, which)| *which != 1 && (*from..from + length).contains(&now));
+            prop_assert_eq!(
+                silences.covering(&labels(), at(now)).next().is_some(),
+                expected
+            );
         }
 
         /// Whatever is set in whatever order, at no time do two silences of one id exist, and none
@@ -433,13 +440,22 @@ mod tests {
             for (n, (known, starts, length, which)) in steps.into_iter().enumerate() {
                 let now = at(i64::try_from(n).unwrap() * 10);
                 let before: Vec<_> = silences.list(now).into_iter().cloned().collect();
-                let id = before.get(known).map_or(String::new(), |silence| silence.id.clone());
-                let wanted = silence(&id, ["node=g01", "node=g02"][usize::from(which)], starts, starts + length);
+                let id = before
+                    .get(known)
+                    .map_or(String::new(), |silence| silence.id.clone());
+                let wanted = silence(
+                    &id,
+                    ["node=g01", "node=g02"][usize::from(which)],
+                    starts,
+                    starts + length,
+                );
                 let _ = silences.set(wanted, &format!("id{n}"), now);
                 // Whether an alert was covered at an instant before now is never changed by what is
                 // set now.
                 for past in 0..now.whole_seconds().0 {
-                    let was = Silences::load(before.clone()).covering(&labels(), at(past)).count();
+                    let was = Silences::load(before.clone())
+                        .covering(&labels(), at(past))
+                        .count();
                     prop_assert_eq!(silences.covering(&labels(), at(past)).count(), was);
                 }
             }

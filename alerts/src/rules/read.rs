@@ -170,7 +170,7 @@ fn recording(
     // Since Prometheus 3 any text is a name; braces are an expression in the wrong place.
     if name.is_empty() || name.contains(['{', '}']) {
         return Err(record.mistake(format!(
-            "`{name}` is no name for a metric; an expression belongs into `expr`"
+            "`{name}` is not a name for a metric; an expression belongs into `expr`"
         )));
     }
     let says_something = |key: &str| match (key, fields.get(key)) {
@@ -265,7 +265,7 @@ groups:
 "#;
 
     #[test]
-    fn what_says_nothing_is_no_mistake() {
+    fn empty_values_are_accepted() {
         let text = "groups: [{name: g, limit: -1, rules: [{record: a, expr: up, for: 0s, \
              annotations: {}}]}]";
         assert_eq!(RuleFile::read("a.yml", text).unwrap().groups[0].limit, 0);
@@ -275,25 +275,18 @@ groups:
     fn reads_every_field() {
         let file = RuleFile::read("gpu.rules.yml", GOOD).unwrap();
         let group = &file.groups[0];
-        assert_eq!(
-            (group.interval, group.query_offset),
-            (Some(Duration::from_secs(15)), Some(Duration::from_secs(5)))
-        );
-        assert_eq!(
-            (group.limit, group.rules.len(), file.groups[1].rules.len()),
-            (100, 2, 0)
-        );
+        assert_eq!(group.interval, Some(Duration::from_secs(15)));
+        assert_eq!(group.query_offset, Some(Duration::from_secs(5)));
+        assert_eq!(group.limit, 100);
+        assert_eq!(group.rules.len(), 2);
+        assert_eq!(file.groups[1].rules.len(), 0);
         let Rule::Alerting(hot) = &group.rules[0] else {
             panic!("an alerting rule")
         };
-        assert_eq!(
-            (hot.name.as_str(), hot.expr.as_str()),
-            ("GpuHot", "takt_gpu_temperature_celsius > 90")
-        );
-        assert_eq!(
-            (hot.hold, hot.keep_firing_for),
-            (Duration::from_secs(300), Duration::from_secs(60))
-        );
+        assert_eq!(hot.name.as_str(), "GpuHot");
+        assert_eq!(hot.expr.as_str(), "takt_gpu_temperature_celsius > 90");
+        assert_eq!(hot.hold, Duration::from_secs(300));
+        assert_eq!(hot.keep_firing_for, Duration::from_secs(60));
         assert_eq!(hot.on_exporter_down, OnExporterDown::Resolve);
         assert_eq!(
             hot.annotations.len(),
@@ -333,7 +326,7 @@ groups:
             ),
             (
                 "groups:\n- name: g\n  rules:\n  - alert: A\n    expr: up\n    for: 5 minutes\n",
-                "r.yml, line 6: group `g`, rule `A`, `for`: `5 minutes` is no duration such as \
+                "r.yml, line 6: group `g`, rule `A`, `for`: `5 minutes` is not a duration such as \
                  `90s` or `1h30m`",
             ),
             ("groups: [{rules: []}]", "a group needs a name"),
@@ -359,7 +352,7 @@ groups:
             ),
             (
                 "groups: [{name: g, rules: [{record: 'a{b=\"c\"}', expr: up}]}]",
-                "`a{b=\"c\"}` is no name for a metric",
+                "`a{b=\"c\"}` is not a name for a metric",
             ),
             (
                 "groups: [{name: g, rules: [{record: a, expr: up, for: 1m}]}]",
@@ -390,7 +383,7 @@ groups:
             ("groups: {}", "expected a list, found a mapping"),
             (
                 "groups: [{name: g, limit: many}]",
-                "`many` is no number that fits here",
+                "`many` is not a number that fits here",
             ),
         ] {
             let message = RuleFile::read("r.yml", text).unwrap_err().to_string();

@@ -207,7 +207,7 @@ async fn take(
     {
         let name = exporter.url.clone();
         return match handle
-            .change(move |engine, _| ((), engine.begins_reading(&name, after)))
+            .change(move |engine, _| ((), engine.begin_reading(&name, after)))
             .await
         {
             Err(ChangeError::Engine(error)) => Err(error),
@@ -368,11 +368,17 @@ mod tests {
         /// However the network cuts the text, and whatever garbage it is, reading it in pieces is
         /// reading it whole.
         #[test]
-        fn pieces_do_not_matter(cuts in proptest::collection::vec(0usize..TEXT.len(), 0..6), garbage: Vec<u8>) {
+        fn pieces_do_not_matter(
+            cuts in proptest::collection::vec(0usize..TEXT.len(), 0..6),
+            garbage: Vec<u8>,
+        ) {
             let mut cuts = cuts;
             cuts.extend([0, TEXT.len()]);
             cuts.sort_unstable();
-            let pieces: Vec<_> = cuts.windows(2).map(|pair| &TEXT.as_bytes()[pair[0]..pair[1]]).collect();
+            let pieces: Vec<_> = cuts
+                .windows(2)
+                .map(|pair| &TEXT.as_bytes()[pair[0]..pair[1]])
+                .collect();
             prop_assert_eq!(messages(&pieces), messages(&[TEXT.as_bytes()]));
             let halves = garbage.split_at(garbage.len() / 2);
             prop_assert_eq!(messages(&[halves.0, halves.1]), messages(&[&garbage]));

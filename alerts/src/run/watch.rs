@@ -393,13 +393,13 @@ receivers:
     }
 
     /// Returns the messages to channels at `now`; `slack` accepts no message.
-    fn told(engine: &mut Engine, now: Timestamp) -> Vec<(String, String)> {
+    fn sent(engine: &mut Engine, now: Timestamp) -> Vec<(String, String)> {
         let _: Batch = engine.flush(&Memory::default(), now);
-        let mut told = Vec::new();
+        let mut sent = Vec::new();
         loop {
             let (rows, _) = engine.send_due(now);
             if rows.is_empty() {
-                return told;
+                return sent;
             }
             for row in rows {
                 let outcome = if row.channel.contains("slack") {
@@ -413,7 +413,7 @@ receivers:
                         .alerts
                         .iter()
                         .filter_map(|alert| alert.labels.get("alertname"));
-                    told.push((row.channel.clone(), names.collect::<Vec<_>>().join(" ")));
+                    sent.push((row.channel.clone(), names.collect::<Vec<_>>().join(" ")));
                     Outcome::Sent(None)
                 };
                 engine.answered(row.id, &outcome, &|_| None, now);
@@ -432,7 +432,7 @@ receivers:
             let posted = watch.look(&engine, &Report::default(), now);
             engine.post(posted, now);
             seen.extend(
-                told(&mut engine, now)
+                sent(&mut engine, now)
                     .into_iter()
                     .map(|(channel, names)| (second, channel, names)),
             );

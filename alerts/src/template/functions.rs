@@ -26,7 +26,6 @@ use text::{
 
 type Arguments<'a> = Vec<Value<'a>>;
 type Outcome<'a> = Result<Value<'a>, TemplateError>;
-type Body = for<'a> fn(&[Value<'a>], &World<'a>) -> Outcome<'a>;
 
 /// The kind of templates, which decides on functions and variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +62,15 @@ pub struct Function {
     name: &'static str,
     takes: (usize, usize),
     body: Body,
+}
+
+#[derive(Clone, Copy)]
+enum Body {
+    Values(for<'a> fn(&[Value<'a>], &World<'a>) -> Outcome<'a>),
+    /// A text of the text of the only argument.
+    Text(fn(&str) -> String),
+    /// A text of the only argument as a number.
+    Number(fn(f64) -> String),
 }
 
 impl PartialEq for Function {
@@ -106,41 +114,28 @@ const GO: &[Function] = &[
     function("printf", 1, ANY, |args, _| {
         Ok(Value::text(print_format(&args[0].print(), &args[1..])))
     }),
-    function("html", 1, 1, |args, _| {
-        Ok(Value::text(escape_html(&args[0].print())))
-    }),
-    function("urlquery", 1, 1, |args, _| {
-        Ok(Value::text(escape_query(&args[0].print())))
-    }),
+    of_text("html", escape_html),
+    of_text("urlquery", escape_query),
     // Of both Prometheus and Alertmanager.
-    function("humanizeDuration", 1, 1, |args, _| {
-        number(&args[0]).map(|v| Value::text(humanize_duration(v)))
-    }),
-    function("toUpper", 1, 1, |args, _| {
-        Ok(Value::text(args[0].print().to_uppercase()))
-    }),
-    function("toLower", 1, 1, |args, _| {
-        Ok(Value::text(args[0].print().to_lowercase()))
-    }),
+    of_number("humanizeDuration", humanize_duration),
+    of_text("toUpper", str::to_uppercase),
+    of_text("toLower", str::to_lowercase),
     function("match", 2, 2, |args, _| {
         Ok(Value::Bool(regex(&args[0])?.is_match(&args[1].print())))
     }),
     function("reReplaceAll", 3, 3, |args, _| {
+        let pattern = regex(&args[0])?;
         let replacement = args[1].print();
-        Ok(Value::text(
-            regex(&args[0])?
-                .replace_all(&args[2].print(), &*replacement)
-                .into_owned(),
-        ))
+        let text = args[2].print();
+        let replaced = pattern.replace_all(&text, &*replacement);
+        Ok(Value::text(replaced.into_owned()))
     }),
     function("safeHtml", 1, 1, |args, _| Ok(args[0].clone())),
 ];
 
 /// Functions of Prometheus' rules.
 const RULES: &[Function] = &[
-    function("title", 1, 1, |args, _| {
-        Ok(Value::text(title(&args[0].print())))
-    }),
+    of_text("title", title),
     function("query", 1, 1, |args, world| query(&args[0].print(), world)),
     function("first", 1, 1, |args, _| match &args[0] {
         Value::List(items) if !items.is_empty() => Ok(items[0].clone()),
@@ -174,19 +169,13 @@ const RULES: &[Function] = &[
         let duration = jiff::SignedDuration::try_from_secs_f64(number(&args[0])?);
         duration
             .map(Value::Duration)
-            .map_err(|_| TemplateError(format!("{} is no duration", args[0].print())))
+            .map_err(|_| TemplateError(format!("{} is not a duration", args[0].print())))
     }),
-    function("urlQueryEscape", 1, 1, |args, _| {
-        Ok(Value::text(escape_query(&args[0].print())))
-    }),
-    function("humanize", 1, 1, |args, _| {
-        number(&args[0]).map(|v| Value::text(humanize(v)))
-    }),
-    function("humanize1024", 1, 1, |args, _| {
-        number(&args[0]).map(|v| Value::text(humanize_1024(v)))
-    }),
-    function("humanizePercentage", 1, 1, |args, _| {
-        number(&args[0]).map(|v| Value::text(format!("{}%", significant(v * 100.0, 4))))
+    of_text("urlQueryEscape", escape_query),
+    of_number("humanize", humanize),
+    of_number("humanize1024", humanize_1024),
+    of_number("humanizePercentage", |ratio| {
+        format!("{}%", significant(ratio * 100.0, 4))
     }),
     function("humanizeTimestamp", 1, 1, |args, _| {
         match number(&args[0])? {
@@ -199,34 +188,24 @@ const RULES: &[Function] = &[
     function("parseDuration", 1, 1, |args, _| {
         let given = args[0].print();
         let parsed = duration::parse(&given)
-            .ok_or_else(|| TemplateError(format!("`{given}` is no duration")))?;
+            .ok_or_else(|| TemplateError(format!("`{given}` is not a duration")))?;
         Ok(Value::Float(parsed.as_secs_f64()))
     }),
-    function("stripPort", 1, 1, |args, _| {
-        Ok(Value::text(split_port(&args[0].print()).0.to_owned()))
-    }),
-    function("stripDomain", 1, 1, |args, _| {
-        Ok(Value::text(strip_domain(&args[0].print())))
-    }),
+    of_text("stripPort", |host| split_port(host).0.to_owned()),
+    of_text("stripDomain", strip_domain),
     function("externalURL", 0, 0, |_, world| {
         Ok(Value::Text(Cow::Borrowed(world.external_url)))
     }),
     function("pathPrefix", 0, 0, |_, world| {
         Ok(Value::text(path_of(world.external_url)))
     }),
-    function("graphLink", 1, 1, |args, _| {
-        Ok(Value::text(link(&args[0].print(), 0)))
-    }),
-    function("tableLink", 1, 1, |args, _| {
-        Ok(Value::text(link(&args[0].print(), 1)))
-    }),
+    of_text("graphLink", |expression| link(expression, 0)),
+    of_text("tableLink", |expression| link(expression, 1)),
 ];
 
 /// Functions of Alertmanager's messages.
 const MESSAGES: &[Function] = &[
-    function("title", 1, 1, |args, _| {
-        Ok(Value::text(title_words(&args[0].print())))
-    }),
+    of_text("title", title_words),
     function("routeLabels", 1, 1, |args, world| {
         let name = args[0].print();
         world
@@ -242,31 +221,30 @@ const MESSAGES: &[Function] = &[
         }
     }),
     function("mustToDate", 2, 2, |args, _| {
-        let (layout, text) = (args[0].print(), args[1].print());
-        let at = time::read(&layout, &text);
-        at.map(Value::Time)
-            .ok_or_else(|| TemplateError(format!("`{text}` is no time in the layout `{layout}`")))
+        let layout = args[0].print();
+        let text = args[1].print();
+        match time::read(&layout, &text) {
+            Some(at) => Ok(Value::Time(at)),
+            None => fail(format!("`{text}` is not a time in the layout `{layout}`")),
+        }
     }),
-    function("base64encode", 1, 1, |args, _| {
-        Ok(Value::text(
-            BASE64_URL_SAFE.encode(args[0].print().as_bytes()),
-        ))
-    }),
+    of_text("base64encode", |text| BASE64_URL_SAFE.encode(text)),
     function("base64decode", 1, 1, |args, _| {
         let text = args[0].print();
-        let bytes = BASE64_URL_SAFE.decode(text.as_bytes());
-        let bytes = bytes.map_err(|_| TemplateError(format!("`{text}` is no base64")))?;
-        Ok(Value::text(String::from_utf8_lossy(&bytes).into_owned()))
+        let Ok(bytes) = BASE64_URL_SAFE.decode(text.as_bytes()) else {
+            return fail(format!("`{text}` is not base64"));
+        };
+        let decoded = String::from_utf8_lossy(&bytes);
+        Ok(Value::text(decoded.into_owned()))
     }),
-    function("trimSpace", 1, 1, |args, _| {
-        Ok(Value::text(args[0].print().trim().to_owned()))
-    }),
+    of_text("trimSpace", |text| text.trim().to_owned()),
     function("join", 2, 2, |args, _| {
         let Value::List(items) = &args[1] else {
             return fail(format!("`join` needs a list, not {}", args[1].name()));
         };
         let words: Vec<_> = items.iter().map(Value::print).collect();
-        Ok(Value::text(words.join(&args[0].print())))
+        let separator = args[0].print();
+        Ok(Value::text(words.join(&separator)))
     }),
     function("stringSlice", 0, ANY, |args, _| {
         Ok(Value::list(args.to_vec()))
@@ -274,9 +252,8 @@ const MESSAGES: &[Function] = &[
     function("list", 0, ANY, |args, _| Ok(Value::list(args.to_vec()))),
     function("append", 1, ANY, |args, _| {
         let items = args[0].items()?.into_iter().map(|(_, item)| item);
-        Ok(Value::list(
-            items.chain(args[1..].iter().cloned()).collect(),
-        ))
+        let added = args[1..].iter().cloned();
+        Ok(Value::list(items.chain(added).collect()))
     }),
     function("dict", 0, ANY, |args, _| match args.len() % 2 {
         0 => {
@@ -288,9 +265,7 @@ const MESSAGES: &[Function] = &[
         _ => fail("`dict` takes names and values in turn"),
     }),
     function("safeUrl", 1, 1, |args, _| Ok(args[0].clone())),
-    function("urlUnescape", 1, 1, |args, _| {
-        Ok(Value::text(unescape_query(&args[0].print())))
-    }),
+    of_text("urlUnescape", unescape_query),
     function("toJson", 1, 1, |args, _| {
         Ok(Value::text(args[0].json().to_string()))
     }),
@@ -299,10 +274,11 @@ const MESSAGES: &[Function] = &[
     }),
     function("tz", 2, 2, |args, _| match &args[1] {
         Value::Time(at) => {
-            let zone = jiff::tz::TimeZone::get(&args[0].print());
-            let zone =
-                zone.map_err(|_| TemplateError(format!("`{}` is no time zone", args[0].print())))?;
-            Ok(Value::Time(at.with_time_zone(zone)))
+            let name = args[0].print();
+            match jiff::tz::TimeZone::get(&name) {
+                Ok(zone) => Ok(Value::Time(at.with_time_zone(zone))),
+                Err(_) => fail(format!("`{name}` is not a time zone")),
+            }
         }
         other => fail(format!("`tz` needs a time, not {}", other.name())),
     }),
@@ -311,11 +287,32 @@ const MESSAGES: &[Function] = &[
     }),
 ];
 
-const fn function(name: &'static str, least: usize, most: usize, body: Body) -> Function {
+const fn function(
+    name: &'static str,
+    least: usize,
+    most: usize,
+    body: for<'a> fn(&[Value<'a>], &World<'a>) -> Outcome<'a>,
+) -> Function {
     Function {
         name,
         takes: (least, most),
-        body,
+        body: Body::Values(body),
+    }
+}
+
+const fn of_text(name: &'static str, body: fn(&str) -> String) -> Function {
+    Function {
+        name,
+        takes: (1, 1),
+        body: Body::Text(body),
+    }
+}
+
+const fn of_number(name: &'static str, body: fn(f64) -> String) -> Function {
+    Function {
+        name,
+        takes: (1, 1),
+        body: Body::Number(body),
     }
 }
 
@@ -351,12 +348,15 @@ impl Function {
 
     pub(super) fn call<'a>(&self, arguments: Arguments<'a>, world: &World<'a>) -> Outcome<'a> {
         let (least, most) = self.takes;
-        match arguments.len() {
-            count if count < least || count > most => fail(format!(
-                "`{}` takes {least} argument(s), not {count}",
-                self.name
-            )),
-            _ => (self.body)(&arguments, world),
+        let count = arguments.len();
+        if count < least || count > most {
+            let name = self.name;
+            return fail(format!("`{name}` takes {least} argument(s), not {count}"));
+        }
+        match self.body {
+            Body::Values(body) => body(&arguments, world),
+            Body::Text(body) => Ok(Value::text(body(&arguments[0].print()))),
+            Body::Number(body) => Ok(Value::text(body(number(&arguments[0])?))),
         }
     }
 }
@@ -378,15 +378,14 @@ fn len<'a>(value: &Value<'a>) -> Outcome<'a> {
 
 fn index<'a>(value: &Value<'a>, key: &Value<'a>) -> Outcome<'a> {
     match (value, key) {
-        (Value::Labels(_) | Value::Kv(_) | Value::Map(_), Value::Text(name)) => {
-            // A method of that name is not meant here.
-            match value {
-                Value::Map(map) => Ok(map.get(&**name).cloned().unwrap_or(Value::Nil)),
-                Value::Labels(labels) | Value::Kv(labels) => {
-                    Ok(Value::text(labels.get(name).unwrap_or_default().to_owned()))
-                }
-                _ => Ok(Value::Nil),
-            }
+        // A method of that name is not meant here.
+        (Value::Map(map), Value::Text(name)) => {
+            let found = map.get(&**name).cloned();
+            Ok(found.unwrap_or(Value::Nil))
+        }
+        (Value::Labels(labels) | Value::Kv(labels), Value::Text(name)) => {
+            let found = labels.get(name).unwrap_or_default();
+            Ok(Value::text(found.to_owned()))
         }
         (Value::List(items), Value::Int(at)) => {
             let item = usize::try_from(*at).ok().and_then(|at| items.get(at));
@@ -407,7 +406,7 @@ fn slice<'a>(value: &Value<'a>, bounds: &[Value<'a>]) -> Outcome<'a> {
         Some(Value::Int(bound)) => {
             usize::try_from(*bound).map_err(|_| TemplateError("a negative bound".to_owned()))
         }
-        Some(other) => fail(format!("{} is no bound", other.name())),
+        Some(other) => fail(format!("{} is not a bound", other.name())),
     };
     let outside = || TemplateError("index out of range".to_owned());
     match value {
@@ -436,13 +435,9 @@ fn query<'a>(expr: &str, world: &World<'a>) -> Outcome<'a> {
         .instant(expr, world.at)
         .map_err(|error| TemplateError(format!("query {expr:?}: {error}")))?;
     let sample = |(labels, value)| {
-        Value::fields(
-            "a sample",
-            vec![
-                ("Labels", Value::Labels(Cow::Owned(labels))),
-                ("Value", Value::Float(value)),
-            ],
-        )
+        let labels = Value::Labels(Cow::Owned(labels));
+        let value = Value::Float(value);
+        Value::fields("a sample", vec![("Labels", labels), ("Value", value)])
     };
     Ok(Value::list(result.into_iter().map(sample).collect()))
 }
@@ -450,7 +445,7 @@ fn query<'a>(expr: &str, world: &World<'a>) -> Outcome<'a> {
 fn of_sample<'a>(value: &Value<'a>, field: &str) -> Outcome<'a> {
     match value {
         Value::Fields(_) => members::member(value, field, &[]),
-        other => fail(format!("{} is no sample", other.name())),
+        other => fail(format!("{} is not a sample", other.name())),
     }
 }
 
@@ -464,16 +459,15 @@ fn sort_by_label<'a>(name: &str, list: &Value<'a>) -> Outcome<'a> {
         keyed.push((key(item)?.print().into_owned(), item.clone()));
     }
     keyed.sort_by(|a, b| a.0.cmp(&b.0));
-    Ok(Value::list(
-        keyed.into_iter().map(|(_, item)| item).collect(),
-    ))
+    let sorted = keyed.into_iter().map(|(_, item)| item);
+    Ok(Value::list(sorted.collect()))
 }
 
 fn to_time<'a>(seconds: f64) -> Outcome<'a> {
     if seconds.is_finite() {
         Value::time(Timestamp((seconds * 1000.0) as i64))
     } else {
-        fail(format!("{seconds} is no time that can be written"))
+        fail(format!("{seconds} is not a time that can be written"))
     }
 }
 
@@ -510,10 +504,10 @@ fn number(value: &Value<'_>) -> Result<f64, TemplateError> {
         Value::Int(value) => Ok(*value as f64),
         Value::Text(text) => text
             .parse()
-            .map_err(|_| TemplateError(format!("`{text}` is no number"))),
-        Value::Labels(_) | Value::Kv(_) => fail("labels are no number"),
+            .map_err(|_| TemplateError(format!("`{text}` is not a number"))),
+        Value::Labels(_) | Value::Kv(_) => fail("labels are not a number"),
         Value::Duration(duration) => Ok(duration.as_secs_f64()),
-        other => fail(format!("{} is no number", other.name())),
+        other => fail(format!("{} is not a number", other.name())),
     }
 }
 

@@ -34,7 +34,7 @@ impl MessageTemplates {
     /// Adds the templates of a file; they replace templates of the same name.
     ///
     /// # Errors
-    /// If the file is no valid template file.
+    /// If the file is not a valid template file.
     pub fn add(&mut self, text: &str) -> Result<(), TemplateError> {
         self.0.extend(parse(text, Dialect::Messages)?.1);
         Ok(())
@@ -179,7 +179,7 @@ impl MessageTemplate {
     /// Reads a text.
     ///
     /// # Errors
-    /// If the text is no valid template.
+    /// If the text is not a valid template.
     pub fn read(text: &str) -> Result<Self, TemplateError> {
         parse(text, Dialect::Messages).map(|(body, defines)| Self { body, defines })
     }

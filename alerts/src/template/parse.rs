@@ -203,7 +203,7 @@ fn tokens(action: &str) -> Result<Vec<Token>, TemplateError> {
                 let end = end_of_string(rest);
                 let inside = &rest[1..end];
                 let text = unquote(inside).ok_or_else(|| {
-                    TemplateError(format!("`{inside}` is no text that quotes can hold"))
+                    TemplateError(format!("`{inside}` is not a text that quotes can hold"))
                 });
                 out.push(Token::Text(text?));
                 rest = &rest[end + 1..];
@@ -285,7 +285,7 @@ fn number(text: &str) -> Result<Token, TemplateError> {
     plain
         .parse()
         .map(Token::Float)
-        .or_else(|_| fail(format!("`{text}` is no number")))
+        .or_else(|_| fail(format!("`{text}` is not a number")))
 }
 
 /// Position of the closing quote of the string at the start of `text`. [`end_of_action`] has checked

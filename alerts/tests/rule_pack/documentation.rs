@@ -23,7 +23,7 @@ fn docs_list_exactly_the_existing_alerts() {
             .split(", ")
             .filter_map(|name| name.strip_prefix('`')?.strip_suffix('`'))
         {
-            assert!(cells[3].len() > 1, "{name}: who is told, and when?");
+            assert!(cells[3].len() > 1, "{name}: receivers and time are missing");
             assert!(
                 explained.insert(name.to_owned()),
                 "{name} is explained twice"

@@ -345,13 +345,13 @@ fn every_event_rule_has_a_scenario_that_fires_it() {
     let files = event_files();
     let mut fired_ever = BTreeSet::new();
     let mut spared = BTreeSet::new();
-    let told: BTreeSet<_> = scenarios
+    let met: BTreeSet<_> = scenarios
         .iter()
         .flat_map(|(_, events, _)| events)
         .map(|event| event.kind)
         .collect();
     assert!(
-        EventKind::ALL.iter().all(|kind| told.contains(kind)),
+        EventKind::ALL.iter().all(|kind| met.contains(kind)),
         "every kind of event is met in a scenario"
     );
     for (name, events, expected) in scenarios {

@@ -25,17 +25,17 @@ fn the_example_routes_name_alerts_that_exist() {
     {
         assert!(names.contains(named), "no rule raises {named}");
     }
-    let told = |labels: &[(&str, &str)]| {
+    let receiver = |labels: &[(&str, &str)]| {
         config.route_test(&labels.iter().copied().collect())[0]
             .0
             .to_owned()
     };
     assert_eq!(
-        told(&[("alertname", "GpuFellOffBus"), ("severity", "critical")]),
+        receiver(&[("alertname", "GpuFellOffBus"), ("severity", "critical")]),
         "operators"
     );
     assert_eq!(
-        told(&[("alertname", "Watchdog"), ("severity", "none")]),
+        receiver(&[("alertname", "Watchdog"), ("severity", "none")]),
         "nobody"
     );
 }

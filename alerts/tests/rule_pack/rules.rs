@@ -57,8 +57,8 @@ fn every_rule_has_a_scenario_that_must_not_fire_it() {
                 let Some(alert) = labels.get("alertname") else {
                     continue;
                 };
-                let mut told_by = labels.iter().filter(|(name, _)| *name != "alertname");
-                let has_twin = told_by.any(|(name, _)| {
+                let mut others = labels.iter().filter(|(name, _)| *name != "alertname");
+                let has_twin = others.any(|(name, _)| {
                     let is_expected = |value: &str| {
                         let same = |labels: &Labels| {
                             labels.get(name) == Some(value)

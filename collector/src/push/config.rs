@@ -82,25 +82,9 @@ impl PushConfig {
             }
         }
         for (at, sender) in self.senders.iter().enumerate() {
-            let earlier = &self.senders[..at];
-            sender.validate()?;
-            if earlier.iter().any(|one| one.name == sender.name) {
-                return Err(ConfigError::new(
-                    "senders.name",
-                    "a name for each sender",
-                    format!("{} twice", sender.name),
-                ));
-            }
-            if earlier
-                .iter()
-                .any(|one| one.token_file == sender.token_file)
-            {
-                return Err(ConfigError::new(
-                    "senders.token_file",
-                    "a file for each sender",
-                    format!("{} twice", sender.token_file.display()),
-                ));
-            }
+            sender
+                .validate(&self.senders[..at])
+                .map_err(|error| error.within("senders.", &format!("senders[{at}]")))?;
         }
         Ok(())
     }
@@ -122,23 +106,30 @@ impl PushConfig {
 }
 
 impl SenderConfig {
-    fn validate(&self) -> Result<(), ConfigError> {
+    fn validate(&self, earlier: &[Self]) -> Result<(), ConfigError> {
         if self.name.trim().is_empty() {
-            return Err(ConfigError::new("senders.name", "a name", "an empty one"));
+            return Err(ConfigError::new("name", "a name", "an empty one"));
         }
         if self.max_series == 0 {
-            return Err(ConfigError::new("senders.max_series", "at least 1", 0));
+            return Err(ConfigError::new("max_series", "at least 1", 0));
         }
         let names = self.labels.iter().flat_map(BTreeMap::keys);
         let mut names = names.chain(&self.replica_label);
-        match names.find(|name| name.is_empty() || *name == METRIC_NAME) {
-            Some(name) => Err(ConfigError::new(
-                "senders.labels",
-                "names of labels",
-                format!("{name:?}"),
-            )),
-            None => Ok(()),
+        if let Some(name) = names.find(|name| name.is_empty() || *name == METRIC_NAME) {
+            let found = format!("{name:?}");
+            return Err(ConfigError::new("labels", "names of labels", found));
         }
+        if earlier.iter().any(|one| one.name == self.name) {
+            let found = format!("{} twice", self.name);
+            return Err(ConfigError::new("name", "a name for each sender", found));
+        }
+        let file = &self.token_file;
+        if earlier.iter().any(|one| one.token_file == *file) {
+            let expected = "a file for each sender";
+            let found = format!("{} twice", file.display());
+            return Err(ConfigError::new("token_file", expected, found));
+        }
+        Ok(())
     }
 
     /// The labels that the server sets.

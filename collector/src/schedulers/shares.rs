@@ -175,10 +175,8 @@ mod tests {
             .map(Association::name)
             .collect();
         assert_eq!(names, ["root", "lab", "ann", "bob", "vision", "ann"]);
-        assert_eq!(
-            (shares.account_of("ann"), shares.account_of("eve")),
-            (Some("lab"), None)
-        );
+        assert_eq!(shares.account_of("ann"), Some("lab"));
+        assert_eq!(shares.account_of("eve"), None);
         assert_eq!(settings.priority.decay_half_life_seconds, 7 * 86_400);
         assert_eq!(SharesConfig::default().settings(), None);
     }

@@ -371,11 +371,8 @@ mod tests {
             (Some(""), None, Some(Format::Text)),
             (None, None, Some(Format::Text)),
         ] {
-            assert_eq!(
-                (found(content_type, None), found(content_type, text)),
-                (alone, with_fallback),
-                "{content_type:?}"
-            );
+            assert_eq!(found(content_type, None), alone, "{content_type:?}");
+            assert_eq!(found(content_type, text), with_fallback, "{content_type:?}");
         }
         let other = Some(ScrapeProtocol::OpenMetricsText100);
         assert_eq!(found(None, other), Some(Format::OpenMetrics));

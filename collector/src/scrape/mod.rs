@@ -14,6 +14,7 @@ mod http;
 mod job;
 mod manager;
 mod metrics;
+mod page_row;
 mod pool;
 mod prometheus;
 mod relabel;

@@ -148,28 +148,13 @@ mod tests {
         )
         .unwrap();
         let seconds = |duration: Option<PromDuration>| duration.unwrap().0.as_secs();
-        assert_eq!(
-            (
-                seconds(jobs[0].scrape_interval),
-                seconds(jobs[0].scrape_timeout)
-            ),
-            (30, 10)
-        );
-        assert_eq!(
-            (
-                seconds(jobs[1].scrape_interval),
-                seconds(jobs[1].scrape_timeout)
-            ),
-            (5, 5)
-        );
+        assert_eq!(seconds(jobs[0].scrape_interval), 30);
+        assert_eq!(seconds(jobs[0].scrape_timeout), 10);
+        assert_eq!(seconds(jobs[1].scrape_interval), 5);
+        assert_eq!(seconds(jobs[1].scrape_timeout), 5);
         assert_eq!(jobs[0].static_configs[0].labels["rack"], "1");
-        assert_eq!(
-            (
-                jobs[1].sample_limit,
-                jobs[1].relabel_configs[0].replacement.as_str()
-            ),
-            (10, "${1}")
-        );
+        assert_eq!(jobs[1].sample_limit, 10);
+        assert_eq!(jobs[1].relabel_configs[0].replacement.as_str(), "${1}");
     }
 
     #[test]
@@ -180,13 +165,8 @@ mod tests {
         )
         .unwrap();
         let seconds = |duration: Option<PromDuration>| duration.unwrap().0.as_secs();
-        assert_eq!(
-            (
-                seconds(jobs[0].scrape_interval),
-                seconds(jobs[0].scrape_timeout)
-            ),
-            (30, 10)
-        );
+        assert_eq!(seconds(jobs[0].scrape_interval), 30);
+        assert_eq!(seconds(jobs[0].scrape_timeout), 10);
     }
 
     #[test]

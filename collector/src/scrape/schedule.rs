@@ -104,7 +104,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn planned_instants_are_one_interval_apart(now in -1_000_000_i64..2_000_000_000_000, ms in 100_u64..100_000) {
+        fn planned_instants_are_one_interval_apart(
+            now in -1_000_000_i64..2_000_000_000_000,
+            ms in 100_u64..100_000,
+        ) {
             let schedule = schedule("g01:1", Duration::from_millis(ms));
             let next = schedule.next(Timestamp(now));
             prop_assert!(next.0 > now && next.0 <= now + ms.cast_signed());

@@ -7,10 +7,11 @@
 //! pages. They are recognized by their length and hash, and skipped.
 
 use super::error::ScrapeError;
+use super::page_row::{NewSeries, PageRow, ReadRules, SeriesPlace};
 use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
 use std::hash::BuildHasher;
-use takt_model::exposition::{self, Exemplar, Fact, Format, Line, Metadata, MetricType, Page};
-use takt_store::{Column, STALE, Sample, is_stale};
+use takt_model::exposition::{Fact, Format, Line, MetricType, Page};
+use takt_store::{Column, Sample};
 use xxhash_rust::xxh64::xxh64;
 
 /// The series of a target by their text.
@@ -68,78 +69,6 @@ struct CachedSeries {
 
 /// Column of a series that relabelling dropped. The cache keeps it, so that it is not parsed again.
 const DROPPED: Column = Column::at(u32::MAX);
-
-/// Settings for reading a page.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ReadRules {
-    /// Maximum number of samples of a page, without those that relabelling dropped.
-    pub sample_limit: usize,
-    /// Whether to use timestamps on the page.
-    pub honor_timestamps: bool,
-}
-
-/// The samples of a page.
-#[derive(Debug, Default)]
-pub(super) struct PageRow {
-    /// Values by column; [`STALE`] where the page has no sample.
-    pub values: Vec<f64>,
-    /// Samples with their own timestamps.
-    pub own_time: Vec<(Column, Sample)>,
-    /// Exemplars of the samples.
-    pub exemplars: Vec<(Column, Exemplar)>,
-    /// Number of all samples, repeated ones included.
-    pub samples: usize,
-    /// Number of samples after relabelling.
-    pub kept: usize,
-    /// Number of series that the previous page did not have. If the page could not be read
-    /// completely, only the series before the error.
-    pub added: usize,
-    /// Number of samples whose series the page already had.
-    pub duplicates: usize,
-}
-
-impl PageRow {
-    /// Sets the value of a column. Returns whether the column was unset.
-    #[inline]
-    pub fn set(&mut self, column: Column, value: f64) -> bool {
-        let index = column.index();
-        if self.values.len() <= index {
-            self.values.resize(index + 1, STALE);
-        }
-        let is_free = is_stale(self.values[index]);
-        if is_free {
-            self.values[index] = value;
-        }
-        is_free
-    }
-
-    /// Counts a sample that relabelling kept. Returns whether the page is within the limit.
-    fn keep(&mut self, rules: ReadRules) -> bool {
-        self.kept += 1;
-        self.kept <= rules.sample_limit
-    }
-}
-
-/// The destination of a series.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SeriesPlace {
-    /// This column.
-    Column(Column),
-    /// Dropped by relabelling, in all scrapes.
-    Dropped,
-    /// Not written now: another target writes the series.
-    Elsewhere,
-}
-
-/// Decides about series that the cache does not have.
-pub(super) trait NewSeries {
-    /// Returns the destination of a new series.
-    fn place(&mut self, sample: &exposition::Sample<'_>) -> Result<SeriesPlace, ScrapeError>;
-    /// Returns whether relabelling keeps a series that gets no column.
-    fn is_kept(&mut self, sample: &exposition::Sample<'_>) -> Result<bool, ScrapeError>;
-    /// Receives the metadata of the metric to which the next requested series belongs.
-    fn describe(&mut self, metadata: &Metadata<'_>);
-}
 
 impl SeriesCache {
     /// Reads a page into `row`, which may already have columns.
@@ -413,6 +342,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+    use takt_model::exposition::{self, Metadata};
+    use takt_store::is_stale;
 
     /// Assigns columns in the order of the requests and records the requests.
     #[derive(Default)]
@@ -471,11 +402,10 @@ mod tests {
             cache
                 .read(Format::Text, page, rules, &mut row, &mut columns)
                 .unwrap();
-            assert_eq!(
-                (row.values, row.samples, row.kept, row.added),
-                (vec![1.0, 4.0], 4, 2, added),
-                "{scrape}"
-            );
+            assert_eq!(row.values, vec![1.0, 4.0], "{scrape}");
+            assert_eq!(row.samples, 4, "{scrape}");
+            assert_eq!(row.kept, 2, "{scrape}");
+            assert_eq!(row.added, added, "{scrape}");
         }
         assert_eq!(columns.parsed, 4);
         cache.forget(&[Column::at(0)]);
@@ -498,7 +428,8 @@ mod tests {
             cache
                 .read(Format::Text, b"a 1 1000\n", rules, &mut row, &mut columns)
                 .unwrap();
-            assert_eq!((row.values.len(), row.own_time.len()), (values, own_time));
+            assert_eq!(row.values.len(), values);
+            assert_eq!(row.own_time.len(), own_time);
         }
     }
 
@@ -511,19 +442,17 @@ mod tests {
             &mut columns,
             "# TYPE a gauge\na 1\nb 2\nc{x=\"1\"} 3\n",
         );
-        assert_eq!(
-            (first.values, first.added, columns.parsed),
-            (vec![1.0, 2.0, 3.0], 3, 3)
-        );
+        assert_eq!(first.values, vec![1.0, 2.0, 3.0]);
+        assert_eq!(first.added, 3);
+        assert_eq!(columns.parsed, 3);
         let second = read(
             &mut cache,
             &mut columns,
             "# TYPE a gauge\nc{x=\"1\"} 4\na 1\nnew 5\nb 2\n",
         );
-        assert_eq!(
-            (second.values, second.added, columns.parsed),
-            (vec![1.0, 2.0, 4.0, 5.0], 1, 4)
-        );
+        assert_eq!(second.values, vec![1.0, 2.0, 4.0, 5.0]);
+        assert_eq!(second.added, 1);
+        assert_eq!(columns.parsed, 4);
         assert_eq!(columns.described, ["a"]);
     }
 
@@ -537,10 +466,9 @@ mod tests {
                 &mut columns,
                 "a{x=\"1\"} 1\na{x=\"1\"} 2\na{ x=\"1\" } 3\nb 4\n",
             );
-            assert_eq!(
-                (row.values, row.samples, row.duplicates),
-                (vec![1.0, 4.0], 4, 2)
-            );
+            assert_eq!(row.values, vec![1.0, 4.0]);
+            assert_eq!(row.samples, 4);
+            assert_eq!(row.duplicates, 2);
             assert_eq!(
                 row.added,
                 if scrape == 0 { 2 } else { 0 },
@@ -572,7 +500,8 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(read(&mut cache, &mut columns, page).values, [1.0, 2.0]);
         }
-        assert_eq!((cache.leads.len(), columns.described.len()), (2, 3));
+        assert_eq!(cache.leads.len(), 2);
+        assert_eq!(columns.described.len(), 3);
         // Other comments, fewer, more, and a sample in place of a comment.
         for page in [
             "# HELP a y\n# TYPE a gauge\n\na 1\nb 2\n",
@@ -637,10 +566,9 @@ mod tests {
         read(&mut cache, &mut columns, "a 1\nb 2\nc 3\n");
         cache.forget(&[Column::at(1)]);
         let row = read(&mut cache, &mut columns, "a 1\nb 2\nc 3\n");
-        assert_eq!(
-            (row.values, row.added, columns.parsed),
-            (vec![1.0, 2.0, 3.0], 1, 4)
-        );
+        assert_eq!(row.values, vec![1.0, 2.0, 3.0]);
+        assert_eq!(row.added, 1);
+        assert_eq!(columns.parsed, 4);
     }
 
     #[test]
@@ -661,7 +589,9 @@ mod tests {
                 error.to_string(),
                 "line 2: the page has more samples than sample_limit = 1"
             );
-            assert_eq!((row.samples, row.kept, row.added), (5, 4, added));
+            assert_eq!(row.samples, 5);
+            assert_eq!(row.kept, 4);
+            assert_eq!(row.added, added);
         }
         assert_eq!(
             columns.by_series.len(),
@@ -707,16 +637,23 @@ mod tests {
             let mut cache = SeriesCache::default();
             let mut columns = Columns::default();
             for page in pages {
-                let text: String = page.iter().map(|(series, value)| format!("m{{x=\"{series}\"}} {value}\n")).collect();
+                let text: String = page
+                    .iter()
+                    .map(|(series, value)| format!("m{{x=\"{series}\"}} {value}\n"))
+                    .collect();
                 let row = read(&mut cache, &mut columns, &text);
                 let mut expected = BTreeMap::new();
                 for (series, value) in &page {
-                    expected.entry(format!("m{{x=\"{series}\"}}")).or_insert(f64::from(*value));
+                    expected
+                        .entry(format!("m{{x=\"{series}\"}}"))
+                        .or_insert(f64::from(*value));
                 }
                 let found: BTreeMap<String, f64> = columns
                     .by_series
                     .iter()
-                    .filter_map(|(series, &column)| Some((series.clone(), *row.values.get(column as usize)?)))
+                    .filter_map(|(series, &column)| {
+                        Some((series.clone(), *row.values.get(column as usize)?))
+                    })
                     .filter(|(_, value)| !is_stale(*value))
                     .collect();
                 prop_assert_eq!(found, expected);

@@ -1,7 +1,7 @@
 //! The state of targets and the metadata of their metrics, for the API and the pages.
 
 use super::error::FailureReason;
-use super::series_cache::PageRow;
+use super::page_row::PageRow;
 use super::target::Target;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -103,7 +103,7 @@ fn samples_wait_while_the_disk_is_full() {
     let root = tempfile::tempdir().unwrap();
     let served = counting_target();
     let mut child = start(root.path(), &served);
-    let health = tell(&mut child);
+    let health = printed_lines(&mut child);
     wait_for(&health, "Writing");
     std::thread::sleep(Duration::from_secs(1));
     let logs = std::fs::read_dir(root.path().join("unsealed")).unwrap();
@@ -133,11 +133,8 @@ fn samples_wait_while_the_disk_is_full() {
         failed,
         last,
     } = stored(root.path());
-    assert_eq!(
-        (rows, scrapes + failed),
-        (SERIES * scrapes, last),
-        "every scrape is there once"
-    );
+    assert_eq!(rows, SERIES * scrapes, "every scrape is there once");
+    assert_eq!(scrapes + failed, last, "every scrape is there once");
 }
 
 #[test]
@@ -145,7 +142,7 @@ fn a_failed_checkpoint_makes_the_owner_reopen_the_database() {
     let root = tempfile::tempdir().unwrap();
     let served = counting_target();
     let mut child = start(root.path(), &served);
-    let health = tell(&mut child);
+    let health = printed_lines(&mut child);
     wait_for(&health, "Writing");
     std::thread::sleep(Duration::from_secs(1));
     // The log may still grow, but the database, which grows in blocks of 256 KiB, may not.
@@ -228,7 +225,7 @@ fn stored(directory: &Path) -> Stored {
     .unwrap()
 }
 
-fn tell(child: &mut Child) -> Receiver<String> {
+fn printed_lines(child: &mut Child) -> Receiver<String> {
     let (send, receive) = channel();
     let stdout = BufReader::new(child.stdout.take().unwrap());
     std::thread::spawn(move || {

@@ -316,15 +316,11 @@ fn series_are_relabelled_and_dropped_ones_cost_nothing() {
     });
     assert!(instant(&scraping.store, "drop_me").is_empty());
     let labels = &instant(&scraping.store, "keep")[0].labels;
-    assert_eq!((labels.get("x"), labels.get("tmp")), (Some("1"), None));
+    assert_eq!(labels.get("x"), Some("1"));
+    assert_eq!(labels.get("tmp"), None);
     let report = |name: &str| instant(&scraping.store, name)[0].samples[0].value;
-    assert_eq!(
-        (
-            report("scrape_samples_scraped"),
-            report("scrape_samples_post_metric_relabeling")
-        ),
-        (3.0, 1.0)
-    );
+    assert_eq!(report("scrape_samples_scraped"), 3.0);
+    assert_eq!(report("scrape_samples_post_metric_relabeling"), 1.0);
     drop(scraping.stop());
 }
 
@@ -375,10 +371,8 @@ fn a_label_without_a_name_is_no_label() {
         target.error.as_deref(),
         Some("line 1: relabelling left a label without a name")
     );
-    assert_eq!(
-        (target.reason, target.pool.as_str()),
-        (Some(FailureReason::Relabelling), "j")
-    );
+    assert_eq!(target.reason, Some(FailureReason::Relabelling));
+    assert_eq!(target.pool.as_str(), "j");
     drop(scraping.stop());
 }
 

@@ -36,7 +36,8 @@ fn a_page_is_stored_with_the_targets_labels_and_on_the_grid() {
         panic!("one series")
     };
     let labels = format!(r#"up{{cluster="lab", instance="{address}", job="node", node="g01"}}"#);
-    assert_eq!((up.labels.to_string(), up.samples[0].value), (labels, 1.0));
+    assert_eq!(up.labels.to_string(), labels);
+    assert_eq!(up.samples[0].value, 1.0);
     let memory: Vec<String> = instant(store, "memory_bytes")
         .iter()
         .map(|series| series.labels.to_string())
@@ -66,13 +67,8 @@ fn a_page_is_stored_with_the_targets_labels_and_on_the_grid() {
     }
     assert!(instant(store, "scrape_duration_seconds")[0].samples[0].value > 0.0);
     let metadata = scraping.manager.metadata();
-    assert_eq!(
-        (
-            metadata["requests_total"].kind,
-            metadata["requests_total"].help.as_str()
-        ),
-        ("counter", "Requests.")
-    );
+    assert_eq!(metadata["requests_total"].kind, "counter");
+    assert_eq!(metadata["requests_total"].help.as_str(), "Requests.");
     assert_eq!(
         store.label_values("kind", Listed::ever(&[])).unwrap(),
         ["free", "x"]
@@ -171,15 +167,11 @@ fn a_series_ends_when_it_leaves_the_page_and_when_the_target_goes() {
         1,
         "{stays:?}"
     );
-    assert_eq!(
-        (stays.first(), stays.last()),
-        (Some(&Some(1.0)), Some(&Some(7.0)))
-    );
+    assert_eq!(stays.first(), Some(&Some(1.0)));
+    assert_eq!(stays.last(), Some(&Some(7.0)));
     let leaves = &values(&store, "leaves")[0].1;
-    assert_eq!(
-        (leaves.first(), leaves.last()),
-        (Some(&Some(1.0)), Some(&None))
-    );
+    assert_eq!(leaves.first(), Some(&Some(1.0)));
+    assert_eq!(leaves.last(), Some(&None));
     assert_eq!(
         leaves.iter().filter(|value| value.is_none()).count(),
         1,
@@ -192,7 +184,8 @@ fn a_series_ends_when_it_leaves_the_page_and_when_the_target_goes() {
     let (nulls, rows): (i64, i64) = db
         .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
         .unwrap();
-    assert_eq!((nulls, rows), (1, leaves.len() as i64));
+    assert_eq!(nulls, 1);
+    assert_eq!(rows, leaves.len() as i64);
 }
 
 #[test]
@@ -264,7 +257,8 @@ fn a_query_joins_what_was_before_the_start_with_what_came_after() {
             .store
             .range(&[Matcher::metric("requests_total")], Timestamp(0), now())
             .unwrap();
-        assert_eq!((found.len(), found[0].id), (1, found[0].id));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].id, found[0].id);
         let samples = &found[0].samples;
         assert!(
             samples
@@ -282,7 +276,7 @@ fn a_query_joins_what_was_before_the_start_with_what_came_after() {
 }
 
 #[test]
-fn what_is_asked_for() {
+fn the_request_of_a_scrape() {
     let root = tempfile::tempdir().unwrap();
     let heads = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&heads);

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_budget() {
+    fn invalid_budgets_are_refused() {
         let amount = BudgetConfig {
             gpu_hours: Some(1.0),
             ..BudgetConfig::default()

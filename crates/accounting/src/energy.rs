@@ -170,7 +170,8 @@ mod tests {
         };
         let runs = [run("ann", Some(500.0 * 2.0 * 86_400.0)), run("bob", None)];
         let found = energy(&runs, &period, &rates);
-        assert_eq!((found.total.runs, found.runs_unmeasured), (1, 1));
+        assert_eq!(found.total.runs, 1);
+        assert_eq!(found.runs_unmeasured, 1);
         assert!((found.total.kwh - 18.0).abs() < 1e-9, "{:?}", found.total);
         assert!((found.total.money - 9.0).abs() < 1e-9);
         assert!((found.total.co2_kg - 7.2).abs() < 1e-9);

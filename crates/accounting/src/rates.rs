@@ -62,39 +62,15 @@ impl RatesConfig {
     /// without a currency.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let mut dates = Vec::new();
-        for card in &self.cards {
-            let date: Date = card.from.parse().map_err(|_| {
-                ConfigError::new("cards.from", "a date such as 2026-01-01", &card.from)
-            })?;
+        for (at, card) in self.cards.iter().enumerate() {
+            let in_card = |error: ConfigError| error.within("cards.", &format!("cards[{at}]"));
+            let date = card.validate().map_err(in_card)?;
             if dates.contains(&date) {
-                return Err(ConfigError::new(
-                    "cards.from",
-                    "one card a date",
-                    &card.from,
-                ));
+                let twice = ConfigError::new("from", "one card a date", &card.from);
+                return Err(in_card(twice));
             }
             dates.push(date);
-            let named = [
-                ("gpu_hour", card.gpu_hour),
-                ("cpu_hour", card.cpu_hour),
-                ("mem_gib_hour", card.mem_gib_hour),
-                ("kwh", card.kwh),
-                ("co2_g_per_kwh", card.co2_g_per_kwh),
-            ];
-            let models = card
-                .gpu_models
-                .iter()
-                .map(|(model, rate)| (model.as_str(), *rate));
-            if let Some((key, rate)) = named
-                .into_iter()
-                .chain(models)
-                .find(|(_, rate)| !(*rate >= 0.0 && rate.is_finite()))
-            {
-                return Err(ConfigError::new(format!("cards.{key}"), "0 or more", rate));
-            }
-            let costs = card.gpu_hour + card.cpu_hour + card.mem_gib_hour + card.kwh > 0.0
-                || !card.gpu_models.is_empty();
-            if costs && self.currency.is_none() {
+            if card.has_prices() && self.currency.is_none() {
                 return Err(ConfigError::new(
                     "currency",
                     "a name such as EUR, since the cards have prices",
@@ -103,6 +79,36 @@ impl RatesConfig {
             }
         }
         Ok(())
+    }
+}
+
+impl RateCard {
+    /// Checks the date and the rates, and returns the date.
+    fn validate(&self) -> Result<Date, ConfigError> {
+        let date = self
+            .from
+            .parse()
+            .map_err(|_| ConfigError::new("from", "a date such as 2026-01-01", &self.from))?;
+        let named = [
+            ("gpu_hour", self.gpu_hour),
+            ("cpu_hour", self.cpu_hour),
+            ("mem_gib_hour", self.mem_gib_hour),
+            ("kwh", self.kwh),
+            ("co2_g_per_kwh", self.co2_g_per_kwh),
+        ];
+        let models = self.gpu_models.iter();
+        let models = models.map(|(model, rate)| (model.as_str(), *rate));
+        let is_wrong = |rate: f64| !(rate >= 0.0 && rate.is_finite());
+        let mut rates = named.into_iter().chain(models);
+        match rates.find(|(_, rate)| is_wrong(*rate)) {
+            Some((key, rate)) => Err(ConfigError::new(key, "0 or more", rate)),
+            None => Ok(date),
+        }
+    }
+
+    fn has_prices(&self) -> bool {
+        let prices = self.gpu_hour + self.cpu_hour + self.mem_gib_hour + self.kwh;
+        prices > 0.0 || !self.gpu_models.is_empty()
     }
 }
 

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reservation_keeps() {
+    fn a_reservation_keeps_its_nodes() {
         let node = |name: &str| NodeCapacity {
             node: name.into(),
             amounts: Amounts {

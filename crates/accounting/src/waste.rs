@@ -297,8 +297,10 @@ mod tests {
             assessed("eve", 0, 6, true),
         ];
         let found = waste(&runs, &period, &EfficiencyConfig::default(), 1);
-        assert_eq!((found.runs, found.runs_measured), (2, 2));
-        assert_eq!((found.split.idle, found.split.used), (12.0, 6.0));
+        assert_eq!(found.runs, 2);
+        assert_eq!(found.runs_measured, 2);
+        assert_eq!(found.split.idle, 12.0);
+        assert_eq!(found.split.used, 6.0);
         assert_eq!(
             found.causes,
             [CauseRow {
@@ -322,10 +324,8 @@ mod tests {
         assert_eq!(found.accounts[0].split, found.split);
         let sum: f64 = found.histogram.iter().map(|bar| bar.gpu_hours).sum();
         assert_eq!(sum, found.split.held());
-        assert_eq!(
-            (found.histogram[0].gpu_hours, found.histogram[19].gpu_hours),
-            (12.0, 6.0)
-        );
+        assert_eq!(found.histogram[0].gpu_hours, 12.0);
+        assert_eq!(found.histogram[19].gpu_hours, 6.0);
         assert_eq!(found.points.len(), 1, "the largest only");
         assert_eq!(found.points[0].job_id, "ann12");
     }

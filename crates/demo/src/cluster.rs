@@ -388,10 +388,8 @@ mod tests {
     fn every_size_has_its_nodes_and_distinct_gpus() {
         for (count, gpus) in [(3, 6), (30, 152), (300, 1920)] {
             let cluster = Cluster::new(Size::of(count).unwrap());
-            assert_eq!(
-                (cluster.nodes.len(), cluster.gpus()),
-                (count as usize, gpus)
-            );
+            assert_eq!(cluster.nodes.len(), count as usize);
+            assert_eq!(cluster.gpus(), gpus);
             let uuids: BTreeSet<&str> = cluster
                 .nodes
                 .iter()

@@ -110,7 +110,8 @@ mod tests {
             Cell::Busy(1.0),
         ];
         let picture = heat(&[row], 5, 4, "one".to_owned());
-        assert_eq!((picture.width, picture.height), (5, 5));
+        assert_eq!(picture.width, 5);
+        assert_eq!(picture.height, 5);
         assert!(picture.body.contains("class=\"w\""), "{}", picture.body);
         assert!(picture.body.contains("d=\"m0 2h2\""), "{}", picture.body);
         assert!(picture.body.contains("d=\"m3 2h2\""), "{}", picture.body);
@@ -141,13 +142,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_known_cell_is_drawn_once(cells in prop::collection::vec(
+        fn every_known_cell_is_drawn_once(
+            cells in prop::collection::vec(
             prop::collection::vec(prop_oneof![
                 Just(Cell::Unknown), Just(Cell::Free), Just(Cell::Idle),
                 (0.0..1.0_f64).prop_map(Cell::Busy),
-            ], 1..40), 1..6))
-        {
-            let known = cells.iter().flatten().filter(|cell| **cell != Cell::Unknown).count();
+            ], 1..40), 1..6),
+        ) {
+            let known = cells
+                .iter()
+                .flatten()
+                .filter(|cell| **cell != Cell::Unknown)
+                .count();
             // "height" and "path" have an h, which no number follows.
             prop_assert_eq!(covered(&heat(&cells, 3, 2, String::new())), known);
         }

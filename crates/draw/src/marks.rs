@@ -172,7 +172,8 @@ mod tests {
             href: Some("/jobs?a=1&b=2".into()),
         };
         let picture = bars(&[bar, Bar::default()], 100.0, "two bars".into());
-        assert_eq!((picture.width, picture.height), (20, 200));
+        assert_eq!(picture.width, 20);
+        assert_eq!(picture.height, 200);
         let body = picture.body;
         assert!(
             body.contains("class=\"used\" x=\"0\" y=\"100\" width=\"9\" height=\"100\""),

@@ -1,10 +1,10 @@
 //! The `[email]` table of `takt.toml`: mail server, login and sender.
 
-use super::MailError;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
+use takt_model::ConfigError;
 
 /// Mail server, login and sender.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -67,12 +67,8 @@ impl EmailConfig {
     ///
     /// # Errors
     /// If `server` is neither `HOST` nor `HOST:PORT`.
-    pub fn endpoint(&self) -> Result<(String, u16, TlsMode), MailError> {
-        let wrong = || MailError::Config {
-            key: "server",
-            expected: "HOST or HOST:PORT",
-            found: self.server.clone(),
-        };
+    pub fn endpoint(&self) -> Result<(String, u16, TlsMode), ConfigError> {
+        let wrong = || ConfigError::new("server", "HOST or HOST:PORT", &self.server);
         let (host, port) = match self.server.rsplit_once(':') {
             // An IPv6 address such as [::1] contains colons.
             Some((host, port)) if !port.ends_with(']') => {
@@ -111,63 +107,41 @@ impl EmailConfig {
     ///
     /// # Errors
     /// At the first key with an invalid value.
-    pub fn validate(&self) -> Result<(), MailError> {
-        let wrong = |key, expected, found: &str| {
-            Err(MailError::Config {
-                key,
-                expected,
-                found: found.to_owned(),
-            })
-        };
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let wrong =
+            |key: &str, expected: &str, found: &str| Err(ConfigError::new(key, expected, found));
+        if *self == Self::default() {
+            return Ok(());
+        }
         if !self.is_set() {
-            return if *self == Self::default() {
-                Ok(())
-            } else {
-                wrong("server", "the mail server, HOST or HOST:PORT", "nothing")
-            };
+            return wrong("server", "the mail server, HOST or HOST:PORT", "nothing");
         }
         self.endpoint()?;
-        if self.from.parse::<lettre::message::Mailbox>().is_err() {
-            return wrong(
-                "from",
-                "an address such as takt@lab.example",
-                &format!("{:?}", self.from),
-            );
+        let is_address = |text: &str| text.parse::<lettre::message::Mailbox>().is_ok();
+        if !is_address(&self.from) {
+            let expected = "an address such as takt@lab.example";
+            return wrong("from", expected, &format!("{:?}", self.from));
         }
-        if let Some(address) = self
-            .reply_to
-            .as_ref()
-            .filter(|text| text.parse::<lettre::message::Mailbox>().is_err())
+        if let Some(address) = &self.reply_to
+            && !is_address(address)
         {
-            return wrong(
-                "reply_to",
-                "an address such as ops@lab.example",
-                &format!("{address:?}"),
-            );
+            let expected = "an address such as ops@lab.example";
+            return wrong("reply_to", expected, &format!("{address:?}"));
         }
         match (&self.username, &self.password_file) {
             (Some(_), None) => {
-                return wrong(
-                    "password_file",
-                    "the file with the password of `username`",
-                    "nothing",
-                );
+                let expected = "the file with the password of `username`";
+                return wrong("password_file", expected, "nothing");
             }
             (None, Some(_)) => {
-                return wrong(
-                    "username",
-                    "the user whose password `password_file` holds",
-                    "nothing",
-                );
+                let expected = "the user whose password `password_file` holds";
+                return wrong("username", expected, "nothing");
             }
             _ => {}
         }
         if !(5..=600).contains(&self.timeout_seconds) {
-            return wrong(
-                "timeout_seconds",
-                "5 to 600",
-                &self.timeout_seconds.to_string(),
-            );
+            let found = self.timeout_seconds.to_string();
+            return wrong("timeout_seconds", "5 to 600", &found);
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Reasons for which a mail was not sent.
 
 use std::path::PathBuf;
+use takt_model::ConfigError;
 
 /// The step of a session in which the server gets sender, recipient and mail.
 pub(crate) const HANDOVER: &str = "handing over the mail";
@@ -12,15 +13,8 @@ pub(crate) const CONNECTING: &str = "connecting";
 #[derive(Debug, thiserror::Error)]
 pub enum MailError {
     /// A configuration key has an invalid value.
-    #[error("{key}: expected {expected}, found {found}")]
-    Config {
-        /// The key.
-        key: &'static str,
-        /// Description of valid values.
-        expected: &'static str,
-        /// The configured value.
-        found: String,
-    },
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// A file named by the configuration cannot be read.
     #[error("{key}: cannot read {path}")]
     File {
@@ -33,7 +27,7 @@ pub enum MailError {
         source: std::io::Error,
     },
     /// The address is malformed.
-    #[error("{address:?} is no e-mail address")]
+    #[error("{address:?} is not an e-mail address")]
     Address {
         /// The address.
         address: String,
@@ -121,7 +115,7 @@ impl MailError {
     /// our configuration.
     pub fn is_permanent(&self) -> bool {
         match self {
-            Self::Config { .. }
+            Self::Config(_)
             | Self::File { .. }
             | Self::Address { .. }
             | Self::Compose { .. }

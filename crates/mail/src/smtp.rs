@@ -23,6 +23,7 @@ use std::error::Error as _;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
+use takt_model::ConfigError;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -314,11 +315,7 @@ fn tls_parameters(
             .windows(PEM_CERTIFICATE.len())
             .any(|part| part == PEM_CERTIFICATE);
         let certificates = Certificate::from_pem(&pem).ok().filter(|_| has_certificate);
-        let wrong = || MailError::Config {
-            key: "ca_file",
-            expected: "certificates in PEM format",
-            found: path.display().to_string(),
-        };
+        let wrong = || ConfigError::new("ca_file", "certificates in PEM format", path.display());
         parameters = parameters.add_root_certificate(certificates.ok_or_else(wrong)?);
     }
     parameters.build().map_err(|source| MailError::Smtp {

@@ -393,7 +393,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_translated(pattern in "[a-z\\[\\]\\\\(){}?*+|&~^$.:<>=!0-9QEdwsbB-]*|\\PC*") {
+        fn any_text_is_translated(
+            pattern in "[a-z\\[\\]\\\\(){}?*+|&~^$.:<>=!0-9QEdwsbB-]*|\\PC*",
+        ) {
             // The result is a valid expression, or the crate `regex` reports an error.
             let _ = translate(&pattern).map(|text| Regex::new(&text));
         }

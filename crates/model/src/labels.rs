@@ -153,7 +153,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_order_of_setting_does_not_matter(mut pairs in proptest::collection::btree_map("[a-z]{1,3}", "[a-z]{1,3}", 0..8)) {
+        fn the_order_of_setting_does_not_matter(
+            mut pairs in proptest::collection::btree_map("[a-z]{1,3}", "[a-z]{1,3}", 0..8),
+        ) {
             let forwards: Labels = pairs.iter().collect();
             let backwards: Labels = pairs.iter().rev().collect();
             prop_assert_eq!(&forwards, &backwards);

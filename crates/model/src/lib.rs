@@ -28,7 +28,7 @@ pub mod words;
 pub mod yaml;
 
 pub use client::client_of;
-pub use config_error::ConfigError;
+pub use config_error::{ConfigError, KeyStep};
 pub use error_chain::error_chain;
 pub use event::{Event, EventKind};
 pub use float::{

@@ -199,13 +199,19 @@ mod tests {
             );
         }
         assert_eq!(
-            (samples.len(), samples.groups.len()),
-            (2, 3),
+            samples.len(),
+            2,
+            "the last reading's, and what the one before had more"
+        );
+        assert_eq!(
+            samples.groups.len(),
+            3,
             "the last reading's, and what the one before had more"
         );
         samples.clear();
         samples.clear();
-        assert_eq!((samples.len(), samples.groups.len()), (0, 0));
+        assert_eq!(samples.len(), 0);
+        assert_eq!(samples.groups.len(), 0);
         assert!(samples.is_empty());
     }
 

@@ -130,10 +130,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn advance_finds_what_a_search_finds(mut items: Vec<u8>, from: prop::sample::Index, limit: u8) {
+        fn advance_finds_what_a_search_finds(
+            mut items: Vec<u8>,
+            from: prop::sample::Index,
+            limit: u8,
+        ) {
             items.sort_unstable();
             let wanted = items.partition_point(|item| *item <= limit);
-            let from = if wanted == 0 { 0 } else { from.index(wanted + 1) };
+            let from = if wanted == 0 {
+                0
+            } else {
+                from.index(wanted + 1)
+            };
             prop_assert_eq!(advance(&items, from, |item| *item <= limit), wanted);
         }
     }

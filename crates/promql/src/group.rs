@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_are_told_apart_by_what_counts() {
+    fn elements_differ_by_their_grouping_labels() {
         let labels = |pairs: &[(&str, &str)]| pairs.iter().copied().collect::<Labels>();
         let all = [
             labels(&[(METRIC_NAME, "m"), ("a", "1"), ("b", "1")]),

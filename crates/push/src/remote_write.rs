@@ -214,7 +214,7 @@ mod tests {
                     prop::collection::vec((any::<i64>(), prop_oneof![any::<u64>(), Just(STALE)]), 0..5),
                 ),
                 0..8,
-            )
+            ),
         ) {
             // Protobuf leaves out a value that equals the default, so the sign of zero is lost.
             let minus_zero = (-0.0_f64).to_bits();
@@ -222,7 +222,8 @@ mod tests {
                 .into_iter()
                 .map(|(labels, samples)| {
                     let samples = samples.into_iter();
-                    let samples = samples.map(|(at, bits)| (at, if bits == minus_zero { 0 } else { bits }));
+                    let samples =
+                        samples.map(|(at, bits)| (at, if bits == minus_zero { 0 } else { bits }));
                     (labels.into_iter().collect(), samples.collect())
                 })
                 .collect();

@@ -28,6 +28,7 @@ use takt_collector::schedulers::{JobsConfig, SharesConfig};
 use takt_collector::scrape::ScrapeConfig;
 use takt_lake::LakeConfig;
 use takt_mail::EmailConfig;
+use takt_model::ConfigError;
 use takt_store::StoreConfig;
 
 /// The whole configuration. Every key is optional.
@@ -251,70 +252,95 @@ impl Config {
         }
         config.scrape.resolve_paths(base);
         config.lake.resolve_paths(base);
-        match config.validate() {
-            Ok(()) => Ok(config),
-            Err(error) => Err(mistake::locate(&error, text, path)),
-        }
+        config
+            .validate()
+            .map_err(|error| mistake::locate(&error, text, path))?;
+        Ok(config)
     }
 
     /// Checks that types cannot express: ranges and references between keys.
-    pub fn validate(&self) -> anyhow::Result<()> {
-        if self
-            .cluster
-            .as_deref()
-            .is_some_and(|name| name.trim().is_empty())
+    ///
+    /// # Errors
+    /// The first key with an invalid value.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if let Some(cluster) = &self.cluster
+            && cluster.trim().is_empty()
         {
-            bail!("cluster: expected a name, found nothing; leave the key out for the default");
+            let found = "nothing; leave the key out for the default";
+            return Err(ConfigError::new("cluster", "a name", found));
         }
         if let Some(name) = &self.timezone {
-            takt_slurm::time_zone(name).context("timezone")?;
+            takt_slurm::time_zone(name)
+                .map_err(|error| ConfigError::with_problem("timezone", error))?;
         }
-        self.server.validate().context("server")?;
-        self.auth.validate().context("auth")?;
-        self.sql.validate().context("sql")?;
-        self.query.validate().context("query")?;
-        self.view.validate().context("view")?;
-        self.scrape.validate().context("scrape")?;
-        self.store.validate().context("store")?;
-        self.jobs.validate().context("jobs")?;
-        self.fairshare.validate().context("fairshare")?;
-        self.email.validate().context("email")?;
-        self.alerts
-            .validate(self.email.is_set())
-            .context("alerts")?;
-        self.efficiency.validate().context("efficiency")?;
-        self.rates.validate().context("rates")?;
-        self.budgets
-            .iter()
-            .try_for_each(BudgetConfig::validate)
-            .context("budgets")?;
-        if self.budgets.iter().any(|budget| budget.money.is_some()) && self.rates.cards.is_empty() {
-            bail!("budgets: money: expected prices in [[rates.cards]], found none");
+        let in_section = |name, checked: Result<(), ConfigError>| {
+            checked.map_err(|error| error.in_section(name))
+        };
+        let has_email = self.email.is_set();
+        let retention_days = self.store.retention_days;
+        in_section("server", self.server.validate())?;
+        in_section("auth", self.auth.validate())?;
+        in_section("sql", self.sql.validate())?;
+        in_section("query", self.query.validate())?;
+        in_section("view", self.view.validate())?;
+        in_section("scrape", self.scrape.validate())?;
+        in_section("store", self.store.validate())?;
+        in_section("jobs", self.jobs.validate())?;
+        in_section("fairshare", self.fairshare.validate())?;
+        in_section("email", self.email.validate())?;
+        in_section("alerts", self.alerts.validate(has_email))?;
+        in_section("efficiency", self.efficiency.validate())?;
+        in_section("rates", self.rates.validate())?;
+        self.validate_budgets()?;
+        for (at, window) in self.policy_windows.iter().enumerate() {
+            let path = format!("policy_windows[{at}]");
+            window
+                .validate()
+                .map_err(|error| error.within("policy_windows: ", &path))?;
         }
-        self.policy_windows
-            .iter()
-            .try_for_each(PolicyWindow::validate)
-            .context("policy_windows")?;
-        self.reports.validate().context("reports")?;
-        self.doctor.validate().context("doctor")?;
-        self.lake.validate().context("lake")?;
-        self.push
-            .validate(self.store.retention_days)
-            .context("push")?;
+        in_section("reports", self.reports.validate())?;
+        in_section("doctor", self.doctor.validate())?;
+        in_section("lake", self.lake.validate())?;
+        in_section("push", self.push.validate(retention_days))?;
+        self.validate_remote_write()?;
+        let mails = [
+            ("reports.send", self.reports.send),
+            ("reports.weekly", self.reports.weekly),
+        ];
+        match mails.iter().find(|(_, is_on)| *is_on && !has_email) {
+            Some((key, _)) => Err(ConfigError::new(key, "a mail server in [email]", "none")),
+            None => Ok(()),
+        }
+    }
+
+    fn validate_budgets(&self) -> Result<(), ConfigError> {
+        for (at, budget) in self.budgets.iter().enumerate() {
+            let in_budget = |error: ConfigError| {
+                let path = format!("budgets[{at}]");
+                error.within("budgets: ", &path)
+            };
+            budget.validate().map_err(in_budget)?;
+            if budget.money.is_some() && self.rates.cards.is_empty() {
+                let error = ConfigError::new("money", "prices in [[rates.cards]]", "none");
+                return Err(in_budget(error));
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_remote_write(&self) -> Result<(), ConfigError> {
         for (at, destination) in self.remote_write.iter().enumerate() {
             destination
                 .validate(self.store.retention_days)
-                .with_context(|| format!("remote_write, number {}", at + 1))?;
+                .map_err(|error| {
+                    let place = format!("remote_write, number {}: ", at + 1);
+                    error.within(&place, &format!("remote_write[{at}]"))
+                })?;
             let name = destination.name();
             if self.remote_write[..at].iter().any(|one| one.name() == name) {
-                bail!("remote_write: two destinations have the name {name}; set another name");
+                let problem = format!("two destinations have the name {name}; set another name");
+                return Err(ConfigError::with_problem("remote_write", problem));
             }
-        }
-        if self.reports.send && !self.email.is_set() {
-            bail!("reports.send: expected a mail server in [email], found none");
-        }
-        if self.reports.weekly && !self.email.is_set() {
-            bail!("reports.weekly: expected a mail server in [email], found none");
         }
         Ok(())
     }
@@ -353,18 +379,16 @@ impl Config {
 }
 
 impl ServerConfig {
-    fn validate(&self) -> anyhow::Result<()> {
-        let address: SocketAddr = self.listen_address.parse().with_context(|| {
-            format!(
-                "listen_address: expected address:port such as 127.0.0.1:9856, found {:?}",
-                self.listen_address
-            )
+    fn validate(&self) -> Result<(), ConfigError> {
+        let text = &self.listen_address;
+        let address = text.parse::<SocketAddr>().map_err(|error| {
+            let expected = "address:port such as 127.0.0.1:9856";
+            ConfigError::new("listen_address", expected, format!("{text:?}: {error}"))
         })?;
         if !address.ip().is_loopback() && self.token_file.is_none() {
-            bail!(
-                "listen_address: {} is reachable from other machines, which requires a token_file",
-                self.listen_address
-            );
+            let problem =
+                format!("{text} is reachable from other machines, which requires a token_file");
+            return Err(ConfigError::with_problem("listen_address", problem));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Address, sign-in and certificates of another system's HTTP API, as sections of `takt.toml` have
 //! them.
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::Url;
@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use takt_alerts::notify::http::HttpOptions;
+use takt_model::ConfigError;
 
 /// The keys of a section.
 #[derive(Debug, Clone, Copy)]
@@ -28,29 +29,33 @@ pub(crate) struct HttpAccess<'a> {
 }
 
 /// Checks an address. `example` is one that would do.
-pub(crate) fn check_url(key: &str, text: &str, example: &str) -> anyhow::Result<()> {
+pub(crate) fn check_url(key: &str, text: &str, example: &str) -> Result<(), ConfigError> {
     let url = Url::parse(text)
         .ok()
         .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     let Some(url) = url else {
-        bail!("{key}: expected an address such as {example}, found {text:?}");
+        let expected = format!("an address such as {example}");
+        return Err(ConfigError::new(key, expected, format!("{text:?}")));
     };
     if !url.username().is_empty() || url.password().is_some() {
-        bail!("{key}: expected no user and password; set username and password_file instead");
+        let problem = "expected no user and password; set username and password_file instead";
+        return Err(ConfigError::with_problem(key, problem));
     }
     Ok(())
 }
 
 impl HttpAccess<'_> {
     /// Checks that the keys fit together. `prefix` is what their names begin with.
-    pub fn validate(&self, prefix: &str) -> anyhow::Result<()> {
+    pub fn validate(&self, prefix: &str) -> Result<(), ConfigError> {
         if self.bearer_token_file.is_some() && self.username.is_some() {
-            bail!("expected {prefix}bearer_token_file or {prefix}username, found both");
+            return Err(ConfigError::of_table(format!(
+                "expected {prefix}bearer_token_file or {prefix}username, found both"
+            )));
         }
         if self.username.is_some() != self.password_file.is_some() {
-            bail!(
+            return Err(ConfigError::of_table(format!(
                 "expected {prefix}username and {prefix}password_file together, found one of them"
-            );
+            )));
         }
         Ok(())
     }

@@ -1,7 +1,6 @@
 //! `[query]` of `takt.toml`: limits of one PromQL query, and the engine that has the samples.
 
 use crate::http_access::{HttpAccess, check_url};
-use anyhow::bail;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -77,7 +76,7 @@ impl QueryConfig {
     ///
     /// # Errors
     /// Returns the first key with an invalid value.
-    pub fn validate(&self) -> anyhow::Result<()> {
+    pub fn validate(&self) -> Result<(), ConfigError> {
         let least = [
             ("lookback_seconds", self.lookback_seconds),
             ("max_concurrency", self.max_concurrency as u64),
@@ -87,19 +86,20 @@ impl QueryConfig {
             ("remote_timeout_seconds", self.remote_timeout_seconds),
         ];
         if let Some((key, _)) = least.iter().find(|(_, value)| *value == 0) {
-            return Err(ConfigError::new(*key, "at least 1", 0).into());
+            return Err(ConfigError::new(key, "at least 1", 0));
         }
         let Some(url) = &self.remote else {
             return self.check_without_remote();
         };
         check_url("remote", url, "http://mimir:9009/prometheus")?;
         if url.contains("/api/v1") {
-            bail!("remote: expected the address without /api/v1, found {url:?}");
+            let expected = "the address without /api/v1";
+            return Err(ConfigError::new("remote", expected, format!("{url:?}")));
         }
         self.access().validate("remote_")
     }
 
-    fn check_without_remote(&self) -> anyhow::Result<()> {
+    fn check_without_remote(&self) -> Result<(), ConfigError> {
         let given = [
             (
                 "remote_bearer_token_file",
@@ -111,7 +111,10 @@ impl QueryConfig {
             ("remote_headers", !self.remote_headers.is_empty()),
         ];
         match given.iter().find(|(_, is_given)| *is_given) {
-            Some((key, _)) => bail!("{key}: expected remote, the address of the engine, too"),
+            Some((key, _)) => {
+                let problem = "expected remote, the address of the engine, too";
+                Err(ConfigError::with_problem(key, problem))
+            }
             None => Ok(()),
         }
     }

@@ -3,7 +3,6 @@
 use crate::answers::{Question, RequestForm};
 use crate::http_access::{HttpAccess, check_url};
 use crate::http_thread::{HttpThread, InFlight};
-use anyhow::{Context, bail};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -13,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use takt_alerts::notify::http::{FetchedReply, HttpSender, NoReply};
+use takt_model::ConfigError;
 
 /// Bytes of one server's answer.
 const ANSWER_MAX: usize = 64 << 20;
@@ -58,14 +58,16 @@ fn timeout_seconds() -> u64 {
 
 impl ViewConfig {
     /// Checks that types cannot express.
-    pub fn validate(&self) -> anyhow::Result<()> {
+    pub fn validate(&self) -> Result<(), ConfigError> {
         for (at, server) in self.servers.iter().enumerate() {
-            server
-                .validate()
-                .with_context(|| format!("servers, number {}", at + 1))?;
+            server.validate().map_err(|error| {
+                let place = format!("servers, number {}: ", at + 1);
+                error.within(&place, &format!("servers[{at}]"))
+            })?;
             let name = &server.name;
             if self.servers[..at].iter().any(|one| one.name == *name) {
-                bail!("servers: two servers have the name {name}; set another name");
+                let problem = format!("two servers have the name {name}; set another name");
+                return Err(ConfigError::with_problem("servers", problem));
             }
         }
         Ok(())
@@ -85,16 +87,15 @@ impl ViewConfig {
 }
 
 impl ViewServerConfig {
-    fn validate(&self) -> anyhow::Result<()> {
+    fn validate(&self) -> Result<(), ConfigError> {
         if self.name.trim().is_empty() || self.name == SUM {
-            bail!(
-                "name: expected a name other than {SUM:?}, found {:?}",
-                self.name
-            );
+            let expected = format!("a name other than {SUM:?}");
+            let found = format!("{:?}", self.name);
+            return Err(ConfigError::new("name", expected, found));
         }
         check_url("url", &self.url, "https://takt.physics.example")?;
         if self.timeout_seconds == 0 {
-            bail!("timeout_seconds: expected at least 1, found 0");
+            return Err(ConfigError::new("timeout_seconds", "at least 1", 0));
         }
         Ok(())
     }

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list() {
+    fn invalid_lists_are_refused() {
         for list in [
             "",
             "n[1-2",

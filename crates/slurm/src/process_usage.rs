@@ -190,10 +190,9 @@ mod tests {
             "lab".to_owned()
         });
         assert_eq!(sighting_of(&runs[0]), Some(on("0", "ann")));
-        assert_eq!(
-            (runs[0].gpus, runs[0].cpus, runs[0].account.as_str()),
-            (Some(1), None, "lab")
-        );
+        assert_eq!(runs[0].gpus, Some(1));
+        assert_eq!(runs[0].cpus, None);
+        assert_eq!(runs[0].account.as_str(), "lab");
         let mut again = ProcessUsage::default();
         again.resume(on("0", "ann"), UnixTime(100), UnixTime(150));
         assert!(

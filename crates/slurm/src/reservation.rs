@@ -197,11 +197,11 @@ mod tests {
             &known,
         );
         assert_eq!(kept[0], now);
-        assert_eq!(
-            (now.cpus, now.gpus, now.owners[0].account.as_str()),
-            (8, None, "lab-a")
-        );
-        assert_eq!((kept.len(), kept[1].gpus), (2, Some(4)));
+        assert_eq!(now.cpus, 8);
+        assert_eq!(now.gpus, None);
+        assert_eq!(now.owners[0].account.as_str(), "lab-a");
+        assert_eq!(kept.len(), 2);
+        assert_eq!(kept[1].gpus, Some(4));
         assert_eq!(
             kept[1].owners,
             [Owner {

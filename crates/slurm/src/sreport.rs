@@ -72,10 +72,9 @@ mod tests {
             resource: resource.into(),
             part: "used".into(),
         };
-        assert_eq!(
-            (users.len(), users[&key("cpu")], users[&key("gres/gpu")]),
-            (2, 120, 60)
-        );
+        assert_eq!(users.len(), 2);
+        assert_eq!(users[&key("cpu")], 120);
+        assert_eq!(users[&key("gres/gpu")], 60);
         let parts = by_part("lab|gres/gpu|2262|1|2|2055|0|4320\n");
         let part = |part: &str| {
             parts[&SreportKey {
@@ -84,9 +83,8 @@ mod tests {
                 ..SreportKey::default()
             }]
         };
-        assert_eq!(
-            (part("allocated"), part("planned_down"), part("reported")),
-            (2262, 2, 4320)
-        );
+        assert_eq!(part("allocated"), 2262);
+        assert_eq!(part("planned_down"), 2);
+        assert_eq!(part("reported"), 4320);
     }
 }

@@ -164,10 +164,9 @@ mod tests {
             TresCounts::parse("billing=80,cpu=80,mem=93750M,node=10,energy=18446744073709551614")
                 .unwrap()
                 .unwrap();
-        assert_eq!(
-            (tres.cpus, tres.nodes, tres.billing),
-            (Some(80), Some(10), Some(80))
-        );
+        assert_eq!(tres.cpus, Some(80));
+        assert_eq!(tres.nodes, Some(10));
+        assert_eq!(tres.billing, Some(80));
         assert_eq!(tres.mem_bytes, Some(93_750 << 20));
         for (text, expected) in [
             ("32G", Some(32 << 30)),
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tres() {
+    fn invalid_tres_are_refused() {
         assert_eq!(TresCounts::parse(""), Ok(None));
         for (text, entry) in [("cpu", "cpu"), ("cpu=1,,mem=1G", ""), ("cpu=1,mem", "mem")] {
             assert_eq!(

@@ -159,19 +159,19 @@ impl Layout {
             let known: RoaringBitmap = statement
                 .query_map([], |row| row.get::<_, u32>(0))?
                 .collect::<Result<_, _>>()?;
-            let telling: Vec<_> = self
+            let with_unknown: Vec<_> = self
                 .blocks
                 .iter()
                 .filter(|block| !block.series.is_subset(&known))
                 .collect();
-            if telling.is_empty() {
+            if with_unknown.is_empty() {
                 return Ok(0);
             }
             let sql = format!(
                 "INSERT INTO hot.series (id, metric, labels, metric_hash)
                  SELECT series, any_value(metric), any_value(labels), any_value(metric_hash) FROM read_parquet({})
                  WHERE series NOT IN (SELECT id FROM hot.series) GROUP BY series ORDER BY series",
-                list_of(telling.iter().map(|block| block.series_file()))
+                list_of(with_unknown.iter().map(|block| block.series_file()))
             );
             db.execute(&sql, []).map(|rows| rows as u64)
         };

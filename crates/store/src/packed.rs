@@ -508,8 +508,16 @@ mod tests {
     proptest! {
         #[test]
         fn unpacking_returns_the_packed_values(values in series()) {
-            let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-            prop_assert_eq!(bits(&unpacked(&packed(&values), values.len())), bits(&values));
+            let bits = |values: &[f64]| {
+                values
+                    .iter()
+                    .map(|value| value.to_bits())
+                    .collect::<Vec<_>>()
+            };
+            prop_assert_eq!(
+                bits(&unpacked(&packed(&values), values.len())),
+                bits(&values)
+            );
         }
 
         #[test]

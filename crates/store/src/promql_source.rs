@@ -105,7 +105,7 @@ fn one_spelling(mut found: Vec<SeriesData>) -> Vec<SeriesData> {
         };
         for &place in &parts {
             let part = std::mem::take(&mut found[place]);
-            // The end of the old spelling is no end of the series.
+            // The end of the old spelling is not an end of the series.
             let begin = part.points.first().map(|point| point.at);
             whole.stale.retain(|&at| Some(at) < begin);
             whole.points.extend(part.points);

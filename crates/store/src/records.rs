@@ -1,6 +1,7 @@
 //! Queries on the job records.
 
 mod access;
+mod audit;
 mod calendar;
 mod credits;
 mod curves;
@@ -18,7 +19,8 @@ mod scheduler;
 mod search;
 mod shares;
 
-pub use access::{AuditFilter, AuditRecord, SessionRecord, TokenRecord};
+pub use access::{SessionRecord, TokenRecord};
+pub use audit::{AuditFilter, AuditRecord};
 pub use calendar::{BudgetNow, PricedTime, TimeOffset};
 pub use credits::SentReport;
 pub use curves::{RunCurves, RunStrip};

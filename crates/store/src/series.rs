@@ -512,7 +512,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn labels_survive_the_database_columns(pairs in proptest::collection::btree_map("[a-z]{1,3}", ".{1,4}", 0..5)) {
+        fn labels_survive_the_database_columns(
+            pairs in proptest::collection::btree_map("[a-z]{1,3}", ".{1,4}", 0..5),
+        ) {
             let mut given: Labels = pairs.iter().collect();
             given.set(METRIC_NAME, "up");
             let mut table = SeriesTable::default();
@@ -520,7 +522,9 @@ mod tests {
             prop_assert_eq!(&table.labels(id), &given);
             let (metric, json) = table.columns(id);
             let mut again = SeriesTable::default();
-            again.restore(SeriesId(0), &metric, &json).expect("our own JSON");
+            again
+                .restore(SeriesId(0), &metric, &json)
+                .expect("our own JSON");
             prop_assert_eq!(again.labels(SeriesId(0)), given);
         }
     }

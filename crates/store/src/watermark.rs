@@ -147,7 +147,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_watermark_never_goes_back_or_passes_an_open_ticket(steps in proptest::collection::vec((0_i64..3000, 0_usize..4), 1..60)) {
+        fn the_watermark_never_goes_back_or_passes_an_open_ticket(
+            steps in proptest::collection::vec((0_i64..3000, 0_usize..4), 1..60),
+        ) {
             let mark = Arc::new(Watermark::new(at(0)));
             let mut open: Vec<Ticket> = Vec::new();
             let mut last = mark.get();

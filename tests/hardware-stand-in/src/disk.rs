@@ -60,11 +60,8 @@ pub(crate) unsafe fn answer(disk: &str, header: *mut Header) -> i32 {
     }
     // SAFETY: as the caller has it.
     let header = unsafe { &mut *header };
-    assert_eq!(
-        (header.interface, header.segments),
-        (i32::from(b'S'), 0),
-        "not a header of SG_IO"
-    );
+    assert_eq!(header.interface, i32::from(b'S'), "not a header of SG_IO");
+    assert_eq!(header.segments, 0, "not a header of SG_IO");
     // SAFETY: as the caller has it.
     let command =
         unsafe { std::slice::from_raw_parts(header.command, header.command_bytes.into()) };

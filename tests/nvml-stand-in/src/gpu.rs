@@ -222,7 +222,7 @@ impl Gpu {
         }
     }
 
-    /// Fails on a GPU that is no data-centre GPU.
+    /// Fails on a GPU that is not a data-centre GPU.
     pub fn data_centre(&self) -> Answer {
         if self.profile().data_centre {
             Ok(())

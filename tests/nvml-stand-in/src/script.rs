@@ -584,11 +584,8 @@ mod tests {
         ];
         for (line, message) in cases {
             let mistake = Script::parse(&format!("# a comment\n{line}\n")).unwrap_err();
-            assert_eq!(
-                (mistake.line, mistake.message.as_str()),
-                (2, message),
-                "{line}"
-            );
+            assert_eq!(mistake.line, 2, "{line}");
+            assert_eq!(mistake.message.as_str(), message, "{line}");
         }
     }
 

@@ -27,7 +27,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// stand-in must not use much more CPU.
 const LOOK_FOR_EVENTS: Duration = Duration::from_millis(50);
 
-/// Handles are this number plus the GPU's slot. They are no addresses, so invalid handles are
+/// Handles are this number plus the GPU's slot. They are not addresses, so invalid handles are
 /// detected. Handles of MIG devices have the index of the device, counted from 1, in the higher
 /// bits.
 const FIRST_HANDLE: usize = 0x4e56_0000;

@@ -35,15 +35,12 @@ fn an_rtx_5090_has_its_values() {
         device.uuid().unwrap(),
         "GPU-00005090-0000-4000-8000-000000000001"
     );
-    assert_eq!(
-        (device.index().unwrap(), device.minor_number().unwrap()),
-        (1, 1)
-    );
+    assert_eq!(device.index().unwrap(), 1);
+    assert_eq!(device.minor_number().unwrap(), 1);
     let pci = device.pci_info().unwrap();
-    assert_eq!(
-        (pci.bus_id.as_str(), pci.bus, pci.pci_device_id),
-        ("00000000:21:00.0", 0x21, 0x2b85_10de)
-    );
+    assert_eq!(pci.bus_id.as_str(), "00000000:21:00.0");
+    assert_eq!(pci.bus, 0x21);
+    assert_eq!(pci.pci_device_id, 0x2b85_10de);
     for found in [
         nvml.device_by_uuid(device.uuid().unwrap()),
         nvml.device_by_pci_bus_id("0000:21:00.0"),
@@ -53,10 +50,12 @@ fn an_rtx_5090_has_its_values() {
     }
 
     let memory = device.memory_info().unwrap();
-    assert_eq!((memory.total, memory.used), (32_607 << 20, 2 << 30));
+    assert_eq!(memory.total, 32_607 << 20);
+    assert_eq!(memory.used, 2 << 30);
     assert_eq!(memory.total, memory.used + memory.free + memory.reserved);
     let rates = device.utilization_rates().unwrap();
-    assert_eq!((rates.gpu, rates.memory), (97, 40));
+    assert_eq!(rates.gpu, 97);
+    assert_eq!(rates.memory, 40);
     assert_eq!(device.performance_state().unwrap(), PerformanceState::One);
     assert_eq!(
         device
@@ -80,20 +79,10 @@ fn an_rtx_5090_has_its_values() {
     let clock = device.clock_info(Clock::SM).unwrap();
     let max = device.max_clock_info(Clock::SM).unwrap();
     assert!(clock > 2500 && clock < max, "{clock} of {max} MHz");
-    assert_eq!(
-        (
-            device.current_pcie_link_gen().unwrap(),
-            device.max_pcie_link_gen().unwrap()
-        ),
-        (5, 5)
-    );
-    assert_eq!(
-        (
-            device.current_pcie_link_width().unwrap(),
-            device.max_pcie_link_width().unwrap()
-        ),
-        (16, 16)
-    );
+    assert_eq!(device.current_pcie_link_gen().unwrap(), 5);
+    assert_eq!(device.max_pcie_link_gen().unwrap(), 5);
+    assert_eq!(device.current_pcie_link_width().unwrap(), 16);
+    assert_eq!(device.max_pcie_link_width().unwrap(), 16);
     assert!(device.pcie_throughput(PcieUtilCounter::Receive).unwrap() > 1_000_000);
     assert_eq!(device.pcie_replay_counter().unwrap(), 0);
     assert_eq!(device.num_fans().unwrap(), 2);
@@ -464,10 +453,11 @@ fn data_centre_figures_are_scripted() {
             &raw mut failed,
         )
     };
-    assert_eq!(
-        (code, corrected, uncorrected, pending, failed),
-        (0, 4, 1, 1, 0)
-    );
+    assert_eq!(code, 0);
+    assert_eq!(corrected, 4);
+    assert_eq!(uncorrected, 1);
+    assert_eq!(pending, 1);
+    assert_eq!(failed, 0);
 }
 
 #[test]

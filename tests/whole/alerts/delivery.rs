@@ -42,15 +42,11 @@ fn a_kernel_line_and_its_end_reach_every_channel() {
         .map(|one| one["body"]["status"].as_str().unwrap())
         .collect();
     assert_eq!(states, ["firing", "resolved"]);
-    assert_eq!(
-        (&hook[0]["body"]["version"], &hook[0]["body"]["receiver"]),
-        (&json!("4"), &json!("ops"))
-    );
+    assert_eq!(&hook[0]["body"]["version"], &json!("4"));
+    assert_eq!(&hook[0]["body"]["receiver"], &json!("ops"));
     let pushed = lab.slack.wait("/ntfy", 2);
-    assert_eq!(
-        (&pushed[0]["body"]["topic"], &pushed[0]["body"]["priority"]),
-        (&json!("lab"), &json!(5))
-    );
+    assert_eq!(&pushed[0]["body"]["topic"], &json!("lab"));
+    assert_eq!(&pushed[0]["body"]["priority"], &json!(5));
     for address in ["ann@lab.example", "bob@lab.example"] {
         let mails = lab.smtp.mails(address, 2);
         let header = |mail: &str, name: &str| {
@@ -153,8 +149,8 @@ fn a_server_that_dies_before_the_first_event_it_ever_reads_misses_none() {
     lab.kill();
     lab.fault(79);
     lab.serve();
-    let told = lab.slack.wait("/hook", 1);
-    assert!(told[0]["body"].to_string().contains("XID 79"), "{told:?}");
+    let posts = lab.slack.wait("/hook", 1);
+    assert!(posts[0]["body"].to_string().contains("XID 79"), "{posts:?}");
 }
 
 #[test]

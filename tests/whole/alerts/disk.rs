@@ -110,7 +110,7 @@ impl FaultLab {
     }
 
     /// Racks and XIDs in the webhook's messages with this status.
-    fn told(&self, status: &str) -> BTreeSet<(String, u32)> {
+    fn sent(&self, status: &str) -> BTreeSet<(String, u32)> {
         let messages = self.lab.slack.on("/hook");
         let alerts = messages
             .iter()
@@ -128,8 +128,8 @@ impl FaultLab {
         let expected = [("GpuXid", number), ("Hot", number)];
         let expected = expected.map(|(name, number)| (name.to_owned(), number));
         wait_for(&format!("messages about {number}"), SOON, || {
-            let told = self.told("firing");
-            expected.iter().all(|one| told.contains(one)).then_some(())
+            let sent = self.sent("firing");
+            expected.iter().all(|one| sent.contains(one)).then_some(())
         });
         let words = [
             format!("XID {number} on g01"),
@@ -203,11 +203,11 @@ impl FaultLab {
         };
         let expected: BTreeSet<_> = [all("GpuXid"), all("Hot")].concat().into_iter().collect();
         let until = Instant::now() + SOON;
-        while self.told("resolved") != expected && Instant::now() < until {
+        while self.sent("resolved") != expected && Instant::now() < until {
             thread::sleep(Duration::from_millis(200));
         }
-        assert_eq!(self.told("resolved"), expected);
-        assert_eq!(self.told("firing"), expected);
+        assert_eq!(self.sent("resolved"), expected);
+        assert_eq!(self.sent("firing"), expected);
         let open = "SELECT count(*) AS n FROM notifications WHERE state IN ('queued', 'sending')";
         wait_for("an empty outbox", SOON, || {
             let run = self.lab.takt(&["sql", "--format", "csv", open]);
@@ -245,8 +245,8 @@ fn fail_once(mode: &str, usual: &[usize]) {
         } else {
             wait_for("the fault", SOON, || {
                 lab.restart();
-                let told = lab.told("firing");
-                told.contains(&("Hot".to_owned(), number)).then_some(())
+                let sent = lab.sent("firing");
+                sent.contains(&("Hot".to_owned(), number)).then_some(())
             });
         }
         lab.end_fault();
@@ -285,7 +285,7 @@ fn a_full_disk_while_alerts_begin_and_end_stops_no_message() {
         // The end of an alert, too, is reported while the disk is full.
         lab.write_heat(number, 20);
         wait_for("the end", SOON, || {
-            lab.told("resolved")
+            lab.sent("resolved")
                 .contains(&("Hot".to_owned(), number))
                 .then_some(())
         });

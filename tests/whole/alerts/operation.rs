@@ -34,9 +34,10 @@ fn routes_and_channels_can_be_tested() {
     lab.slack
         .script("/api", json!([{"error": "not_in_channel"}]));
     let failed = lab.takt(&["alerts", "test-send", "--channel", "ops/slack/0"]);
+    assert_eq!(failed.code, Some(1));
     assert_eq!(
-        (failed.code, failed.stdout.as_str()),
-        (Some(1), "ops/slack/0: refused: not_in_channel\n")
+        failed.stdout.as_str(),
+        "ops/slack/0: refused: not_in_channel\n"
     );
     assert!(
         lab.takt(&["alerts", "test-send", "--channel", "x"])
@@ -77,10 +78,8 @@ fn reload_applies_changes_and_keeps_the_old_state_on_a_mistake() {
         "{status} {said}"
     );
     assert_eq!(rule()["query"], "lab:heat > 90");
-    assert_eq!(
-        (&rule()["health"], &rule()["state"]),
-        (&json!("ok"), &json!("firing"))
-    );
+    assert_eq!(&rule()["health"], &json!("ok"));
+    assert_eq!(&rule()["state"], &json!("firing"));
 
     // With a higher limit the alert ends, and its channel gets "resolved".
     lab.takt
@@ -294,10 +293,13 @@ fn faults_of_a_job_go_to_its_owner() {
             .any(|one| names(one).contains("serial number 1654620000042")),
         "{paged:?}"
     );
-    let told = lab
+    let messages = lab
         .takt(&["alerts", "history", "--messages", "--format", "csv"])
         .ok();
-    assert!(told.contains("owners/owner/0,first_firing"), "{told}");
+    assert!(
+        messages.contains("owners/owner/0,first_firing"),
+        "{messages}"
+    );
 
     // A fault of the machine that may have damaged results pages, and is mailed to the owners.
     kernel(&format!(
@@ -318,7 +320,7 @@ fn faults_of_a_job_go_to_its_owner() {
             .then_some(())
     });
 
-    // A test message has no job, so that no owner can get it: that is no failure.
+    // A test message has no job, so that no owner can get it: that is not a failure.
     let tested = lab.takt(&["alerts", "test-send"]).ok();
     assert!(tested.contains("owners/owner/0: not tested"), "{tested}");
     let only = ["alerts", "test-send", "--channel", "owners/owner/0"];
@@ -410,10 +412,8 @@ fn nodes_in_a_maintenance_reservation_send_no_messages() {
         );
         slurm.run(&["scontrol", "delete", "reservation=firmware"]);
         let hook = lab.slack.wait("/hook", 2);
-        assert_eq!(
-            (&hook[1]["body"]["status"], hook.len()),
-            (&json!("resolved"), 2)
-        );
+        assert_eq!(&hook[1]["body"]["status"], &json!("resolved"));
+        assert_eq!(hook.len(), 2);
         assert!(!hook[1]["body"].to_string().contains("XID 79"), "{hook:?}");
         // After the reservation alerts are sent again.
         lab.fault(48);

@@ -17,10 +17,8 @@ fn alerts_over_samples_are_in_the_api_and_the_command() {
     );
     let rules = lab.get("/api/v1/rules");
     let group = &rules["data"]["groups"][0];
-    assert_eq!(
-        (&group["rules"][0]["type"], &group["rules"][1]["state"]),
-        (&json!("recording"), &json!("firing"))
-    );
+    assert_eq!(&group["rules"][0]["type"], &json!("recording"));
+    assert_eq!(&group["rules"][1]["state"], &json!("firing"));
     assert_eq!(
         lab.get("/api/v1/alerts")["data"]["alerts"][0]["labels"]["alertname"],
         "Hot"
@@ -177,9 +175,10 @@ fn alerts_of_a_down_exporter_are_unknown() {
     });
     lab.heat(Some(20.0));
     let hook = lab.slack.wait("/hook", 2);
+    assert_eq!(hook.len(), 2, "one end, and no second beginning");
     assert_eq!(
-        (hook.len(), &hook[1]["body"]["status"]),
-        (2, &json!("resolved")),
+        &hook[1]["body"]["status"],
+        &json!("resolved"),
         "one end, and no second beginning"
     );
 }

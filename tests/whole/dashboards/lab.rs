@@ -240,7 +240,7 @@ fn time(at: jiff::Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S").to_string()
 }
 
-/// A job that runs, one that waits, and a line that is no record.
+/// A job that runs, one that waits, and a line that is not a record.
 fn old_jobs() -> String {
     let day = time(jiff::Timestamp::now() - jiff::SignedDuration::from_hours(24));
     format!(

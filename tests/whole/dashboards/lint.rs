@@ -146,7 +146,7 @@ fn every_board_has_its_variables_and_annotations() {
         for query in queries.chain(variables.chain(board.variable_queries())) {
             for name in used(&query.text) {
                 if !names.contains(name.as_str()) && !name.starts_with("__") {
-                    wrong.push(format!("{}: ${name} is no variable", query.place));
+                    wrong.push(format!("{}: ${name} is not a variable", query.place));
                 }
             }
         }
@@ -400,10 +400,8 @@ fn provisioning_files_agree() {
     let records = list(&sources["datasources"])
         .find(|source| source["uid"] == "takt-records")
         .unwrap();
-    assert_eq!(
-        (&records["database"], &records["jsonData"]["database"]),
-        (&"takt".into(), &"takt".into())
-    );
+    assert_eq!(records["database"], "takt");
+    assert_eq!(records["jsonData"]["database"], "takt");
     let folder = read("dashboards/takt.yaml")["providers"][0]["options"]["path"].clone();
     assert_eq!(folder, "/usr/local/share/doc/takt/grafana");
     let alerting = read("alerting/takt.yaml");

@@ -49,13 +49,13 @@ fn a_password_signs_a_browser_in() {
         RIGHT,
         &["--data-urlencode", "next=/jobs?sort=user"],
     );
-    assert_eq!((signed.status, &*signed.to), (303, "/jobs?sort=user"));
+    assert_eq!(signed.status, 303);
+    assert_eq!(&*signed.to, "/jobs?sort=user");
     let cookie = signed.cookie.unwrap();
     let known = whoami(&lab, &cookie);
-    assert_eq!(
-        (&known["user"], &known["role"], &known["way"]),
-        (&"alice".into(), &"user".into(), &"session".into())
-    );
+    assert_eq!(known["user"], "alice");
+    assert_eq!(known["role"], "user");
+    assert_eq!(known["way"], "session");
     // Another site cannot send the browser elsewhere, nor sign it in.
     let away = ["--data-urlencode", "next=//evil.example/"];
     assert_eq!(password(&lab, "alice", RIGHT, &away).to, "/");
@@ -99,7 +99,7 @@ fn a_password_signs_a_browser_in() {
         "{page}"
     );
 
-    // A session and a token are no password; an own form is not enough for a change.
+    // A session and a token are not a password; an own form is not enough for a change.
     let order = [
         "--data",
         "{\"password\":\"another horse\"}",

@@ -174,7 +174,7 @@ pub fn instant_query(url: &str, promql: &str) -> Result<Vec<Sample>, String> {
             .flatten()
             .map(sample)
             .collect()),
-        other => Err(format!("{promql} is no instant vector but {other:?}")),
+        other => Err(format!("{promql} is not an instant vector but {other:?}")),
     }
 }
 

@@ -145,12 +145,8 @@ impl Run {
     /// empty.
     #[track_caller]
     pub fn fails(self, code: i32) -> String {
-        assert_eq!(
-            (self.code, self.stdout.as_str()),
-            (Some(code), ""),
-            "{}",
-            self.stderr
-        );
+        assert_eq!(self.code, Some(code), "{}", self.stderr);
+        assert_eq!(self.stdout.as_str(), "", "{}", self.stderr);
         self.stderr
     }
 }

@@ -31,8 +31,8 @@ impl Takt {
     }
 
     fn ends_and_beginnings(&self) -> Vec<Status> {
-        let told = self.told(SLACK).into_iter();
-        told.map(|(status, _)| status).collect()
+        let sent = self.sent(SLACK).into_iter();
+        sent.map(|(status, _)| status).collect()
     }
 }
 
@@ -50,10 +50,11 @@ fn an_event_without_an_end_is_closed_by_hand() {
     {
         let tables = takt.disk.0.borrow();
         let last = tables.transitions.last().unwrap();
-        assert_eq!((last.from, last.to), (State::Firing, State::Inactive));
+        assert_eq!(last.from, State::Firing);
+        assert_eq!(last.to, State::Inactive);
         assert_eq!(last.closing, Some(closing()));
-        let told = tables.outbox.values().next_back().unwrap();
-        let words = &told.message.alerts[0].annotations[CLOSED];
+        let last_row = tables.outbox.values().next_back().unwrap();
+        let words = &last_row.message.alerts[0].annotations[CLOSED];
         assert_eq!(words, "by ada: reseated the card");
     }
     takt.restart();
@@ -101,8 +102,6 @@ fn a_posted_alert_can_be_closed() {
     );
     let tables = takt.disk.0.borrow();
     let last = tables.transitions.last().unwrap();
-    assert_eq!(
-        (&*last.rule.0, last.reason),
-        ("posted", crate::state::Reason::Closed)
-    );
+    assert_eq!(&*last.rule.0, "posted");
+    assert_eq!(last.reason, crate::state::Reason::Closed);
 }

@@ -32,15 +32,23 @@ proptest! {
     /// well. Every message is delivered at least once, and twice only if the process ended before
     /// the answer was committed.
     #[test]
-    fn every_announced_episode_has_exactly_one_end(moves in proptest::collection::vec(chaos(), 1..40)) {
+    fn every_announced_episode_has_exactly_one_end(
+        moves in proptest::collection::vec(chaos(), 1..40),
+    ) {
         let mut takt = Takt::new();
         let mut lost_in_flight = 0;
         takt.set("takt_gpu_up{node=\"g01\",uuid=\"GPU-1\"}", 0.0);
         let mut values = BTreeMap::new();
         for (n, what) in moves.iter().enumerate() {
             match what {
-                Chaos::Set(node, hot) => drop(values.insert(format!("hot{{node=\"g{node}\"}}"), if *hot { 95.0 } else { 60.0 })),
-                Chaos::Down(node, down) => drop(values.insert(format!("up{{node=\"g{node}\"}}"), if *down { 0.0 } else { 1.0 })),
+                Chaos::Set(node, hot) => drop(values.insert(
+                    format!("hot{{node=\"g{node}\"}}"),
+                    if *hot { 95.0 } else { 60.0 },
+                )),
+                Chaos::Down(node, down) => drop(values.insert(
+                    format!("up{{node=\"g{node}\"}}"),
+                    if *down { 0.0 } else { 1.0 },
+                )),
                 Chaos::Event(number) => {
                     let event = xid(*number, "7", takt.now.whole_seconds().0);
                     let batch = takt.engine.event(&event, &[], takt.now);
@@ -57,17 +65,24 @@ proptest! {
                         comment: String::new(),
                         annotations: BTreeMap::new(),
                     };
-                    let (_, batch) = takt.engine.silence(wanted, &format!("s{n}"), takt.now).unwrap();
+                    let (_, batch) = takt
+                        .engine
+                        .silence(wanted, &format!("s{n}"), takt.now)
+                        .unwrap();
                     takt.commit(&batch);
                 }
                 Chaos::Wait(seconds) => {
                     for _ in 0..*seconds {
-                        values.iter().for_each(|(series, value)| takt.set(series, *value));
+                        values
+                            .iter()
+                            .for_each(|(series, value)| takt.set(series, *value));
                         takt.second(None);
                     }
                 }
                 Chaos::Crash(step) => {
-                    values.iter().for_each(|(series, value)| takt.set(series, *value));
+                    values
+                        .iter()
+                        .for_each(|(series, value)| takt.set(series, *value));
                     takt.second(Some(*step));
                     lost_in_flight += usize::from(*step == 3) * 2;
                 }
@@ -78,24 +93,35 @@ proptest! {
         let series: Vec<_> = values.keys().cloned().collect();
         for second in 0..4200 {
             if second % 120 == 0 {
-                series.iter().for_each(|series| takt.set(series, if series.starts_with("up") { 1.0 } else { 60.0 }));
+                series.iter().for_each(|series| {
+                    takt.set(series, if series.starts_with("up") { 1.0 } else { 60.0 })
+                });
                 takt.set("takt_gpu_up{node=\"g01\",uuid=\"GPU-1\"}", 1.0);
             }
             takt.second(None);
         }
         let mut last: BTreeMap<String, Status> = BTreeMap::new();
-        for (status, labels) in takt.told(SLACK) {
+        for (status, labels) in takt.sent(SLACK) {
             let before = last.insert(labels.clone(), status);
             // A message about another alert of the group, or a repetition, lists the firing alerts
             // again; an end comes once.
-            prop_assert!(status == Status::Firing || before == Some(Status::Firing), "an end without a beginning: {}", labels);
+            prop_assert!(
+                status == Status::Firing || before == Some(Status::Firing),
+                "an end without a beginning: {}",
+                labels
+            );
         }
         for (labels, status) in &last {
-            prop_assert_eq!(*status, Status::Resolved, "never told to be over: {}", labels);
+            prop_assert_eq!(*status, Status::Resolved, "no end was sent: {}", labels);
         }
         let tables = takt.disk.0.borrow();
         prop_assert!(tables.log.values().all(|entry| entry.open.is_empty()));
-        let rows: BTreeSet<_> = tables.outbox.values().filter(|row| row.state != RowState::Superseded).map(|row| row.id).collect();
+        let rows: BTreeSet<_> = tables
+            .outbox
+            .values()
+            .filter(|row| row.state != RowState::Superseded)
+            .map(|row| row.id)
+            .collect();
         let delivered: BTreeSet<_> = takt.delivered.iter().map(|(id, _)| *id).collect();
         prop_assert_eq!(&rows, &delivered, "all are delivered");
         prop_assert!(takt.delivered.len() <= delivered.len() + lost_in_flight);

@@ -9,6 +9,7 @@ mod sending;
 
 use super::*;
 use crate::events::EventInstance;
+use crate::message::Status;
 use crate::outbox::RowState;
 use crate::ports::{AlertStore, StoreError};
 use crate::routing::dedup::{LogEntry, Reason};
@@ -300,7 +301,7 @@ impl Takt {
     }
 
     /// Returns the channel's messages in order: firing or resolved, alert name and node.
-    fn told(&self, channel: &str) -> Vec<(Status, String)> {
+    fn sent(&self, channel: &str) -> Vec<(Status, String)> {
         let tables = self.disk.0.borrow();
         let rows = tables
             .outbox

@@ -40,11 +40,11 @@ fn a_page_goes_out_in_the_second_it_is_seen() {
     let mut takt = Takt::new();
     takt.set("up{node=\"g01\"}", 0.0);
     takt.seconds(20);
-    let (told_at, reason) = takt.reasons(SLACK)[0];
+    let (sent_at, reason) = takt.reasons(SLACK)[0];
     let fired_at = takt.disk.0.borrow().transitions[0].at.whole_seconds().0;
     assert!(
-        (fired_at..=fired_at + 15).contains(&told_at) && told_at < 17,
-        "{told_at} {fired_at}"
+        (fired_at..=fired_at + 15).contains(&sent_at) && sent_at < 17,
+        "{sent_at} {fired_at}"
     );
     assert_eq!(reason, Reason::FirstFiring);
 }
@@ -61,21 +61,21 @@ fn inhibited_alerts_are_not_sent() {
     takt.seconds(100);
     assert!(
         !takt
-            .told(SLACK)
+            .sent(SLACK)
             .iter()
             .any(|(status, _)| *status == Status::Resolved)
     );
     takt.set("up{node=\"g01\"}", 1.0);
     takt.seconds(130);
     let resolved = takt
-        .told(SLACK)
+        .sent(SLACK)
         .into_iter()
         .filter(|(status, _)| *status == Status::Resolved);
     assert_eq!(
         resolved.count(),
         2,
         "both ends, once each: {:?}",
-        takt.told(SLACK)
+        takt.sent(SLACK)
     );
 }
 
@@ -91,21 +91,21 @@ fn a_node_in_maintenance_sends_nothing_until_its_end() {
     }]);
     takt.set("hot{node=\"g01\"}", 95.0);
     takt.seconds(49);
-    assert_eq!(takt.told(SLACK).len(), 1, "it has not begun");
+    assert_eq!(takt.sent(SLACK).len(), 1, "it has not begun");
     // The node is drained, which sends no page; another node is not affected.
     takt.set("hot{node=\"g01\"}", 60.0);
     takt.set("up{node=\"g01\"}", 0.0);
     takt.set("up{node=\"g02\"}", 0.0);
     takt.set("up{node=\"g03\"}", 0.0);
     takt.seconds(200);
-    let told: Vec<String> = takt
-        .told(SLACK)
+    let sent: Vec<String> = takt
+        .sent(SLACK)
         .into_iter()
         .map(|(_, labels)| labels)
         .collect();
     assert!(
-        told.iter().skip(1).all(|labels| labels.contains("g03")) && told.len() == 2,
-        "{told:?}"
+        sent.iter().skip(1).all(|labels| labels.contains("g03")) && sent.len() == 2,
+        "{sent:?}"
     );
     let suppressed = takt.engine.router().suppressed(takt.now);
     let why: BTreeSet<_> = takt
@@ -125,7 +125,7 @@ fn a_node_in_maintenance_sends_nothing_until_its_end() {
     takt.set("up{node=\"g02\"}", 0.0);
     takt.set("up{node=\"g03\"}", 0.0);
     takt.seconds(150);
-    let after = takt.told(SLACK).split_off(2);
+    let after = takt.sent(SLACK).split_off(2);
     let about = |node: &str| -> Vec<Status> {
         after
             .iter()
@@ -136,7 +136,7 @@ fn a_node_in_maintenance_sends_nothing_until_its_end() {
     assert_eq!(
         about("g01"),
         [Status::Resolved],
-        "what was told before is over"
+        "the end of the alert that was sent before"
     );
     assert!(
         about("g02").contains(&Status::Firing) && !about("g02").contains(&Status::Resolved),
@@ -151,7 +151,7 @@ fn coming_and_going_becomes_one_message() {
         takt.set("hot{node=\"g01\"}", if n % 2 == 0 { 95.0 } else { 60.0 });
         takt.seconds(130);
     }
-    let during = takt.told(SLACK);
+    let during = takt.sent(SLACK);
     assert!(during.len() <= 8, "{during:#?}");
     assert!(
         during
@@ -163,7 +163,7 @@ fn coming_and_going_becomes_one_message() {
         takt.set("hot{node=\"g01\"}", 60.0);
         takt.seconds(100);
     }
-    let after = takt.told(SLACK);
+    let after = takt.sent(SLACK);
     assert!(
         after.last().is_some_and(
             |(status, labels)| *status == Status::Resolved && labels.contains("flapping")
@@ -203,7 +203,7 @@ fn a_consequence_that_outlives_its_cause_by_seconds_is_not_sent() {
     takt.set("hot{node=\"g01\"}", 60.0);
     takt.seconds(100);
     let fired: Vec<String> = takt
-        .told(SLACK)
+        .sent(SLACK)
         .into_iter()
         .filter(|(status, labels)| *status == Status::Firing && labels.contains("Hot"))
         .map(|(_, labels)| labels)

@@ -48,9 +48,9 @@ impl Email {
         if message.status == Status::Firing && is_page(message) {
             headers.push(("Importance", "high".to_owned()));
         }
-        let say = |name| self.wording.say(name, row);
+        let say = |name| self.wording.text(name, row);
         let own_text = say("text");
-        let own_html = self.wording.say_html("html", row);
+        let own_html = self.wording.html_text("html", row);
         // A configured text beside the default page would be two different mails in one.
         let html = own_html.or_else(|| own_text.is_none().then(|| html(message)));
         Mail {

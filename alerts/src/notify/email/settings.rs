@@ -268,7 +268,7 @@ fn min_version(node: &Node) -> Result<MinTlsVersion, Mistake> {
     match node.text()? {
         "TLS10" | "TLS11" | "TLS12" => Ok(MinTlsVersion::Tls12),
         "TLS13" => Ok(MinTlsVersion::Tls13),
-        other => Err(node.mistake(format!("`{other}` is no version such as `TLS12`"))),
+        other => Err(node.mistake(format!("`{other}` is not a version such as `TLS12`"))),
     }
 }
 

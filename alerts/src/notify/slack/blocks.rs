@@ -34,7 +34,7 @@ impl Slack {
         let plain = without_markup(message);
         let said = |name| {
             self.wording
-                .say_about(name, &plain, row.created_at)
+                .text_about(name, &plain, row.created_at)
                 .map(|text| shortened(&text, SECTION_MAX))
         };
         let mut blocks: Vec<Value> = said("pretext")

@@ -95,7 +95,8 @@ fn samples_are_durable_late_ones_find_their_place_and_repeated_ones_are_ignored(
     let up = [("__name__", "up"), ("sender", "forged")];
     let first = request(&[(&up, &[(t, 1.0), (t + 20, 3.0), (t + 30, STALE)])]);
     let report = sender.store(&first).unwrap();
-    assert_eq!((report.stored, report.refusal()), (3, None));
+    assert_eq!(report.stored, 3);
+    assert_eq!(report.refusal(), None);
     // An out-of-order sample, two repeated ones, a NaN with another payload, and hours ago.
     let nan = f64::from_bits(0x7ff0_0000_0000_0003);
     let hours_ago = t - 3 * 3_600_000;
@@ -110,7 +111,8 @@ fn samples_are_durable_late_ones_find_their_place_and_repeated_ones_are_ignored(
         ],
     )]);
     let report = sender.store(&second).unwrap();
-    assert_eq!((report.stored, report.repeated), (3, 2));
+    assert_eq!(report.stored, 3);
+    assert_eq!(report.repeated, 2);
     let expected = BTreeMap::from([(
         "up{cluster=\"lab\", sender=\"rack\"}".to_owned(),
         bits(&[
@@ -132,7 +134,8 @@ fn samples_are_durable_late_ones_find_their_place_and_repeated_ones_are_ignored(
     let sender = lab.sender("rack", |_| {});
     for again in [&first, &second] {
         let report = sender.store(again).unwrap();
-        assert_eq!((report.stored, report.refusal()), (0, None));
+        assert_eq!(report.stored, 0);
+        assert_eq!(report.refusal(), None);
     }
     assert_eq!(lab.samples("up"), expected);
     // Another value at a time that only the disk knows.
@@ -150,7 +153,8 @@ fn samples_are_durable_late_ones_find_their_place_and_repeated_ones_are_ignored(
     samples.push((t + 50, 5.0_f64.to_bits()));
     assert_eq!(lab.samples("up"), expected);
     let again = sender.store(&second).unwrap();
-    assert_eq!((again.stored, again.repeated), (0, 5));
+    assert_eq!(again.stored, 0);
+    assert_eq!(again.repeated, 5);
 }
 
 #[test]
@@ -220,7 +224,9 @@ fn one_replica_is_stored_without_its_label() {
         let b = sender.store(&request(&[(&of("b"), &[(t + 10 * at + 3, 1.0)])]));
         assert_eq!(a.unwrap().stored, 1);
         let b = b.unwrap();
-        assert_eq!((b.stored, b.replica, b.refusal()), (0, 1, None));
+        assert_eq!(b.stored, 0);
+        assert_eq!(b.replica, 1);
+        assert_eq!(b.refusal(), None);
     }
     let expected = BTreeMap::from([(
         "up{cluster=\"lab\", sender=\"rack\"}".to_owned(),
@@ -247,7 +253,8 @@ fn increases_are_summed_once() {
         sender.store_points(&request).unwrap()
     };
     let report = store(t, 2);
-    assert_eq!((report.stored, report.rejected_points), (1, 1));
+    assert_eq!(report.stored, 1);
+    assert_eq!(report.rejected_points, 1);
     assert!(report.refusal().unwrap().contains("exponential histograms"));
     assert_eq!(store(t + 10, 3).stored, 1);
     assert_eq!(store(t + 10, 3).repeated, 1);
@@ -276,7 +283,8 @@ fn aging_frees_memory_and_loses_nothing() {
     sender.age();
     let late = request(&[(&up, &[(t - hour, 1.0), (t - hour + 10, 1.5)])]);
     let report = sender.store(&late).unwrap();
-    assert_eq!((report.stored, report.repeated), (1, 1));
+    assert_eq!(report.stored, 1);
+    assert_eq!(report.repeated, 1);
     sender.age();
     let samples = lab.samples("up");
     assert_eq!(

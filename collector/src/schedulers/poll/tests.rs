@@ -109,10 +109,9 @@ async fn the_first_poll_reads_history_in_weeks_and_the_next_continues() {
     let mut stage = TestSlurm::new();
     stage.answer(&[&row("7", NOW - 50, None, "RUNNING")]);
     let summary = stage.poller.poll(NOW).await.unwrap();
-    assert_eq!(
-        (summary.runs_inserted, summary.unchanged, summary.rejected),
-        (1, 2, 0)
-    );
+    assert_eq!(summary.runs_inserted, 1);
+    assert_eq!(summary.unchanged, 2);
+    assert_eq!(summary.rejected, 0);
     assert_eq!(
         stage.asked(),
         [
@@ -227,7 +226,8 @@ async fn runs_that_no_window_shows_are_asked_for_by_id() {
     );
     let summary = stage.poller.poll(NOW + 3600).await.unwrap();
     assert_eq!(stage.asked(), ["-S 2026-10-10T00:00:00", "-j 7,8,9"]);
-    assert_eq!((summary.runs_updated, summary.runs_inserted), (4, 0));
+    assert_eq!(summary.runs_updated, 4);
+    assert_eq!(summary.runs_inserted, 0);
     assert_eq!(
         stage.states(),
         [
@@ -365,10 +365,9 @@ async fn the_status_says_how_it_goes() {
         .await
         .unwrap()
         .clone();
-    assert_eq!(
-        (failed.state, failed.cluster.as_deref(), failed.last_success),
-        (PollState::Failed, Some("lab"), None)
-    );
+    assert_eq!(failed.state, PollState::Failed);
+    assert_eq!(failed.cluster.as_deref(), Some("lab"));
+    assert_eq!(failed.last_success, None);
     assert_eq!(
         failed.detail.as_deref(),
         Some("sacct failed: exit status: 1")
@@ -379,10 +378,9 @@ async fn the_status_says_how_it_goes() {
         .await
         .unwrap()
         .clone();
-    assert_eq!(
-        (well.failures, well.detail, well.last_success.is_some()),
-        (0, None, true)
-    );
+    assert_eq!(well.failures, 0);
+    assert_eq!(well.detail, None);
+    assert!(well.last_success.is_some());
     running.abort();
 }
 

@@ -238,7 +238,8 @@ mod tests {
                 .collect(),
         };
         let found = discovery.targets(&[group(1000, 10), group(3, 0)]).unwrap();
-        assert_eq!((found.len(), found[0].len()), (1003, 12));
+        assert_eq!(found.len(), 1003);
+        assert_eq!(found[0].len(), 12);
         let refused = discovery.targets(&[group(3000, 3000)]).unwrap_err();
         assert!(matches!(refused, HttpSdError::TooMany { .. }), "{refused}");
     }

@@ -334,12 +334,12 @@ impl NodeMeter {
         // Without the run's number its own process looks like another job; then only a run on all
         // GPUs is unambiguous.
         let is_whole = held == Some(self.gpus.len() as u64);
-        let is_told_apart = own_trace.is_some() || self.number.is_some();
+        let is_identified = own_trace.is_some() || self.number.is_some();
         if let Some(uuid) = self.seen_uuid.take() {
             own = [uuid].into();
         } else if is_whole {
             own = self.gpus.keys().cloned().collect();
-        } else if is_told_apart && held == Some(free.len() as u64) {
+        } else if is_identified && held == Some(free.len() as u64) {
             own = free;
         }
         // One sample of another job may come from the previous job, before the node has cleaned up.

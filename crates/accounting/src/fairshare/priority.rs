@@ -170,10 +170,9 @@ mod tests {
             ..PriorityFactors::default()
         };
         let priority = Priority::new(&weights(), &factors);
-        assert_eq!(
-            (priority.age, priority.fair_share, priority.tres),
-            (250.0, 50_000.0, 50.0)
-        );
+        assert_eq!(priority.age, 250.0);
+        assert_eq!(priority.fair_share, 50_000.0);
+        assert_eq!(priority.tres, 50.0);
         assert_eq!(priority.priority, 250 + 50_000 + 10 + 50 + 20 + 10);
     }
 
@@ -189,7 +188,8 @@ mod tests {
             )
             .priority
         };
-        assert_eq!((of(5), of(-(1 << 40))), (1, u32::MAX));
+        assert_eq!(of(5), 1);
+        assert_eq!(of(-(1 << 40)), u32::MAX);
     }
 
     #[test]

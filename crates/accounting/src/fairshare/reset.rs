@@ -215,7 +215,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_midnight_is_the_first_second_of_its_day(instant in -10_000_000_000_i64..10_000_000_000, offset in -12_i64..=12) {
+        fn a_midnight_is_the_first_second_of_its_day(
+            instant in -10_000_000_000_i64..10_000_000_000,
+            offset in -12_i64..=12,
+        ) {
             let zone = FixedOffset(offset * 3600);
             let instant = UnixTime(instant);
             let date = zone.date(instant);

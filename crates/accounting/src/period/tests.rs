@@ -61,10 +61,8 @@ fn months_are_the_zones_own() {
             hours,
             "{month} {name}"
         );
-        assert_eq!(
-            (period.from_text().as_str(), period.to_text().as_str()),
-            (from, to)
-        );
+        assert_eq!(period.from_text().as_str(), from);
+        assert_eq!(period.to_text().as_str(), to);
         assert_eq!(period.zone_name(), name);
     }
 }
@@ -99,31 +97,23 @@ fn the_days_of_a_period_and_the_periods_around_it() {
         .windows(2)
         .map(|day| (day[1] - day[0]) / 3600)
         .collect();
-    assert_eq!(
-        (hours.len(), hours.iter().sum::<i64>(), hours[24]),
-        (31, 745, 25)
-    );
-    assert_eq!(
-        (october.label(), october.before().unwrap().label()),
-        ("2026-10".into(), "2026-09".into())
-    );
+    assert_eq!(hours.len(), 31);
+    assert_eq!(hours.iter().sum::<i64>(), 745);
+    assert_eq!(hours[24], 25);
+    assert_eq!(october.label(), "2026-10");
+    assert_eq!(october.before().unwrap().label(), "2026-09");
     assert_eq!(october.before().unwrap().to(), october.from());
     assert_eq!(
         october.year().unwrap().from_text(),
         "2026-01-01T00:00:00+01:00"
     );
     let week = Period::days("2026-10-24", "2026-10-31", &oslo, now()).unwrap();
-    assert_eq!(
-        (week.label(), week.before().unwrap().label()),
-        (
-            "2026-10-24 to 2026-10-30".into(),
-            "2026-10-17 to 2026-10-23".into()
-        )
-    );
+    assert_eq!(week.label(), "2026-10-24 to 2026-10-30");
+    assert_eq!(week.before().unwrap().label(), "2026-10-17 to 2026-10-23");
 }
 
 #[test]
-fn what_is_no_period() {
+fn invalid_periods_are_refused() {
     for text in [
         "2026-13",
         "2026-00",

@@ -109,7 +109,7 @@ fn a_night_that_has_an_hour_more() {
 }
 
 #[test]
-fn what_is_no_window() {
+fn invalid_windows_are_refused() {
     let error = |change: fn(&mut PolicyWindow)| {
         let mut window = window(&["mon"], "08:00", "18:00");
         change(&mut window);

@@ -56,7 +56,7 @@ fn a_run_across_two_cards_is_charged_at_each() {
 }
 
 #[test]
-fn what_is_no_rate_card() {
+fn invalid_rate_cards_are_refused() {
     let with = |change: fn(&mut RatesConfig)| {
         let mut config = config();
         change(&mut config);
@@ -92,17 +92,39 @@ fn what_is_no_rate_card() {
 proptest! {
     /// Cutting a run anywhere does not change its cost, and twice the amounts cost twice as much.
     #[test]
-    fn costs_add_up(from in -10_000_000_i64..10_000_000, seconds in 1_i64..5_000_000, cut in 0.0_f64..1.0, gpus in 0_u64..16) {
+    fn costs_add_up(
+        from in -10_000_000_i64..10_000_000,
+        seconds in 1_i64..5_000_000,
+        cut in 0.0_f64..1.0,
+        gpus in 0_u64..16,
+    ) {
         let to = FEBRUARY + from + seconds;
         let from = FEBRUARY + from;
-        let held = HeldAmounts { gpus, cpus: 3, mem_bytes: 7 << 30, gpu_watts: 210.0 };
-        let twice = HeldAmounts { gpus: 2 * gpus, cpus: 6, mem_bytes: 14 << 30, gpu_watts: 420.0 };
+        let held = HeldAmounts {
+            gpus,
+            cpus: 3,
+            mem_bytes: 7 << 30,
+            gpu_watts: 210.0,
+        };
+        let twice = HeldAmounts {
+            gpus: 2 * gpus,
+            cpus: 6,
+            mem_bytes: 14 << 30,
+            gpu_watts: 420.0,
+        };
         let at = from + (seconds as f64 * cut) as i64;
         let whole = rates().cost(&held, Some("a100"), from, to);
         let mut parts = rates().cost(&held, Some("a100"), from, at);
         parts.add(&rates().cost(&held, Some("a100"), at, to));
         let close = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.abs().max(1.0);
-        prop_assert!(close(whole.money, parts.money) && close(whole.kwh, parts.kwh) && close(whole.co2_grams, parts.co2_grams));
-        prop_assert!(close(rates().cost(&twice, Some("a100"), from, to).money, 2.0 * whole.money));
+        prop_assert!(
+            close(whole.money, parts.money)
+                && close(whole.kwh, parts.kwh)
+                && close(whole.co2_grams, parts.co2_grams)
+        );
+        prop_assert!(close(
+            rates().cost(&twice, Some("a100"), from, to).money,
+            2.0 * whole.money
+        ));
     }
 }

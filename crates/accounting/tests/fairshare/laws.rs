@@ -188,22 +188,40 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn children_add_up_to_their_account(associations in associations(), settings in settings(), jobs in jobs()) {
+    fn children_add_up_to_their_account(
+        associations in associations(),
+        settings in settings(),
+        jobs in jobs(),
+    ) {
         let tree = AssociationTree::new(associations).unwrap();
         let usage = usage_of(&tree, &settings, &jobs);
         for id in tree.top_down() {
-            let below: f64 = tree.children(*id).iter().map(|child| usage.raw_usage(*child)).sum();
+            let below: f64 = tree
+                .children(*id)
+                .iter()
+                .map(|child| usage.raw_usage(*child))
+                .sum();
             // An account's own charges come from users without an association.
-            let charged = |job: &Job| tree.charged(&account_name(job), USERS[job.user], "gpu") == Some(*id);
+            let charged =
+                |job: &Job| tree.charged(&account_name(job), USERS[job.user], "gpu") == Some(*id);
             let own: Vec<Job> = jobs.iter().filter(|job| charged(job)).cloned().collect();
             let own = usage_of(&tree, &settings, &own).raw_usage(*id);
             let both = below + own;
-            prop_assert!((usage.raw_usage(*id) - both).abs() <= 1e-14 * both, "{} {both}", usage.raw_usage(*id));
+            prop_assert!(
+                (usage.raw_usage(*id) - both).abs() <= 1e-14 * both,
+                "{} {both}",
+                usage.raw_usage(*id)
+            );
         }
     }
 
     #[test]
-    fn the_order_of_runs_does_not_matter(associations in associations(), settings in settings(), jobs in jobs(), turn in any::<proptest::sample::Index>()) {
+    fn the_order_of_runs_does_not_matter(
+        associations in associations(),
+        settings in settings(),
+        jobs in jobs(),
+        turn in any::<proptest::sample::Index>(),
+    ) {
         let tree = AssociationTree::new(associations).unwrap();
         let mut turned = jobs.clone();
         turned.reverse();
@@ -216,36 +234,61 @@ proptest! {
         for id in tree.top_down() {
             prop_assert_eq!(usage.raw_usage(*id), other.raw_usage(*id));
         }
-        prop_assert_eq!(usage.raw_usage_of_qos("keep"), other.raw_usage_of_qos("keep"));
+        prop_assert_eq!(
+            usage.raw_usage_of_qos("keep"),
+            other.raw_usage_of_qos("keep")
+        );
         let factors = |usage: &Usage| {
             let rows = share_rows(&tree, &settings, usage);
-            rows.into_iter().map(|row| (row.fair_share, row.level_fs)).collect::<Vec<_>>()
+            rows.into_iter()
+                .map(|row| (row.fair_share, row.level_fs))
+                .collect::<Vec<_>>()
         };
         prop_assert_eq!(factors(&usage), factors(&other));
     }
 
     #[test]
-    fn fair_share_is_between_0_and_1(associations in associations(), settings in settings(), jobs in jobs()) {
+    fn fair_share_is_between_0_and_1(
+        associations in associations(),
+        settings in settings(),
+        jobs in jobs(),
+    ) {
         let tree = AssociationTree::new(associations).unwrap();
         let usage = usage_of(&tree, &settings, &jobs);
         for row in share_rows(&tree, &settings, &usage) {
             let fair_share = row.fair_share.unwrap_or(1.0);
-            prop_assert_eq!(row.fair_share.is_some(), row.user.is_some() || settings.flags.no_fair_tree);
+            prop_assert_eq!(
+                row.fair_share.is_some(),
+                row.user.is_some() || settings.flags.no_fair_tree
+            );
             prop_assert!((0.0..=1.0).contains(&fair_share), "{row:?}");
             // Only the classic factor can be 0: without shares, or if the usage is so large that a
             // double underflows.
-            prop_assert!(fair_share > 0.0 || (settings.flags.no_fair_tree && row.effective_usage >= 1000.0 * row.norm_shares));
-            prop_assert!(row.effective_usage.is_finite() && row.norm_shares <= 1.0, "{row:?}");
+            prop_assert!(
+                fair_share > 0.0
+                    || (settings.flags.no_fair_tree
+                        && row.effective_usage >= 1000.0 * row.norm_shares)
+            );
+            prop_assert!(
+                row.effective_usage.is_finite() && row.norm_shares <= 1.0,
+                "{row:?}"
+            );
         }
     }
 
     #[test]
     fn more_usage_never_raises_ones_own_level_fs(
-        associations in associations(), settings in settings(), jobs in jobs(),
-        who in any::<proptest::sample::Index>(), more in 0.0..1e9,
+        associations in associations(),
+        settings in settings(),
+        jobs in jobs(),
+        who in any::<proptest::sample::Index>(),
+        more in 0.0..1e9,
     ) {
         let tree = AssociationTree::new(associations).unwrap();
-        let settings = PrioritySettings { flags: PriorityFlags::default(), ..settings };
+        let settings = PrioritySettings {
+            flags: PriorityFlags::default(),
+            ..settings
+        };
         let before = raw_usage(&tree, &usage_of(&tree, &settings, &jobs));
         let mut after = before.clone();
         let id = at(&tree, who.index(tree.len()));
@@ -257,12 +300,20 @@ proptest! {
         for id in tree.path(id) {
             let before = before[id.index()].level_fs;
             let after = after[id.index()].level_fs;
-            prop_assert!(after <= before.map(|level_fs| level_fs * (1.0 + 1e-12)), "{before:?} {after:?}");
+            prop_assert!(
+                after <= before.map(|level_fs| level_fs * (1.0 + 1e-12)),
+                "{before:?} {after:?}"
+            );
         }
     }
 
     #[test]
-    fn time_alone_changes_no_factor(associations in associations(), settings in settings(), jobs in jobs(), days in 1_i64..30) {
+    fn time_alone_changes_no_factor(
+        associations in associations(),
+        settings in settings(),
+        jobs in jobs(),
+        days in 1_i64..30,
+    ) {
         // All usage decays equally, so waiting without others running never changes the order.
         let tree = AssociationTree::new(associations).unwrap();
         let now = raw_usage(&tree, &usage_of(&tree, &settings, &jobs));
@@ -271,7 +322,10 @@ proptest! {
         let now = standings(&tree, &settings, &now);
         let later = standings(&tree, &settings, &later);
         for (now, later) in now.iter().zip(&later) {
-            prop_assert!((now.effective_usage - later.effective_usage).abs() <= 1e-9 * now.effective_usage.abs());
+            prop_assert!(
+                (now.effective_usage - later.effective_usage).abs()
+                    <= 1e-9 * now.effective_usage.abs()
+            );
         }
     }
 }

@@ -126,10 +126,9 @@ fn compare(moment: &str, ours: &[ShareRow], theirs: &[SshareRow]) -> String {
             "  ".repeat(ours.depth),
             ours.user.as_ref().unwrap_or(&ours.account)
         );
-        assert_eq!(
-            (&ours.account, &ours.user, &ours.partition),
-            (&theirs.account, &theirs.user, &theirs.partition)
-        );
+        assert_eq!(&ours.account, &theirs.account);
+        assert_eq!(&ours.user, &theirs.user);
+        assert_eq!(&ours.partition, &theirs.partition);
         assert_eq!(ours.raw_shares, theirs.raw_shares, "{name}");
         let raw_usage = theirs.raw_usage.unwrap() as f64;
         let _ = write!(table, "\n{name:<28}{:>14.4}{raw_usage:>8}", ours.raw_usage);
@@ -284,10 +283,8 @@ fn tied_accounts_are_ranked_as_the_code_does_and_not_as_the_documentation_says()
             .filter_map(|row| row.fair_share.map(|share| (share * 18.0).round()))
             .collect::<Vec<_>>()
     };
-    assert_eq!(
-        (ranks("tie-a"), ranks("tie-b")),
-        (vec![3.0, 1.0], vec![4.0, 3.0])
-    );
+    assert_eq!(ranks("tie-a"), vec![3.0, 1.0]);
+    assert_eq!(ranks("tie-b"), vec![4.0, 3.0]);
 }
 
 #[test]
@@ -449,10 +446,8 @@ fn a_prospect_holds_when_it_comes() {
     let usage = lab.usage();
     let dave = lab.tree.charged("lab-b", "dave", "").unwrap();
     let bob = lab.tree.charged("vision", "bob", "").unwrap();
-    assert_eq!(
-        (above.account.as_str(), above.user.as_str()),
-        ("vision", "bob")
-    );
+    assert_eq!(above.account.as_str(), "vision");
+    assert_eq!(above.user.as_str(), "bob");
     let passed = |seconds| {
         let rate = |id| {
             if id == dave {

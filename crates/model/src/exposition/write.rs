@@ -143,7 +143,8 @@ mod tests {
         samples.clear();
         let mut out = String::new();
         write_page(Format::Text, [&samples], &mut out);
-        assert_eq!((out.as_str(), samples.len()), ("", 0));
+        assert_eq!(out.as_str(), "");
+        assert_eq!(samples.len(), 0);
     }
 
     proptest! {

@@ -273,15 +273,12 @@ mod tests {
     fn factors_change_all_counts() {
         let mut scaled = of(0, &[(1, 2.0)]);
         scaled.scale(-0.5);
-        assert_eq!((scaled.count, scaled.sum), (-1.0, -1.0));
-        assert_eq!(
-            (&*scaled.positive, scaled.hint),
-            (&[(1, -1.0)][..], ResetHint::Gauge)
-        );
+        assert_eq!(scaled.count, -1.0);
+        assert_eq!(scaled.sum, -1.0);
+        assert_eq!(&*scaled.positive, &[(1, -1.0)][..]);
+        assert_eq!(scaled.hint, ResetHint::Gauge);
         scaled.divide(0.0);
-        assert_eq!(
-            (scaled.count, scaled.positive.len()),
-            (f64::NEG_INFINITY, 0)
-        );
+        assert_eq!(scaled.count, f64::NEG_INFINITY);
+        assert_eq!(scaled.positive.len(), 0);
     }
 }

@@ -31,7 +31,7 @@ pub enum ResetHint {
     Unknown,
     /// The counts began again at zero.
     Reset,
-    /// The counts may fall: the histogram is no counter.
+    /// The counts may fall: the histogram is not a counter.
     Gauge,
 }
 

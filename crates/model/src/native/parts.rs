@@ -188,7 +188,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_make_the_same_histogram_in_any_order(histogram in histogram(), turn in 0_usize..9) {
+        fn parts_make_the_same_histogram_in_any_order(
+            histogram in histogram(),
+            turn in 0_usize..9,
+        ) {
             let mut parts: Vec<_> = histogram.parts().collect();
             prop_assert_eq!(parts[0].0, NativePart::Count);
             let turn = turn % parts.len();
@@ -204,7 +207,9 @@ mod tests {
         }
 
         #[test]
-        fn any_parts_make_a_histogram_or_an_error(parts in prop::collection::vec(("[a-z0-9-]{0,5}", any::<f64>()), 0..9)) {
+        fn any_parts_make_a_histogram_or_an_error(
+            parts in prop::collection::vec(("[a-z0-9-]{0,5}", any::<f64>()), 0..9),
+        ) {
             let mut gathered = HistogramParts::default();
             for (part, value) in parts {
                 if let Ok(part) = part.parse() {

@@ -220,7 +220,9 @@ impl Node {
     pub fn duration(&self) -> Result<Duration, Mistake> {
         let text = self.text()?;
         duration::parse(text).ok_or_else(|| {
-            self.mistake(format!("`{text}` is no duration such as `90s` or `1h30m`"))
+            self.mistake(format!(
+                "`{text}` is not a duration such as `90s` or `1h30m`"
+            ))
         })
     }
 
@@ -251,7 +253,7 @@ impl Node {
     pub fn number<N: std::str::FromStr>(&self) -> Result<N, Mistake> {
         let text = self.text()?;
         text.parse()
-            .map_err(|_| self.mistake(format!("`{text}` is no number that fits here")))
+            .map_err(|_| self.mistake(format!("`{text}` is not a number that fits here")))
     }
 }
 

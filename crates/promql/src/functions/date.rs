@@ -91,7 +91,8 @@ mod tests {
         assert_eq!(date(1_456_790_399.0), (2016, 2, 29, 1, 60, 29));
         assert_eq!(date(4_107_542_400.0), (2100, 3, 1, 1, 60, 31));
         let edge = Date::from_unix(1_456_790_399.0);
-        assert_eq!((edge.hour, edge.minute), (23, 59));
+        assert_eq!(edge.hour, 23);
+        assert_eq!(edge.minute, 59);
         Date::from_unix(f64::MAX);
         Date::from_unix(f64::MIN);
     }

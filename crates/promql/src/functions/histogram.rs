@@ -29,18 +29,18 @@ struct Bucket {
     count: f64,
 }
 
-/// `histogram_quantile(φ, buckets)`; `phi` has one value a step. With `tells_names` the remarks name the metric.
+/// `histogram_quantile(φ, buckets)`; `phi` has one value a step. With `with_names` the remarks name the metric.
 pub(crate) fn quantile(
     phi: &[f64],
     columns: Vec<Column>,
-    tells_names: bool,
+    with_names: bool,
     times: &[Timestamp],
     about: &mut About<'_>,
 ) -> Vec<Column> {
     warn_of_quantiles(0, phi, about);
     let quantiles = Quantiles {
         argument: 1,
-        tells_names,
+        with_names,
         times,
     };
     quantiles.of(phi, columns, about)
@@ -51,13 +51,13 @@ pub(crate) fn quantiles(
     label: &str,
     phis: &[Vec<f64>],
     columns: Vec<Column>,
-    tells_names: bool,
+    with_names: bool,
     times: &[Timestamp],
     about: &mut About<'_>,
 ) -> Vec<Column> {
     let quantiles = Quantiles {
         argument: 0,
-        tells_names,
+        with_names,
         times,
     };
     let mut result = Vec::new();
@@ -102,7 +102,7 @@ fn warn_of_quantiles(argument: usize, phi: &[f64], about: &mut About<'_>) {
 struct Quantiles<'a> {
     /// Number of the argument with the buckets.
     argument: usize,
-    tells_names: bool,
+    with_names: bool,
     /// The instant of each step.
     times: &'a [Timestamp],
 }
@@ -112,7 +112,7 @@ impl Quantiles<'_> {
         let mut forced = Vec::new();
         let input = Input {
             argument: self.argument,
-            tells_names: self.tells_names,
+            with_names: self.with_names,
         };
         let native = |step: usize, histogram: &_| native::quantile(phi[step], histogram);
         let result = input.each(columns, about, native, |labels, step, buckets| {
@@ -120,11 +120,7 @@ impl Quantiles<'_> {
             if let Some(fall) = &mut fall {
                 fall.from = self.times[step];
                 fall.to = self.times[step];
-                let metric = if self.tells_names {
-                    labels.metric()
-                } else {
-                    ""
-                };
+                let metric = if self.with_names { labels.metric() } else { "" };
                 forced.push((metric.to_owned(), *fall));
             }
             quantile
@@ -141,12 +137,12 @@ pub(crate) fn fraction(
     lower: &[f64],
     upper: &[f64],
     columns: Vec<Column>,
-    tells_names: bool,
+    with_names: bool,
     about: &mut About<'_>,
 ) -> Vec<Column> {
     let input = Input {
         argument: 2,
-        tells_names,
+        with_names,
     };
     let native = |step: usize, histogram: &_| native::fraction(lower[step], upper[step], histogram);
     input.each(columns, about, native, |_, step, buckets| {
@@ -160,7 +156,7 @@ struct Input {
     /// Number of the argument.
     argument: usize,
     /// Whether remarks name the metric.
-    tells_names: bool,
+    with_names: bool,
 }
 
 impl Input {
@@ -253,11 +249,7 @@ impl Input {
     }
 
     fn name_of(self, labels: &Labels) -> &str {
-        if self.tells_names {
-            labels.metric()
-        } else {
-            ""
-        }
+        if self.with_names { labels.metric() } else { "" }
     }
 }
 

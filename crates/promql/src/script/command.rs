@@ -19,7 +19,7 @@ pub(super) enum Command {
 pub(super) struct Load {
     pub step_ms: i64,
     pub series: Vec<(Labels, Vec<Slot>)>,
-    /// Lines that are no series.
+    /// Lines that are not series.
     pub malformed: Vec<String>,
     /// Whether native histograms were to be made of the classic ones.
     pub with_nhcb: bool,

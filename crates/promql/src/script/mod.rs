@@ -24,7 +24,7 @@ use takt_model::error_chain;
 pub struct Report {
     /// Evaluations that gave what was expected.
     pub passed: usize,
-    /// Evaluations that did not, and lines that are no commands.
+    /// Evaluations that did not, and lines that are not commands.
     pub failed: Vec<Remark>,
     /// Evaluations and series passed over, with the reason.
     pub skipped: Vec<Remark>,

@@ -15,7 +15,7 @@ use takt_promql::{Answer, Error, Memory, Options, instant, parse, range};
 const GENERATED: usize = 4000;
 /// Queries that are broken at random.
 const BROKEN: usize = 4000;
-/// A step that does not divide the range, so that the query's end is no step.
+/// A step that does not divide the range, so that the query's end is not a step.
 const STEP_MS: i64 = 170_000;
 
 /// Queries about what is new in Prometheus 3, and about annotations.

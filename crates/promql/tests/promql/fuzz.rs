@@ -117,16 +117,20 @@ proptest! {
     }
 
     #[test]
-    fn any_words_are_refused_or_answered(words in proptest::collection::vec(prop_oneof![
+    fn any_words_are_refused_or_answered(
+        words in proptest::collection::vec(prop_oneof![
         Just("sum"), Just("by"), Just("("), Just(")"), Just("a"), Just("[5m]"), Just("[1m:1s]"), Just("offset"), Just("@"),
         Just("start()"), Just("1"), Just("Inf"), Just("-"), Just("^"), Just("and"), Just("on"), Just("group_left"),
         Just("{"), Just("}"), Just("b=\"c\""), Just(","), Just("rate"), Just("bool"), Just("topk"), Just("\"x\""), Just("=~"),
-    ], 0..25)) {
+    ], 0..25),
+    ) {
         evaluate(&Memory::new(), &words.join(" "));
     }
 
     #[test]
-    fn any_script_is_run(text in "(load 1m\n|  a 1\\+1x3\n|eval instant at 1m a\n|\\PC{0,20}\n|\n|expect [a-z]{4} msg: x\n){0,12}") {
+    fn any_script_is_run(
+        text in "(load 1m\n|  a 1\\+1x3\n|eval instant at 1m a\n|\\PC{0,20}\n|\n|expect [a-z]{4} msg: x\n){0,12}",
+    ) {
         script::run("any.test", &text).to_string();
     }
 }

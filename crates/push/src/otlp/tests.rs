@@ -112,7 +112,8 @@ fn points_become_series_with_job_instance_and_promoted_attributes() {
         ),
     ]);
     assert_eq!(series(&found), expected);
-    assert_eq!((found.points, found.rejected.len()), (2, 0));
+    assert_eq!(found.points, 2);
+    assert_eq!(found.rejected.len(), 0);
     let deltas = found.series.iter().filter(|one| one.is_delta).count();
     assert_eq!(deltas, 5, "the series of the histogram");
 }
@@ -180,7 +181,8 @@ fn points_that_cannot_be_stored_are_counted_by_reason() {
         (PointError::NoName, 1),
     ]);
     assert_eq!(found.rejected, expected);
-    assert_eq!((found.points, found.series.sample_count()), (10, 0));
+    assert_eq!(found.points, 10);
+    assert_eq!(found.series.sample_count(), 0);
 }
 
 #[test]
@@ -200,7 +202,8 @@ fn an_exponential_histogram_becomes_a_native_one() {
         "attributes":[{"key":"gpu","value":{"stringValue":"0"}}],
         "positive":{"offset":-1,"bucketCounts":["1","0","3"]},"negative":{"offset":2,"bucketCounts":["2"]}}"#,
     );
-    assert_eq!((found.points, found.rejected.len()), (1, 0));
+    assert_eq!(found.points, 1);
+    assert_eq!(found.rejected.len(), 0);
     let series = found.series.iter().next().unwrap();
     let labels = series.labels().unwrap().to_string();
     assert_eq!(labels, r#"step_time_seconds{gpu="0"}"#);
@@ -209,7 +212,8 @@ fn an_exponential_histogram_becomes_a_native_one() {
     let histogram = given.value.clone().unwrap().unwrap();
     assert_eq!(histogram.positive, [(0, 1.0), (2, 3.0)]);
     assert_eq!(histogram.negative, [(3, 2.0)]);
-    assert_eq!((histogram.schema, histogram.zero_threshold), (1, 1e-128));
+    assert_eq!(histogram.schema, 1);
+    assert_eq!(histogram.zero_threshold, 1e-128);
     // The counts do not add up; the scale is too coarse.
     for (point, error) in [
         (r#"{"count":"3","sum":1}"#, HistogramError::Total),
@@ -309,20 +313,35 @@ proptest! {
     fn arbitrary_edits_of_a_request_are_read_or_refused(
         edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
-        let metric = |name: &str| Metric { name: name.to_owned(), ..Metric::default() };
+        let metric = |name: &str| Metric {
+            name: name.to_owned(),
+            ..Metric::default()
+        };
         let histogram = HistogramPoint {
             time_unix_nano: AT,
             count: 6,
             sum: Some(1.5),
             bucket_counts: vec![1, 2, 3],
             explicit_bounds: vec![0.005, 1.0],
-            attributes: vec![attribute("le", "x"), attribute("__name__", "y"), attribute("Z", "z")],
+            attributes: vec![
+                attribute("le", "x"),
+                attribute("__name__", "y"),
+                attribute("Z", "z"),
+            ],
             ..HistogramPoint::default()
         };
         let message = request(vec![
-            Metric { gauge: Some(Gauge { data_points: vec![number(1.0)] }), ..metric("a") },
             Metric {
-                histogram: Some(Histogram { data_points: vec![histogram], aggregation_temporality: 1 }),
+                gauge: Some(Gauge {
+                    data_points: vec![number(1.0)],
+                }),
+                ..metric("a")
+            },
+            Metric {
+                histogram: Some(Histogram {
+                    data_points: vec![histogram],
+                    aggregation_temporality: 1,
+                }),
                 ..metric("b")
             },
         ]);

@@ -160,7 +160,7 @@ impl Reload {
         let server = server(config, &self.cluster, self.address);
         self.handle.use_channels(channels, watch_config(config))?;
         let change = self.handle.change(move |engine, now| {
-            engine.is_served_by(server);
+            engine.set_server(server);
             (
                 (),
                 engine.reload(

@@ -164,7 +164,7 @@ fn evaluate(
     match answer.value {
         Value::Vector(samples) => Ok(samples
             .into_iter()
-            // A native histogram is no number to compare or record.
+            // A native histogram is not a number to compare or record.
             .filter(|sample| sample.histogram.is_none())
             .map(|sample| (sample.labels, sample.point.value))
             .collect()),

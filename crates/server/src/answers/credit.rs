@@ -239,15 +239,10 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let database = database(root.path());
         let given = credit(&database, &order("7")).unwrap();
-        assert_eq!(
-            (
-                given.id,
-                given.gpu_seconds,
-                given.cpu_seconds,
-                given.user.as_str()
-            ),
-            (1, 7200.0, 28_800.0, "ann")
-        );
+        assert_eq!(given.id, 1);
+        assert_eq!(given.gpu_seconds, 7200.0);
+        assert_eq!(given.cpu_seconds, 28_800.0);
+        assert_eq!(given.user.as_str(), "ann");
         let refused = |order: &CreditOrder| credit(&database, order).unwrap_err().to_string();
         assert_eq!(
             refused(&order("7")),

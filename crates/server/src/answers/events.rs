@@ -261,8 +261,10 @@ mod tests {
         let bob = Viewer::new(Role::User, Way::Socket, Privacy::Open).with_user("bob");
         let ann = Viewer::new(Role::User, Way::Socket, Privacy::Private).with_user("ann");
         let shown = hardware(&bob, event());
-        assert_eq!((shown.name.as_str(), shown.at), ("XID 79", UnixTime(5)));
-        assert_eq!((shown.text.as_str(), shown.user), ("xid=79", None));
+        assert_eq!(shown.name.as_str(), "XID 79");
+        assert_eq!(shown.at, UnixTime(5));
+        assert_eq!(shown.text.as_str(), "xid=79");
+        assert_eq!(shown.user, None);
         assert_eq!(shown.uuid.as_deref(), Some("GPU-1"));
         let own = hardware(&ann, event());
         assert_eq!(own.text, "NVRM: Xid 79, name=secret.py");

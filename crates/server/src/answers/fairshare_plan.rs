@@ -79,7 +79,7 @@ fn tres(text: &str) -> Result<TresAmounts, AnswerError> {
     // The parser leaves out a TRES with an invalid or zero amount.
     if tres.iter().count() < text.split(',').count() {
         return Err(AnswerError::Usage(format!(
-            "'{text}' is no job: each amount is a number above 0"
+            "'{text}' is not a job: each amount is a number above 0"
         )));
     }
     Ok(tres)

@@ -212,7 +212,7 @@ fn cursor(text: &str, by: JobSort) -> Result<JobCursor, AnswerError> {
     };
     parsed.ok_or_else(|| {
         AnswerError::Usage(format!(
-            "'{text}' is no position in this list; begin again without 'after'"
+            "'{text}' is not a position in this list; begin again without 'after'"
         ))
     })
 }

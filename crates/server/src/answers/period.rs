@@ -69,7 +69,7 @@ pub(super) fn the_instant(text: &str, zone: &TimeZone) -> Result<UnixTime, Answe
     let zoned = local.and_then(|local| local.to_zoned(zone.clone()).ok());
     zoned.map(|zoned| UnixTime::from(&zoned)).ok_or_else(|| {
         AnswerError::Usage(format!(
-            "'{text}' is no time (expected a date such as 2026-10-31, or a time such as \
+            "'{text}' is not a time (expected a date such as 2026-10-31, or a time such as \
                  2026-10-31T14:00)"
         ))
     })
@@ -78,7 +78,7 @@ pub(super) fn the_instant(text: &str, zone: &TimeZone) -> Result<UnixTime, Answe
 /// The start and the end of an interval of instants, where they are given.
 ///
 /// # Errors
-/// When a text is no time, or the interval is empty.
+/// When a text is not a time, or the interval is empty.
 pub(super) fn the_interval(
     from: Option<&str>,
     to: Option<&str>,

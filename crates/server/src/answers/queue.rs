@@ -346,7 +346,8 @@ mod tests {
             .map(|one| (one.place, one.listed.run.job_id.as_str(), one.wants_gpus))
             .collect();
         assert_eq!(places, [(1, "2", 1), (2, "1", 4), (3, "3", 0)]);
-        assert_eq!((answer.pending_runs, answer.pending_gpus), (3, 5));
+        assert_eq!(answer.pending_runs, 3);
+        assert_eq!(answer.pending_gpus, 5);
         let reasons: Vec<_> = answer
             .reasons
             .iter()
@@ -354,14 +355,16 @@ mod tests {
             .collect();
         assert_eq!(reasons, [(Some("Priority"), 2), (None, 1)]);
         assert_eq!(answer.running[0].ends_by, Some(now + 3000));
-        assert_eq!((answer.free.gpus, answer.free.gpus_on_one_node), (1, 1));
+        assert_eq!(answer.free.gpus, 1);
+        assert_eq!(answer.free.gpus_on_one_node, 1);
         assert_eq!(answer.free.cpus, 4, "the drained node starts nothing");
         let short = ask(QueueQuestion {
             partition: Some("short".into()),
             limit: 1,
             ..QueueQuestion::default()
         });
-        assert_eq!((short.pending.len(), short.pending_runs), (1, 3));
+        assert_eq!(short.pending.len(), 1);
+        assert_eq!(short.pending_runs, 3);
         let none = ask(QueueQuestion {
             user: Some("bob".into()),
             ..QueueQuestion::default()

@@ -235,7 +235,8 @@ mod tests {
             let tokens = question.answer(viewer, &database, &AnswerConfig::default());
             tokens.unwrap().len()
         };
-        assert_eq!((listed(&alice()), listed(&Viewer::server())), (1, 2));
+        assert_eq!(listed(&alice()), 1);
+        assert_eq!(listed(&Viewer::server()), 2);
         let revoke = |id| TokenOrder {
             revoke: Some(id),
             ..TokenOrder::default()

@@ -1,6 +1,7 @@
 //! Messages about mistakes in `takt.toml`, in the words of its reader instead of the parser's.
 
 use std::path::Path;
+use takt_model::{ConfigError, KeyStep};
 use toml::de::{DeTable, DeValue};
 
 /// Describes a mistake in the file: its line, the key, and for an unknown key the nearest valid one.
@@ -20,87 +21,38 @@ pub(super) fn explain(error: &toml::de::Error, text: &str, path: &Path) -> anyho
 }
 
 /// Names the file, and the line of the key that a failed check of [`super::Config::validate`] names.
-pub(super) fn locate(error: &anyhow::Error, text: &str, path: &Path) -> anyhow::Error {
-    let said = format!("{error:#}");
+pub(super) fn locate(error: &ConfigError, text: &str, path: &Path) -> anyhow::Error {
     let path = path.display();
-    match line_of(&said, text) {
-        Some(line) => anyhow::anyhow!("{path}, line {line}: {said}"),
-        None => anyhow::anyhow!("{path}: {said}"),
+    match line_of(error.path(), text) {
+        Some(line) => anyhow::anyhow!("{path}, line {line}: {error}"),
+        None => anyhow::anyhow!("{path}: {error}"),
     }
 }
 
-/// Returns the line of the key that a message begins with, as `scrape: targets[0].address: …`. A key
-/// that is missing has the line of its table; `None` if the file has no such table, or several.
-fn line_of(said: &str, text: &str) -> Option<usize> {
-    let file = DeTable::parse(text).ok()?;
-    let mut table = file.get_ref();
-    let mut at = None;
-    let mut steps = steps(said).into_iter().peekable();
-    while let Some(step) = steps.next() {
-        let Step::Key(name) = step else {
-            return None;
+/// Returns the line of a key. A key that is missing has the line of its table; `None` if the file
+/// has no such table.
+fn line_of(path: &[KeyStep], text: &str) -> Option<usize> {
+    let root = DeValue::Table(DeTable::parse(text).ok()?.into_inner());
+    let mut value = &root;
+    let mut start = None;
+    for step in path {
+        let found = match (step, value) {
+            (KeyStep::Key(name), DeValue::Table(table)) => {
+                let entry = table.iter().find(|(key, _)| key.get_ref() == name);
+                entry.map(|(key, value)| (key.span(), value))
+            }
+            (KeyStep::Index(index), DeValue::Array(list)) => {
+                list.get(*index).map(|item| (item.span(), item))
+            }
+            _ => None,
         };
-        let Some((key, value)) = table.iter().find(|(key, _)| key.get_ref() == name) else {
+        let Some((span, inner)) = found else {
             break;
         };
-        at = Some(key.span().start);
-        let mut value = value.get_ref();
-        if let DeValue::Array(list) = value {
-            let index = match steps.peek() {
-                Some(Step::Index(index)) => {
-                    let index = *index;
-                    steps.next();
-                    index
-                }
-                // Several tables, and the message does not say which.
-                Some(Step::Key(_)) if list.len() > 1 => return None,
-                _ => 0,
-            };
-            if let Some(item) = list.get(index) {
-                at = Some(item.span().start);
-                value = item.get_ref();
-            }
-        }
-        match value {
-            DeValue::Table(inner) => table = inner,
-            _ => break,
-        }
+        start = Some(span.start);
+        value = inner.get_ref();
     }
-    let start = at?;
-    Some(text[..start].matches('\n').count() + 1)
-}
-
-/// A step from a table to a value in it.
-#[derive(Debug, PartialEq, Eq)]
-enum Step<'s> {
-    Key(&'s str),
-    Index(usize),
-}
-
-/// Reads the path of keys at the beginning of a message.
-fn steps(said: &str) -> Vec<Step<'_>> {
-    let is_key = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
-    let mut steps = Vec::new();
-    for part in said.split(": ") {
-        // `remote_write, number 2`, or several keys: `user, account`.
-        let (keys, number) = part.split_once(", number ").unwrap_or((part, ""));
-        let keys = keys.split(", ").next().unwrap_or_default();
-        for key in keys.split('.') {
-            let (name, index) = key.split_once('[').unwrap_or((key, ""));
-            if name.is_empty() || !name.chars().all(is_key) {
-                return steps;
-            }
-            steps.push(Step::Key(name));
-            steps.extend(index.trim_end_matches(']').parse().ok().map(Step::Index));
-        }
-        let number: Option<usize> = number.parse().ok();
-        steps.extend(
-            number
-                .and_then(|number| number.checked_sub(1))
-                .map(Step::Index),
-        );
-    }
-    steps
+    Some(text[..start?].matches('\n').count() + 1)
 }
 
 fn unknown_key(message: &str) -> String {
@@ -292,6 +244,26 @@ mod tests {
             let error = toml::from_str::<toml::Table>(text).unwrap_err();
             let said = explain(&error, text, Path::new("takt.toml")).to_string();
             assert_eq!(said, format!("takt.toml, line 1: {expected}"));
+        }
+    }
+
+    #[test]
+    fn a_mistake_has_the_line_of_its_key_or_else_of_its_table() {
+        let text = "cluster = 'x'\n\n[scrape]\ninterval_seconds = 5\n[[scrape.targets]]\n\
+                    address = 'a:1'\n[[scrape.targets]]\naddress = 'b'\n";
+        for (key, line) in [
+            ("cluster", Some(1)),
+            ("scrape", Some(3)),
+            ("scrape.interval_seconds", Some(4)),
+            ("scrape.timeout_seconds", Some(3)),
+            ("scrape.targets[0].address", Some(6)),
+            ("scrape.targets[1]", Some(7)),
+            ("scrape.targets[1].address", Some(8)),
+            ("scrape.targets[1].url", Some(7)),
+            ("store.retention_days", None),
+        ] {
+            let error = ConfigError::new(key, "a", "b");
+            assert_eq!(line_of(error.path(), text), line, "{key}");
         }
     }
 

@@ -96,11 +96,8 @@ mod tests {
         ] {
             let found = ItemStatement::of(&tokens(sql));
             let text: String = found.tokens.iter().map(|token| token.text).collect();
-            assert_eq!(
-                (text.as_str(), found.arrays),
-                (items, arrays.into_iter().collect()),
-                "{sql}"
-            );
+            assert_eq!(text.as_str(), items, "{sql}");
+            assert_eq!(found.arrays, arrays.into_iter().collect(), "{sql}");
         }
     }
 }

@@ -147,10 +147,8 @@ impl SqlConfig {
             }
         }
         if self.tls_cert_file.is_some() != self.tls_key_file.is_some() {
-            return Err(ConfigError::new(
-                "tls_cert_file and tls_key_file",
-                "both or neither",
-                "one",
+            return Err(ConfigError::of_table(
+                "tls_cert_file and tls_key_file: expected both or neither, found one",
             ));
         }
         let least = [

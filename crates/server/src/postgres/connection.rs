@@ -45,7 +45,7 @@ pub(super) enum ConnectionError {
         #[source]
         source: PgWireError,
     },
-    /// The client sent something that is no message, or too large a one.
+    /// The client sent something that is not a message, or too large a one.
     #[error("the client sent an invalid message")]
     Malformed(#[source] PgWireError),
     /// A message cannot be decoded.

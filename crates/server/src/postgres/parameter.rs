@@ -510,7 +510,14 @@ mod tests {
             oid in prop::sample::select(vec![16, 17, 20, 21, 23, 25, 26, 700, 701, 1007, 1009, 1082, 1083, 1114, 1184, 1700, 2950]),
         ) {
             let kind = Type::from_oid(oid);
-            let _ = literal(1, Parameter { bytes: Some(&bytes), binary, kind: kind.as_ref() });
+            let _ = literal(
+                1,
+                Parameter {
+                    bytes: Some(&bytes),
+                    binary,
+                    kind: kind.as_ref(),
+                },
+            );
         }
     }
 }

@@ -214,7 +214,13 @@ mod tests {
     proptest! {
         #[test]
         fn the_tokens_are_the_text(text in "\\PC*|[ '\"$;a1/*\\-\\\\eE\n.:]*") {
-            prop_assert_eq!(tokens(&text).iter().map(|token| token.text).collect::<String>(), text);
+            prop_assert_eq!(
+                tokens(&text)
+                    .iter()
+                    .map(|token| token.text)
+                    .collect::<String>(),
+                text
+            );
         }
     }
 }

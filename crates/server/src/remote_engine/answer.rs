@@ -83,7 +83,7 @@ impl<'de> Deserialize<'de> for Number {
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Number, E> {
                 let number = text.parse().map(Number);
-                number.map_err(|_| E::custom(format!("{text:?} is no number")))
+                number.map_err(|_| E::custom(format!("{text:?} is not a number")))
             }
         }
 
@@ -124,17 +124,16 @@ mod tests {
         assert_eq!(row.metric["node"], "a");
         assert!(!row.has_histograms());
         let sample = row.value.unwrap().sample();
-        assert_eq!((sample.at.0, sample.value), (1_700_000_000_123, 1e6));
+        assert_eq!(sample.at.0, 1_700_000_000_123);
+        assert_eq!(sample.value, 1e6);
 
         let matrix = br#"{"data":{"result":[{"metric":{},"values":[[1,"NaN"],[2.5,"-Inf"]]}]}}"#;
         let found: Rows = read(matrix).unwrap();
         let pairs = found.result.into_iter().flat_map(|row| row.values);
         let samples: Vec<Sample> = pairs.map(Pair::sample).collect();
         assert!(samples[0].value.is_nan());
-        assert_eq!(
-            (samples[1].at.0, samples[1].value),
-            (2500, f64::NEG_INFINITY)
-        );
+        assert_eq!(samples[1].at.0, 2500);
+        assert_eq!(samples[1].value, f64::NEG_INFINITY);
     }
 
     #[test]
@@ -145,7 +144,7 @@ mod tests {
         assert!(error(br#"{"isPartial":true,"data":{"result":[]}}"#).contains("partial"));
         let body = br#"{"data":{"result":[{"value":[1,"x"]}]}}"#;
         assert!(
-            error(body).contains("\"x\" is no number"),
+            error(body).contains("\"x\" is not a number"),
             "{}",
             error(body)
         );

@@ -398,7 +398,7 @@ fn listing(listed: Listed<'_>) -> Form {
     let latest = Timestamp::from(std::time::SystemTime::now()).plus(Duration::from_secs(86_400));
     vec![
         ("match[]", selector(listed.matchers)),
-        // For VictoriaMetrics, 0 is no time.
+        // For VictoriaMetrics, 0 is not a time.
         ("start", seconds(listed.from.max(Timestamp(1000)))),
         ("end", seconds(listed.to.min(latest))),
     ]

@@ -1,7 +1,6 @@
 //! `[[remote_write]]` of `takt.toml`.
 
 use crate::http_access::{HttpAccess, check_url};
-use anyhow::{Context, bail};
 use reqwest::Url;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use takt_alerts::notify::http::HttpOptions;
-use takt_model::{Labels, METRIC_NAME, Matcher};
+use takt_model::{ConfigError, Labels, METRIC_NAME, Matcher};
 use takt_promql::selector;
 use takt_push::remote_write::Protocol;
 
@@ -108,7 +107,7 @@ impl RemoteWriteConfig {
     }
 
     /// Checks that types cannot express.
-    pub fn validate(&self, retention_days: u64) -> anyhow::Result<()> {
+    pub fn validate(&self, retention_days: u64) -> Result<(), ConfigError> {
         check_url("url", &self.url, "http://mimir:9009/api/v1/push")?;
         self.access().validate("")?;
         self.selectors()?;
@@ -117,7 +116,12 @@ impl RemoteWriteConfig {
             .keys()
             .find(|name| name.is_empty() || *name == METRIC_NAME)
         {
-            bail!("external_labels: expected names of labels, found {name:?}");
+            let found = format!("{name:?}");
+            return Err(ConfigError::new(
+                "external_labels",
+                "names of labels",
+                found,
+            ));
         }
         for (key, value) in [
             ("samples_per_request", self.samples_per_request as u64),
@@ -126,32 +130,32 @@ impl RemoteWriteConfig {
             ("catch_up_hours", self.catch_up_hours),
         ] {
             if value == 0 {
-                bail!("{key}: expected at least 1, found 0");
+                return Err(ConfigError::new(key, "at least 1", 0));
             }
         }
         if self.connections > 64 {
-            bail!(
-                "connections: expected at most 64, found {}",
-                self.connections
-            );
+            let found = self.connections;
+            return Err(ConfigError::new("connections", "at most 64", found));
         }
-        if self.catch_up_hours > retention_days * 24 {
-            bail!(
-                "catch_up_hours: expected at most {}, the hours of store.retention_days, found {}",
-                retention_days * 24,
-                self.catch_up_hours
-            );
+        let most = retention_days * 24;
+        if self.catch_up_hours > most {
+            let expected = format!("at most {most}, the hours of store.retention_days");
+            let found = self.catch_up_hours;
+            return Err(ConfigError::new("catch_up_hours", expected, found));
         }
         Ok(())
     }
 
     /// Matchers of the selected series, one list for each selector; an empty list selects all.
-    pub(super) fn selectors(&self) -> anyhow::Result<Vec<Vec<Matcher>>> {
+    pub(super) fn selectors(&self) -> Result<Vec<Vec<Matcher>>, ConfigError> {
         if self.select.is_empty() {
             return Ok(vec![Vec::new()]);
         }
         let read = |text: &String| {
-            selector(text).with_context(|| format!("select: expected a selector, found {text:?}"))
+            selector(text).map_err(|error| {
+                let found = format!("{text:?}: {error}");
+                ConfigError::new("select", "a selector", found)
+            })
         };
         self.select.iter().map(read).collect()
     }

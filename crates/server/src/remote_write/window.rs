@@ -71,7 +71,8 @@ mod tests {
         assert_eq!(length.next(at(100), at(104)), None);
         assert_eq!(length.next(at(100), at(90)), None);
         let short = length.next(at(100), at(105)).unwrap();
-        assert_eq!((short.after, short.to), (at(100), at(105)));
+        assert_eq!(short.after, at(100));
+        assert_eq!(short.to, at(105));
         assert_eq!(length.next(at(100), at(9000)).unwrap().to, at(130));
     }
 

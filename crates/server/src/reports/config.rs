@@ -1,9 +1,9 @@
 //! `[reports]` of `takt.toml`: recipients and schedule of the monthly reports.
 
-use anyhow::bail;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use takt_model::ConfigError;
 
 /// The monthly reports: recipients and schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -61,11 +61,13 @@ impl Default for ReportsConfig {
 
 impl ReportsConfig {
     /// Checks that types cannot express: ranges and references between keys.
-    pub fn validate(&self) -> anyhow::Result<()> {
+    pub fn validate(&self) -> Result<(), ConfigError> {
         let owners = self.account_owners.values().flatten();
         for address in self.addresses.values().chain(owners).chain(&self.operators) {
             if !is_address(address) {
-                bail!("expected an address such as ann@lab.example, found {address:?}");
+                return Err(ConfigError::of_table(format!(
+                    "expected an address such as ann@lab.example, found {address:?}"
+                )));
             }
         }
         Ok(())

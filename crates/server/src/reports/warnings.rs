@@ -239,7 +239,8 @@ mod tests {
         };
         let budgets = [budget("<physics> & co", true, 168.0)];
         let due = warnings(&budgets, &[], &config, "2026-10");
-        assert_eq!((due.len(), due[0].to.as_str()), (1, SLACK));
+        assert_eq!(due.len(), 1);
+        assert_eq!(due[0].to.as_str(), SLACK);
         assert_eq!(
             due[0].in_short("lab"),
             "*lab*: account &lt;physics&gt; &amp; co has used 84 % of its 200 GPU-hours for October 2026"

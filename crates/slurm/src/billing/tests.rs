@@ -85,11 +85,11 @@ fn max_tres_bills_the_costliest_resource_of_a_node() {
 fn amounts_are_read_as_slurm_prints_them() {
     let tres = TresAmounts::parse("CPU=2,mem=3.5G,energy=18446744073709551614,node=-1,gres/gpu=1K")
         .unwrap();
-    assert_eq!(
-        (tres.get("cpu"), tres.get("mem"), tres.get("gres/gpu")),
-        (2.0, 3584.0, 1024.0)
-    );
-    assert_eq!((tres.find("energy"), tres.find("node")), (None, None));
+    assert_eq!(tres.get("cpu"), 2.0);
+    assert_eq!(tres.get("mem"), 3584.0);
+    assert_eq!(tres.get("gres/gpu"), 1024.0);
+    assert_eq!(tres.find("energy"), None);
+    assert_eq!(tres.find("node"), None);
     assert!(TresAmounts::parse("").unwrap().is_empty());
     assert_eq!(
         TresAmounts::parse("cpu"),
@@ -98,7 +98,7 @@ fn amounts_are_read_as_slurm_prints_them() {
 }
 
 #[test]
-fn what_are_no_weights() {
+fn invalid_weights_are_refused() {
     for (text, expected) in [
         ("cpu", TresError::Entry("cpu".into())),
         ("cpu=", TresError::Amount("cpu=".into())),

@@ -100,10 +100,9 @@ fn missing_fields_leave_unknown_what_they_would_say() {
         job.as_object_mut().unwrap().remove(field);
     }
     let job_now = run(database_job(&job, &options()));
-    assert_eq!(
-        (job_now.job_id.as_str(), job_now.qos, job_now.name),
-        ("12", None, None)
-    );
+    assert_eq!(job_now.job_id.as_str(), "12");
+    assert_eq!(job_now.qos, None);
+    assert_eq!(job_now.name, None);
     job["time"] = json!(null);
     let Entry::Rejected(reject) = database_job(&job, &options()) else {
         panic!()
@@ -121,10 +120,9 @@ fn a_running_job_lists_its_gpus_by_node_and_index() {
     });
     let job_now = live_jobs(&json!({"jobs": [job]}), &options()).remove(0);
     let held = run(job_now.entry);
-    assert_eq!(
-        (held.end, held.gpus, held.gpu_model.as_deref()),
-        (None, Some(4), Some("a100"))
-    );
+    assert_eq!(held.end, None);
+    assert_eq!(held.gpus, Some(4));
+    assert_eq!(held.gpu_model.as_deref(), Some("a100"));
     let at = |node: &str, index| (node.to_owned(), index);
     assert_eq!(
         job_now.gpus,
@@ -151,7 +149,8 @@ fn a_running_job_lists_its_gpus_by_node_and_index() {
     let mut over = job_of(&held);
     over["gres_detail"] = json!([]);
     let job_now = live_job(&over, &options());
-    assert_eq!((run(job_now.entry).gpus, job_now.gpus), (None, Vec::new()));
+    assert_eq!(run(job_now.entry).gpus, None);
+    assert_eq!(job_now.gpus, Vec::new());
 }
 
 fn job_of(run: &JobRun) -> Value {
@@ -179,10 +178,10 @@ fn pending_jobs_hold_nothing_and_say_why_they_wait() {
         panic!("{:?}", job_now.entry)
     };
     assert_eq!(job_ids, ["8_0", "8_1", "8_2", "8_5"]);
-    assert_eq!(
-        (run.user.as_str(), run.start, run.end, run.gpus),
-        ("61003", None, None, None)
-    );
+    assert_eq!(run.user.as_str(), "61003");
+    assert_eq!(run.start, None);
+    assert_eq!(run.end, None);
+    assert_eq!(run.gpus, None);
 }
 
 #[test]
@@ -193,19 +192,18 @@ fn slurmctlds_clock() {
         of(json!({"set": true, "infinite": false, "number": 1_795_200_573})),
         Some(UnixTime(1_795_200_573))
     );
-    assert_eq!((of(json!(0)), time(&json!({}))), (None, None));
+    assert_eq!(of(json!(0)), None);
+    assert_eq!(time(&json!({})), None);
 }
 
 #[test]
 fn errors_are_seen_under_any_status() {
     let answer = json!({"errors": [{"error_number": 1007, "error": "Protocol authentication error", "source": "slurmdb_tres_get"}]});
     let found = error(&answer).unwrap();
+    assert_eq!(found.number, 1007);
     assert_eq!(
-        (found.number, found.to_string().as_str()),
-        (
-            1007,
-            "slurmdb_tres_get: Protocol authentication error (error 1007)"
-        )
+        found.to_string().as_str(),
+        "slurmdb_tres_get: Protocol authentication error (error 1007)"
     );
     assert_eq!(
         error(&json!({"errors": [{"error": "Unspecified error", "errno": -1}]}))
@@ -226,19 +224,17 @@ fn shares_and_prices() {
         {"cluster": "other", "account": "root", "shares_raw": 1},
     ]});
     let found = associations(&answer, "lab");
-    assert_eq!(
-        (found.len(), found[1].shares, found[2].shares),
-        (3, Shares::Parent, Shares::Raw(10))
-    );
-    assert_eq!(
-        (found[1].user.as_deref(), found[2].user.as_deref()),
-        (None, Some("ann"))
-    );
+    assert_eq!(found.len(), 3);
+    assert_eq!(found[1].shares, Shares::Parent);
+    assert_eq!(found[2].shares, Shares::Raw(10));
+    assert_eq!(found[1].user.as_deref(), None);
+    assert_eq!(found[2].user.as_deref(), Some("ann"));
     let old = qos(&json!({"QOS": [{"name": "low", "flags": ["NO_DECAY"], "usage_factor": 0.5}]}));
     let new = qos(
         &json!({"qos": [{"name": "low", "flags": ["NO_DECAY"], "usage_factor": {"set": true, "number": 0.5}}]}),
     );
-    assert_eq!((old["low"], old["low"].usage_factor), (new["low"], 0.5));
+    assert_eq!(old["low"], new["low"]);
+    assert_eq!(old["low"].usage_factor, 0.5);
     let old = billing_weights(
         &json!({"partitions": [{"name": "gpu", "billing_weights": "CPU=1,GRES/gpu=8"}, {"name": "x"}]}),
     );
@@ -259,19 +255,13 @@ fn nodes_of_old_and_new_versions() {
         "tres": "cpu=8,gres/gpu=2", "tres_used": "cpu=1", "gres": "gpu:a100:2", "gres_used": "gpu:a100:1(IDX:0)"}]});
     assert_eq!(nodes(&old), nodes(&new));
     let node = &nodes(&old)[0];
-    assert_eq!(
-        (node.state.as_str(), node.partitions.join(" ").as_str()),
-        ("MIXED+DRAIN", "gpu all")
-    );
-    assert_eq!(
-        (node.reason_by.as_deref(), node.reason_at),
-        (Some("root"), Some(UnixTime(1_700_000_000)))
-    );
+    assert_eq!(node.state.as_str(), "MIXED+DRAIN");
+    assert_eq!(node.partitions.join(" ").as_str(), "gpu all");
+    assert_eq!(node.reason_by.as_deref(), Some("root"));
+    assert_eq!(node.reason_at, Some(UnixTime(1_700_000_000)));
     let well = json!({"nodes": [{"name": "node1", "state": ["IDLE"], "reason_set_by_user": "", "reason_changed_at": 0}]});
-    assert_eq!(
-        (&nodes(&well)[0].reason_by, nodes(&well)[0].reason_at),
-        (&None, None)
-    );
+    assert_eq!(&nodes(&well)[0].reason_by, &None);
+    assert_eq!(nodes(&well)[0].reason_at, None);
 }
 
 proptest! {

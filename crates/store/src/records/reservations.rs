@@ -39,7 +39,7 @@ impl Records<'_> {
     pub fn note_reservations(
         &self,
         cluster: &str,
-        told: &[Reservation],
+        listed: &[Reservation],
         since: UnixTime,
     ) -> Result<(), StoreError> {
         self.writing("remember the reservations", |db| {
@@ -48,7 +48,8 @@ impl Records<'_> {
                  WHERE cluster = ? AND to_time >= make_timestamp(?::BIGINT)::TIMESTAMP_S",
                 params![cluster, micros(since)],
             )?;
-            told.iter()
+            listed
+                .iter()
                 .try_for_each(|kept| keep(db, cluster, kept, "slurmdbd"))
         })
     }
@@ -61,7 +62,7 @@ impl Records<'_> {
     pub fn note_live_reservations(
         &self,
         cluster: &str,
-        told: &[Reservation],
+        listed: &[Reservation],
         now: UnixTime,
     ) -> Result<(), StoreError> {
         let known = self.reservations(cluster, now)?;
@@ -71,13 +72,14 @@ impl Records<'_> {
                  WHERE cluster = ? AND to_time > make_timestamp(?::BIGINT)::TIMESTAMP_S",
                 params![cluster, micros(now)],
             )?;
-            let is_told = |kept: &&Reservation| {
-                told.iter()
+            let is_listed = |kept: &&Reservation| {
+                listed
+                    .iter()
                     .any(|t| t.name == kept.name && t.from == kept.from)
             };
             for gone in known
                 .iter()
-                .filter(|kept| !is_told(kept) && kept.from < now)
+                .filter(|kept| !is_listed(kept) && kept.from < now)
             {
                 keep(
                     db,
@@ -89,7 +91,8 @@ impl Records<'_> {
                     "slurmctld",
                 )?;
             }
-            told.iter()
+            listed
+                .iter()
                 .try_for_each(|kept| keep(db, cluster, kept, "slurmctld"))
         })
     }
@@ -355,15 +358,10 @@ mod tests {
                 .unwrap();
         }
         let known = records.reason("lab", "7_1", UnixTime(50)).unwrap().unwrap();
-        assert_eq!(
-            (
-                known.reason.as_str(),
-                known.since,
-                known.last_seen,
-                known.expected_start
-            ),
-            ("Priority", UnixTime(280), UnixTime(280), None)
-        );
+        assert_eq!(known.reason.as_str(), "Priority");
+        assert_eq!(known.since, UnixTime(280));
+        assert_eq!(known.last_seen, UnixTime(280));
+        assert_eq!(known.expected_start, None);
         let rows: i64 = database
             .connect()
             .unwrap()

@@ -284,16 +284,26 @@ mod tests {
         #[test]
         fn strips_remember_what_was_filled(
             steps in prop::collection::vec((-3_i64..4, 1_i64..40, 0_u8..254), 1..40),
-            jump in prop::option::of(0..3 * SLOTS))
-        {
+            jump in prop::option::of(0..3 * SLOTS),
+        ) {
             let strips = Strips::default();
             let mut model: BTreeMap<i64, Slot> = BTreeMap::new();
             let (mut from, mut until) = (0_i64, 0_i64);
             let jumped = jump.map(|jump| (jump, 5, 9));
             for (offset, length, value) in steps.into_iter().chain(jumped) {
                 // Forwards from the end, or backwards from the begin.
-                let at = if until == 0 { 1_000_000 } else if offset < 0 { from - length } else { until + offset - 3 };
-                strips.fill(at, length, BTreeMap::from([(place("a"), vec![Slot(value); length as usize])]));
+                let at = if until == 0 {
+                    1_000_000
+                } else if offset < 0 {
+                    from - length
+                } else {
+                    until + offset - 3
+                };
+                strips.fill(
+                    at,
+                    length,
+                    BTreeMap::from([(place("a"), vec![Slot(value); length as usize])]),
+                );
                 if until == 0 || at > until || at + length < from {
                     model.clear();
                     (from, until) = (at, at + length);
@@ -309,7 +319,10 @@ mod tests {
             for strips in [&strips, &kept] {
                 prop_assert_eq!(strips.filled(), (from, until));
                 let read = strips.read(None, from - 50, until + 50);
-                prop_assert_eq!(&strips.read_one(&place("a"), from - 50, until + 50), &read[0].1);
+                prop_assert_eq!(
+                    &strips.read_one(&place("a"), from - 50, until + 50),
+                    &read[0].1
+                );
                 for (slot, value) in (from - 50..).zip(&read[0].1) {
                     let expected = model.get(&slot).copied().unwrap_or(Slot::UNKNOWN);
                     prop_assert_eq!(*value, expected, "slot {}", slot);

@@ -81,7 +81,7 @@ impl Twin {
 
     /// Writes rows, from the current time on.
     fn scrape(&mut self, rows: usize, step: i64) {
-        let mut told: [Vec<(i64, Option<f64>)>; 4] = Default::default();
+        let mut plain: [Vec<(i64, Option<f64>)>; 4] = Default::default();
         for _ in 0..rows {
             let at = self.now.fetch_add(step, Ordering::SeqCst) + step;
             let (_, group) = self.open.as_ref().unwrap();
@@ -92,7 +92,7 @@ impl Twin {
                     row[group.column(&labels(series)).unwrap().index()] = found;
                 }
                 if found.is_some() || *was_there {
-                    told[series].push((at, found));
+                    plain[series].push((at, found));
                 }
                 *was_there = found.is_some();
             }
@@ -100,9 +100,11 @@ impl Twin {
                 .commit(group.ticket(Timestamp(at)).unwrap(), &row, &[])
                 .unwrap();
         }
-        for (series, told) in told.into_iter().enumerate() {
-            let told = told.into_iter().map(|(at, value)| (Timestamp(at), value));
-            self.plain.add(labels(series), told);
+        for (series, samples) in plain.into_iter().enumerate() {
+            let samples = samples
+                .into_iter()
+                .map(|(at, value)| (Timestamp(at), value));
+            self.plain.add(labels(series), samples);
         }
         self.store().flush();
     }
@@ -206,7 +208,11 @@ proptest! {
             let end = twin.now();
             for &(part, query, is_range) in &asked {
                 let at = BEGIN + ((end - BEGIN) as f64 * part) as i64;
-                let asked = if is_range { Asked::Between(at, at + 20 * MINUTE, 37 * SECOND) } else { Asked::At(at) };
+                let asked = if is_range {
+                    Asked::Between(at, at + 20 * MINUTE, 37 * SECOND)
+                } else {
+                    Asked::At(at)
+                };
                 twin.compare(QUERIES[query], asked);
             }
             for query in QUERIES {

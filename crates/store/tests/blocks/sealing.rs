@@ -14,13 +14,12 @@ fn sealing_keeps_every_sample() {
         let bench = Bench::open(root.path(), &config(), BEGIN);
         bench.scrape_all(BEGIN, BEGIN + HOUR, STEP);
         let kept = bench.store.seal().unwrap();
-        assert_eq!(
-            (kept.written.len(), kept.rows),
-            (1, METRICS.len() as u64 * 240)
-        );
+        assert_eq!(kept.written.len(), 1);
+        assert_eq!(kept.rows, METRICS.len() as u64 * 240);
         bench.scrape_and_seal(BEGIN + HOUR, end, STEP);
         let stat = bench.store.database().stat().unwrap();
-        assert_eq!((stat.hot_samples, stat.series), (0, 4));
+        assert_eq!(stat.hot_samples, 0);
+        assert_eq!(stat.series, 4);
         let rows: u64 = stat.blocks.iter().map(|block| block.rows).sum();
         assert_eq!(rows, METRICS.len() as u64 * 720);
         assert_eq!(stat.blocks.len(), 3, "{stat:?}");
@@ -44,7 +43,8 @@ fn a_day_becomes_one_block_and_gets_its_lower_resolutions() {
     let bench = Bench::open(root.path(), &config(), BEGIN);
     let minute = 60 * SECOND;
     bench.scrape_and_seal(BEGIN, BEGIN + 25 * HOUR, minute);
-    assert_eq!((bench.blocks("5m"), bench.blocks("1h")), (1, 1));
+    assert_eq!(bench.blocks("5m"), 1);
+    assert_eq!(bench.blocks("1h"), 1);
     let stat = bench.store.database().stat().unwrap();
     let day = stat
         .blocks
@@ -160,7 +160,8 @@ fn a_small_memory_makes_the_same_blocks_in_more_slices() {
         bench.store.database().stat().unwrap().blocks
     };
     let one = fill(large.path(), &config());
-    assert_eq!((one.len(), one[0].rows), (1, 4 * 4 * 3600));
+    assert_eq!(one.len(), 1);
+    assert_eq!(one[0].rows, 4 * 4 * 3600);
     // Far below the minimum of 16 MiB for servers: one slice per series and row.
     let found = fill(
         small.path(),

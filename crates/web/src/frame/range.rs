@@ -144,7 +144,7 @@ pub fn ticks(from: UnixTime, to: UnixTime, zone: &TimeZone) -> Vec<(f64, String)
 
 fn unreadable(name: &str, text: &str) -> PageError {
     PageError::wrong(format!(
-        "{name}={text} is no time. Write 2026-10-01, 2026-10-01T14:30, UTC seconds, \
+        "{name}={text} is not a time. Write 2026-10-01, 2026-10-01T14:30, UTC seconds, \
          or a length such as 24h or 7d."
     ))
 }

@@ -219,7 +219,7 @@ impl Table {
     /// the greatest to the least. Without it, the rows keep the order in which they are given.
     ///
     /// # Errors
-    /// If `sort` names no column, or `limit` is no number.
+    /// If `sort` names no column, or `limit` is not a number.
     pub fn new(
         visit: &Visit,
         id: &'static str,

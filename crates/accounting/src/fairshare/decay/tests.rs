@@ -148,17 +148,31 @@ proptest! {
         // Ticks with outages of slurmctld in between.
         let ticks = Ticks::every(period, phase, UnixTime(0), UnixTime(30_000));
         let ticks = Ticks::at(
-            ticks.as_slice().iter().copied().filter(|tick| !gaps.iter().any(|gap| (*gap..*gap + 2000).contains(tick))).collect(),
+            ticks
+                .as_slice()
+                .iter()
+                .copied()
+                .filter(|tick| !gaps.iter().any(|gap| (*gap..*gap + 2000).contains(tick)))
+                .collect(),
         );
         let end = length.map(|length| start + length);
         let (at_last_tick, now) = step_by_step(half_life, &ticks, &resets, as_of, start, end);
-        let found = DecayTable::new(Decay::new(half_life), &ticks, &resets, as_of).seconds(start, end);
-        prop_assert!(close(found.at_last_tick, at_last_tick, 1e-9), "{} {}", found.at_last_tick, at_last_tick);
+        let found =
+            DecayTable::new(Decay::new(half_life), &ticks, &resets, as_of).seconds(start, end);
+        prop_assert!(
+            close(found.at_last_tick, at_last_tick, 1e-9),
+            "{} {}",
+            found.at_last_tick,
+            at_last_tick
+        );
         prop_assert!(close(found.total(), now, 1e-9), "{} {}", found.total(), now);
     }
 
     #[test]
-    fn fourteen_days_are_fourteen_times_one(half_life in prop_oneof![Just(0_u32), 3600_u32..3_000_000], usage in 0.0..1e15) {
+    fn fourteen_days_are_fourteen_times_one(
+        half_life in prop_oneof![Just(0_u32), 3600_u32..3_000_000],
+        usage in 0.0..1e15,
+    ) {
         let decay = Decay::new(half_life);
         let once = usage * decay.over(14 * 86_400);
         let daily = (0..14).fold(usage, |usage, _| usage * decay.over(86_400));
@@ -178,12 +192,17 @@ proptest! {
         let decay = Decay::new(half_life);
         let worth = |phase| {
             let ticks = Ticks::every(PERIOD, phase, UnixTime(-300), end + after);
-            DecayTable::new(decay, &ticks, &[], end + after).seconds(start, Some(end)).total()
+            DecayTable::new(decay, &ticks, &[], end + after)
+                .seconds(start, Some(end))
+                .total()
         };
         let one = worth(UnixTime(0));
         let other = worth(phase);
         let most = 1.0 / decay.over(2 * i64::from(PERIOD));
-        prop_assert!(one <= other * most && other <= one * most, "{one} {other} {most}");
+        prop_assert!(
+            one <= other * most && other <= one * most,
+            "{one} {other} {most}"
+        );
     }
 
     #[test]
@@ -205,6 +224,9 @@ proptest! {
         let parts = table.seconds(start, Some(cut)).total() + table.seconds(cut, Some(end)).total();
         // Only the slice with the cut changes, by at most one period's decay.
         let bound = f64::from(PERIOD) * (1.0 / decay.over(PERIOD.into()) - 1.0);
-        prop_assert!((whole - parts).abs() <= bound + 1e-9, "{whole} {parts} {bound}");
+        prop_assert!(
+            (whole - parts).abs() <= bound + 1e-9,
+            "{whole} {parts} {bound}"
+        );
     }
 }

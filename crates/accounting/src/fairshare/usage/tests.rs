@@ -47,7 +47,7 @@ fn charged(
 }
 
 #[test]
-fn usage_climbs_and_what_cannot_be_charged_is_told() {
+fn usage_climbs_and_what_cannot_be_charged_is_reported() {
     let tree = tree("lab 1\n  @ann 1\n  @bob 1");
     let runs = [
         ("lab", "ann", 0, Some(HOUR)),

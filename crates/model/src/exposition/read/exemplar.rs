@@ -79,7 +79,8 @@ mod tests {
         let exemplar = parse(br#"# {trace_id="a\"b","x.y"="1"} 0.5 1.25"#).unwrap();
         let labels = [("trace_id", "a\"b"), ("x.y", "1")];
         assert_eq!(exemplar.labels, labels.into_iter().collect());
-        assert_eq!((exemplar.value, exemplar.at), (0.5, Some(Timestamp(1250))));
+        assert_eq!(exemplar.value, 0.5);
+        assert_eq!(exemplar.at, Some(Timestamp(1250)));
         assert_eq!(parse(b"# {} 1").unwrap().at, None);
     }
 }

@@ -322,6 +322,11 @@ impl PresentedCertificate {
     }
 }
 
+/// The end of the handshake.
+fn refused<T>() -> Result<T, Error> {
+    Err(CertificateError::ApplicationVerificationFailure.into())
+}
+
 impl ServerCertVerifier for PresentedCertificate {
     fn verify_server_cert(
         &self,
@@ -333,7 +338,7 @@ impl ServerCertVerifier for PresentedCertificate {
     ) -> Result<ServerCertVerified, Error> {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *seen = Some(certificate.clone().into_owned());
-        Err(CertificateError::ApplicationVerificationFailure.into())
+        refused()
     }
 
     fn verify_tls12_signature(
@@ -342,7 +347,7 @@ impl ServerCertVerifier for PresentedCertificate {
         _: &CertificateDer<'_>,
         _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Err(CertificateError::ApplicationVerificationFailure.into())
+        refused()
     }
 
     fn verify_tls13_signature(
@@ -351,7 +356,7 @@ impl ServerCertVerifier for PresentedCertificate {
         _: &CertificateDer<'_>,
         _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Err(CertificateError::ApplicationVerificationFailure.into())
+        refused()
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -434,7 +439,7 @@ mod tests {
         assert_eq!(days(&server(false)), Some(10.0));
         assert_eq!(days(&server(true)), Some(10.0));
         assert_eq!(days(&CertificatePlace::File(key.clone())), None);
-        // A mail server that refuses, and one that is no mail server.
+        // A mail server that refuses, and one that is not a mail server.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         std::thread::spawn(move || {

@@ -281,6 +281,16 @@ impl Facts {
         self.readings.get(metric).map_or(&[], Vec::as_slice)
     }
 
+    /// Returns the last values of a metric that are `wanted`.
+    pub fn select(
+        &self,
+        metric: &str,
+        wanted: impl Fn(&Reading) -> bool,
+    ) -> impl Iterator<Item = &Reading> {
+        let all = self.values(metric).iter();
+        all.filter(move |reading| wanted(reading))
+    }
+
     /// Returns the nodes with an exporter that answers.
     pub fn nodes_up(&self) -> BTreeSet<&str> {
         let up = self.values("up").iter();

@@ -53,7 +53,7 @@ pub(super) fn exporter_answers(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn exporter_version(facts: &Facts) -> Vec<Finding> {
-    let differs = |reading: &&Reading| reading.label("version") != facts.version;
+    let differs = |reading: &Reading| reading.label("version") != facts.version;
     let report = |reading: &Reading| {
         let node = reading.node();
         finding(
@@ -68,8 +68,8 @@ pub(super) fn exporter_version(facts: &Facts) -> Vec<Finding> {
             [ExporterFiles::find(Path::new("/")).loop_over(node)],
         )
     };
-    let all = facts.values("takt_exporter_build_info").iter();
-    all.filter(differs).map(report).collect()
+    let found = facts.select("takt_exporter_build_info", differs);
+    found.map(report).collect()
 }
 
 /// PCI address of a GPU, in Linux' spelling; empty if it is unknown.
@@ -96,7 +96,7 @@ pub(super) fn gpu_name(facts: &Facts, node: &str, uuid: &str) -> String {
 }
 
 pub(super) fn gpu_answers(facts: &Facts) -> Vec<Finding> {
-    let lost = |reading: &&Reading| reading.value == 0.0 && reading.label("reason") != "let_go";
+    let lost = |reading: &Reading| reading.value == 0.0 && reading.label("reason") != "let_go";
     let report = |reading: &Reading| {
         let node = reading.node();
         let uuid = reading.label("uuid");
@@ -115,8 +115,8 @@ pub(super) fn gpu_answers(facts: &Facts) -> Vec<Finding> {
             [fix],
         )
     };
-    let all = facts.values("takt_gpu_up").iter();
-    all.filter(lost).map(report).collect()
+    let found = facts.select("takt_gpu_up", lost);
+    found.map(report).collect()
 }
 
 pub(super) fn gpu_count(facts: &Facts) -> Vec<Finding> {
@@ -184,10 +184,10 @@ pub(super) fn gpu_process(facts: &Facts) -> Vec<Finding> {
                 && job.used.contains(reading.label("uuid"))
         })
     };
-    let all = facts.values("takt_gpu_process_without_job").iter();
-    all.filter(|reading| reading.value > 0.0 && !is_stray(reading))
-        .map(report)
-        .collect()
+    let found = facts.select("takt_gpu_process_without_job", |reading| {
+        reading.value > 0.0 && !is_stray(reading)
+    });
+    found.map(report).collect()
 }
 
 pub(super) fn gpu_remap(facts: &Facts) -> Vec<Finding> {
@@ -206,19 +206,15 @@ pub(super) fn gpu_remap(facts: &Facts) -> Vec<Finding> {
             )],
         )
     };
-    let all = facts.values("takt_gpu_row_remap_failed").iter();
-    all.filter(|reading| reading.value == 1.0)
-        .map(report)
-        .collect()
+    let found = facts.select("takt_gpu_row_remap_failed", |reading| reading.value == 1.0);
+    found.map(report).collect()
 }
 
 pub(super) fn gpu_persistence(facts: &Facts) -> Vec<Finding> {
-    let nodes: BTreeSet<&str> = facts
-        .values("takt_gpu_persistence_enabled")
-        .iter()
-        .filter(|reading| reading.value == 0.0)
-        .map(Reading::node)
-        .collect();
+    let off = facts.select("takt_gpu_persistence_enabled", |reading| {
+        reading.value == 0.0
+    });
+    let nodes: BTreeSet<&str> = off.map(Reading::node).collect();
     let report = |node: &str| {
         finding(
             Severity::Warning,
@@ -249,10 +245,8 @@ pub(super) fn kernel_log(facts: &Facts) -> Vec<Finding> {
             ],
         )
     };
-    let all = facts.values("takt_kernel_log_followed").iter();
-    all.filter(|reading| reading.value == 0.0)
-        .map(report)
-        .collect()
+    let found = facts.select("takt_kernel_log_followed", |reading| reading.value == 0.0);
+    found.map(report).collect()
 }
 
 pub(super) fn jobs_seen(facts: &Facts) -> Vec<Finding> {
@@ -294,10 +288,8 @@ pub(super) fn jobs_environment(facts: &Facts) -> Vec<Finding> {
             ["AmbientCapabilities=CAP_SYS_PTRACE        # in the exporter's unit".to_owned()],
         )
     };
-    let all = facts.values("takt_jobs_unreadable").iter();
-    all.filter(|reading| reading.value > 0.0)
-        .map(report)
-        .collect()
+    let found = facts.select("takt_jobs_unreadable", |reading| reading.value > 0.0);
+    found.map(report).collect()
 }
 
 pub(super) fn node_name(facts: &Facts) -> Vec<Finding> {
@@ -341,9 +333,7 @@ pub(super) fn node_clock(facts: &Facts) -> Vec<Finding> {
             })
         });
     let unsynchronised = facts
-        .values("node_timex_sync_status")
-        .iter()
-        .filter(|reading| reading.value == 0.0)
+        .select("node_timex_sync_status", |reading| reading.value == 0.0)
         .map(|reading| (reading.node(), "the clock is not synchronised".to_owned()));
     let report = |(node, evidence): (&str, String)| {
         finding(
@@ -376,15 +366,15 @@ pub(super) fn nfs_hung(facts: &Facts) -> Vec<Finding> {
             ],
         )
     };
-    let all = facts.values("takt_nfs_mount_hung_seconds").iter();
-    all.filter(|reading| reading.value > NFS_SECONDS)
-        .map(report)
-        .collect()
+    let found = facts.select("takt_nfs_mount_hung_seconds", |reading| {
+        reading.value > NFS_SECONDS
+    });
+    found.map(report).collect()
 }
 
 /// Mounts whose `statfs` does not return. NFS is left out: `nfs.hung` judges it by its requests.
 pub(super) fn mount_hung(facts: &Facts) -> Vec<Finding> {
-    let is_hung = |reading: &&Reading| {
+    let is_hung = |reading: &Reading| {
         reading.value == 1.0
             && reading.label("device_error") == NO_ANSWER
             && !reading.label("fstype").starts_with("nfs")
@@ -409,18 +399,16 @@ pub(super) fn mount_hung(facts: &Facts) -> Vec<Finding> {
             ],
         )
     };
-    let all = facts.values("node_filesystem_device_error").iter();
-    all.filter(is_hung).map(report).collect()
+    let found = facts.select("node_filesystem_device_error", is_hung);
+    found.map(report).collect()
 }
 
 pub(super) fn link_speed(facts: &Facts) -> Vec<Finding> {
     let of = |metric: &str, link: &Reading| {
-        let all = facts.values(metric).iter();
-        all.filter(|other| {
+        let mut same = facts.select(metric, |other| {
             other.node() == link.node() && other.label("device") == link.label("device")
-        })
-        .map(|other| other.value)
-        .next()
+        });
+        same.next().map(|other| other.value)
     };
     let slow = |link: &Reading| {
         let capability = of("takt_link_capability_bits_per_second", link)?;
@@ -463,17 +451,13 @@ pub(super) fn pcie_width(facts: &Facts) -> Vec<Finding> {
             )],
         )
     };
-    let all = facts.values("takt_gpu_pcie_degraded").iter();
-    all.filter(|reading| reading.value == 1.0)
-        .map(report)
-        .collect()
+    let found = facts.select("takt_gpu_pcie_degraded", |reading| reading.value == 1.0);
+    found.map(report).collect()
 }
 
 pub(super) fn hardware_health(facts: &Facts) -> Vec<Finding> {
-    let failing = facts.values("takt_disk_healthy").iter();
-    let failing = failing.filter(|reading| reading.value == 0.0);
-    let warned = facts.values("takt_nvme_critical_warning").iter();
-    let warned = warned.filter(|reading| reading.value > 0.0);
+    let failing = facts.select("takt_disk_healthy", |reading| reading.value == 0.0);
+    let warned = facts.select("takt_nvme_critical_warning", |reading| reading.value > 0.0);
     let report = |reading: &Reading| {
         let node = reading.node();
         let device = reading.label("device");

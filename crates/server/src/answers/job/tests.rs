@@ -104,7 +104,8 @@ fn a_failed_job_in_full() {
     assert_eq!(serde_json::from_str::<JobAnswer>(&json).unwrap(), answer);
     let report = answer.report.as_ref().unwrap();
     assert_eq!(report.phase, JobPhase::Finished);
-    assert_eq!((report.waited_seconds, report.ran_seconds), (0, Some(3600)));
+    assert_eq!(report.waited_seconds, 0);
+    assert_eq!(report.ran_seconds, Some(3600));
     let verdict = report.verdict.as_ref().unwrap();
     assert_eq!(verdict.grade, Grade::Fair, "{verdict:?}");
     assert_eq!(
@@ -119,7 +120,8 @@ fn a_failed_job_in_full() {
     assert_eq!(gpus[0].uuid.as_deref(), Some("GPU-a"));
     assert!((gpus[0].utilization_mean.unwrap() - 0.9).abs() < 1e-9);
     let axis = report.axis.unwrap();
-    assert_eq!((axis.steps, axis.step_ms), (120, 30_000));
+    assert_eq!(axis.steps, 120);
+    assert_eq!(axis.step_ms, 30_000);
     assert_eq!(gpus[0].utilization.0.len(), 120);
     assert!(
         gpus[0]
@@ -152,10 +154,8 @@ fn a_failed_job_in_full() {
     };
     let zoomed = ask(&store, &zoomed).unwrap().report.unwrap();
     let axis = zoomed.axis.unwrap();
-    assert_eq!(
-        (axis.from, axis.to()),
-        ((from + 600).into(), (from + 1200).into())
-    );
+    assert_eq!(axis.from, (from + 600).into());
+    assert_eq!(axis.to(), (from + 1200).into());
     assert_eq!(
         zoomed.verdict, report.verdict,
         "the verdict is on the whole run"
@@ -216,7 +216,8 @@ fn the_curves_of_an_ended_job_outlive_its_samples() {
         },
     );
     let axis = part.axis.unwrap();
-    assert_eq!((axis.from.whole_seconds(), axis.steps), (from + 900, 30));
+    assert_eq!(axis.from.whole_seconds(), from + 900);
+    assert_eq!(axis.steps, 30);
     let coarse = JobQuestion {
         steps: 10,
         ..job("7")
@@ -265,10 +266,11 @@ fn arrays_requeues_and_unknown_jobs() {
     let states = array.array.unwrap();
     assert_eq!(states.tasks, 3);
     assert_eq!(
-        (states.states[0].state.as_str(), states.states[0].runs),
-        ("COMPLETED", 2),
+        states.states[0].state.as_str(),
+        "COMPLETED",
         "the newest run of a task counts"
     );
+    assert_eq!(states.states[0].runs, 2, "the newest run of a task counts");
     let task = ask(&store, &job("20_2")).unwrap();
     assert_eq!(task.report.as_ref().unwrap().run.submit, UnixTime(300));
     assert_eq!(task.runs.len(), 2);
@@ -335,7 +337,8 @@ fn others_see_of_a_job_what_privacy_leaves() {
     let by = |viewer: &Viewer| job("7").answer(viewer, &store, &config);
 
     let open = by(&viewer(Privacy::Open)).unwrap().report.unwrap();
-    assert_eq!((open.run.name, open.run.exit_code), (None, None));
+    assert_eq!(open.run.name, None);
+    assert_eq!(open.run.exit_code, None);
     assert!(open.verdict.is_some() && open.failure.is_none());
 
     let usage = by(&viewer(Privacy::Usage)).unwrap();

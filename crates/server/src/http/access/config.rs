@@ -195,17 +195,16 @@ impl AuthConfig {
     ///
     /// # Errors
     /// If a list of users has an empty name, a key requires another one, or a table is wrong.
-    pub fn validate(&self) -> anyhow::Result<()> {
-        use anyhow::Context;
+    pub fn validate(&self) -> Result<(), ConfigError> {
         self.validate_keys()?;
-        if let Some(proxy) = &self.proxy {
-            proxy.validate().context("proxy")?;
-        }
-        if let Some(oidc) = &self.oidc {
-            oidc.validate().context("oidc")?;
-        }
-        if let Some(ldap) = &self.ldap {
-            ldap.validate().context("ldap")?;
+        let tables = [
+            ("proxy", self.proxy.as_ref().map(ProxyConfig::validate)),
+            ("oidc", self.oidc.as_ref().map(OidcConfig::validate)),
+            ("ldap", self.ldap.as_ref().map(LdapConfig::validate)),
+        ];
+        for (name, checked) in tables {
+            let checked = checked.unwrap_or(Ok(()));
+            checked.map_err(|error| error.in_section(name))?;
         }
         Ok(())
     }

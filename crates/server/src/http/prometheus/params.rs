@@ -336,7 +336,8 @@ mod tests {
         ]
         .into_iter()
         .collect();
-        assert_eq!((params.get("a"), params.get("b")), (Some("1"), None));
+        assert_eq!(params.get("a"), Some("1"));
+        assert_eq!(params.get("b"), None);
         assert_eq!(params.selectors().unwrap().len(), 2);
         assert_eq!(selector("{node=\"g01\"}").unwrap().len(), 1);
         assert!(selector("{node=\"\"}").is_err());

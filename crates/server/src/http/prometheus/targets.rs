@@ -88,7 +88,7 @@ pub(super) async fn of_targets(State(api): State<Api>, By(viewer): By, params: P
     api.blocking(&viewer, move |app| {
         let mut known = app.scraping.metadata();
         known.retain(|name, _| metric.as_ref().is_none_or(|metric| metric == name));
-        let mut told = Vec::new();
+        let mut entries = Vec::new();
         let meant = |target: &TargetStatus| {
             matchers
                 .iter()
@@ -96,7 +96,7 @@ pub(super) async fn of_targets(State(api): State<Api>, By(viewer): By, params: P
         };
         for target in app.scraping.targets().into_iter().filter(meant) {
             // As in Prometheus, all metrics of a target are listed.
-            if told.len() >= limit {
+            if entries.len() >= limit {
                 break;
             }
             let of_target: Vec<Matcher> = target
@@ -122,10 +122,10 @@ pub(super) async fn of_targets(State(api): State<Api>, By(viewer): By, params: P
                 if metric.is_none() {
                     entry["metric"] = name.as_str().into();
                 }
-                told.push(entry);
+                entries.push(entry);
             }
         }
-        Answer::of(&told)
+        Answer::of(&entries)
     })
     .await
 }

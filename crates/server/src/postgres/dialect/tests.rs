@@ -107,7 +107,9 @@ fn arrays_are_read_with_their_quotes() {
 
 proptest! {
     #[test]
-    fn any_text_is_translated(text in "([ '\"$;a1/*(),.\\-\\\\eE\n:=<>\\[\\]{}]|from|any|all|operator|collate|public|as)*") {
+    fn any_text_is_translated(
+        text in "([ '\"$;a1/*(),.\\-\\\\eE\n:=<>\\[\\]{}]|from|any|all|operator|collate|public|as)*",
+    ) {
         for statement in statements(&text) {
             translate(&statement);
         }

@@ -53,7 +53,11 @@ fn silence(visit: &Visit, form: &Form, matchers: Matchers) -> Result<(), PageErr
     let length = form.required("for")?;
     let length = duration::parse(length)
         .filter(|length| !length.is_zero())
-        .ok_or_else(|| wrong(format!("'{length}' is no duration such as 30m, 4h or 3d.")))?;
+        .ok_or_else(|| {
+            wrong(format!(
+                "'{length}' is not a duration such as 30m, 4h or 3d."
+            ))
+        })?;
     let by = form.required("by")?.to_owned();
     let comment = form.required("comment")?.to_owned();
     let set = visit.change_alerts(move |engine: &mut Engine, now: Timestamp| {

@@ -13,7 +13,7 @@ const GRACE_SECONDS: i64 = 60;
 /// Why an ID token is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TokenError {
-    /// The text is no signed token.
+    /// The text is not a signed token.
     #[error("the ID token is malformed")]
     Malformed,
     /// No key of the provider has the identifier of the token's key.
@@ -308,7 +308,7 @@ mod tests {
             idp.keys.verify(&forged),
             Err(TokenError::Algorithm(_))
         ));
-        // A key inside the token is not looked at; a key of a keyed hash is no key here.
+        // A key inside the token is not looked at; a key of a keyed hash is not a key here.
         let header = json!({ "alg": "HS256", "kid": "secret" });
         assert!(idp.keys.verify(&idp.sign(&header, &claims())).is_err());
         let critical = json!({ "alg": "ES256", "kid": "1", "crit": ["b64"], "b64": false });

@@ -1,0 +1,73 @@
+//! Additions to the texts of alerts: names of GPUs, jobs, the last hour.
+
+use super::Engine;
+use crate::fingerprint::Fingerprint;
+use crate::group::GroupRun;
+use crate::message::{Message, Status};
+use crate::ports::Query;
+use std::collections::BTreeMap;
+use takt_model::Timestamp;
+
+/// How many alerts of one flush get additions to their rules' text.
+const CONTEXT_MAX: usize = 5;
+
+/// How many GPUs one flush looks up.
+const GPUS_MAX: usize = 20;
+
+impl Engine {
+    /// Looks up the GPUs of new alerts and puts their indexes into the texts.
+    pub(super) fn name_gpus(&mut self, query: &dyn Query, now: Timestamp) {
+        for fingerprint in self.gpus.take_unknown(GPUS_MAX) {
+            let Some(alert) = self.router.alerts().get(fingerprint) else {
+                continue;
+            };
+            let (labels, words) = (alert.labels.clone(), alert.annotations.clone());
+            self.gpus.found(fingerprint, query.gpu_index(&labels, now));
+            let words: Vec<_> = words.into_iter().collect();
+            let words = self.gpus.name(fingerprint, &labels, &words);
+            self.router.reword(fingerprint, &words);
+        }
+    }
+
+    /// Adds annotations such as jobs and the last hour to the first few alerts; many alerts are
+    /// summarised anyway.
+    pub(super) fn add_context(&self, messages: &mut [Message], query: &dyn Query, now: Timestamp) {
+        let mut known: BTreeMap<Fingerprint, Vec<(String, String)>> = BTreeMap::new();
+        for message in messages
+            .iter_mut()
+            .filter(|message| message.status == Status::Firing)
+        {
+            let firing = message
+                .alerts
+                .iter_mut()
+                .filter(|alert| alert.status == Status::Firing);
+            for alert in firing.take(CONTEXT_MAX) {
+                if known.len() == CONTEXT_MAX && !known.contains_key(&alert.fingerprint) {
+                    continue;
+                }
+                let words = known.entry(alert.fingerprint).or_insert_with(|| {
+                    query.context(
+                        self.expr_of(alert.fingerprint),
+                        &alert.labels,
+                        alert.starts_at,
+                        now,
+                    )
+                });
+                for (name, text) in words {
+                    alert
+                        .annotations
+                        .entry(name.clone())
+                        .or_insert_with(|| text.clone());
+                }
+            }
+        }
+    }
+
+    /// The expression of the rule that raised an alert.
+    fn expr_of(&self, fingerprint: Fingerprint) -> Option<&str> {
+        let mut views = self.groups.iter().flat_map(GroupRun::views);
+        views
+            .find(|view| view.instances.get(fingerprint).is_some())
+            .map(|view| view.rule.expr())
+    }
+}
