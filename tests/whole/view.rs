@@ -107,6 +107,14 @@ impl Island {
     }
 }
 
+/// Waits until a server answers.
+fn ready(server: &mut Daemon, at: &str) {
+    server.wait_until("ready", SOON, || {
+        let page = http_get(&format!("http://{at}/-/ready")).ok()?;
+        (page.status == 200).then_some(())
+    });
+}
+
 /// The answer of `takt view --format json`, and what it warned of.
 fn view(takt: &Takt, arguments: &[&str]) -> (Value, String) {
     let format = ["--format", "json", "--config", "takt.toml"];
@@ -164,10 +172,7 @@ fn two_servers_are_one_table_and_a_silent_one_hides_nothing() {
     );
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
     let url = format!("http://{at}");
-    server.wait_until("ready", SOON, || {
-        let page = http_get(&format!("{url}/-/ready")).ok()?;
-        (page.status == 200).then_some(())
-    });
+    ready(&mut server, &at);
 
     // An address that is no server is named in every answer, and the others are shown.
     let (overview, warned) = view(&takt, &["overview"]);
@@ -300,7 +305,15 @@ fn two_servers_are_one_table_and_a_silent_one_hides_nothing() {
 #[test]
 fn a_refused_token_is_named_with_advice_and_read_again() {
     let alpha = Island::start("alpha", &job("1", "ann", "02", 8, ""));
-    let beta = Island::start("beta", &job("2", "eve", "03", 8, ""));
+    let mut beta = Island::start("beta", &job("2", "eve", "03", 8, ""));
+    // By default, a connection of the same machine needs no token.
+    beta.server.kill();
+    let config = beta.takt.directory().join("takt.toml");
+    let config = std::fs::read_to_string(config).unwrap();
+    let config = config + "[auth]\nprivacy = \"private\"\n";
+    beta.takt.file("takt.toml", config);
+    beta.server = beta.takt.start(["serve", "--config", "takt.toml"]);
+    ready(&mut beta.server, &beta.at);
     let token = std::fs::read_to_string(&beta.token).unwrap();
     let takt = Takt::fresh();
     let at = format!("127.0.0.1:{}", free_port());
@@ -314,10 +327,7 @@ fn a_refused_token_is_named_with_advice_and_read_again() {
     );
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
     let url = format!("http://{at}");
-    server.wait_until("ready", SOON, || {
-        let page = http_get(&format!("{url}/-/ready")).ok()?;
-        (page.status == 200).then_some(())
-    });
+    ready(&mut server, &at);
     let refuses = |subject: &[&str]| {
         let (answer, warned) = view(&takt, subject);
         let servers = rows(&answer, &["server"]);

@@ -125,6 +125,8 @@ fn fill(directory: &Path, (count, series, rows): (usize, usize, usize)) -> Resul
     let bytes = bytes(&directory.join("unsealed"));
     println!("unsealed: {:.0} MB", bytes as f64 / 1e6);
 
+    // A segment that is being sealed would take time from the queries.
+    store.keep()?;
     let newest = begin.plus_ms(rows as i64 * step_ms - 1);
     ask(&store, newest);
     evaluate(&store, newest)?;
