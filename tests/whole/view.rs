@@ -370,7 +370,8 @@ fn a_refused_token_is_named_with_advice_and_read_again() {
     let low = beta.takt.run(low.iter().chain(&["takt.toml"])).ok();
     std::fs::write(&beta.token, low.split_whitespace().last().unwrap()).unwrap();
     refuses(&["jobs"]);
-    let run = takt.run(["view", "--only", "chemistry", "--config", "takt.toml"]);
+    let only = ["view", "jobs", "--only", "chemistry"];
+    let run = takt.run(only.iter().chain(&["--config", "takt.toml"]));
     assert_eq!(run.code, Some(1), "{run:?}");
     assert!(run.stderr.contains("no server answered"), "{run:?}");
     // The mended file is read without a restart.
