@@ -70,7 +70,7 @@ fn main() {
             stat.series, stat.hot_samples
         );
         let began = Instant::now();
-        let matchers = [Matcher::metric("takt_gpu_utilization_ratio")];
+        let matchers = [Matcher::metric("node_cpu_seconds_total")];
         let found = store.range(
             &matchers,
             real.minus(std::time::Duration::from_secs(3600)),
