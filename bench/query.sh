@@ -24,8 +24,7 @@ trap end_all EXIT
 if [ ! -e "$scratch/end" ]; then
 	end=$(($(date +%s) / 60 * 60 - 60))
 	mkdir -p "$scratch/text" "$scratch/prometheus"
-	"$bin/examples/history" bench/pages/takt-exporter_8-stand-in-h100.jsonl.gz "$scratch/takt" "$scratch/text" \
-		"$nodes" "$hours" "$step" "$end"
+	"$bin/examples/history" "$scratch/takt" "$scratch/text" "$nodes" "$hours" "$step" "$end"
 	for text in "$scratch"/text/*.om; do
 		promtool tsdb create-blocks-from openmetrics "$text" "$scratch/prometheus" >/dev/null
 		rm "$text"

@@ -107,6 +107,14 @@ impl Island {
     }
 }
 
+/// Waits until a server answers.
+fn ready(server: &mut Daemon, at: &str) {
+    server.wait_until("ready", SOON, || {
+        let page = http_get(&format!("http://{at}/-/ready")).ok()?;
+        (page.status == 200).then_some(())
+    });
+}
+
 /// The answer of `takt view --format json`, and what it warned of.
 fn view(takt: &Takt, arguments: &[&str]) -> (Value, String) {
     let format = ["--format", "json", "--config", "takt.toml"];
@@ -164,10 +172,7 @@ fn two_servers_are_one_table_and_a_silent_one_hides_nothing() {
     );
     let mut server = takt.start(["serve", "--config", "takt.toml"]);
     let url = format!("http://{at}");
-    server.wait_until("ready", SOON, || {
-        let page = http_get(&format!("{url}/-/ready")).ok()?;
-        (page.status == 200).then_some(())
-    });
+    ready(&mut server, &at);
 
     // An address that is not a server is named in every answer, and the others are shown.
     let (overview, warned) = view(&takt, &["overview"]);
@@ -295,6 +300,85 @@ fn two_servers_are_one_table_and_a_silent_one_hides_nothing() {
         rows(&overview, &["server"]),
         ["physics", "chemistry", "sum"]
     );
+}
+
+#[test]
+fn a_refused_token_is_named_with_advice_and_read_again() {
+    let alpha = Island::start("alpha", &job("1", "ann", "02", 8, ""));
+    let mut beta = Island::start("beta", &job("2", "eve", "03", 8, ""));
+    // By default, a connection of the same machine needs no token.
+    beta.server.kill();
+    let config = beta.takt.directory().join("takt.toml");
+    let config = std::fs::read_to_string(config).unwrap();
+    let config = config + "[auth]\nprivacy = \"private\"\n";
+    beta.takt.file("takt.toml", config);
+    beta.server = beta.takt.start(["serve", "--config", "takt.toml"]);
+    ready(&mut beta.server, &beta.at);
+    let token = std::fs::read_to_string(&beta.token).unwrap();
+    let takt = Takt::fresh();
+    let at = format!("127.0.0.1:{}", free_port());
+    takt.file(
+        "takt.toml",
+        format!(
+            "[server]\nlisten_address = \"{at}\"\n[jobs]\npoll = false\n[alerts]\nenabled = false\n{}{}",
+            alpha.section("physics"),
+            beta.section("chemistry"),
+        ),
+    );
+    let mut server = takt.start(["serve", "--config", "takt.toml"]);
+    let url = format!("http://{at}");
+    ready(&mut server, &at);
+    let refuses = |subject: &[&str]| {
+        let (answer, warned) = view(&takt, subject);
+        let servers = rows(&answer, &["server"]);
+        assert!(!servers.is_empty(), "{subject:?}");
+        assert!(servers.iter().all(|name| name == "physics"), "{servers:?}");
+        let refusal = format!(
+            "chemistry (http://{}) refuses the token in {} (HTTP 401",
+            beta.at,
+            beta.token.display()
+        );
+        for part in [
+            &*refusal,
+            "takt token create view --role viewer",
+            "token_file of [[view.servers]] \"chemistry\" in takt.toml",
+        ] {
+            assert!(warned.contains(part), "{part}: {warned}");
+        }
+        assert!(!warned.contains("physics ("), "{warned}");
+    };
+    // A token that the server has not made.
+    std::fs::write(&beta.token, "unknown").unwrap();
+    for subject in ["overview", "nodes", "jobs", "fairshare"] {
+        refuses(&[subject]);
+    }
+    refuses(&["usage", "--month", "2026-10"]);
+    let page = http_get(&format!("{url}/servers?of=nodes")).unwrap();
+    assert_eq!(page.status, 200, "{}", page.body);
+    for part in [
+        "1 of 2 servers without an answer",
+        "chemistry</a> refuses the token in",
+        "takt token create view --role viewer",
+        "alpha-n1",
+        "1 of 2 servers",
+    ] {
+        assert!(page.body.contains(part), "{part}: {}", page.body);
+    }
+    assert!(!page.body.contains("beta-n1"), "{}", page.body);
+    // A token that may not see jobs.
+    let low = ["token", "create", "low", "--role", "status", "--config"];
+    let low = beta.takt.run(low.iter().chain(&["takt.toml"])).ok();
+    std::fs::write(&beta.token, low.split_whitespace().last().unwrap()).unwrap();
+    refuses(&["jobs"]);
+    let only = ["view", "jobs", "--only", "chemistry"];
+    let run = takt.run(only.iter().chain(&["--config", "takt.toml"]));
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.contains("no server answered"), "{run:?}");
+    // The mended file is read without a restart.
+    std::fs::write(&beta.token, token).unwrap();
+    let (nodes, warned) = view(&takt, &["nodes"]);
+    let both = ["physics alpha-n1", "chemistry beta-n1"];
+    assert_eq!(rows(&nodes, &["server", "node"]), both, "{warned}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::marker::PhantomData;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use takt_alerts::notify::http::{FetchedReply, HttpSender, NoReply};
 use takt_model::ConfigError;
@@ -132,8 +132,42 @@ struct Servers {
 pub(crate) struct ViewServer {
     /// Its section of the configuration.
     pub config: ViewServerConfig,
-    /// The client, or why there is none.
-    http: OnceLock<Result<HttpSender, String>>,
+    /// The client, with the token that the file had. `None` before the first request and after a
+    /// refusal.
+    http: Mutex<Option<HttpSender>>,
+}
+
+impl ViewServer {
+    fn http(&self) -> MutexGuard<'_, Option<HttpSender>> {
+        self.http.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the client. The first call, and the first one after a refusal, reads the token.
+    fn sender(&self) -> anyhow::Result<HttpSender> {
+        let mut http = self.http();
+        if let Some(sender) = &*http {
+            return Ok(sender.clone());
+        }
+        Ok(http.insert(self.config.sender()?).clone())
+    }
+
+    /// Returns the reason of a refusal and how to mend it. The next request reads the token again.
+    fn refusal(&self, status: u16, words: &str) -> String {
+        *self.http() = None;
+        let name = &self.config.name;
+        let make = "make one on that server with `takt token create view --role viewer`";
+        match &self.config.token_file {
+            Some(file) => format!(
+                "refuses the token in {} (HTTP {status}: {words}): {make}, and write it into that file, \
+                 which token_file of [[view.servers]] {name:?} in takt.toml names",
+                file.display()
+            ),
+            None => format!(
+                "needs a token (HTTP {status}): {make}, write it into a file, and name the file as \
+                 token_file of [[view.servers]] {name:?} in takt.toml"
+            ),
+        }
+    }
 }
 
 /// The answer of one server, or the reason why it has none.
@@ -155,7 +189,7 @@ impl<'v, T: DeserializeOwned> Sent<'v, T> {
                 let lost = |_| "the request was given up".to_owned();
                 in_flight.reply.recv().map_err(lost)
             });
-            (server, reply.and_then(read))
+            (server, reply.and_then(|reply| read(server, reply)))
         };
         self.0.into_iter().map(wait).collect()
     }
@@ -166,7 +200,7 @@ impl ViewServers {
     pub fn of(config: &ViewConfig) -> Self {
         let all = config.servers.iter().map(|config| ViewServer {
             config: config.clone(),
-            http: OnceLock::new(),
+            http: Mutex::default(),
         });
         Self(Arc::new(Servers {
             all: all.collect(),
@@ -209,11 +243,7 @@ impl ViewServers {
     }
 
     fn begin(&self, server: &ViewServer, path: &str) -> Result<InFlightReply, String> {
-        let sender = server.http.get_or_init(|| {
-            let sender = server.config.sender();
-            sender.map_err(|error| format!("{error:#}"))
-        });
-        let sender = sender.clone()?;
+        let sender = server.sender().map_err(|error| format!("{error:#}"))?;
         let thread = self.0.thread.get_or_init(|| {
             HttpThread::start("takt-view")
                 .inspect_err(|error| tracing::error!(%error, "cannot start a thread"))
@@ -226,7 +256,10 @@ impl ViewServers {
     }
 }
 
-fn read<T: DeserializeOwned>(reply: Result<FetchedReply, NoReply>) -> Result<T, String> {
+fn read<T: DeserializeOwned>(
+    server: &ViewServer,
+    reply: Result<FetchedReply, NoReply>,
+) -> Result<T, String> {
     let reply = reply.map_err(|silent| format!("does not answer: {silent}"))?;
     if reply.is_cut {
         return Err(format!(
@@ -238,11 +271,7 @@ fn read<T: DeserializeOwned>(reply: Result<FetchedReply, NoReply>) -> Result<T, 
         200..=299 => serde_json::from_slice(&reply.body).map_err(|error| {
             format!("answers in an unknown form; is its version another? {error}")
         }),
-        401 | 403 => Err(format!(
-            "refuses the token (HTTP {}): {}",
-            reply.status,
-            words(&reply.body)
-        )),
+        401 | 403 => Err(server.refusal(reply.status, &words(&reply.body))),
         status => Err(format!("fails (HTTP {status}): {}", words(&reply.body))),
     }
 }
@@ -291,19 +320,36 @@ mod tests {
 
     #[test]
     fn the_reason_of_a_refusal_is_told() {
-        let reply = |status, body: &str| {
-            read::<Value>(Ok(FetchedReply {
+        let reply = |token_file: Option<&str>, status, body: &str| {
+            let file = token_file.map(|file| format!("token_file = {file:?}"));
+            let config = format!(
+                "[[servers]]\nname = \"lab\"\nurl = \"http://lab\"\n{}",
+                file.unwrap_or_default()
+            );
+            let servers = ViewServers::of(&toml::from_str(&config).unwrap());
+            let reply = FetchedReply {
                 status,
                 body: body.as_bytes().to_vec(),
                 is_cut: false,
-            }))
-            .unwrap_err()
+            };
+            read::<Value>(&servers.all()[0], Ok(reply)).unwrap_err()
         };
         assert_eq!(
-            reply(401, r#"{"error":"unknown token"}"#),
-            "refuses the token (HTTP 401): unknown token"
+            reply(Some("/etc/takt/lab"), 401, r#"{"error":"unknown"}"#),
+            "refuses the token in /etc/takt/lab (HTTP 401: unknown): make one on that server with \
+             `takt token create view --role viewer`, and write it into that file, which token_file of \
+             [[view.servers]] \"lab\" in takt.toml names"
         );
-        assert_eq!(reply(502, "bad gateway"), "fails (HTTP 502): bad gateway");
-        assert!(reply(200, "<html>").starts_with("answers in an unknown form"));
+        assert_eq!(
+            reply(None, 401, r#"{"error":"a token is needed"}"#),
+            "needs a token (HTTP 401): make one on that server with `takt token create view --role \
+             viewer`, write it into a file, and name the file as token_file of [[view.servers]] \"lab\" \
+             in takt.toml"
+        );
+        assert_eq!(
+            reply(None, 502, "bad gateway"),
+            "fails (HTTP 502): bad gateway"
+        );
+        assert!(reply(None, 200, "<html>").starts_with("answers in an unknown form"));
     }
 }

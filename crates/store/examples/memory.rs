@@ -3,6 +3,7 @@
 //! For each number of series, a process of its own writes 1,080 rows one second apart (the head's
 //! window is 15 minutes), seals them, and prints its private resident memory. The last line is the
 //! memory of each additional series. Pages of targets, which a server keeps too, are not part of it.
+//! The nodes replay a captured page.
 
 #![allow(
     clippy::print_stdout,
@@ -10,19 +11,23 @@
     reason = "a measurement, run by hand"
 )]
 
+mod nodes;
+
+use nodes::Nodes;
 use prometheus_client::registry::Registry;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
-use takt_model::{Labels, METRIC_NAME, Timestamp};
-use takt_store::{Clock, DataDir, Group, Store, StoreConfig};
+use takt_model::Timestamp;
+use takt_store::{Clock, DataDir, Store, StoreConfig};
 
 /// Rows of the head's window, and of the chunks that exceed it.
 const ROWS: i64 = 1080;
 
 /// Series of a node.
-const WIDTH: u32 = 600;
+const WIDTH: usize = 500;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -58,7 +63,7 @@ fn main() {
     );
 }
 
-fn measure(series: u32) {
+fn measure(series: usize) {
     let folder = tempfile::tempdir().unwrap();
     let now = Timestamp::from(SystemTime::now());
     let now = Arc::new(AtomicI64::new(now.0 - ROWS * 1000));
@@ -71,25 +76,14 @@ fn measure(series: u32) {
     };
     let directory = DataDir::claim(folder.path()).unwrap();
     let store = Store::open_at(directory, &config, &mut Registry::default(), clock).unwrap();
-    let nodes: Vec<Group> = (0..series.div_ceil(WIDTH)).map(|_| store.group()).collect();
-    for (node, group) in (0..).zip(&nodes) {
-        for number in 0..WIDTH {
-            group.column(&labels(node, number)).unwrap();
-        }
-    }
-    let mut values = vec![0.0; series.next_multiple_of(WIDTH) as usize];
-    for row in 0..ROWS {
-        let at = now.fetch_add(1000, Ordering::SeqCst);
-        for (node, group) in nodes.iter().enumerate() {
-            let row_of_node = &mut values[node * WIDTH as usize..][..WIDTH as usize];
-            for (number, value) in row_of_node.iter_mut().enumerate() {
-                change(value, number, row + 31 * node as i64);
-            }
-            let at = Timestamp(at + node as i64 % 1000);
-            group
-                .commit(group.ticket(at).unwrap(), row_of_node, &[])
-                .unwrap();
-        }
+    let page = nodes::read(Path::new(nodes::PAGE)).unwrap();
+    let mut nodes = Nodes::new(&store, &page, series.div_ceil(WIDTH), WIDTH).unwrap();
+    for second in 0..ROWS {
+        let at = Timestamp(now.fetch_add(1000, Ordering::SeqCst));
+        let second = usize::try_from(second).unwrap();
+        nodes
+            .write(second, |node| at.plus_ms(node as i64 % 1000))
+            .unwrap();
         store.flush();
     }
     // DuckDB's allocator returns memory after some seconds.
@@ -98,37 +92,6 @@ fn measure(series: u32) {
     store.seal().unwrap();
     std::thread::sleep(Duration::from_secs(12));
     println!("{full} {}", private_kib());
-}
-
-/// The next value of a series: half are constant, the others as on the page of a node.
-fn change(value: &mut f64, number: usize, row: i64) {
-    // A cheap generator, different for each series and row.
-    let seed = (row as u64 ^ (number as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let random = (seed ^ seed >> 29) >> 40;
-    match number % 20 {
-        0..10 => *value = number as f64,
-        10..12 => *value += 100.0,
-        12..15 => *value += (random % 5000) as f64,
-        15..17 => *value = ((*value * 100.0).round() + (random % 3) as f64) / 100.0,
-        17 | 18 => *value = (random % 64) as f64 * 4096.0,
-        _ => *value = random as f64 / 3.0,
-    }
-}
-
-fn labels(node: u32, number: u32) -> Labels {
-    let metric = format!("metric_{:03}_total", number / 4);
-    let device = format!("device{}", number % 4);
-    let node = format!("node{node:04}");
-    let instance = format!("{node}:9855");
-    let pairs = [
-        (METRIC_NAME, &*metric),
-        ("cluster", "bench"),
-        ("device", &*device),
-        ("instance", &*instance),
-        ("job", "takt"),
-        ("node", &*node),
-    ];
-    pairs.into_iter().collect()
 }
 
 /// Private resident memory of this process, in KiB.

@@ -12,54 +12,30 @@
     reason = "a measurement, run by hand"
 )]
 
+mod nodes;
+
+use nodes::Nodes;
 use prometheus_client::registry::Registry;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Instant, SystemTime};
-use takt_model::{Labels, METRIC_NAME, Matcher, Timestamp};
-use takt_store::{Clock, DataDir, Group, Store, StoreConfig};
+use takt_model::{Matcher, Timestamp};
+use takt_store::{Clock, DataDir, Store, StoreConfig};
 
 const STEP_MS: i64 = 15_000;
 
 /// Series of a node.
-const WIDTH: u32 = 600;
+const WIDTH: usize = 500;
 
-fn labels(node: u32, number: u32) -> Labels {
-    let metric = format!("metric_{:03}_total", number / 4);
-    let device = format!("device{}", number % 4);
-    let node = format!("node{node:04}");
-    let instance = format!("{node}:9855");
-    let pairs = [
-        (METRIC_NAME, &*metric),
-        ("cluster", "bench"),
-        ("device", &*device),
-        ("instance", &*instance),
-        ("job", "takt"),
-        ("node", &*node),
-    ];
-    pairs.into_iter().collect()
-}
-
-fn fill(store: &Store, now: &AtomicI64, series: u32, rows: i64) {
-    let nodes: Vec<Group> = (0..series.div_ceil(WIDTH)).map(|_| store.group()).collect();
-    for (node, group) in (0..).zip(&nodes) {
-        for number in 0..WIDTH {
-            group.column(&labels(node, number)).unwrap();
-        }
-    }
-    let mut row = vec![0.0; WIDTH as usize];
-    for _ in 0..rows {
-        let at = now.fetch_add(STEP_MS, Ordering::SeqCst);
-        for (node, group) in nodes.iter().enumerate() {
-            for (number, value) in row.iter_mut().enumerate() {
-                // A third of the series does not change.
-                let step = (number % 3 * (at as usize / 1000 + node * number)) % 1_000_000;
-                *value = step as f64 / 10.0;
-            }
-            let at = Timestamp(at + node as i64);
-            group.commit(group.ticket(at).unwrap(), &row, &[]).unwrap();
-        }
+fn fill(store: &Store, now: &AtomicI64, series: usize, rows: usize) {
+    let page = nodes::read(Path::new(nodes::PAGE)).unwrap();
+    let mut nodes = Nodes::new(store, &page, series.div_ceil(WIDTH), WIDTH).unwrap();
+    for row in 0..rows {
+        let at = Timestamp(now.fetch_add(STEP_MS, Ordering::SeqCst));
+        nodes
+            .write(15 * row, |node| at.plus_ms(node as i64))
+            .unwrap();
         store.flush();
     }
     std::mem::forget(nodes);
@@ -71,11 +47,11 @@ fn main() {
     let mut number = arguments
         .iter()
         .skip(3)
-        .map(|text| text.parse::<u32>().unwrap());
+        .map(|text| text.parse::<usize>().unwrap());
     let series = number.next().unwrap_or(0);
-    let rows = i64::from(number.next().unwrap_or(0));
+    let rows = number.next().unwrap_or(0);
     let real = Timestamp::from(SystemTime::now());
-    let now = Arc::new(AtomicI64::new(real.0 - rows * STEP_MS));
+    let now = Arc::new(AtomicI64::new(real.0 - rows as i64 * STEP_MS));
     let shown = Arc::clone(&now);
     let clock = Clock::new(move || Timestamp(shown.load(Ordering::SeqCst)));
     let config = StoreConfig {
@@ -94,7 +70,7 @@ fn main() {
             stat.series, stat.hot_samples
         );
         let began = Instant::now();
-        let matchers = [Matcher::metric("metric_001_total")];
+        let matchers = [Matcher::metric("node_cpu_seconds_total")];
         let found = store.range(
             &matchers,
             real.minus(std::time::Duration::from_secs(3600)),

@@ -133,12 +133,8 @@ impl Head {
         // Lock order: locations before rows, as in all methods.
         let mut locations = write(&self.locations);
         let rows = read(&rows);
-        for location in &mut locations.by_series {
-            if let SeriesLocation::Column { group, column } = *location
-                && group == id
-            {
-                *location = SeriesLocation::Ended(rows.after_last(column));
-            }
+        for (column, series) in rows.columns() {
+            locations.by_series[series.0 as usize] = SeriesLocation::Ended(rows.after_last(column));
         }
     }
 

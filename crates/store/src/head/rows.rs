@@ -149,6 +149,12 @@ impl GroupRows {
         self.columns.len() - self.free.len()
     }
 
+    /// The columns that have a series.
+    pub fn columns(&self) -> impl Iterator<Item = (u32, SeriesId)> {
+        let columns = (0..).zip(&self.columns);
+        columns.filter_map(|(column, series)| Some((column, (*series)?)))
+    }
+
     /// Adds a row with one value per column: [`STALE`] for absent series, also for columns beyond
     /// the end of `row`. Calls `written` with everything that the database must store: each value,
     /// and [`STALE`] once when a series ends.
