@@ -131,7 +131,7 @@ fn conditions_on_time_and_metric_limit_what_is_read() {
             format!("{noon} {most} of {heat}"),
         ),
         (
-            "SELECT ts, value FROM samples WHERE metric = 'heat' AND labels ->> '$.node' = 'n1'",
+            "SELECT ts, value FROM samples WHERE metric = 'heat' AND (labels ->> '$.node') = 'n1'",
             format!("{least} {most} of {heat}"),
         ),
         (
@@ -205,7 +205,7 @@ fn condition() -> impl Strategy<Value = String> {
         1 => (metric.clone(), metric.clone()).prop_map(|(a, b)| format!("t.metric IN ('{a}', '{b}')")),
         1 => metric.clone().prop_map(|m| format!("t.metric IN ('{m}', 'a', 'b', 'load', 'd', 'e', 'f')")),
         1 => Just("t.metric LIKE 'po%'".to_owned()),
-        1 => Just("t.labels ->> '$.node' = 'n1'".to_owned()),
+        1 => Just("(t.labels ->> '$.node') = 'n1'".to_owned()),
         1 => (0..200).prop_map(|n| format!("t.value > {n}")),
         1 => Just("t.value IS NULL".to_owned()),
     ];
