@@ -7,8 +7,8 @@ All scrape the same captured nodes (18) each INTERVAL (5) seconds. A minute afte
 `query.py` are asked over several ranges, each once after a first round. Then all are killed and started again, and the panels are
 asked at once, without a first round. Nothing is sealed before that, unless SEAL_MINUTES says so. Prints totals and percentiles, the
 time until each start answered, CPU a sample and memory, the ratios, and regressions against `recorded.json`.
-Prometheus is the release that scripts/peers.sh built, else the installed one. VictoriaMetrics is the installed one; without it, its rows
-are missing. PROMETHEUS, VICTORIA and TAKT name other programs. ONLY=takt leaves the others out, ONLY=takt,prometheus one of them.
+Prometheus and VictoriaMetrics are the releases that scripts/peers.sh builds, else the installed ones; without both, the rows are
+missing. PROMETHEUS, VICTORIA and TAKT name other programs. ONLY=takt leaves the others out, ONLY=takt,prometheus one of them.
 """
 
 import json
@@ -44,11 +44,12 @@ def name_of(seconds):
     return f"{seconds // 60} min" if seconds < 3600 else f"{seconds // 3600} h"
 
 
-def current_prometheus():
-    built = subprocess.run([HERE.parent / "scripts" / "peers.sh", "prometheus"], stdout=subprocess.PIPE, text=True)
+def current(name):
+    """The program that scripts/peers.sh builds, else the installed one."""
+    built = subprocess.run([HERE.parent / "scripts" / "peers.sh", name], stdout=subprocess.PIPE, text=True)
     if built.returncode:
-        return "prometheus"
-    return str(next(pathlib.Path(built.stdout.strip()).glob("prometheus-*"), "prometheus"))
+        return name
+    return str(max(pathlib.Path(built.stdout.strip()).glob(f"{name}-[0-9]*"), default=name))
 
 
 class Server:
@@ -107,27 +108,34 @@ class Server:
 
 def show(servers, title, figures, warm=True):
     print(f"\n{title}")
-    print(f"{'':16} {'range':>7} {'total':>9} {'p50':>10} {'p99':>10} {'CPU':>8}")
+    print(f"{'':16} {'range':>7} {'total':>9} {'p50':>10} {'p95':>10} {'p99':>10} {'CPU':>8}")
+    cpu = {server.name: 0.0 for server in servers}
     for seconds in RANGES:
         totals = {}
         for server in servers:
             times, used = server.dashboard(seconds, warm)
-            p99 = times[int(len(times) * 0.99)]
-            totals[server.name] = (sum(times), p99)
+            cpu[server.name] += used
+            p50, p95, p99 = (times[int(len(times) * part)] for part in (0.5, 0.95, 0.99))
+            totals[server.name] = (sum(times), p95, p99)
             empty = f"  {len(server.empty)} empty" if server.empty else ""
             print(
-                f"{server.name:16} {name_of(seconds):>7} {sum(times):7.2f} s {times[len(times) // 2] * 1e3:7.1f} ms "
+                f"{server.name:16} {name_of(seconds):>7} {sum(times):7.2f} s {p50 * 1e3:7.1f} ms {p95 * 1e3:7.1f} ms "
                 f"{p99 * 1e3:7.1f} ms {used:6.2f} s{empty}"
             )
         ours = totals.pop("takt", None)
         for peer, theirs in totals.items():
             if ours is None:
                 continue
-            ratios = [ours[0] / theirs[0], ours[1] / theirs[1]]
-            print(f"{'to ' + peer:16.16} {name_of(seconds):>7} {ratios[0]:7.2f} {'':12} {ratios[1]:10.2f}")
+            ratios = [mine / other for mine, other in zip(ours, theirs)]
+            print(f"{'to ' + peer:19.19} {name_of(seconds):>4} {ratios[0]:7.2f} {'':12} {ratios[1]:7.2f} {ratios[2]:10.2f}")
             of_peer = "" if peer == "prometheus" else f", to {peer}"
-            figures[f"{title}, {name_of(seconds)}, total{of_peer}"] = ratios[0]
-            figures[f"{title}, {name_of(seconds)}, p99{of_peer}"] = ratios[1]
+            for figure, ratio in zip(("total", "p95", "p99"), ratios):
+                figures[f"{title}, {name_of(seconds)}, {figure}{of_peer}"] = ratio
+    for peer in cpu.keys() - {"takt"}:
+        if "takt" in cpu and warm:
+            ratio = cpu["takt"] / cpu[peer]
+            print(f"{'to ' + peer:19.19} {'all':>4} {'':49} {ratio:5.2f}")
+            figures[f"{title}, all ranges, CPU to {peer}"] = ratio
 
 
 def main():
@@ -146,11 +154,12 @@ def main():
     toml += "".join(f'[[scrape.targets]]\nurl = "http://{target}/{n}/metrics"\nnode = "n{n:02}"\n' for n in range(NODES))
     (directory / "takt.toml").write_text(toml)
     takt = os.environ.get("TAKT", str(HERE.parent / "target" / "release" / "takt"))
-    prometheus = os.environ.get("PROMETHEUS") or current_prometheus()
+    prometheus = os.environ.get("PROMETHEUS") or current("prometheus")
+    victoria = os.environ.get("VICTORIA") or current("victoria-metrics")
     commands = {
         "prometheus": [prometheus, "--config.file=scrape.yml", "--storage.tsdb.path=prometheus", f"--web.listen-address=127.0.0.1:{PORTS['prometheus']}"],
         # It answers for samples that are older than this.
-        "victoria-metrics": [os.environ.get("VICTORIA", "victoria-metrics"), "-promscrape.config=scrape.yml", "-storageDataPath=victoria",
+        "victoria-metrics": [victoria, "-promscrape.config=scrape.yml", "-storageDataPath=victoria",
             f"-httpListenAddr=127.0.0.1:{PORTS['victoria-metrics']}", "-search.latencyOffset=1ms", "-loggerLevel=ERROR"],
         "takt": [takt, "serve", "--config", "takt.toml"],
     }

@@ -5,7 +5,7 @@
 
 Prints for each: CPU a sample (for takt with sealing), resident bytes and bytes a series (mean of the last quarter of the time), disk
 bytes a sample (sealed, or in blocks), how long until a sample is visible, and the longest time that the newest sample stood still.
-ONLY=takt leaves the others out, DUCKDB_MEMORY_MIB sets takt's limit for DuckDB.
+ONLY=takt leaves the others out, DUCKDB_MEMORY_MIB sets takt's limit for DuckDB. Figures are compared with `recorded.json`.
 """
 
 import json
@@ -20,6 +20,8 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
+
+import recorded
 
 HERE = pathlib.Path(__file__).resolve().parent
 CAPTURES = sorted(str(path) for path in (HERE / "pages").glob("*.jsonl.gz"))
@@ -175,7 +177,7 @@ def main():
         (Victoria, "victoria-metrics", ["victoria-metrics", "-promscrape.config=scrape.yml", "-storageDataPath=victoria",
             f"-httpListenAddr=127.0.0.1:{ports[2]}", "-loggerLevel=ERROR"]),
     ]
-    peers = []
+    peers, figures = [], {}
     try:
         for (kind, name, command), port in zip(commands, ports):
             if name not in os.environ.get("ONLY", name):
@@ -211,6 +213,14 @@ def main():
             sealing = (cpu(peer.process.pid) - before_sealing) / all_samples if peer.name == "takt" else 0.0
             ingest = (cpu_1 - cpu_0) / samples
             lags = sorted(peer.lags) or [float("nan")]
+            if peer.name == "takt":
+                figures["µs CPU a sample"] = ingest * 1e6
+                figures["µs CPU a sample, with sealing"] = (ingest + sealing) * 1e6
+                figures["MiB resident"] = memory / 2**20
+                figures["bytes a sample on disk"] = on_disk
+                ours = ingest + sealing
+            elif figures:
+                figures[f"CPU a sample, with sealing, to {peer.name}"] = ours / ingest
             print(
                 f"{peer.name:18}{samples:10.0f}{peer.series():9.0f}{ingest * 1e6:8.2f}{(ingest + sealing) * 1e6:8.2f}"
                 f"{memory / 2**20:7.0f}{memory / max(1, peer.series()):10.0f}{on_disk:10.2f}{lags[len(lags) // 2]:12.2f}s{lags[len(lags) * 99 // 100]:6.2f}s{max(peer.stalls, default=float('nan')):6.2f}s"
@@ -223,7 +233,8 @@ def main():
             except subprocess.TimeoutExpired:
                 process.kill()
         shutil.rmtree(directory, ignore_errors=True)
+    return 1 if recorded.check(f"peers {NODES} {SECONDS}", figures) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

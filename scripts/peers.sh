@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the current releases of the programs that tests compare Takt with, and prints their folder.
 #
-#   scripts/peers.sh [NAME...]     all of them, or prometheus, promtool, node_exporter, alertmanager, amtool, opentelemetry
+#   scripts/peers.sh [NAME...]     all that tests use, or prometheus, promtool, node_exporter, alertmanager, amtool, opentelemetry,
+#                                  victoria-metrics (only benchmarks use it)
 #
 # Programs are built with Go from their modules, whose checksums Go verifies. OpenTelemetry's SDK is a Python environment. Both
 # are kept in a cache folder. Without Go or venv this exits 3 or 1; tests then use Debian's versions, or are skipped by name.
@@ -15,7 +16,10 @@ promtool 3.14.0 github.com/prometheus/prometheus cmd/promtool v0.314.0
 node_exporter 1.12.1 github.com/prometheus/node_exporter . v1.12.1
 alertmanager 0.34.0 github.com/prometheus/alertmanager cmd/alertmanager v0.34.0
 amtool 0.34.0 github.com/prometheus/alertmanager cmd/amtool v0.34.0
+victoria-metrics 1.151.0 github.com/VictoriaMetrics/VictoriaMetrics app/victoria-metrics v1.151.0
 '
+# Not built unless named.
+FOR_BENCHMARKS=victoria-metrics
 
 cache=${TAKT_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/takt}
 dir=$cache/peers
@@ -31,7 +35,9 @@ build() {
 		return 3
 	fi
 	echo "peers: building $name $version" >&2
-	local tmp
+	local tmp cgo=0
+	# Its releases compress with the C library.
+	[ "$name" != victoria-metrics ] || cgo=1
 	tmp=$(mktemp -d)
 	(
 		cd "$tmp"
@@ -46,7 +52,7 @@ build() {
 			go mod edit -replace "$module=./copy"
 		fi
 		# amtool compares its version with the server's.
-		CGO_ENABLED=0 go build -mod=mod -ldflags "-X github.com/prometheus/common/version.Version=$version" -o "$tmp/$name" "$path"
+		CGO_ENABLED=$cgo go build -mod=mod -ldflags "-X github.com/prometheus/common/version.Version=$version" -o "$tmp/$name" "$path"
 	) >"$tmp/log" 2>&1 || {
 		tail -n 5 "$tmp/log" >&2
 		rm -rf "$tmp"
@@ -77,6 +83,7 @@ result=0
 }
 while read -r name version module package tag; do
 	[ -n "$name" ] || continue
+	[ $# -gt 0 ] || [ "$name" != "$FOR_BENCHMARKS" ] || continue
 	[ $# -eq 0 ] || [[ " $* " == *" $name "* ]] || continue
 	build "$name" "$version" "$module" "$package" "$tag" || result=$?
 done <<<"$PEERS"

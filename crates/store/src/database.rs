@@ -13,7 +13,7 @@ use duckdb::{Config, Connection};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use takt_model::error_chain;
@@ -52,6 +52,8 @@ pub struct Database {
     damaged: Vec<Damaged>,
     /// Held while job records are written.
     writing: Mutex<()>,
+    /// Number of changes of job records since the database was opened.
+    record_changes: AtomicU64,
     /// Held while a checkpoint is written.
     checkpointing: Mutex<()>,
     pub(super) metric_views: Mutex<MetricViews>,
@@ -133,6 +135,7 @@ impl Database {
             layout,
             damaged,
             writing,
+            record_changes: AtomicU64::new(0),
             checkpointing,
             metric_views,
             block_cache,
@@ -178,9 +181,20 @@ impl Database {
         }
     }
 
-    /// Waits until no one else writes job records. Hold the result while writing.
-    pub(crate) fn writing(&self) -> MutexGuard<'_, ()> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Waits until no one else writes job records. Hold the result while writing. All records that
+    /// answers about a period read are written with it.
+    pub(crate) fn writing(&self) -> Writing<'_> {
+        Writing {
+            _lock: self.writing.lock().unwrap_or_else(PoisonError::into_inner),
+            changes: Some(&self.record_changes),
+        }
+    }
+
+    /// Number of changes of job records since the database was opened. An answer about a period that
+    /// was read after this number is current as long as the number is the same.
+    #[must_use]
+    pub fn record_changes(&self) -> u64 {
+        self.record_changes.load(Ordering::Acquire)
     }
 
     /// Writes the log of one database back into its file.
@@ -226,7 +240,7 @@ impl Database {
     }
 
     /// Path of the data directory.
-    pub(super) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
@@ -283,6 +297,29 @@ pub(crate) fn microseconds_now() -> u128 {
 /// Returns a string as a SQL literal.
 pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
+}
+
+/// The right to write job records. When it is dropped, the records have changed.
+#[derive(Debug)]
+pub(crate) struct Writing<'d> {
+    _lock: MutexGuard<'d, ()>,
+    changes: Option<&'d AtomicU64>,
+}
+
+impl Writing<'_> {
+    /// For tables that no answer about a period reads, and for readers that no one may disturb.
+    pub fn aside(mut self) -> Self {
+        self.changes = None;
+        self
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        if let Some(changes) = self.changes {
+            changes.fetch_add(1, Ordering::AcqRel);
+        }
+    }
 }
 
 #[cfg(test)]

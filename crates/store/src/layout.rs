@@ -7,7 +7,7 @@ use super::block::{
 };
 use super::database::quoted;
 use super::segments::Segment;
-use super::unsealed::{ALL_METRICS, FUNCTION, SegmentFile, Unsealed};
+use super::unsealed::{SegmentFile, Unsealed, scan_all, scan_metric};
 use super::{Database, StoreError};
 use duckdb::{Connection, params};
 use roaring::RoaringBitmap;
@@ -192,11 +192,10 @@ impl Layout {
             )
         };
         let unsealed = |file: &Arc<SegmentFile>| {
-            let segment = file.segment.0;
             format!(
                 "SELECT s.metric, s.labels, h.ts::TIMESTAMP AS ts, h.value
-                 FROM {FUNCTION}({segment}::UINTEGER, {ALL_METRICS}) AS h
-                 JOIN hot.series AS s ON s.id = h.series"
+                 FROM {} AS h JOIN hot.series AS s ON s.id = h.series",
+                scan_all(file.segment.0)
             )
         };
         let path = |block: &Block, file: &str| quoted(&block.path.join(file).to_string_lossy());
@@ -251,10 +250,9 @@ impl Layout {
             )
         });
         let files = self.segments.iter().map(|file| {
-            let segment = file.segment.0;
             format!(
-                "SELECT series, ts::TIMESTAMP AS ts, value
-                 FROM {FUNCTION}({segment}::UINTEGER, hash::BIGINT)"
+                "SELECT series, ts::TIMESTAMP AS ts, value FROM {}",
+                scan_metric(file.segment.0, "hash")
             )
         });
         let raw: Vec<_> = self.of(Resolution::Raw).collect();

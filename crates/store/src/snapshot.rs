@@ -108,7 +108,7 @@ impl Database {
         }
         {
             // An import writes in several transactions.
-            let _writing = self.writing();
+            let _writing = self.writing().aside();
             for (pair, db) in &copies {
                 begin(db, pair.schema)?;
             }

@@ -1,5 +1,6 @@
 //! The part of the configuration that answers depend on.
 
+use super::KeptAnswers;
 use crate::http::access::SignInWays;
 use crate::view::ViewServers;
 use crate::{CurrentConfig, QueryConfig};
@@ -27,6 +28,8 @@ pub struct AnswerConfig {
     pub sign_in: SignInWays,
     /// Whether people sign in with passwords of `takt passwd`.
     pub keeps_passwords: bool,
+    /// Answers that are still valid.
+    pub kept: KeptAnswers,
 }
 
 impl AnswerConfig {
@@ -41,6 +44,7 @@ impl AnswerConfig {
             view: ViewServers::of(&config.view),
             sign_in: config.auth.sign_in_ways(),
             keeps_passwords: config.auth.passwords,
+            kept: KeptAnswers::default(),
             current,
         }
     }

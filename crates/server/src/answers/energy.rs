@@ -58,6 +58,19 @@ impl Question for EnergyQuestion {
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<EnergyAnswer, AnswerError> {
+        config.kept.answer(self, viewer, database, || {
+            self.read(viewer, database, config)
+        })
+    }
+}
+
+impl EnergyQuestion {
+    fn read(
+        &self,
+        viewer: &Viewer,
+        database: &Database,
+        config: &AnswerConfig,
+    ) -> Result<EnergyAnswer, AnswerError> {
         let records = Records::of(database);
         let known = the_cluster(&records, self.cluster.as_deref())?;
         let zone = the_zone(&known, &config.accounting)?;

@@ -28,6 +28,7 @@ mod import;
 mod imports;
 mod job;
 mod jobs;
+mod kept;
 mod lake;
 mod listed_run;
 mod near;
@@ -87,6 +88,7 @@ pub use job::{
 };
 pub(crate) use job::{kept_axis, kept_curves};
 pub use jobs::{JobsQuestion, STATES};
+pub use kept::KeptAnswers;
 pub use lake::{LakeInitQuestion, LakeStatusQuestion, LakeVerifyQuestion};
 pub use listed_run::{ListedRun, RunUse, WhyWaiting, requested};
 pub use note_sent_report::NoteSentReport;

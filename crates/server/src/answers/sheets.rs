@@ -71,7 +71,9 @@ impl Question for SheetQuestion {
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<Vec<Sheet>, AnswerError> {
-        visible_sheets(database, viewer, self, &config.accounting)
+        config.kept.answer(self, viewer, database, || {
+            visible_sheets(database, viewer, self, &config.accounting)
+        })
     }
 }
 

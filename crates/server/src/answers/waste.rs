@@ -79,6 +79,19 @@ impl Question for WasteQuestion {
         database: &Database,
         config: &AnswerConfig,
     ) -> Result<WasteAnswer, AnswerError> {
+        config.kept.answer(self, viewer, database, || {
+            self.read(viewer, database, config)
+        })
+    }
+}
+
+impl WasteQuestion {
+    fn read(
+        &self,
+        viewer: &Viewer,
+        database: &Database,
+        config: &AnswerConfig,
+    ) -> Result<WasteAnswer, AnswerError> {
         let records = Records::of(database);
         let known = the_cluster(&records, self.cluster.as_deref())?;
         let zone = the_zone(&known, &config.accounting)?;

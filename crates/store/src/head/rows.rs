@@ -5,6 +5,7 @@ use super::column_map::ColumnMap;
 use super::{Column, STALE, is_stale};
 use crate::unsealed::{FullChunk, Shape};
 use crate::{Placement, Sample, SeriesId};
+use roaring::RoaringBitmap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -346,19 +347,24 @@ impl GroupRows {
         (in_memory.count(), self.sealed.len())
     }
 
-    /// Calls `each` with the samples of every series that are in `(from, to]`, including staleness
-    /// markers. `from` must be the end of a chunk.
-    pub fn each_since(
+    /// Calls `each` with the samples of every wanted series, or of every series, that are in
+    /// `[from, to]`, including staleness markers.
+    pub fn each(
         &self,
-        from: Timestamp,
-        to: Timestamp,
+        wanted: Option<&RoaringBitmap>,
+        (from, to): (Timestamp, Timestamp),
         mut each: impl FnMut(SeriesId, Vec<Sample>),
     ) {
-        let from = from.plus(Duration::from_millis(1));
+        if from > to {
+            return;
+        }
         let first = self.sealed.partition_point(|chunk| chunk.newest() < from);
         let sealed: Vec<_> = self.sealed.range(first..).collect();
+        let is_wanted = |series: &SeriesId| wanted.is_none_or(|wanted| wanted.contains(series.0));
         for (column, series) in (0_u32..).zip(&self.columns) {
-            let Some(series) = *series else { continue };
+            let Some(series) = series.filter(is_wanted) else {
+                continue;
+            };
             let mut next = self.open.as_ref().map_or(STALE, |open| open.first(column));
             let mut parts = Vec::with_capacity(sealed.len());
             for chunk in sealed.iter().rev() {

@@ -93,7 +93,7 @@ impl Records<'_> {
     /// # Errors
     /// If DuckDB fails.
     pub fn add_token(&self, mut token: TokenRecord) -> Result<TokenRecord, StoreError> {
-        let _writing = self.database.writing();
+        let _writing = self.database.writing().aside();
         let db = self.database.connect()?;
         let added = db.query_row(
             "INSERT INTO records.access.tokens
@@ -256,7 +256,7 @@ impl Records<'_> {
         set_by: &str,
         at: UnixTime,
     ) -> Result<bool, StoreError> {
-        let _writing = self.database.writing();
+        let _writing = self.database.writing().aside();
         let db = self.database.connect()?;
         let set = || -> Result<bool, duckdb::Error> {
             db.execute_batch("BEGIN")?;
@@ -321,12 +321,11 @@ impl Records<'_> {
         if self.private_data(cluster)?.as_deref() == Some(value) {
             return Ok(());
         }
-        self.run(
-            "store PrivateData",
-            "INSERT INTO records.access.private_data VALUES (?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S)",
-            params![cluster, value, micros(at)],
-        )?;
-        Ok(())
+        let insert = "INSERT INTO records.access.private_data VALUES (?, ?, make_timestamp(?::BIGINT)::TIMESTAMP_S)";
+        self.writing("store PrivateData", |db| {
+            db.execute(insert, params![cluster, value, micros(at)])
+                .map(drop)
+        })
     }
 
     /// Runs a statement and returns how many rows it changed.
@@ -336,7 +335,7 @@ impl Records<'_> {
         sql: &str,
         values: impl duckdb::Params,
     ) -> Result<usize, StoreError> {
-        let _writing = self.database.writing();
+        let _writing = self.database.writing().aside();
         let db = self.database.connect()?;
         db.execute(sql, values).map_err(StoreError::sql(what))
     }

@@ -112,7 +112,7 @@ impl Records<'_> {
         if given.is_empty() {
             return Ok(());
         }
-        self.writing("note which GPUs jobs were given", |db| {
+        self.writing_aside("note which GPUs jobs were given", |db| {
             db.execute_batch("CREATE TEMP TABLE given (number VARCHAR, node VARCHAR, uuid VARCHAR)")?;
             let mut staged = db.appender_to_catalog_and_db("given", "temp", "main")?;
             for gpu in given {
@@ -175,7 +175,7 @@ impl Records<'_> {
     /// # Errors
     /// If DuckDB fails.
     pub fn note_past_gpus(&self, cluster: &str, past: &[PastGpu]) -> Result<(), StoreError> {
-        self.writing("note which GPUs jobs held", |db| {
+        self.writing_aside("note which GPUs jobs held", |db| {
             db.execute_batch(
                 "CREATE TEMP TABLE past (job_id VARCHAR, submit BIGINT, node VARCHAR, uuid VARCHAR, first BIGINT, last BIGINT)",
             )?;
@@ -227,7 +227,7 @@ impl Records<'_> {
         if held.is_empty() {
             return Ok(());
         }
-        let _writing = self.database.writing();
+        let _writing = self.database.writing().aside();
         let db = self.database.connect()?;
         (|| {
             db.execute_batch(

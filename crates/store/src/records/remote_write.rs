@@ -47,7 +47,7 @@ impl Records<'_> {
         destination: &str,
         progress: RemoteWriteProgress,
     ) -> Result<(), StoreError> {
-        let _writing = self.database.writing();
+        let _writing = self.database.writing().aside();
         let db = self.database.connect()?;
         db.execute(
             "INSERT OR REPLACE INTO records.remote_write

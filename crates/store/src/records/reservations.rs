@@ -2,6 +2,7 @@
 
 use super::{OpenRun, Records, TimeColumns, micros};
 use crate::StoreError;
+use crate::database::Writing;
 use duckdb::{Connection, params};
 use takt_model::UnixTime;
 use takt_slurm::{Owner, Reservation};
@@ -142,7 +143,7 @@ impl Records<'_> {
         if waiting.is_empty() {
             return Ok(());
         }
-        self.writing("note why runs wait", |db| {
+        self.writing_aside("note why runs wait", |db| {
             db.execute_batch(
                 "CREATE TEMP TABLE waiting (job_id VARCHAR, submit_time BIGINT, reason VARCHAR, expected_start BIGINT)",
             )?;
@@ -213,7 +214,24 @@ impl Records<'_> {
         what: &'static str,
         change: impl FnOnce(&Connection) -> duckdb::Result<()>,
     ) -> Result<(), StoreError> {
-        let _writing = self.database.writing();
+        self.write(self.database.writing(), what, change)
+    }
+
+    /// Runs several changes in one transaction, of tables that no answer about a period reads.
+    pub(super) fn writing_aside(
+        &self,
+        what: &'static str,
+        change: impl FnOnce(&Connection) -> duckdb::Result<()>,
+    ) -> Result<(), StoreError> {
+        self.write(self.database.writing().aside(), what, change)
+    }
+
+    fn write(
+        &self,
+        _writing: Writing<'_>,
+        what: &'static str,
+        change: impl FnOnce(&Connection) -> duckdb::Result<()>,
+    ) -> Result<(), StoreError> {
         let db = self.database.connect()?;
         let changed = (|| {
             db.execute_batch("BEGIN")?;

@@ -99,7 +99,7 @@ pub(super) fn admit(db: &Connection, sql: &str) -> Result<(), SqlError> {
 }
 
 /// Returns the statement inside an `EXPLAIN` or `EXPLAIN ANALYZE`; other statements unchanged.
-fn explained(sql: &str) -> &str {
+pub(super) fn explained(sql: &str) -> &str {
     let after = |text: &'_ str, word: &str| -> Option<usize> {
         let start = text.len() - text.trim_start().len();
         let end = start + word.len();

@@ -1,7 +1,7 @@
 //! Read-only SQL over the views, for `takt sql` and the server's SQL interfaces.
 //!
-//! [`gate`] decides which statements are allowed, [`session`] runs them within [`Limits`], [`cell`]
-//! reads the values. A server runs each statement in a process of its own ([`process`]), which the
+//! [`gate`] decides which statements are allowed, [`needed`] finds which unsealed samples they read,
+//! [`session`] runs them within [`Limits`], [`cell`] reads the values. A server runs each statement in a process of its own ([`process`]), which the
 //! kernel ends at the limits; a command runs it in its own process. [`SqlClient`] hides the
 //! difference.
 
@@ -9,6 +9,7 @@ pub mod cell;
 mod client;
 mod gate;
 pub mod json;
+mod needed;
 mod process;
 mod recipes;
 mod session;

@@ -4,8 +4,10 @@
 //! vectors. A server therefore runs sessions in processes of their own ([`super::process`]).
 
 use super::cell::ResultSet;
-use super::gate::admit;
+use super::gate::{admit, explained};
+use super::needed::needed;
 use super::{Limits, SqlError, first_line};
+use crate::unsealed::VARIABLE;
 use crate::{StoreError, microseconds_now, quoted};
 use duckdb::{Connection, InterruptHandle};
 use std::collections::HashMap;
@@ -52,7 +54,7 @@ impl Cancel {
 /// A connection for statements of users.
 #[derive(Debug)]
 pub struct Session {
-    db: Connection,
+    pub(super) db: Connection,
 }
 
 impl Session {
@@ -92,8 +94,11 @@ impl Session {
         admit(&self.db, sql)?;
         self.set_clock(sql)?;
         let watch = StatementWatch::start(self.db.interrupt_handle(), limits, cancel.clone());
-        let answer = self.fetch(sql, limits);
-        match (watch.end(), answer) {
+        let answer = self.fetch_needed(sql, limits);
+        let cause = watch.end();
+        // Fails if no transaction has begun.
+        drop(self.db.execute_batch("ROLLBACK"));
+        match (cause, answer) {
             (Some(cause), Err(_)) => Err(cause),
             (_, answer) => answer,
         }
@@ -149,7 +154,25 @@ impl Session {
             .map_err(SqlError::from)
     }
 
-    fn fetch(&self, sql: &str, limits: Limits) -> Result<ResultSet, SqlError> {
+    /// Plans the statement, to find the unsealed samples that it needs, and runs it over the same
+    /// data. A statement without a plan reads all unsealed samples, or fails. Leaves a transaction,
+    /// which reads only.
+    fn fetch_needed(&self, sql: &str, limits: Limits) -> Result<ResultSet, SqlError> {
+        let execute = |sql: &str| {
+            let done = self.db.execute_batch(sql);
+            done.map_err(StoreError::sql("begin a statement"))
+        };
+        let begin = format!("BEGIN TRANSACTION READ ONLY; SET VARIABLE {VARIABLE} = ''");
+        execute(&begin)?;
+        match needed(&self.db, explained(sql)) {
+            Ok(None) => {}
+            Ok(Some(needed)) => execute(&format!("SET VARIABLE {VARIABLE} = '{needed}'"))?,
+            Err(_) => execute(&format!("ROLLBACK; {begin}"))?,
+        }
+        self.fetch(sql, limits)
+    }
+
+    pub(super) fn fetch(&self, sql: &str, limits: Limits) -> Result<ResultSet, SqlError> {
         let failed = |error: duckdb::Error| SqlError::Statement(first_line(&error));
         let mut statement = self.db.prepare(sql).map_err(failed)?;
         // The returned iterator panics if fetching fails; `step` does not.

@@ -15,6 +15,7 @@
 mod file;
 mod index;
 mod log;
+mod needed;
 mod position;
 mod read;
 mod record;
@@ -26,10 +27,12 @@ mod tests;
 
 pub(crate) use file::SegmentFile;
 pub(crate) use log::LogWriter;
+pub(crate) use needed::{Needed, VARIABLE};
 pub(crate) use position::CommitPosition;
 pub(crate) use read::ALL_TIME;
 pub(crate) use scan::{
-    ALL_METRICS, CHUNK, FUNCTION, SegmentScan, declare, fill, parameters, register,
+    Arguments, CHUNK, FUNCTION, SegmentScan, declare, fill, parameters, register, scan_all,
+    scan_metric,
 };
 pub(crate) use shape::Shape;
 

@@ -1,18 +1,20 @@
-//! Unsealed samples in SQL: the table function `takt_unsealed(segment, hash)`.
+//! Unsealed samples in SQL: the table function `takt_unsealed(segment, hash, needed)`.
 //!
 //! It returns the samples of a segment, of one metric or of all ([`ALL_METRICS`]). For the current
-//! segment this includes the rows in the head that are in the log. Users cannot call it: their SQL
-//! may only name functions on a list.
+//! segment this includes the rows in the head that are in the log. Samples that the statement does
+//! not need ([`Needed`]) may be missing. Users cannot call it: their SQL may only name functions on
+//! a list.
 
 use super::file::SegmentFile;
-use super::read::{ALL_TIME, Part};
-use super::{Coverage, Unsealed};
+use super::read::Part;
+use super::{Coverage, Needed, Unsealed, VARIABLE};
 use crate::head::{GroupRows, is_stale};
 use crate::{Sample, StoreError};
 use duckdb::Connection;
 use duckdb::core::{DataChunkHandle, LogicalTypeHandle, LogicalTypeId};
 use duckdb::vtab::{BindInfo, InitInfo, TableFunctionInfo, VTab};
 use roaring::RoaringBitmap;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -22,10 +24,30 @@ use takt_model::Timestamp;
 pub(crate) const FUNCTION: &str = "takt_unsealed";
 
 /// Value of the argument `hash` for the samples of all metrics.
-pub(crate) const ALL_METRICS: i64 = i64::MAX;
+const ALL_METRICS: i64 = i64::MAX;
 
 /// Rows of a DuckDB data chunk.
 pub(crate) const CHUNK: usize = 2048;
+
+/// Arguments of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Arguments {
+    segment: u32,
+    hash: i64,
+    /// Text of [`Needed`].
+    needed: String,
+}
+
+/// SQL of a scan of all metrics of a segment.
+pub(crate) fn scan_all(segment: u32) -> String {
+    scan_metric(segment, &ALL_METRICS.to_string())
+}
+
+/// SQL of a scan of the metric whose hash is the SQL expression `hash`.
+pub(crate) fn scan_metric(segment: u32, hash: &str) -> String {
+    let needed = format!("coalesce(getvariable('{VARIABLE}')::VARCHAR, '')");
+    format!("{FUNCTION}({segment}::UINTEGER, {hash}::BIGINT, {needed})")
+}
 
 /// Registers the function in a database.
 pub(crate) fn register(db: &Connection, unsealed: &Arc<Unsealed>) -> Result<(), StoreError> {
@@ -35,11 +57,12 @@ pub(crate) fn register(db: &Connection, unsealed: &Arc<Unsealed>) -> Result<(), 
 
 struct Function;
 
-/// Arguments of a call.
+/// What a call reads.
 struct Bound {
     unsealed: Arc<Unsealed>,
     file: Arc<SegmentFile>,
     wanted: Option<RoaringBitmap>,
+    range: (Timestamp, Timestamp),
 }
 
 /// Sources that are still to be read, and rows that were read.
@@ -62,10 +85,10 @@ impl VTab for Function {
     type BindData = Bound;
 
     fn bind(bind: &BindInfo) -> Result<Bound, Box<dyn Error>> {
-        let (segment, hash) = declare(bind);
+        let arguments = declare(bind);
         // SAFETY: `register` set this value, which lives as long as the function.
         let unsealed = unsafe { &*bind.get_extra_info::<Arc<Unsealed>>() };
-        Bound::find(unsealed, segment, hash)
+        Bound::find(unsealed, &arguments)
     }
 
     fn init(init: &InitInfo) -> Result<Scan, Box<dyn Error>> {
@@ -101,8 +124,8 @@ impl VTab for Function {
     }
 }
 
-/// Declares the columns of the function. Returns its arguments: segment and hash.
-pub(crate) fn declare(bind: &BindInfo) -> (u32, i64) {
+/// Declares the columns of the function. Returns its arguments.
+pub(crate) fn declare(bind: &BindInfo) -> Arguments {
     for (name, kind) in [
         ("series", LogicalTypeId::Integer),
         ("ts", LogicalTypeId::TimestampMs),
@@ -110,8 +133,11 @@ pub(crate) fn declare(bind: &BindInfo) -> (u32, i64) {
     ] {
         bind.add_result_column(name, LogicalTypeHandle::from(kind));
     }
-    let segment = bind.get_parameter(0).to_uint32();
-    (segment, bind.get_parameter(1).to_int64())
+    Arguments {
+        segment: bind.get_parameter(0).to_uint32(),
+        hash: bind.get_parameter(1).to_int64(),
+        needed: bind.get_parameter(2).to_string(),
+    }
 }
 
 /// Types of the function's arguments.
@@ -119,6 +145,7 @@ pub(crate) fn parameters() -> Vec<LogicalTypeHandle> {
     vec![
         LogicalTypeHandle::from(LogicalTypeId::UInteger),
         LogicalTypeHandle::from(LogicalTypeId::Bigint),
+        LogicalTypeHandle::from(LogicalTypeId::Varchar),
     ]
 }
 
@@ -162,8 +189,8 @@ impl SegmentScan {
     ///
     /// # Errors
     /// If the segment does not exist any more.
-    pub fn open(unsealed: &Arc<Unsealed>, segment: u32, hash: i64) -> Result<Self, Box<dyn Error>> {
-        let bound = Bound::find(unsealed, segment, hash)?;
+    pub fn open(unsealed: &Arc<Unsealed>, arguments: &Arguments) -> Result<Self, Box<dyn Error>> {
+        let bound = Bound::find(unsealed, arguments)?;
         let state = ScanState::begin(&bound);
         Ok(Self { bound, state })
     }
@@ -183,19 +210,29 @@ impl SegmentScan {
 }
 
 impl Bound {
-    fn find(unsealed: &Arc<Unsealed>, segment: u32, hash: i64) -> Result<Self, Box<dyn Error>> {
+    fn find(unsealed: &Arc<Unsealed>, arguments: &Arguments) -> Result<Self, Box<dyn Error>> {
+        let segment = arguments.segment;
         let file = unsealed
             .find(segment)
             .ok_or_else(|| format!("segment {segment} was sealed a while ago"))?;
+        let needed = Needed::parse(&arguments.needed);
+        let hashes = match arguments.hash {
+            ALL_METRICS => needed.metrics,
+            hash => Some(vec![hash as i32]),
+        };
         let shared = unsealed.live.get().and_then(Weak::upgrade);
-        let wanted = shared.filter(|_| hash != ALL_METRICS).map(|shared| {
+        let wanted = shared.zip(hashes).map(|(shared, hashes)| {
             let table = shared.series.read().unwrap_or_else(PoisonError::into_inner);
-            table.with_metric_hash(hash as i32)
+            let hashes = hashes.into_iter();
+            hashes.fold(RoaringBitmap::new(), |all, hash| {
+                all | table.with_metric_hash(hash)
+            })
         });
         Ok(Self {
             unsealed: Arc::clone(unsealed),
             file,
             wanted,
+            range: needed.range,
         })
     }
 }
@@ -220,7 +257,7 @@ impl ScanState {
                 })
                 .collect();
         }
-        let (parts, covered) = bound.file.parts(bound.wanted.as_ref(), ALL_TIME);
+        let (parts, covered) = bound.file.parts(bound.wanted.as_ref(), bound.range);
         state.parts = parts.into();
         state.covered = covered;
         state
@@ -242,7 +279,9 @@ impl ScanState {
                 rows.extend(samples.map(|&sample| (series, sample)));
                 true
             };
-            bound.file.read_part(&part, wanted, ALL_TIME, &mut each)?;
+            bound
+                .file
+                .read_part(&part, wanted, bound.range, &mut each)?;
             return Ok(true);
         }
         let Some((group, group_rows, until)) = self.groups.pop_front() else {
@@ -250,15 +289,15 @@ impl ScanState {
         };
         let covered = self.covered.get((bound.unsealed.run(), group));
         let covered = covered.unwrap_or(Timestamp(i64::MIN));
+        let (from, to) = bound.range;
+        let from = from.max(Timestamp(covered.0.saturating_add(1)));
+        let wanted = bound.wanted.as_ref();
         let group_rows = group_rows.read().unwrap_or_else(PoisonError::into_inner);
-        group_rows.each_since(covered, until, |series, samples| {
-            let is_wanted = |wanted: &RoaringBitmap| wanted.contains(series.0);
-            if bound.wanted.as_ref().is_none_or(is_wanted) {
-                let samples = samples
-                    .into_iter()
-                    .filter(|sample| !repeated.has(sample.at, series.0));
-                rows.extend(samples.map(|sample| (series.0, sample)));
-            }
+        group_rows.each(wanted, (from, to.min(until)), |series, samples| {
+            let samples = samples
+                .into_iter()
+                .filter(|sample| !repeated.has(sample.at, series.0));
+            rows.extend(samples.map(|sample| (series.0, sample)));
         });
         Ok(true)
     }

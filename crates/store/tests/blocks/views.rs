@@ -60,9 +60,9 @@ fn a_condition_on_a_label_reads_the_rows_of_its_series() {
     assert_eq!(of_metric, of_samples);
 
     // Largest number of rows that a step of the plan returns.
-    let most = |condition: &str| -> usize {
+    let most_of = |view: &str, condition: &str| -> usize {
         let plan = ask(&format!(
-            "EXPLAIN ANALYZE SELECT avg(value) FROM power WHERE {condition}"
+            "EXPLAIN ANALYZE SELECT avg(value) FROM {view} WHERE {condition}"
         ));
         let plan = plan[0].iter().map(ToString::to_string).collect::<String>();
         let words: Vec<&str> = plan.split_whitespace().collect();
@@ -71,6 +71,7 @@ fn a_condition_on_a_label_reads_the_rows_of_its_series() {
             .max()
             .unwrap()
     };
+    let most = |condition: &str| most_of("power", condition);
     assert!(most("true") >= 4 * 60 * NODES);
     // All rows of the unsealed hour may be read.
     let hot = 60 * NODES * METRICS.len();
@@ -82,4 +83,12 @@ fn a_condition_on_a_label_reads_the_rows_of_its_series() {
     );
     // The rows of the metric in the unsealed hour are read.
     assert!(most("node = 'n07' AND ts < '2026-11-21 01:00'") <= 61 * NODES);
+
+    // Of the unsealed hour, only the last ten minutes of the metric are read.
+    let last = "ts >= '2026-11-21 04:50'";
+    assert!(most(last) <= 10 * NODES, "{}", most(last));
+    let of_power = most_of("samples", &format!("metric = 'power' AND {last}"));
+    assert!(of_power <= 10 * NODES, "{of_power}");
+    let of_all = most_of("samples", last);
+    assert_eq!(of_all, 10 * NODES * METRICS.len());
 }

@@ -182,8 +182,8 @@ const MOST: usize = 256;
 
 type Entry = Arc<OnceCell<Arc<Rendered>>>;
 
-/// Time of rendering, reader, address, and the page.
-type CachedPage = (Instant, Viewer, String, Entry);
+/// Time of rendering, number of changes of the records before it, reader, address, and the page.
+type CachedPage = (Instant, u64, Viewer, String, Entry);
 
 /// Rendered pages of the last seconds, by address and reader: what one reader may see, another may
 /// not.
@@ -191,14 +191,16 @@ type CachedPage = (Instant, Viewer, String, Entry);
 pub(super) struct Cache(Arc<Mutex<Vec<CachedPage>>>);
 
 impl Cache {
-    /// The page at this address for this reader; renders it at most once at a time.
+    /// The page at this address for this reader; renders it at most once at a time. `changes` is the
+    /// number of changes of the records.
     pub async fn page(
         &self,
+        changes: u64,
         viewer: &Viewer,
         address: &str,
         render: impl AsyncFnOnce() -> Rendered,
     ) -> Arc<Rendered> {
-        let entry = self.entry(viewer, address);
+        let entry = self.entry(changes, viewer, address);
         Arc::clone(entry.get_or_init(async || Arc::new(render().await)).await)
     }
 
@@ -210,13 +212,13 @@ impl Cache {
             .clear();
     }
 
-    fn entry(&self, viewer: &Viewer, address: &str) -> Entry {
+    fn entry(&self, changes: u64, viewer: &Viewer, address: &str) -> Entry {
         let now = Instant::now();
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|(since, ..)| now.duration_since(*since) < FRESH);
+        kept.retain(|(since, before, ..)| now.duration_since(*since) < FRESH && *before == changes);
         let found = kept
             .iter()
-            .find(|(_, reader, known, _)| reader == viewer && known == address);
+            .find(|(_, _, reader, known, _)| reader == viewer && known == address);
         if let Some((.., entry)) = found {
             return Arc::clone(entry);
         }
@@ -224,7 +226,8 @@ impl Cache {
             kept.remove(0);
         }
         let entry = Entry::default();
-        kept.push((now, viewer.clone(), address.to_owned(), Arc::clone(&entry)));
+        let page = Arc::clone(&entry);
+        kept.push((now, changes, viewer.clone(), address.to_owned(), page));
         entry
     }
 }
@@ -291,11 +294,13 @@ mod tests {
             Rendered::page(StatusCode::OK, PAGE)
         };
         let viewer = Viewer::server();
-        let page = || cache.page(&viewer, "/", render);
-        tokio::join!(page(), page(), page());
+        let page = |changes| cache.page(changes, &viewer, "/", render);
+        tokio::join!(page(7), page(7), page(7));
         assert_eq!(rendered.load(std::sync::atomic::Ordering::Relaxed), 1);
         cache.clear();
-        page().await;
+        page(7).await;
         assert_eq!(rendered.load(std::sync::atomic::Ordering::Relaxed), 2);
+        page(8).await;
+        assert_eq!(rendered.load(std::sync::atomic::Ordering::Relaxed), 3);
     }
 }

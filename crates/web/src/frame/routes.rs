@@ -149,8 +149,9 @@ impl Frame {
         let address = format!("{}?{}", request.path, request.query);
         let viewer = request.viewer.clone();
         let site = self.site.clone();
+        let changes = site.store.database().record_changes();
         let render = async move || blocking(move || render(page, &site, &request)).await;
-        self.cache.page(&viewer, &address, render).await
+        self.cache.page(changes, &viewer, &address, render).await
     }
 
     async fn submit(&self, page: &'static Page, request: Request, body: Bytes) -> Response {

@@ -456,12 +456,8 @@ fn serve_samples(
         let scan = match wire::read(&mut messages)? {
             Message::Outcome(outcome) => return Ok(outcome),
             Message::More { scan } => scan,
-            Message::Scan {
-                scan,
-                segment,
-                hash,
-            } => {
-                if let Ok(opened) = SegmentScan::open(unsealed, segment, hash) {
+            Message::Scan { scan, arguments } => {
+                if let Ok(opened) = SegmentScan::open(unsealed, &arguments) {
                     scans.insert(scan, opened);
                 }
                 scan

@@ -1,7 +1,7 @@
 //! Unsealed samples in a statement's process: the table function `takt_unsealed`, which asks the server.
 
 use super::wire::{self, Message};
-use crate::unsealed::{CHUNK, FUNCTION, declare, fill, parameters};
+use crate::unsealed::{Arguments, CHUNK, FUNCTION, declare, fill, parameters};
 use crate::{Sample, StoreError};
 use duckdb::Connection;
 use duckdb::core::{DataChunkHandle, LogicalTypeHandle};
@@ -50,22 +50,18 @@ struct ScanState {
 
 impl VTab for Function {
     type InitData = Scan;
-    type BindData = (u32, i64);
+    type BindData = Arguments;
 
-    fn bind(bind: &BindInfo) -> Result<(u32, i64), Box<dyn Error>> {
+    fn bind(bind: &BindInfo) -> Result<Arguments, Box<dyn Error>> {
         Ok(declare(bind))
     }
 
     fn init(init: &InitInfo) -> Result<Scan, Box<dyn Error>> {
         init.set_max_threads(1);
         // SAFETY: DuckDB passes the value that `bind` returned.
-        let &(segment, hash) = unsafe { &*init.get_bind_data::<(u32, i64)>() };
+        let arguments = unsafe { &*init.get_bind_data::<Arguments>() }.clone();
         let scan = NEXT.fetch_add(1, Ordering::Relaxed);
-        let rows = ask(&Message::Scan {
-            scan,
-            segment,
-            hash,
-        })?;
+        let rows = ask(&Message::Scan { scan, arguments })?;
         let taken = 0;
         Ok(Scan(Mutex::new(ScanState { scan, rows, taken })))
     }

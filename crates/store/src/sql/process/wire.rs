@@ -7,6 +7,7 @@
 
 use super::super::SqlError;
 use crate::Sample;
+use crate::unsealed::Arguments;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -75,9 +76,8 @@ pub(super) struct Statement {
 /// Message of a statement's process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Message {
-    /// Asks for the first unsealed samples of a segment, of one metric or all. `scan` is a number
-    /// of the process's own.
-    Scan { scan: u32, segment: u32, hash: i64 },
+    /// Asks for the first unsealed samples of a scan. `scan` is a number of the process's own.
+    Scan { scan: u32, arguments: Arguments },
     /// Asks for the next ones.
     More { scan: u32 },
     /// The answer to the statement; the last message.
