@@ -451,7 +451,7 @@ mod tests {
             ("{tls_config: {cert: x}}", "needs both"),
             ("{tls_config: {ca: x, ca_file: y}}", "at most one of `ca`"),
             ("{tls_config: {ca_file: gone}}", "cannot read"),
-            ("{tls_config: {min_version: TLS9}}", "no version"),
+            ("{tls_config: {min_version: TLS9}}", "not a version"),
             ("{tls_config: {max_version: TLS11}}", "TLS 1.2 and 1.3 only"),
             ("{http_headers: {X: {value: [a]}}}", "unknown key `value`"),
             (

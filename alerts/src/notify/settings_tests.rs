@@ -168,7 +168,7 @@ fn tls_settings_of_mail_take_effect() {
         ),
         ("smtp_tls_config: {ca_file: gone}", "", "cannot read"),
         ("", ", tls_config: {ca_file: gone}", "cannot read"),
-        ("", ", tls_config: {min_version: TLS9}", "no version"),
+        ("", ", tls_config: {min_version: TLS9}", "not a version"),
         ("smtp_auth_secret: x", "", "`smtp_auth_secret` (CRAM-MD5)"),
     ] {
         let receiver = receiver.replace("MORE", more).replace("{server}", "m:25");
