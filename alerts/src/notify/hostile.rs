@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 /// [`TIMEOUT`].
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
-/// What a service sends after a request: `head` once, then `part` again and again, with a pause.
+/// The bytes that a service sends after a request: `head` once, then `part` again and again, with a pause.
 #[derive(Clone, Copy)]
 struct Attack {
     name: &'static str,

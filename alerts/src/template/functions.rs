@@ -116,7 +116,7 @@ const GO: &[Function] = &[
     }),
     of_text("html", escape_html),
     of_text("urlquery", escape_query),
-    // Of both Prometheus and Alertmanager.
+    // Functions of both Prometheus and Alertmanager.
     of_number("humanizeDuration", humanize_duration),
     of_text("toUpper", str::to_uppercase),
     of_text("toLower", str::to_lowercase),

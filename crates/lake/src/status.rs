@@ -1,4 +1,4 @@
-//! What the lake has.
+//! The content of the lake.
 
 use crate::LakeError;
 use crate::claim::LakeState;

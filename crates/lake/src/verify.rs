@@ -34,7 +34,7 @@ type Rows = (u64, i128);
 struct Verification<'v> {
     lake: &'v Lake<'v>,
     files: &'v dyn Files,
-    /// Of the store.
+    /// Connection to the store.
     store: Connection,
     /// Reads files of the lake.
     reader: Connection,

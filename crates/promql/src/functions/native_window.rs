@@ -88,7 +88,7 @@ pub(crate) fn of_extended_window(
     Some(Element::Histogram(Arc::new(found)))
 }
 
-/// What a slope measures.
+/// The quantity that a slope measures.
 #[derive(Clone, Copy)]
 pub(super) struct Slope {
     pub is_counter: bool,

@@ -35,14 +35,14 @@ struct KeptAnswer {
     size: usize,
 }
 
-/// What an answer depends on.
+/// Everything on which an answer depends.
 #[derive(Debug, PartialEq, Eq)]
 struct Asked {
     /// Path of the question.
     path: &'static str,
     /// The question as JSON.
     question: String,
-    /// What one viewer may see, another may not.
+    /// Viewers may see different parts.
     viewer: Viewer,
     /// State of the records.
     state: RecordState,

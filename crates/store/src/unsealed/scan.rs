@@ -57,7 +57,7 @@ pub(crate) fn register(db: &Connection, unsealed: &Arc<Unsealed>) -> Result<(), 
 
 struct Function;
 
-/// What a call reads.
+/// The samples that a call reads.
 struct Bound {
     unsealed: Arc<Unsealed>,
     file: Arc<SegmentFile>,
