@@ -23,6 +23,7 @@ import time
 import urllib.parse
 import urllib.request
 
+import programs
 import query
 import recorded
 
@@ -42,14 +43,6 @@ SAMPLES = {
 
 def name_of(seconds):
     return f"{seconds // 60} min" if seconds < 3600 else f"{seconds // 3600} h"
-
-
-def current(name):
-    """The program that scripts/peers.sh builds, else the installed one."""
-    built = subprocess.run([HERE.parent / "scripts" / "peers.sh", name], stdout=subprocess.PIPE, text=True)
-    if built.returncode:
-        return name
-    return str(max(pathlib.Path(built.stdout.strip()).glob(f"{name}-[0-9]*"), default=name))
 
 
 class Server:
@@ -154,8 +147,8 @@ def main():
     toml += "".join(f'[[scrape.targets]]\nurl = "http://{target}/{n}/metrics"\nnode = "n{n:02}"\n' for n in range(NODES))
     (directory / "takt.toml").write_text(toml)
     takt = os.environ.get("TAKT", str(HERE.parent / "target" / "release" / "takt"))
-    prometheus = os.environ.get("PROMETHEUS") or current("prometheus")
-    victoria = os.environ.get("VICTORIA") or current("victoria-metrics")
+    prometheus = programs.current("prometheus", "PROMETHEUS")
+    victoria = programs.current("victoria-metrics", "VICTORIA")
     commands = {
         "prometheus": [prometheus, "--config.file=scrape.yml", "--storage.tsdb.path=prometheus", f"--web.listen-address=127.0.0.1:{PORTS['prometheus']}"],
         # It answers for samples that are older than this.

@@ -5,7 +5,8 @@
 
 Prints for each: CPU a sample (for takt with sealing), resident bytes and bytes a series (mean of the last quarter of the time), disk
 bytes a sample (sealed, or in blocks), how long until a sample is visible, and the longest time that the newest sample stood still.
-ONLY=takt leaves the others out, DUCKDB_MEMORY_MIB sets takt's limit for DuckDB. Figures are compared with `recorded.json`.
+ONLY=takt leaves the others out. They are the releases that scripts/peers.sh builds, else the installed ones; PROMETHEUS and VICTORIA
+name other programs. DUCKDB_MEMORY_MIB sets takt's limit for DuckDB. Figures are compared with `recorded.json`.
 """
 
 import json
@@ -21,6 +22,7 @@ import time
 import urllib.parse
 import urllib.request
 
+import programs
 import recorded
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -170,17 +172,20 @@ def main():
     toml += "".join(f'[[scrape.targets]]\nurl = "http://{t}/{n}/metrics"\nnode = "node{n}"\n' for n, t in enumerate(targets))
     (directory / "takt.toml").write_text(toml)
     takt = os.environ.get("TAKT", str(HERE.parent / "target" / "release" / "takt"))
+    wanted = [name for name in ("takt", "prometheus", "victoria-metrics") if name in os.environ.get("ONLY", name)]
+    prometheus = programs.current("prometheus", "PROMETHEUS") if "prometheus" in wanted else ""
+    victoria = programs.current("victoria-metrics", "VICTORIA") if "victoria-metrics" in wanted else ""
     commands = [
         (Takt, "takt", [takt, "serve", "--config", "takt.toml"]),
-        (Prometheus, "prometheus", ["prometheus", "--config.file=scrape.yml", "--storage.tsdb.path=prometheus",
+        (Prometheus, "prometheus", [prometheus, "--config.file=scrape.yml", "--storage.tsdb.path=prometheus",
             f"--web.listen-address=127.0.0.1:{ports[1]}", "--storage.tsdb.min-block-duration=2m", "--storage.tsdb.max-block-duration=2m"]),
-        (Victoria, "victoria-metrics", ["victoria-metrics", "-promscrape.config=scrape.yml", "-storageDataPath=victoria",
+        (Victoria, "victoria-metrics", [victoria, "-promscrape.config=scrape.yml", "-storageDataPath=victoria",
             f"-httpListenAddr=127.0.0.1:{ports[2]}", "-loggerLevel=ERROR"]),
     ]
     peers, figures = [], {}
     try:
         for (kind, name, command), port in zip(commands, ports):
-            if name not in os.environ.get("ONLY", name):
+            if name not in wanted:
                 continue
             if shutil.which(command[0]):
                 peers.append(kind(name, command, port, directory))

@@ -4,8 +4,9 @@
     bench/push.py [NODES [SECONDS]]
 
 Takt scrapes nodes at one second. Then a Prometheus scrapes the same nodes and pushes the samples by remote write: to a new Takt, and
-to VictoriaMetrics if it is here. Prints the CPU of each receiver per sample, for takt with sealing. PROMETHEUS sets the program, TAKT the
-server; VERSION=2 pushes remote write 2.0, which needs Prometheus 3.
+to VictoriaMetrics if it is here. Prints the CPU of each receiver per sample, for takt with sealing. The peers are the releases that
+scripts/peers.sh builds, else the installed ones; PROMETHEUS, VICTORIA and TAKT name other programs. VERSION=2 pushes remote write 2.0,
+which needs Prometheus 3.
 """
 
 import json
@@ -25,9 +26,12 @@ TOKEN = "0123456789abcdef-bench"
 HERE = pathlib.Path(__file__).resolve().parent
 CAPTURES = sorted(str(path) for path in (HERE / "pages").glob("*.jsonl.gz"))
 TAKT = os.environ.get("TAKT", str(HERE.parent / "target" / "release" / "takt"))
-PROMETHEUS = os.environ.get("PROMETHEUS", "prometheus")
 sys.path.insert(0, str(HERE))
+import programs  # noqa: E402
 from peers import cpu, free_port, get, metric  # noqa: E402
+
+PROMETHEUS = programs.current("prometheus", "PROMETHEUS")
+VICTORIA = programs.current("victoria-metrics", "VICTORIA")
 
 
 def start(command, directory, name):
@@ -109,13 +113,13 @@ def main():
         results = {}
         for name in ["takt, scraped", "takt, pushed", "victoria-metrics, pushed"]:
             port = free_port()
-            if name.startswith("victoria") and not shutil.which("victoria-metrics"):
+            if name.startswith("victoria") and not shutil.which(VICTORIA):
                 continue
             if name.startswith("takt"):
                 process, folder, samples, base = takt(directory, port, targets if name == "takt, scraped" else [])
             else:
                 base = f"http://127.0.0.1:{port}"
-                command = ["victoria-metrics", "-storageDataPath=victoria", f"-httpListenAddr=127.0.0.1:{port}", "-loggerLevel=ERROR"]
+                command = [VICTORIA, "-storageDataPath=victoria", f"-httpListenAddr=127.0.0.1:{port}", "-loggerLevel=ERROR"]
                 process = start(command, directory, "victoria")
                 until_ready(base + "/health")
                 samples = lambda: metric(base + "/metrics", "vm_rows_inserted_total")  # noqa: E731

@@ -1,6 +1,6 @@
 //! A reader of the lake that knows nothing of Takt: delta-rs in a process of its own.
 
-use crate::support::Skip;
+use crate::support::{Skip, cache};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -11,11 +11,7 @@ pub const TABLES: [&str; 2] = ["job_runs", "usage"];
 
 /// The folder `name` of the engines that `scripts/lake-engines.sh` installs, if it is complete.
 pub fn engine(name: &str) -> Option<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let cache = variable("TAKT_CACHE_DIR")
-        .or_else(|| Some(variable("XDG_CACHE_HOME")?.join("takt")))
-        .or_else(|| Some(variable("HOME")?.join(".cache/takt")));
-    let folder = cache?.join(name);
+    let folder = cache()?.join(name);
     folder.join("complete").exists().then_some(folder)
 }
 

@@ -84,7 +84,7 @@ impl PushConfig {
         for (at, sender) in self.senders.iter().enumerate() {
             sender
                 .validate(&self.senders[..at])
-                .map_err(|error| error.within("senders.", &format!("senders[{at}]")))?;
+                .map_err(|error| error.in_list("senders.", "senders", at))?;
         }
         Ok(())
     }

@@ -63,7 +63,7 @@ impl RatesConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let mut dates = Vec::new();
         for (at, card) in self.cards.iter().enumerate() {
-            let in_card = |error: ConfigError| error.within("cards.", &format!("cards[{at}]"));
+            let in_card = |error: ConfigError| error.in_list("cards.", "cards", at);
             let date = card.validate().map_err(in_card)?;
             if dates.contains(&date) {
                 let twice = ConfigError::new("from", "one card a date", &card.from);

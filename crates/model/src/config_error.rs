@@ -14,7 +14,7 @@ pub enum KeyStep {
 /// A key with an invalid value.
 ///
 /// The check of a table names the key from that table. Its caller adds where the table is, with
-/// [`ConfigError::in_section`] or [`ConfigError::within`].
+/// [`ConfigError::in_section`] or [`ConfigError::in_list`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}{problem}")]
 pub struct ConfigError {
@@ -54,14 +54,22 @@ impl ConfigError {
     /// Adds that the checked table is the section `name`.
     #[must_use]
     pub fn in_section(self, name: &str) -> Self {
-        self.within(&format!("{name}: "), name)
+        self.within(&format!("{name}: "), [KeyStep::Key(name.to_owned())])
     }
 
-    /// Adds that the checked table is at `path`. `place` is the beginning of the message.
+    /// Adds that the checked table is the one at `index` in `list`. `place` is the beginning of the
+    /// message.
     #[must_use]
-    pub fn within(mut self, place: &str, path: &str) -> Self {
+    pub fn in_list(self, place: &str, list: &str, index: usize) -> Self {
+        self.within(
+            place,
+            [KeyStep::Key(list.to_owned()), KeyStep::Index(index)],
+        )
+    }
+
+    fn within(mut self, place: &str, path: impl IntoIterator<Item = KeyStep>) -> Self {
         self.place.insert_str(0, place);
-        self.path.splice(0..0, steps(path));
+        self.path.splice(0..0, path);
         self
     }
 
@@ -111,7 +119,7 @@ mod tests {
     #[test]
     fn the_first_of_several_keys_is_the_place() {
         let error = ConfigError::new("user, account", "one of them", "none");
-        let error = error.within("budgets: ", "budgets[0]");
+        let error = error.in_list("budgets: ", "budgets", 0);
         assert_eq!(
             error.path(),
             [key("budgets"), KeyStep::Index(0), key("user")]

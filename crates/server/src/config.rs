@@ -293,10 +293,9 @@ impl Config {
         in_section("rates", self.rates.validate())?;
         self.validate_budgets()?;
         for (at, window) in self.policy_windows.iter().enumerate() {
-            let path = format!("policy_windows[{at}]");
             window
                 .validate()
-                .map_err(|error| error.within("policy_windows: ", &path))?;
+                .map_err(|error| error.in_list("policy_windows: ", "policy_windows", at))?;
         }
         in_section("reports", self.reports.validate())?;
         in_section("doctor", self.doctor.validate())?;
@@ -315,10 +314,7 @@ impl Config {
 
     fn validate_budgets(&self) -> Result<(), ConfigError> {
         for (at, budget) in self.budgets.iter().enumerate() {
-            let in_budget = |error: ConfigError| {
-                let path = format!("budgets[{at}]");
-                error.within("budgets: ", &path)
-            };
+            let in_budget = |error: ConfigError| error.in_list("budgets: ", "budgets", at);
             budget.validate().map_err(in_budget)?;
             if budget.money.is_some() && self.rates.cards.is_empty() {
                 let error = ConfigError::new("money", "prices in [[rates.cards]]", "none");
@@ -334,7 +330,7 @@ impl Config {
                 .validate(self.store.retention_days)
                 .map_err(|error| {
                     let place = format!("remote_write, number {}: ", at + 1);
-                    error.within(&place, &format!("remote_write[{at}]"))
+                    error.in_list(&place, "remote_write", at)
                 })?;
             let name = destination.name();
             if self.remote_write[..at].iter().any(|one| one.name() == name) {

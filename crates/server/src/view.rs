@@ -62,7 +62,7 @@ impl ViewConfig {
         for (at, server) in self.servers.iter().enumerate() {
             server.validate().map_err(|error| {
                 let place = format!("servers, number {}: ", at + 1);
-                error.within(&place, &format!("servers[{at}]"))
+                error.in_list(&place, "servers", at)
             })?;
             let name = &server.name;
             if self.servers[..at].iter().any(|one| one.name == *name) {

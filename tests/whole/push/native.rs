@@ -550,9 +550,12 @@ fn bad_native_histograms_are_refused_and_counted() {
     );
     // Readers of floats see no parts.
     let federate = format!("{}/federate", server.url);
-    let page = http_get_with(&federate, &[("match[]", "{__name__=~\".+\"}")], &[]).unwrap();
-    assert!(page.body.contains("takt_push"), "{}", page.body);
-    assert!(!page.body.contains("fine"), "{}", page.body);
+    let page = wait_for("the server's own samples", Duration::from_secs(30), || {
+        let all = [("match[]", "{__name__=~\".+\"}")];
+        let page = http_get_with(&federate, &all, &[]).unwrap();
+        page.body.contains("takt_push").then_some(page.body)
+    });
+    assert!(!page.contains("fine"), "{page}");
 }
 
 fn seconds(ms: i64) -> String {

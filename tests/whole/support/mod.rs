@@ -121,15 +121,19 @@ pub fn releases(debian: Needed) -> Result<Vec<PathBuf>, Skip> {
     Ok(found)
 }
 
-/// Returns the path of something that `scripts/peers.sh` has built, such as `prometheus-3.14.0`.
-pub fn need_peer(program: &str) -> Result<PathBuf, Skip> {
-    let cache = |variable: &str, below: &str| {
+/// Returns the folder in which the scripts keep what they build and download.
+pub fn cache() -> Option<PathBuf> {
+    let folder = |variable: &str, below: &str| {
         std::env::var_os(variable).map(|folder| PathBuf::from(folder).join(below))
     };
-    let found = cache("TAKT_CACHE_DIR", "")
-        .or_else(|| cache("XDG_CACHE_HOME", "takt"))
-        .or_else(|| cache("HOME", ".cache/takt"))
-        .map(|folder| folder.join("peers").join(program));
+    folder("TAKT_CACHE_DIR", "")
+        .or_else(|| folder("XDG_CACHE_HOME", "takt"))
+        .or_else(|| folder("HOME", ".cache/takt"))
+}
+
+/// Returns the path of something that `scripts/peers.sh` has built, such as `prometheus-3.14.0`.
+pub fn need_peer(program: &str) -> Result<PathBuf, Skip> {
+    let found = cache().map(|folder| folder.join("peers").join(program));
     found.filter(|file| is_executable(file)).ok_or_else(|| {
         Skip(format!(
             "needs {program}; scripts/peers.sh builds it with Go"

@@ -138,7 +138,7 @@ fn kill(stride: usize) {
     let whole = Lab::again(&work, config());
     let after = tables(&whole);
     let new_seconds = whole.gpu_seconds();
-    // An hour of the corrected run, and a day of the one that goes on.
+    // An hour of the corrected run, and a day of the one that has not ended.
     assert_eq!(new_seconds, old_seconds + 2 * 3600 + 2 * 86_400);
     for table in ["samples", "samples_5m", "samples_1h", "job_runs", "usage"] {
         assert!(before[table].version < after[table].version, "{table}");

@@ -120,12 +120,12 @@ impl Lab {
         Timestamp(now.0 + 1000 * self.ahead.load(Ordering::Relaxed))
     }
 
-    /// Start of the run that goes on.
+    /// Start of the run that has not ended.
     pub fn running_since(&self) -> i64 {
         SAMPLES + DAY + 2 * HOUR
     }
 
-    /// Ends the run that goes on: the report and the server's SQL also count what the lake has not.
+    /// Ends the run that has not ended: the report and the server's SQL also count what the lake has not.
     pub fn end_all(&self) {
         let start = self.running_since();
         self.import("4", start, Some(start + 20 * HOUR));

@@ -63,7 +63,7 @@ fn a_round_writes_what_is_missing_and_the_next_one_nothing() {
     assert_eq!(rows["samples"], lab.samples());
     assert_eq!(rows["job_runs"], 7, "a run that has not ended is not in it");
     // Two days of the first run and of the eighth, one of four others, and the finished ones of the run
-    // that goes on.
+    // that has not ended.
     let oslo_day = |seconds: i64| (seconds + 2 * HOUR).div_euclid(DAY);
     let days = oslo_day(lab.now().0 / 1000) - oslo_day(lab.running_since());
     assert_eq!((rows["usage"], days), (8 + 3, 3));

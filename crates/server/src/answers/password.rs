@@ -140,16 +140,9 @@ fn may_set(viewer: &Viewer, user: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::database;
     use takt_access::Privacy;
     use takt_access::password::is_correct;
-    use takt_store::{DataDir, Settings};
-
-    fn database() -> (tempfile::TempDir, Database) {
-        let root = tempfile::tempdir().unwrap();
-        let dir = DataDir::claim(root.path()).unwrap();
-        let database = Database::open(&dir, &Settings::default()).unwrap();
-        (root, database)
-    }
 
     #[test]
     fn users_set_their_own_password_at_the_socket_only() {

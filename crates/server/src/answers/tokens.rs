@@ -185,18 +185,11 @@ fn refused(why: &str) -> AnswerError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::database;
     use takt_access::{Privacy, Way};
-    use takt_store::{DataDir, Settings};
 
     fn alice() -> Viewer {
         Viewer::new(Role::User, Way::Socket, Privacy::Open).with_user("alice")
-    }
-
-    fn database() -> (tempfile::TempDir, Database) {
-        let root = tempfile::tempdir().unwrap();
-        let dir = DataDir::claim(root.path()).unwrap();
-        let database = Database::open(&dir, &Settings::default()).unwrap();
-        (root, database)
     }
 
     fn order(

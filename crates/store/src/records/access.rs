@@ -354,15 +354,8 @@ fn lines(text: Option<String>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::records::tests::Store;
     use crate::sql::{Limits, run};
-    use crate::{DataDir, Database, Settings};
-
-    fn database() -> (tempfile::TempDir, Database) {
-        let root = tempfile::tempdir().unwrap();
-        let dir = DataDir::claim(root.path()).unwrap();
-        let database = Database::open(&dir, &Settings::default()).unwrap();
-        (root, database)
-    }
 
     fn token(name: &str) -> TokenRecord {
         TokenRecord {
@@ -381,8 +374,8 @@ mod tests {
 
     #[test]
     fn a_token_is_revoked_once() {
-        let (_root, database) = database();
-        let records = Records::of(&database);
+        let store = Store::new();
+        let records = store.records();
         let before = records.access_changes();
         let added = records.add_token(token("grafana")).unwrap();
         assert_eq!(records.tokens().unwrap(), std::slice::from_ref(&added));
@@ -399,8 +392,8 @@ mod tests {
 
     #[test]
     fn sessions_end_one_by_one_or_all_at_once() {
-        let (_root, database) = database();
-        let records = Records::of(&database);
+        let store = Store::new();
+        let records = store.records();
         let session = |hash: &str, user: &str| SessionRecord {
             hash: hash.to_owned(),
             user: user.to_owned(),
@@ -438,8 +431,8 @@ mod tests {
 
     #[test]
     fn sql_of_users_reaches_no_secret() {
-        let (_root, database) = database();
-        let records = Records::of(&database);
+        let store = Store::new();
+        let records = store.records();
         records.add_token(token("grafana")).unwrap();
         for table in ["tokens", "sessions", "passwords", "private_data"] {
             for name in [
@@ -448,15 +441,18 @@ mod tests {
                 table.to_owned(),
             ] {
                 let sql = format!("SELECT * FROM {name}");
-                assert!(run(&database, &sql, Limits::default()).is_err(), "{sql}");
+                assert!(
+                    run(&store.database, &sql, Limits::default()).is_err(),
+                    "{sql}"
+                );
             }
         }
     }
 
     #[test]
     fn a_new_password_ends_the_sessions_of_the_old_one() {
-        let (_root, database) = database();
-        let records = Records::of(&database);
+        let store = Store::new();
+        let records = store.records();
         assert!(
             !records
                 .set_password("alice", Some("one"), "anna", UnixTime(1))
@@ -506,8 +502,8 @@ mod tests {
 
     #[test]
     fn the_newest_private_data_counts() {
-        let (_root, database) = database();
-        let records = Records::of(&database);
+        let store = Store::new();
+        let records = store.records();
         assert_eq!(records.private_data("lab").unwrap(), None);
         for (value, at) in [("none", 1), ("jobs", 2), ("jobs", 3)] {
             records

@@ -106,16 +106,9 @@ impl Records<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::records::tests::Store;
     use crate::sql::{Limits, SqlClient};
-    use crate::{DataDir, Database, Settings};
     use serde_json::json;
-
-    fn database() -> (tempfile::TempDir, Database) {
-        let root = tempfile::tempdir().unwrap();
-        let dir = DataDir::claim(root.path()).unwrap();
-        let database = Database::open(&dir, &Settings::default()).unwrap();
-        (root, database)
-    }
 
     fn entry(at: UnixTime, user: Option<&str>) -> AuditRecord {
         AuditRecord {
@@ -132,12 +125,12 @@ mod tests {
 
     #[test]
     fn sql_of_admins_reads_the_audit_log() {
-        let (_root, database) = database();
+        let store = Store::new();
         let entry = entry(UnixTime(100), Some("anna"));
-        Records::of(&database).audit(&entry).unwrap();
+        store.records().audit(&entry).unwrap();
         let ask = |is_admin, sql: &str| {
             let mut client = SqlClient::default().of_admin(is_admin);
-            let answer = client.rows(&database, sql, Limits::default());
+            let answer = client.rows(&store.database, sql, Limits::default());
             answer.map(|answer| answer.rows)
         };
         let count = "SELECT count(*), max(action) FROM audit";
@@ -165,8 +158,8 @@ mod tests {
 
     #[test]
     fn the_audit_log_is_kept_for_a_time() {
-        let (_root, database) = database();
-        let records = Records::of(&database);
+        let store = Store::new();
+        let records = store.records();
         let day = 86_400;
         for (at, user) in [
             (day, Some("anna")),

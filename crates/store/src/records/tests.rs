@@ -12,14 +12,14 @@ use takt_model::UnixTime;
 use takt_slurm::{Entry, Reject};
 
 /// A database in a temporary directory.
-struct Store {
-    database: Database,
+pub(super) struct Store {
+    pub(super) database: Database,
     _dir: DataDir,
     _root: tempfile::TempDir,
 }
 
 impl Store {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         let dir = DataDir::claim(root.path()).unwrap();
         Self {
@@ -29,7 +29,7 @@ impl Store {
         }
     }
 
-    fn records(&self) -> Records<'_> {
+    pub(super) fn records(&self) -> Records<'_> {
         Records::of(&self.database)
     }
 

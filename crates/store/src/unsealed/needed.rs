@@ -31,7 +31,13 @@ impl Needed {
         let metrics = self.metrics.zip(other.metrics);
         Self {
             range: (from.min(other.range.0), until.max(other.range.1)),
-            metrics: metrics.map(|(ours, theirs)| [ours, theirs].concat()),
+            metrics: metrics.map(|(mut all, theirs)| {
+                // A statement scans each segment, mostly for the same metrics.
+                all.extend(theirs);
+                all.sort_unstable();
+                all.dedup();
+                all
+            }),
         }
     }
 
@@ -89,6 +95,7 @@ mod tests {
     fn two_scans_need_what_either_needs() {
         for (one, other, both) in [
             ("5 9 of 1", "2 6 of 2 3", "2 9 of 1 2 3"),
+            ("5 9 of 2 1", "5 9 of 2 1", "5 9 of 1 2"),
             ("2 9 of 1 2 3", "3 12 all", "2 12 all"),
             ("2 12 all", "4 4 of 1", "2 12 all"),
         ] {

@@ -84,7 +84,7 @@ fn a_condition_on_a_label_reads_the_rows_of_its_series() {
     // The rows of the metric in the unsealed hour are read.
     assert!(most("node = 'n07' AND ts < '2026-11-21 01:00'") <= 61 * NODES);
 
-    // Of the unsealed hour, only the last ten minutes of the metric are read.
+    // Only the last ten minutes of the metric are read from the unsealed hour.
     let last = "ts >= '2026-11-21 04:50'";
     assert!(most(last) <= 10 * NODES, "{}", most(last));
     let of_power = most_of("samples", &format!("metric = 'power' AND {last}"));

@@ -163,6 +163,14 @@ impl ViewQuestion {
     }
 }
 
+/// Adds two numbers; `None` is unknown.
+fn added(one: Option<u64>, another: Option<u64>) -> Option<u64> {
+    match (one, another) {
+        (None, None) => None,
+        _ => Some(one.unwrap_or(0) + another.unwrap_or(0)),
+    }
+}
+
 fn the_cluster(server: &ViewServer) -> ClusterQuestion {
     ClusterQuestion {
         cluster: server.config.cluster.clone(),

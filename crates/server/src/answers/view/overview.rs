@@ -1,6 +1,6 @@
 //! A row for each server: nodes, GPUs, jobs, alerts.
 
-use super::{ViewAnswer, the_cluster};
+use super::{ViewAnswer, added, the_cluster};
 use crate::answers::{AboutAnswer, AboutQuestion};
 use crate::view::{SUM, ViewServer, ViewServers};
 use serde::Deserialize;
@@ -77,10 +77,7 @@ pub(super) fn rows(view: &ViewServers, servers: &[&ViewServer]) -> ViewAnswer {
             ];
             answering += 1;
             for (sum, count) in sums.iter_mut().zip(counts) {
-                *sum = match (*sum, count) {
-                    (None, None) => None,
-                    (one, another) => Some(one.unwrap_or(0) + another.unwrap_or(0)),
-                };
+                *sum = added(*sum, count);
             }
             let counts = counts.map(|count| json!(count));
             let facts = [json!(cluster.or(own)), json!(version)];

@@ -1,6 +1,6 @@
 //! Usage of a period, by server and summed.
 
-use super::{ViewAnswer, ViewQuestion};
+use super::{ViewAnswer, ViewQuestion, added};
 use crate::answers::{AnswerError, UsageQuestion};
 use crate::view::{SUM, ViewServer, ViewServers};
 use serde_json::{Value, json};
@@ -85,10 +85,7 @@ impl Sums {
 
     fn add(&mut self, other: Self) {
         self.jobs += other.jobs;
-        self.gpus = match (self.gpus, other.gpus) {
-            (None, None) => None,
-            (one, another) => Some(one.unwrap_or(0) + another.unwrap_or(0)),
-        };
+        self.gpus = added(self.gpus, other.gpus);
         self.cpus += other.cpus;
         self.nodes += other.nodes;
         self.mem_gib_hours += other.mem_gib_hours;

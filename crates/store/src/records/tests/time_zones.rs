@@ -2,6 +2,29 @@
 
 use super::*;
 
+/// A run some seconds later.
+fn later(run: &JobRun, seconds: i64) -> JobRun {
+    JobRun {
+        submit: run.submit + seconds,
+        start: run.start.map(|start| start + seconds),
+        end: run.end.map(|end| end + seconds),
+        ..run.clone()
+    }
+}
+
+fn import(
+    store: &Store,
+    runs: &[JobRun],
+    shifted: Shifted,
+) -> Result<ImportSummary, ImportError<Infallible>> {
+    let entries = runs
+        .iter()
+        .cloned()
+        .map(|run| Ok::<_, Infallible>(Entry::Run(run)));
+    let origin = Origin { shifted, ..ORIGIN };
+    store.records().import(&origin, entries)
+}
+
 #[test]
 fn the_same_runs_in_another_time_zone_are_refused_replaced_or_kept() {
     let store = Store::new();
@@ -9,22 +32,8 @@ fn the_same_runs_in_another_time_zone_are_refused_replaced_or_kept() {
         .map(|n| run(&n.to_string(), 1000 * n, Some(1000 * n + 500)))
         .collect();
     store.import(&runs);
-    let later = |run: &JobRun| JobRun {
-        submit: run.submit + 7200,
-        start: run.start.map(|start| start + 7200),
-        end: run.end.map(|end| end + 7200),
-        ..run.clone()
-    };
-    let shifted: Vec<_> = runs.iter().map(later).collect();
-    let import = |shifted_runs: &[JobRun], shifted| {
-        let entries = shifted_runs
-            .iter()
-            .cloned()
-            .map(|run| Ok::<_, Infallible>(Entry::Run(run)));
-        store
-            .records()
-            .import(&Origin { shifted, ..ORIGIN }, entries)
-    };
+    let shifted: Vec<_> = runs.iter().map(|run| later(run, 7200)).collect();
+    let import = |runs: &[JobRun], shifted| import(&store, runs, shifted);
     let refused = import(&shifted, Shifted::Refuse).unwrap_err().to_string();
     assert!(
         refused.starts_with("10 of these runs are known already, 2 h earlier: one of the two"),
@@ -57,17 +66,11 @@ fn the_same_runs_in_another_time_zone_are_refused_replaced_or_kept() {
     );
 }
 
-/// Issue 13: after an import without --timezone, five of 300 runs existed twice, and `replace`
-/// kept running ghosts.
+/// After an import without --timezone, five of 300 runs existed twice, and `replace` kept running
+/// ghosts.
 #[test]
 fn a_few_runs_of_another_time_zone_are_noticed_and_replaced_whole() {
     let store = Store::new();
-    let later = |run: &JobRun, seconds: i64| JobRun {
-        submit: run.submit + seconds,
-        start: run.start.map(|start| start + seconds),
-        end: run.end.map(|end| end + seconds),
-        ..run.clone()
-    };
     let all: Vec<_> = (0..300)
         .map(|n| run(&n.to_string(), 1000 * n, Some(1000 * n + 500)))
         .collect();
@@ -77,15 +80,7 @@ fn a_few_runs_of_another_time_zone_are_noticed_and_replaced_whole() {
     few[4].start = None;
     few[4].end = None;
     store.import(&few);
-    let import = |runs: &[JobRun], shifted| {
-        let entries = runs
-            .iter()
-            .cloned()
-            .map(|run| Ok::<_, Infallible>(Entry::Run(run)));
-        store
-            .records()
-            .import(&Origin { shifted, ..ORIGIN }, entries)
-    };
+    let import = |runs: &[JobRun], shifted| import(&store, runs, shifted);
     let refused = import(&all, Shifted::Refuse).unwrap_err().to_string();
     assert!(
         refused.starts_with("4 of these runs are known already, 2 h later"),
