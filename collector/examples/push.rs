@@ -121,7 +121,7 @@ fn measure(
         let mut new = 0;
         for body in bodies {
             let message = decompress(&body, 64 << 20)?;
-            let request = read_request(protocol, &message)?;
+            let request = read_request(protocol, message)?;
             new += sender.store(&request)?.stored;
         }
         // The first rounds create the series.

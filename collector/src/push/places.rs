@@ -85,7 +85,7 @@ mod tests {
             writer.add(&labels, std::iter::empty());
         }
         let message = decompress(&writer.body(), 1 << 20).unwrap();
-        let request = read_request(Protocol::V1, &message).unwrap();
+        let request = read_request(Protocol::V1, message).unwrap();
         request.iter().map(|series| series.key).collect()
     }
 

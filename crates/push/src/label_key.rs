@@ -18,11 +18,13 @@ pub struct LabelKey(u128);
 
 impl LabelKey {
     /// Returns the key of a text.
+    #[inline]
     pub(crate) fn of_text(text: &[u8]) -> Self {
         Self(xxh3_128_with_seed(text, *SEED))
     }
 
     /// Returns the key of a list of texts, given the key of each.
+    #[inline]
     pub(crate) fn of_list(keys: impl Iterator<Item = Self>) -> Self {
         let start = u128::from(*SEED);
         Self(keys.fold(start, |all, key| {

@@ -2,7 +2,7 @@
 
 use crate::label_key::LabelKey;
 use crate::symbols::Symbols;
-use crate::wire::{Field, Fields, WireError, push_varint};
+use crate::wire::{BYTES_1, BYTES_2, Field, Fields, WireError, push_varint};
 use std::ops::Range;
 use std::sync::Arc;
 use takt_model::native::{HistogramError, NativeHistogram};
@@ -12,7 +12,7 @@ use takt_model::{Labels, METRIC_NAME, Timestamp};
 /// of series needs few allocations.
 #[derive(Debug, Clone, Default)]
 pub struct PushedSeries {
-    /// Encoded labels, as in a request of version 1.0.
+    /// Encoded labels, as in a request of version 1.0; there, it is the request.
     pub(crate) blocks: Vec<u8>,
     /// Texts of a request of version 2.0.
     pub(crate) symbols: Symbols,
@@ -93,9 +93,9 @@ impl PushedSeries {
         // As in a request of version 1.0: two texts with their tags, in a message.
         let length =
             2 + varint_length(name.len()) + name.len() + varint_length(value.len()) + value.len();
-        self.blocks.push(0x0a);
+        self.blocks.push(BYTES_1);
         push_varint(&mut self.blocks, length as u64);
-        for (tag, text) in [(0x0a, name), (0x12, value)] {
+        for (tag, text) in [(BYTES_1, name), (BYTES_2, value)] {
             self.blocks.push(tag);
             push_varint(&mut self.blocks, text.len() as u64);
             self.blocks.extend_from_slice(text);
@@ -107,17 +107,26 @@ impl PushedSeries {
         let last = self.parts.last();
         let block = last.map_or(0, |last| last.block.end)..self.blocks.len();
         let references = last.map_or(0, |last| last.references.end)..self.references.len();
-        let samples = last.map_or(0, |last| last.samples.end)..self.samples.len();
-        let histograms = last.map_or(0, |last| last.histograms.end)..self.histograms.len();
         let key = if references.is_empty() {
             LabelKey::of_text(&self.blocks[block.clone()])
         } else {
             self.symbols.key(&self.references[references.clone()])
         };
-        self.parts.push(Part {
+        self.push_part(Part {
             block,
             references,
             key,
+            ..part
+        });
+    }
+
+    /// Adds a series with the labels of `part`. Its samples and histograms are what was appended
+    /// since the last call.
+    pub(crate) fn push_part(&mut self, part: Part) {
+        let last = self.parts.last();
+        let samples = last.map_or(0, |last| last.samples.end)..self.samples.len();
+        let histograms = last.map_or(0, |last| last.histograms.end)..self.histograms.len();
+        self.parts.push(Part {
             samples,
             histograms,
             ..part

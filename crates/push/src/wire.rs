@@ -15,6 +15,7 @@ pub(crate) enum Field<'a> {
 }
 
 impl<'a> Field<'a> {
+    #[inline]
     pub fn varint(self) -> Result<u64, WireError> {
         if let Self::Varint(number) = self {
             Ok(number)
@@ -23,6 +24,7 @@ impl<'a> Field<'a> {
         }
     }
 
+    #[inline]
     pub fn double(self) -> Result<f64, WireError> {
         if let Self::Fixed64(bits) = self {
             Ok(f64::from_bits(bits))
@@ -31,6 +33,7 @@ impl<'a> Field<'a> {
         }
     }
 
+    #[inline]
     pub fn bytes(self) -> Result<&'a [u8], WireError> {
         if let Self::Bytes(bytes) = self {
             Ok(bytes)
@@ -46,7 +49,19 @@ pub(crate) struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
     /// Reads a number of at most ten bytes.
+    #[inline]
     pub fn take_varint(&mut self) -> Result<u64, WireError> {
+        match self.0 {
+            // Nearly all keys and lengths.
+            [byte, rest @ ..] if *byte < 0x80 => {
+                self.0 = rest;
+                Ok(u64::from(*byte))
+            }
+            _ => self.take_long_varint(),
+        }
+    }
+
+    fn take_long_varint(&mut self) -> Result<u64, WireError> {
         let mut number = 0_u64;
         for (at, &byte) in self.0.iter().take(10).enumerate() {
             number |= u64::from(byte & 0x7f) << (7 * at);
@@ -62,12 +77,26 @@ impl<'a> Fields<'a> {
         Err(WireError)
     }
 
+    /// Skips the fields at the front that have the key `key` and fewer than 128 bytes.
+    #[inline]
+    pub fn skip_short(&mut self, key: u8) {
+        while let [first, length, rest @ ..] = self.0
+            && *first == key
+            && *length < 0x80
+            && let Some(rest) = rest.get(usize::from(*length)..)
+        {
+            self.0 = rest;
+        }
+    }
+
+    #[inline]
     fn take(&mut self, length: usize) -> Result<&'a [u8], WireError> {
         let (taken, rest) = self.0.split_at_checked(length).ok_or(WireError)?;
         self.0 = rest;
         Ok(taken)
     }
 
+    #[inline]
     fn take_field(&mut self) -> Result<(u64, Field<'a>), WireError> {
         let key = self.take_varint()?;
         let field = match key & 7 {
@@ -96,6 +125,7 @@ impl<'a> Fields<'a> {
 impl<'a> Iterator for Fields<'a> {
     type Item = Result<(u64, Field<'a>), WireError>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
             return None;
@@ -107,6 +137,12 @@ impl<'a> Iterator for Fields<'a> {
         Some(field)
     }
 }
+
+/// Keys of fields: numbers 1 and 2, as bytes, as eight bytes, or as a number.
+pub(crate) const BYTES_1: u8 = 0x0a;
+pub(crate) const BYTES_2: u8 = 0x12;
+pub(crate) const DOUBLE_1: u8 = 0x09;
+pub(crate) const VARINT_2: u8 = 0x10;
 
 /// Appends a number.
 pub(crate) fn push_varint(out: &mut Vec<u8>, mut number: u64) {

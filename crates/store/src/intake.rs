@@ -141,7 +141,7 @@ impl Group {
             series,
             values,
             own_time,
-            past: Vec::new(),
+            past: Arc::default(),
         });
         metrics.drop_samples(DropReason::QueueFull, dropped);
         metrics.queue_bytes.set(self.shared.queue.bytes() as i64);

@@ -188,8 +188,10 @@ impl Store {
     ///
     /// # Errors
     /// If the clock went back behind the watermark. Nothing is written then.
-    pub fn write_past(&self, mut samples: Vec<(SeriesId, Sample)>) -> Result<(), ClockWentBack> {
-        samples.retain(|(_, sample)| sample.at < self.shared.head.began());
+    pub fn write_past(&self, samples: Vec<(SeriesId, Sample)>) -> Result<(), ClockWentBack> {
+        let began = self.shared.head.began();
+        let past = samples.into_iter().filter(|(_, sample)| sample.at < began);
+        let past = past.map(|(series, sample)| (series.0, sample)).collect();
         let ticket = self.shared.watermark.hold(self.clock.now())?;
         self.shared.queue.push(Batch {
             ticket,
@@ -199,7 +201,7 @@ impl Store {
             series: Vec::new(),
             values: Vec::new(),
             own_time: Vec::new(),
-            past: samples,
+            past: Arc::new(past),
         });
         self.flush();
         self.strips.past_was_written(self.clock.now());

@@ -167,7 +167,7 @@ impl Store {
                 placements.push(placement);
                 if placement == Placement::New {
                     new.push((column, sample));
-                    past.push((series, sample));
+                    past.push((series.0, sample));
                 }
             }
             if !past.is_empty() {
@@ -179,7 +179,7 @@ impl Store {
                     series: Vec::new(),
                     values: Vec::new(),
                     own_time: Vec::new(),
-                    past,
+                    past: Arc::new(past),
                 });
                 let metrics = &self.shared.metrics;
                 metrics.drop_samples(DropReason::QueueFull, dropped);

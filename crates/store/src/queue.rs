@@ -1,5 +1,6 @@
 //! Bounded queue of samples between the scrapes and the writer.
 
+use super::unsealed::LooseBatch;
 use super::{Sample, SeriesId, Ticket};
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicI64;
@@ -20,7 +21,7 @@ pub(crate) struct Batch {
     /// Samples with timestamps of their own.
     pub own_time: Vec<(SeriesId, Sample)>,
     /// Samples from before the store was opened, which the database does not have.
-    pub past: Vec<(SeriesId, Sample)>,
+    pub past: LooseBatch,
 }
 
 impl Batch {
@@ -190,7 +191,7 @@ mod tests {
             series: vec![0; 100],
             values: vec![0.0; 100],
             own_time: Vec::new(),
-            past: Vec::new(),
+            past: Arc::default(),
         };
         let queue = Queue::new(3 * batch(1).bytes());
         assert_eq!([1, 2, 3, 4].map(|at| queue.push(batch(at))), [0, 0, 0, 100]);

@@ -79,7 +79,7 @@ fn request(series: &[Given<'_>]) -> PushedSeries {
         writer.add(&labels.iter().copied().collect(), samples);
     }
     let message = decompress(&writer.body(), 1 << 20).unwrap();
-    read_request(Protocol::V2, &message).unwrap()
+    read_request(Protocol::V2, message).unwrap()
 }
 
 fn bits(samples: &[(i64, f64)]) -> Vec<(i64, u64)> {

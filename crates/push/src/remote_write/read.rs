@@ -1,9 +1,10 @@
 //! Reading requests.
 
 use super::Protocol;
+use crate::label_key::LabelKey;
 use crate::native::{HistogramFields, read_histogram};
 use crate::pushed::{Part, PushedSample, PushedSeries};
-use crate::wire::{Field, Fields, WireError};
+use crate::wire::{BYTES_1, DOUBLE_1, Field, Fields, VARINT_2, WireError, push_varint};
 use takt_model::Timestamp;
 
 /// Why a request cannot be read.
@@ -46,32 +47,43 @@ pub fn decompress(body: &[u8], limit: usize) -> Result<Vec<u8>, RequestError> {
         .map_err(RequestError::Snappy)
 }
 
-/// Reads a message. Metadata and exemplars are skipped.
+/// Reads a message, and keeps it if it has the labels. Metadata and exemplars are skipped.
 ///
 /// # Errors
 /// If the message is damaged. The labels of a series are checked later, by
 /// [`OneSeries::labels`](crate::OneSeries::labels).
-pub fn read_request(protocol: Protocol, message: &[u8]) -> Result<PushedSeries, RequestError> {
-    let mut found = PushedSeries::default();
+pub fn read_request(protocol: Protocol, message: Vec<u8>) -> Result<PushedSeries, RequestError> {
     match protocol {
-        Protocol::V1 => read_v1(message, &mut found)?,
-        Protocol::V2 => read_v2(message, &mut found)?,
+        Protocol::V1 => read_v1(message),
+        Protocol::V2 => read_v2(&message),
     }
-    Ok(found)
 }
 
-fn read_v1(message: &[u8], found: &mut PushedSeries) -> Result<(), RequestError> {
-    for field in Fields(message) {
+fn read_v1(message: Vec<u8>) -> Result<PushedSeries, RequestError> {
+    let mut found = PushedSeries::default();
+    // Labels of series that have other fields between them.
+    let mut joined = Vec::new();
+    let mut all = Fields(&message);
+    while let Some(field) = all.next() {
         let (1, series) = field? else { continue };
-        let mut rest = Fields(series.bytes()?);
+        let series = series.bytes()?;
+        let end = message.len() - all.0.len();
+        let mut rest = Fields(series);
+        // Most series begin with all of their labels, and most labels are short.
+        rest.skip_short(BYTES_1);
+        let mut block = end - series.len()..end - rest.0.len();
+        let mut is_split = false;
         loop {
-            let before = rest.0;
+            let begin = end - rest.0.len();
             let Some(field) = rest.next() else { break };
             match field? {
                 (1, label) => {
                     label.bytes()?;
-                    let length = before.len() - rest.0.len();
-                    found.blocks.extend_from_slice(&before[..length]);
+                    if block.is_empty() {
+                        block = begin..begin;
+                    }
+                    is_split |= block.end != begin;
+                    block.end = end - rest.0.len();
                 }
                 (2, sample) => found.samples.push(read_sample(sample.bytes()?)?),
                 (4, histogram) => found.histograms.push(read_histogram(
@@ -81,12 +93,39 @@ fn read_v1(message: &[u8], found: &mut PushedSeries) -> Result<(), RequestError>
                 _ => {}
             }
         }
-        found.end_series(Part::default());
+        let key = if is_split {
+            let begin = joined.len();
+            join_labels(series, &mut joined)?;
+            block = message.len() + begin..message.len() + joined.len();
+            LabelKey::of_text(&joined[begin..])
+        } else {
+            LabelKey::of_text(&message[block.clone()])
+        };
+        found.push_part(Part {
+            block,
+            key,
+            ..Part::default()
+        });
+    }
+    found.blocks = message;
+    found.blocks.extend_from_slice(&joined);
+    Ok(found)
+}
+
+/// Appends the labels of a series without what is between them.
+fn join_labels(series: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
+    for field in Fields(series) {
+        let (1, label) = field? else { continue };
+        let label = label.bytes()?;
+        out.push(BYTES_1);
+        push_varint(out, label.len() as u64);
+        out.extend_from_slice(label);
     }
     Ok(())
 }
 
-fn read_v2(message: &[u8], found: &mut PushedSeries) -> Result<(), RequestError> {
+fn read_v2(message: &[u8]) -> Result<PushedSeries, RequestError> {
+    let mut found = PushedSeries::default();
     let mut is_first = true;
     for field in Fields(message) {
         if let (4, symbol) = field? {
@@ -126,7 +165,7 @@ fn read_v2(message: &[u8], found: &mut PushedSeries) -> Result<(), RequestError>
         }
         found.end_series(Part::default());
     }
-    Ok(())
+    Ok(found)
 }
 
 /// Returns the position of a symbol, if the request has so many.
@@ -136,6 +175,19 @@ fn checked_reference(reference: u64, end: u64) -> Result<u32, RequestError> {
 }
 
 fn read_sample(message: &[u8]) -> Result<PushedSample, WireError> {
+    // As nearly all senders write it.
+    if let [DOUBLE_1, rest @ ..] = message
+        && let Some((value, [VARINT_2, rest @ ..])) = rest.split_first_chunk()
+    {
+        let mut rest = Fields(rest);
+        let at = rest.take_varint()?;
+        if rest.0.is_empty() {
+            return Ok(PushedSample {
+                at: Timestamp(at.cast_signed()),
+                value: f64::from_le_bytes(*value),
+            });
+        }
+    }
     // Protobuf leaves out values that are zero.
     let mut sample = PushedSample {
         at: Timestamp(0),
@@ -155,9 +207,9 @@ fn read_sample(message: &[u8]) -> Result<PushedSample, WireError> {
 mod tests {
     use super::super::RequestWriter;
     use super::*;
+    use crate::LabelError;
     use crate::pushed::labels_of;
     use crate::symbols::Symbols;
-    use crate::{LabelError, LabelKey};
     use proptest::prelude::*;
     use std::collections::{BTreeMap, HashSet};
     use takt_model::Labels;
@@ -180,7 +232,7 @@ mod tests {
 
     fn read(protocol: Protocol, body: &[u8]) -> Result<Written, RequestError> {
         let message = decompress(body, 1 << 20)?;
-        let found = read_request(protocol, &message)?;
+        let found = read_request(protocol, message)?;
         let series = found.iter().map(|series| {
             let samples = series.samples.iter();
             (
@@ -225,7 +277,7 @@ mod tests {
         fn any_bytes_are_read_or_refused(body in prop::collection::vec(any::<u8>(), 0..300)) {
             for protocol in [Protocol::V1, Protocol::V2] {
                 let _ = decompress(&body, 1 << 16);
-                if let Ok(found) = read_request(protocol, &body) {
+                if let Ok(found) = read_request(protocol, body.clone()) {
                     for series in found.iter() {
                         let _ = series.labels();
                     }
@@ -249,7 +301,7 @@ mod tests {
                     message[at] = *byte;
                 }
                 message.truncate(cut.index(message.len()) + 1);
-                if let Ok(found) = read_request(protocol, &message) {
+                if let Ok(found) = read_request(protocol, message) {
                     for series in found.iter() {
                         let _ = series.labels();
                     }
@@ -264,7 +316,7 @@ mod tests {
                 let mut known: BTreeMap<String, LabelKey> = BTreeMap::new();
                 for request in [&series, &more] {
                     let message = decompress(&body(protocol, request), 1 << 20).unwrap();
-                    for one in read_request(protocol, &message).unwrap().iter() {
+                    for one in read_request(protocol, message).unwrap().iter() {
                         let labels = one.labels().unwrap().to_string();
                         prop_assert_eq!(*known.entry(labels).or_insert(one.key), one.key);
                     }
@@ -284,8 +336,8 @@ mod tests {
             use prost::Message;
             let mut message = decompress(&body(Protocol::V1, &series), 1 << 20).unwrap();
             message.truncate(cut.index(message.len() + 1));
-            let theirs = v1::WriteRequest::decode(&*message);
-            prop_assert_eq!(read_request(Protocol::V1, &message).is_ok(), theirs.is_ok());
+            let theirs = v1::WriteRequest::decode(&*message).is_ok();
+            prop_assert_eq!(read_request(Protocol::V1, message).is_ok(), theirs);
         }
     }
 
@@ -308,6 +360,26 @@ mod tests {
             Err(RequestError::Snappy(_))
         ));
         assert!(decompress(&[], 1 << 20).is_err());
+    }
+
+    #[test]
+    fn labels_may_have_other_fields_between_them() {
+        let [name, value] = [("__name__", "up"), ("node", "g01")].map(|(name, value)| {
+            let mut series = PushedSeries::default();
+            series.push_label(name.as_bytes(), value.as_bytes());
+            series.blocks
+        });
+        // A sample of one millisecond.
+        let sample = [0x12, 0x02, 0x10, 0x01];
+        let series = [name, sample.into(), value].concat();
+        let message = [vec![0x0a, series.len() as u8], series].concat();
+        let both = [message.clone(), message].concat();
+        let found = read_request(Protocol::V1, both).unwrap();
+        for one in found.iter() {
+            assert_eq!(one.labels().unwrap().to_string(), "up{node=\"g01\"}");
+            assert_eq!(one.samples[0].at, Timestamp(1));
+        }
+        assert_eq!(found.iter().len(), 2);
     }
 
     #[test]
@@ -370,12 +442,12 @@ mod tests {
         // One series with the references 0 and 7, without symbols.
         let message = [0x2a, 0x04, 0x0a, 0x02, 0x00, 0x07];
         assert!(matches!(
-            read_request(Protocol::V2, &message),
+            read_request(Protocol::V2, message.to_vec()),
             Err(RequestError::UnknownSymbol(0))
         ));
         // The first symbol is "x".
         assert!(matches!(
-            read_request(Protocol::V2, &[0x22, 0x01, b'x']),
+            read_request(Protocol::V2, vec![0x22, 0x01, b'x']),
             Err(RequestError::FirstSymbol)
         ));
     }
@@ -384,10 +456,10 @@ mod tests {
     fn native_histograms_are_read() {
         // A series of version 1.0 with an empty histogram.
         let message = [0x0a, 0x02, 0x22, 0x00];
-        let found = read_request(Protocol::V1, &message).unwrap();
+        let found = read_request(Protocol::V1, message.to_vec()).unwrap();
         assert_eq!(found.iter().next().unwrap().histograms.len(), 1);
         let message = [0x2a, 0x02, 0x1a, 0x00];
-        let found = read_request(Protocol::V2, &message).unwrap();
+        let found = read_request(Protocol::V2, message.to_vec()).unwrap();
         assert_eq!(found.iter().next().unwrap().histograms.len(), 1);
     }
 }

@@ -243,7 +243,7 @@ async fn store_written(
     let limit = pushing.max_message_bytes;
     blocking(move || {
         let message = decompress(&admitted.body, limit)?;
-        let request = read_request(protocol, &message)?;
+        let request = read_request(protocol, message)?;
         Ok(admitted.sender.store(&request)?)
     })
     .await

@@ -37,7 +37,8 @@ pub(crate) struct GroupRows {
     free: Vec<u32>,
     /// Values of the newest row; [`STALE`] for absent series.
     latest: Vec<f64>,
-    /// For columns that are [`STALE`] in the newest row: the time of the last value.
+    /// For columns that are [`STALE`] in the newest row: the time of the last value. A column may
+    /// have newer samples in `own_time`.
     ended: ColumnMap<Timestamp>,
     /// Offset of the group's chunk ends, see [`OpenChunk::is_full`].
     phase: u32,
@@ -50,10 +51,41 @@ pub(crate) struct GroupRows {
     /// The series of the columns, until they change.
     shape: Option<Arc<Shape>>,
     changes: RowChanges,
-    /// Samples with timestamps of their own, by column, in order of time.
-    own_time: ColumnMap<Vec<Sample>>,
+    /// Samples with timestamps of their own, by column.
+    own_time: ColumnMap<OwnTime>,
     /// Arrival and timestamp of the newest pushed sample.
     newest_pushed: Option<(Timestamp, Timestamp)>,
+}
+
+/// Samples of a series with timestamps of their own.
+#[derive(Debug, Default)]
+struct OwnTime {
+    /// When the newest one arrived.
+    arrived: Timestamp,
+    /// Time of the last sample: a copy, because the samples themselves are seldom in the processor's
+    /// caches when the next one comes.
+    last: Timestamp,
+    /// In order of time.
+    samples: Vec<Sample>,
+}
+
+impl OwnTime {
+    /// Returns whether all samples are from before `at`.
+    fn is_before(&self, at: Timestamp) -> bool {
+        self.samples.is_empty() || self.last < at
+    }
+
+    fn insert(&mut self, index: usize, sample: Sample) {
+        if index == self.samples.len() {
+            self.last = sample.at;
+        }
+        self.samples.insert(index, sample);
+    }
+
+    fn remove(&mut self, at: Timestamp) {
+        self.samples.retain(|sample| sample.at != at);
+        self.last = self.samples.last().map_or(self.last, |last| last.at);
+    }
 }
 
 /// Result of adding a row.
@@ -228,15 +260,13 @@ impl GroupRows {
     /// Adds a sample with a timestamp of its own. Returns `false` if the series has a sample at
     /// that time or later.
     pub fn push_own_time(&mut self, column: Column, now: Timestamp, sample: Sample) -> bool {
-        if is_stale(self.latest[column.0 as usize]) {
-            self.ended.insert(column.0, now);
+        let own = self.own_time.entry(column.0).or_default();
+        own.arrived = now;
+        let is_new = own.is_before(sample.at);
+        if is_new {
+            own.insert(own.samples.len(), sample);
         }
-        let samples = self.own_time.entry(column.0).or_default();
-        if samples.last().is_some_and(|last| last.at >= sample.at) {
-            return false;
-        }
-        samples.push(sample);
-        true
+        is_new
     }
 
     /// Adds a pushed sample at its place in time, unless the series has a sample at that time:
@@ -248,14 +278,14 @@ impl GroupRows {
         sample: Sample,
         on_disk: &[Sample],
     ) -> Placement {
-        let samples = self.own_time.entry(column.0).or_default();
-        let index = match samples.last() {
-            Some(last) if last.at >= sample.at => {
-                samples.partition_point(|known| known.at < sample.at)
-            }
-            _ => samples.len(),
+        let own = self.own_time.entry(column.0).or_default();
+        own.arrived = now;
+        let index = if own.is_before(sample.at) {
+            own.samples.len()
+        } else {
+            own.samples.partition_point(|known| known.at < sample.at)
         };
-        let known = samples.get(index).filter(|known| known.at == sample.at);
+        let known = own.samples.get(index).filter(|known| known.at == sample.at);
         let known = known.or_else(|| {
             let found = on_disk.binary_search_by_key(&sample.at, |known| known.at);
             found.ok().map(|at| &on_disk[at])
@@ -264,14 +294,14 @@ impl GroupRows {
             Some(known) if is_same(known.value, sample.value) => Placement::Repeated,
             Some(_) => Placement::Conflicting,
             None => {
-                samples.insert(index, sample);
+                own.insert(index, sample);
                 Placement::New
             }
         };
-        if samples.is_empty() {
+        if own.samples.is_empty() {
             self.own_time.remove(&column.0);
+            self.ended.insert(column.0, now);
         }
-        self.ended.insert(column.0, now);
         let newest = self.newest_pushed.map_or(sample.at, |(_, newest)| newest);
         self.newest_pushed = Some((now, newest.max(sample.at)));
         placement
@@ -279,9 +309,10 @@ impl GroupRows {
 
     /// Removes a sample that [`GroupRows::place`] added.
     pub fn remove_placed(&mut self, column: Column, at: Timestamp) {
-        if let Some(samples) = self.own_time.get_mut(&column.0) {
-            samples.retain(|sample| sample.at != at);
-            if samples.is_empty() {
+        if let Some(own) = self.own_time.get_mut(&column.0) {
+            own.remove(at);
+            if own.samples.is_empty() {
+                self.ended.insert(column.0, own.arrived);
                 self.own_time.remove(&column.0);
             }
         }
@@ -427,7 +458,7 @@ impl GroupRows {
     fn drop_ended(&mut self) -> Vec<DroppedSeries> {
         let begin = self.complete_from;
         self.since.retain(|_, since| *since > begin);
-        for samples in self.own_time.values_mut() {
+        for OwnTime { samples, .. } in self.own_time.values_mut() {
             // The newest sample stays, so that a repeated sample is recognized.
             let old = samples
                 .partition_point(|sample| sample.at < begin)
@@ -436,7 +467,10 @@ impl GroupRows {
         }
         let gone: Vec<u32> = self
             .ended
-            .extract_if(|_, &mut last| last < begin)
+            .extract_if(|column, &mut last| {
+                let own = self.own_time.get(column);
+                last < begin && own.is_none_or(|own| own.arrived < begin)
+            })
             .map(|(column, _)| column)
             .collect();
         let mut dropped = Vec::new();
@@ -444,7 +478,7 @@ impl GroupRows {
             let last = self
                 .own_time
                 .remove(&column)
-                .and_then(|samples| samples.last().copied());
+                .and_then(|own| own.samples.last().copied());
             let from = last.map_or(begin, |last| {
                 begin.max(last.at.plus(Duration::from_millis(1)))
             });
@@ -471,7 +505,7 @@ impl GroupRows {
         let own = self
             .own_time
             .get(&column)
-            .and_then(|samples| samples.last())
+            .and_then(|own| own.samples.last())
             .map(|sample| sample.at);
         let last = self.newest().max(own);
         last.map_or(self.complete_from, |last| {
@@ -512,7 +546,8 @@ impl GroupRows {
             }
             was_stale = is_stale;
         }
-        let own = self.own_time.get(&column).into_iter().flatten();
+        let own = self.own_time.get(&column);
+        let own = own.into_iter().flat_map(|own| &own.samples);
         let own = own
             .filter(|sample| sample.at >= from && sample.at <= to)
             .copied();

@@ -14,7 +14,7 @@ use crate::intake::SharedState;
 use crate::metrics::DropReason;
 use crate::migrate::HOT;
 use crate::queue::{Batch, QueuedWork};
-use crate::unsealed::{ALL_TIME, CommitPosition, Coverage, LogWriter, LooseSample, SegmentFile};
+use crate::unsealed::{ALL_TIME, CommitPosition, Coverage, LogWriter, LooseBatch, SegmentFile};
 use crate::{Clock, Database, Sample, SeriesId, StoreConfig, StoreError};
 use duckdb::{Connection, params};
 use hashbrown::HashMap;
@@ -217,7 +217,8 @@ impl SampleWriter {
         self.write_series().map_err(stored)?;
         let (loose, newest) = self.new_loose(batches);
         let rows = self.new_rows(batches);
-        let samples = loose.len() + rows.iter().map(|row| row.series.len()).sum::<usize>();
+        let loose_samples: usize = loose.iter().map(|batch| batch.len()).sum();
+        let samples = loose_samples + rows.iter().map(|row| row.series.len()).sum::<usize>();
         let written = rows
             .iter()
             .map(|row| (row.group, row.at, &*row.series, &*row.values));
@@ -279,7 +280,7 @@ impl SampleWriter {
 
     /// Returns the samples with timestamps of their own that are not stored yet, and the newest
     /// time of each series.
-    fn new_loose(&self, batches: &[Batch]) -> (Vec<LooseSample>, HashMap<u32, Timestamp>) {
+    fn new_loose(&self, batches: &[Batch]) -> (Vec<LooseBatch>, HashMap<u32, Timestamp>) {
         let mut loose = Vec::new();
         let mut newest: HashMap<u32, Timestamp> = HashMap::new();
         for &(SeriesId(series), sample) in batches.iter().flat_map(|batch| &batch.own_time) {
@@ -289,9 +290,10 @@ impl SampleWriter {
                 loose.push((series, sample));
             }
         }
-        let past = batches.iter().flat_map(|batch| &batch.past);
-        loose.extend(past.map(|&(SeriesId(series), sample)| (series, sample)));
-        (loose, newest)
+        let past = batches.iter().map(|batch| &batch.past);
+        let past = past.filter(|batch| !batch.is_empty()).cloned();
+        let loose = (!loose.is_empty()).then(|| Arc::new(loose));
+        (loose.into_iter().chain(past).collect(), newest)
     }
 
     /// Writes the series that the database does not have.

@@ -4,11 +4,12 @@
 //! Until then the log has its rows.
 
 use super::index::{
-    CHUNK, CHUNK_FIELDS, COVERED, ChunkPlace, DELETED, LOOSE, SHAPE, SegmentState, StoredChunk,
+    CHUNK, CHUNK_FIELDS, COVERED, ChunkPlace, DELETED, SHAPE, SegmentState, StoredChunk,
 };
+use super::loose::{RUNS, encode};
 use super::read::ALL_TIME;
 use super::record::{HEADER, Record, header};
-use super::{Coverage, FullChunk, LooseSample, Repeated, Shape};
+use super::{Coverage, FullChunk, LooseBatch, LooseSample, Repeated, Shape};
 use crate::segments::Segment;
 use roaring::RoaringBitmap;
 use std::fs::{File, OpenOptions};
@@ -134,7 +135,8 @@ impl SegmentFile {
             .map(|record| u64::from(record.samples))
             .sum();
         let rows: u64 = chunks.map(|chunk| u64::from(chunk.samples)).sum();
-        rows + loose + state.loose_waiting.len() as u64
+        let waiting = state.loose_waiting.iter();
+        rows + loose + waiting.map(|batch| batch.len() as u64).sum::<u64>()
     }
 
     /// Times of the first and last sample. `None` if there are no samples.
@@ -147,7 +149,7 @@ impl SegmentFile {
             .loose
             .iter()
             .map(|record| (record.oldest, record.newest));
-        let waiting = state.loose_waiting.iter();
+        let waiting = state.loose_waiting.iter().flat_map(|batch| batch.iter());
         let waiting = waiting.map(|(_, sample)| (sample.at, sample.at));
         chunks
             .chain(loose)
@@ -199,9 +201,10 @@ impl SegmentFile {
     }
 
     /// Adds loose samples, which are in the log.
-    pub fn add_loose(&self, samples: &[LooseSample]) {
-        if !samples.is_empty() {
-            self.state_mut().loose_waiting.extend_from_slice(samples);
+    pub fn add_loose(&self, batches: &[LooseBatch]) {
+        if !batches.is_empty() {
+            let batches = batches.iter().cloned();
+            self.state_mut().loose_waiting.extend(batches);
         }
     }
 
@@ -260,23 +263,22 @@ impl SegmentFile {
     /// # Errors
     /// If the file cannot be written.
     pub fn persist_loose(&self, log: u32) -> io::Result<()> {
-        let mut samples = self.state().loose_waiting.clone();
-        if samples.is_empty() {
+        let batches = self.state().loose_waiting.clone();
+        if batches.is_empty() {
             return Ok(());
         }
-        samples.sort_unstable_by_key(|(series, sample)| (*series, sample.at));
-        let mut content = log.to_le_bytes().to_vec();
-        for (series, sample) in &samples {
-            content.extend_from_slice(&series.to_le_bytes());
-            content.extend_from_slice(&sample.at.0.to_le_bytes());
-            content.extend_from_slice(&sample.value.to_bits().to_le_bytes());
-        }
-        let record = self.append(&mut self.end(), LOOSE, &content)?;
+        let mut samples: Vec<LooseSample> = Vec::new();
+        samples.reserve_exact(batches.iter().map(|batch| batch.len()).sum());
+        batches
+            .iter()
+            .for_each(|batch| samples.extend_from_slice(batch));
+        let content = encode(log, &mut samples);
+        let record = self.append(&mut self.end(), RUNS, &content)?;
         let mut state = self.state_mut();
         // Only this thread adds loose samples, so all of them were written.
         state.loose_waiting.clear();
-        state.add_loose_record(record, &content);
-        Ok(())
+        let added = state.add_loose_record(record, &content);
+        added.ok_or_else(|| io::Error::other("loose samples were encoded wrongly"))
     }
 
     /// Syncs the file. Returns the newest row of each group that is in it.
@@ -397,7 +399,7 @@ impl SegmentFile {
             true
         });
         let log = self.loose_log();
-        self.add_loose(&samples);
+        self.add_loose(&[Arc::new(samples)]);
         self.persist_loose(log)?;
         let mut covered = Coverage::default();
         covered.note(owner, full.chunk.newest());

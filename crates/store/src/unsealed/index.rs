@@ -1,9 +1,8 @@
 //! The index of a segment's file: where its chunks and loose samples are.
 
+use super::loose::{LooseRecord, RUNS, SINGLE};
 use super::record::{Fields, Record, read};
-use super::{Coverage, FullChunk, LooseSample, Shape};
-use crate::Sample;
-use crate::head::STALE;
+use super::{Coverage, FullChunk, LooseBatch, Shape};
 use roaring::RoaringBitmap;
 use std::fs::File;
 use std::io;
@@ -13,25 +12,18 @@ use takt_model::Timestamp;
 /// Kinds of records.
 pub(super) const SHAPE: u32 = 1;
 pub(super) const CHUNK: u32 = 2;
-pub(super) const LOOSE: u32 = 3;
 pub(super) const DELETED: u32 = 4;
 pub(super) const COVERED: u32 = 5;
 
 /// Bytes of a chunk record before the chunk itself.
 pub(super) const CHUNK_FIELDS: usize = 44;
 
-/// Bytes of a loose sample in a record.
-pub(super) const LOOSE_BYTES: usize = 20;
-
-/// Loose samples between two entries of their index.
-pub(super) const LOOSE_STEP: usize = 256;
-
 #[derive(Debug, Default)]
 pub(super) struct SegmentState {
     pub groups: Vec<GroupChunks>,
     pub loose: Vec<LooseRecord>,
     /// Loose samples that are in the log only.
-    pub loose_waiting: Vec<LooseSample>,
+    pub loose_waiting: Vec<LooseBatch>,
     pub deleted: RoaringBitmap,
     pub coverage: Coverage,
     /// Number of the newest log whose loose samples are in this file.
@@ -62,17 +54,6 @@ pub(super) enum ChunkPlace {
     File { record: Record, index_length: u32 },
 }
 
-/// Loose samples in the file, sorted by series and time.
-#[derive(Debug, Clone)]
-pub(super) struct LooseRecord {
-    pub record: Record,
-    pub oldest: Timestamp,
-    pub newest: Timestamp,
-    /// Series of every [`LOOSE_STEP`]th sample.
-    pub steps: Arc<[u32]>,
-    pub samples: u32,
-}
-
 impl SegmentState {
     pub fn push(&mut self, owner: (u64, u32), shape: Arc<Shape>, chunk: StoredChunk) {
         self.coverage.note(owner, chunk.newest);
@@ -92,24 +73,12 @@ impl SegmentState {
         }
     }
 
-    pub fn add_loose_record(&mut self, record: Record, content: &[u8]) {
-        let samples = &content[4..];
-        let times = samples.chunks_exact(LOOSE_BYTES).map(loose_sample);
-        let times = times.map(|(_, sample)| sample.at);
-        let (oldest, newest) = times.fold(
-            (Timestamp(i64::MAX), Timestamp(i64::MIN)),
-            |(oldest, newest), at| (oldest.min(at), newest.max(at)),
-        );
-        let steps = samples.chunks(LOOSE_STEP * LOOSE_BYTES);
-        let log = u32::from_le_bytes(content[..4].try_into().expect("4 bytes"));
+    /// Adds loose samples of the file. `None` if they are damaged.
+    pub fn add_loose_record(&mut self, record: Record, content: &[u8]) -> Option<()> {
+        let (log, read) = LooseRecord::of(record, content)?;
         self.loose_log = self.loose_log.max(log);
-        self.loose.push(LooseRecord {
-            record,
-            oldest,
-            newest,
-            steps: steps.map(|step| loose_sample(step).0).collect(),
-            samples: (samples.len() / LOOSE_BYTES) as u32,
-        });
+        self.loose.push(read);
+        Some(())
     }
 
     /// Adds a record of the file to the index. `None` if it is damaged.
@@ -162,7 +131,7 @@ impl SegmentState {
                 };
                 self.push(owner, Arc::clone(shape), chunk);
             }
-            LOOSE if content.len() >= 4 => self.add_loose_record(record, content),
+            RUNS | SINGLE => self.add_loose_record(record, content)?,
             DELETED => self.deleted |= RoaringBitmap::deserialize_from(content).ok()?,
             COVERED => {
                 while !fields.0.is_empty() {
@@ -174,12 +143,4 @@ impl SegmentState {
         }
         Some(())
     }
-}
-
-pub(super) fn loose_sample(bytes: &[u8]) -> LooseSample {
-    let mut fields = Fields(bytes);
-    let read = || Some((fields.u32()?, fields.i64()?, fields.f64()?));
-    let (series, at, value) = { read }().unwrap_or((u32::MAX, i64::MIN, STALE));
-    let at = Timestamp(at);
-    (series, Sample { at, value })
 }

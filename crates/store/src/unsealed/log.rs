@@ -4,7 +4,7 @@
 //! row before. A log is deleted when all its rows are in chunks.
 
 use super::record::{Fields, HEADER, Record, header};
-use super::{Coverage, LooseSample};
+use super::{Coverage, LooseBatch, LooseSample};
 use crate::Sample;
 use crate::segments::Segment;
 use hashbrown::HashMap;
@@ -29,6 +29,9 @@ const COMMIT: u32 = 16;
 const ROW: u8 = 1;
 const SAME_SERIES: u8 = 2;
 const LOOSE: u8 = 3;
+
+/// Bytes of a loose sample: series, time and value.
+const LOOSE_BYTES: usize = 20;
 
 /// Path of a log.
 pub(super) fn path_of(folder: &Path, segment: Segment, number: u32) -> PathBuf {
@@ -106,7 +109,7 @@ impl LogWriter {
         &mut self,
         segment: Segment,
         rows: impl Iterator<Item = (u32, Timestamp, &'b [u32], &'b [f64])>,
-        loose: &[LooseSample],
+        loose: &[LooseBatch],
     ) -> io::Result<()> {
         let written = self.try_append(segment, rows, loose);
         written.inspect_err(|_| self.end())
@@ -116,7 +119,7 @@ impl LogWriter {
         &mut self,
         segment: Segment,
         rows: impl Iterator<Item = (u32, Timestamp, &'b [u32], &'b [f64])>,
-        loose: &[LooseSample],
+        loose: &[LooseBatch],
     ) -> io::Result<()> {
         if self.current.is_none() {
             self.number += 1;
@@ -131,9 +134,9 @@ impl LogWriter {
         for (group, at, series, values) in rows {
             log.encode(&mut self.record, group, at, series, values);
         }
-        if !loose.is_empty() {
+        for batch in loose.iter().filter(|batch| !batch.is_empty()) {
             log.has_loose = true;
-            encode_loose(&mut self.record, loose);
+            encode_loose(&mut self.record, batch);
         }
         let (head, content) = self.record.split_at_mut(HEADER as usize);
         head.copy_from_slice(&header(COMMIT, content)?);
@@ -267,10 +270,13 @@ impl OpenLog {
 fn encode_loose(out: &mut Vec<u8>, loose: &[LooseSample]) {
     out.push(LOOSE);
     out.extend_from_slice(&(loose.len() as u32).to_le_bytes());
+    out.reserve(loose.len() * LOOSE_BYTES);
     for (series, sample) in loose {
-        out.extend_from_slice(&series.to_le_bytes());
-        out.extend_from_slice(&sample.at.0.to_le_bytes());
-        out.extend_from_slice(&sample.value.to_bits().to_le_bytes());
+        let mut bytes = [0; LOOSE_BYTES];
+        bytes[..4].copy_from_slice(&series.to_le_bytes());
+        bytes[4..12].copy_from_slice(&sample.at.0.to_le_bytes());
+        bytes[12..].copy_from_slice(&sample.value.to_bits().to_le_bytes());
+        out.extend_from_slice(&bytes);
     }
 }
 

@@ -15,6 +15,7 @@
 mod file;
 mod index;
 mod log;
+mod loose;
 mod needed;
 mod position;
 mod read;
@@ -29,7 +30,7 @@ pub(crate) use file::SegmentFile;
 pub(crate) use log::LogWriter;
 pub(crate) use needed::{Needed, VARIABLE};
 pub(crate) use position::CommitPosition;
-pub(crate) use read::ALL_TIME;
+pub(crate) use read::{ALL_TIME, Each};
 pub(crate) use scan::{
     Arguments, CHUNK, FUNCTION, SegmentScan, declare, fill, parameters, register, scan_all,
     scan_metric,
@@ -57,6 +58,9 @@ const CLEAN: &str = "clean";
 
 /// A sample with a timestamp of its own, and its series.
 pub(crate) type LooseSample = (u32, Sample);
+
+/// Loose samples of one request or row.
+pub(crate) type LooseBatch = Arc<Vec<LooseSample>>;
 
 /// A chunk that the head has sealed.
 #[derive(Debug)]

@@ -1,9 +1,8 @@
 //! Reads samples from a segment's file, a part at a time.
 
 use super::file::SegmentFile;
-use super::index::{
-    CHUNK_FIELDS, ChunkPlace, LOOSE_BYTES, LOOSE_STEP, LooseRecord, StoredChunk, loose_sample,
-};
+use super::index::{CHUNK_FIELDS, ChunkPlace, StoredChunk};
+use super::loose::LooseRecord;
 use super::record::{Record, read};
 use super::{Coverage, FullChunk, LooseSample};
 use crate::Sample;
@@ -103,6 +102,7 @@ impl SegmentFile {
         let waiting: Vec<_> = state
             .loose_waiting
             .iter()
+            .flat_map(|batch| batch.iter())
             .filter(is_wanted)
             .copied()
             .collect();
@@ -249,27 +249,20 @@ impl SegmentFile {
         &self,
         loose: &LooseRecord,
         wanted: Option<&RoaringBitmap>,
-        (from, to): (Timestamp, Timestamp),
+        range: (Timestamp, Timestamp),
         each: Each<'_>,
     ) -> io::Result<bool> {
         let deleted = self.state().deleted.clone();
-        let end = loose.record.length as usize - 4;
-        for (step, &first) in loose.steps.iter().enumerate() {
-            let last = loose.steps.get(step + 1).copied().unwrap_or(u32::MAX);
-            if wanted.is_some_and(|wanted| wanted.range_cardinality(first..=last) == 0) {
-                continue;
-            }
-            let at = step * LOOSE_STEP * LOOSE_BYTES;
-            let length = (LOOSE_STEP * LOOSE_BYTES).min(end - at);
-            let bytes = read(&self.file, loose.record.offset + 4 + at as u64, length)?;
-            for (series, sample) in bytes.chunks_exact(LOOSE_BYTES).map(loose_sample) {
-                let is_wanted = wanted.is_none_or(|wanted| wanted.contains(series))
-                    && !deleted.contains(series)
-                    && from <= sample.at
-                    && sample.at <= to;
-                if is_wanted && !each(series, &[sample]) {
-                    return Ok(false);
-                }
+        let is_wanted = |series| {
+            wanted.is_none_or(|wanted| wanted.contains(series)) && !deleted.contains(series)
+        };
+        for part in loose.parts(wanted) {
+            let begin = loose.record.offset + u64::from(part.start);
+            let bytes = read(&self.file, begin, part.len())?;
+            let read = loose.each(&bytes, is_wanted, range, each);
+            let damaged = || io::Error::new(io::ErrorKind::InvalidData, "samples are damaged");
+            if !read.ok_or_else(damaged)? {
+                return Ok(false);
             }
         }
         Ok(true)

@@ -149,7 +149,7 @@ proptest! {
             let rows = commit
                 .iter()
                 .map(|(group, series, values)| (*group, Timestamp(at), &**series, &**values));
-            log.append(SEGMENT, rows, &[loose]).unwrap();
+            log.append(SEGMENT, rows, &[Arc::new(vec![loose])]).unwrap();
             let rows = commit.iter().map(|(group, series, values)| {
                 let values = values.iter().map(|value| value.to_bits());
                 (*group, at, series.iter().copied().zip(values).collect())
