@@ -25,31 +25,37 @@ impl Timestamp {
     pub const MAX: Self = Self(i64::MAX);
 
     /// Seconds since 1970, with fraction.
+    #[inline]
     pub fn as_seconds(self) -> f64 {
         self.0 as f64 / 1e3
     }
 
     /// Returns the second that contains the timestamp.
+    #[inline]
     pub fn whole_seconds(self) -> UnixTime {
         UnixTime(self.0.div_euclid(1000))
     }
 
     /// Returns the timestamp of `seconds` since 1970.
+    #[inline]
     pub fn from_seconds(seconds: i64) -> Self {
         Self(seconds.saturating_mul(1000))
     }
 
     /// Returns the timestamp this many milliseconds later.
+    #[inline]
     pub fn plus_ms(self, ms: i64) -> Self {
         Self(self.0.saturating_add(ms))
     }
 
     /// Returns the timestamp this many milliseconds earlier.
+    #[inline]
     pub fn minus_ms(self, ms: i64) -> Self {
         Self(self.0.saturating_sub(ms))
     }
 
     /// Returns the timestamp `by` later.
+    #[inline]
     pub fn plus(self, by: Duration) -> Self {
         Self(
             self.0
@@ -58,6 +64,7 @@ impl Timestamp {
     }
 
     /// Returns the timestamp `by` earlier.
+    #[inline]
     pub fn minus(self, by: Duration) -> Self {
         Self(
             self.0
@@ -76,6 +83,7 @@ impl From<SystemTime> for Timestamp {
 }
 
 impl From<UnixTime> for Timestamp {
+    #[inline]
     fn from(at: UnixTime) -> Self {
         Self::from_seconds(at.0)
     }
@@ -101,6 +109,7 @@ impl Sub for Timestamp {
     type Output = i64;
 
     /// Returns the milliseconds between two timestamps.
+    #[inline]
     fn sub(self, earlier: Self) -> i64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -178,6 +187,7 @@ impl Sub for UnixTime {
     type Output = i64;
 
     /// Returns the seconds between two instants.
+    #[inline]
     fn sub(self, earlier: Self) -> i64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -187,6 +197,7 @@ impl Add<i64> for UnixTime {
     type Output = Self;
 
     /// Returns the instant this many seconds later.
+    #[inline]
     fn add(self, seconds: i64) -> Self {
         Self(self.0.saturating_add(seconds))
     }
@@ -196,18 +207,21 @@ impl Sub<i64> for UnixTime {
     type Output = Self;
 
     /// Returns the instant this many seconds earlier.
+    #[inline]
     fn sub(self, seconds: i64) -> Self {
         Self(self.0.saturating_sub(seconds))
     }
 }
 
 impl AddAssign<i64> for UnixTime {
+    #[inline]
     fn add_assign(&mut self, seconds: i64) {
         *self = *self + seconds;
     }
 }
 
 impl SubAssign<i64> for UnixTime {
+    #[inline]
     fn sub_assign(&mut self, seconds: i64) {
         *self = *self - seconds;
     }

@@ -41,8 +41,18 @@ impl Column {
     }
 
     /// A column of elements. The other fields are those of `self`.
-    pub fn with_elements(mut self, elements: impl Iterator<Item = Option<Element>>) -> Self {
+    pub fn with_elements(self, elements: impl Iterator<Item = Option<Element>>) -> Self {
+        self.with_elements_from(0, elements)
+    }
+
+    /// A column of elements that begin at step `first`. The other fields are those of `self`.
+    pub fn with_elements_from(
+        mut self,
+        first: usize,
+        elements: impl Iterator<Item = Option<Element>>,
+    ) -> Self {
         self.values.clear();
+        self.values.resize(first, None);
         self.histograms.clear();
         for element in elements {
             let step = self.values.len();
@@ -56,8 +66,15 @@ impl Column {
                 None => {}
             }
         }
+        let steps = self.values.len();
+        self.with_steps(steps)
+    }
+
+    /// Itself, with gaps up to a number of steps.
+    pub fn with_steps(mut self, steps: usize) -> Self {
+        self.values.resize(steps, None);
         if self.has_histograms() {
-            self.histograms.resize(self.values.len(), None);
+            self.histograms.resize(steps, None);
         }
         self
     }

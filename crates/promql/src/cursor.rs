@@ -23,6 +23,7 @@ pub(crate) enum Newest<'a> {
 }
 
 impl Newest<'_> {
+    #[inline]
     pub fn at(&self) -> Timestamp {
         match self {
             Self::Float(point) => point.at,
@@ -30,6 +31,7 @@ impl Newest<'_> {
         }
     }
 
+    #[inline]
     pub fn element(self) -> Element {
         match self {
             Self::Float(point) => Element::Float(point.value),
@@ -50,6 +52,7 @@ impl<'a> Latest<'a> {
     }
 
     /// Instants may not go back.
+    #[inline]
     pub fn at(&mut self, at: Timestamp) -> Option<Newest<'a>> {
         let SeriesData {
             points,
@@ -79,15 +82,22 @@ pub(crate) trait Dated {
 }
 
 impl Dated for Point {
+    #[inline]
     fn at(&self) -> Timestamp {
         self.at
     }
 }
 
 impl Dated for HistogramPoint {
+    #[inline]
     fn at(&self) -> Timestamp {
         self.at
     }
+}
+
+/// The times of the first and the last sample.
+pub(crate) fn span(points: &[impl Dated]) -> Option<(Timestamp, Timestamp)> {
+    Some((points.first()?.at(), points.last()?.at()))
 }
 
 /// The ends of a window that moves forwards over one series.
@@ -99,6 +109,7 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     /// The samples after `start` up to `end`.
+    #[inline]
     pub fn move_to<'a, T: Dated>(
         &mut self,
         points: &'a [T],
@@ -112,6 +123,7 @@ impl Bounds {
 }
 
 /// The first place from `from` on that is not passed. Steps are mostly small, so it looks close by first.
+#[inline]
 fn advance<T>(items: &[T], from: usize, passed: impl Fn(&T) -> bool) -> usize {
     let mut width = 1;
     let mut from = from;

@@ -106,6 +106,7 @@ pub(crate) struct Shift {
 
 impl Shift {
     /// The instant that is looked at when the query is evaluated at `now`.
+    #[inline]
     pub fn apply(self, now: Timestamp) -> Timestamp {
         self.at.unwrap_or(now).minus_ms(self.offset_ms)
     }

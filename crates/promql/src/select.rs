@@ -5,7 +5,7 @@
 
 use crate::budget::Budget;
 use crate::column::{Column, Element, drop_name};
-use crate::cursor::{Bounds, Latest, Newest};
+use crate::cursor::{Bounds, Latest, Newest, span};
 use crate::error::Error;
 use crate::eval::{Evaluator, Grid};
 use crate::functions::{Function, Slice, extended, extended_points, interpolated};
@@ -120,8 +120,18 @@ impl Evaluator<'_> {
             for series in part {
                 self.budget.check()?;
                 let mut latest = Latest::new(&series, lookback_ms);
-                let values = grid.times().zip(&mut looked_at).map(|(now, count)| {
-                    let newest = latest.at(selector.shift.apply(now));
+                let spans = [span(&series.points), span(&series.histograms)];
+                let spans = spans.into_iter().flatten();
+                let Some((oldest, newest)) = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+                else {
+                    continue;
+                };
+                let until = newest.plus_ms(lookback_ms);
+                let steps = grid.steps_at(selector.shift, oldest, until);
+                let first = steps.start;
+                let counts = &mut looked_at[steps.clone()];
+                let values = steps.zip(counts).map(|(step, count)| {
+                    let newest = latest.at(selector.shift.apply(grid.time(step)));
                     *count += u64::from(newest.is_some());
                     newest.map(pick)
                 });
@@ -129,7 +139,8 @@ impl Evaluator<'_> {
                     values: Vec::with_capacity(grid.steps),
                     ..Column::default()
                 };
-                let column = column.with_elements(values).unless_empty();
+                let column = column.with_elements_from(first, values);
+                let column = column.with_steps(grid.steps).unless_empty();
                 columns.extend(column.map(|column| Column {
                     labels: series.labels,
                     ..column
@@ -452,7 +463,13 @@ impl Walk<'_> {
         let mut bounds = Bounds::default();
         let mut values = Vec::with_capacity(grid.steps);
         let mut unchecked = 0;
-        for (step, count) in looked_at.iter_mut().enumerate() {
+        let Some((oldest, newest)) = span(&series.points) else {
+            return Ok(None);
+        };
+        let until = newest.plus_ms(window.range_ms).plus_ms(reach.before_ms);
+        let steps = grid.steps_at(shift, oldest.minus_ms(reach.after_ms), until);
+        values.resize(steps.start, None);
+        for (step, count) in steps.clone().zip(&mut looked_at[steps]) {
             let now = grid.time(step);
             let end = shift.apply(now);
             let start = end.minus_ms(window.range_ms);
@@ -480,6 +497,7 @@ impl Walk<'_> {
                 body(&slice)
             });
         }
+        values.resize(grid.steps, None);
         Ok(Column {
             labels: series.labels,
             values,

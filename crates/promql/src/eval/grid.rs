@@ -1,5 +1,7 @@
 //! The instants of a query, and the samples that it looks at for each of them.
 
+use crate::plan::Shift;
+use std::ops::Range;
 use takt_model::Timestamp;
 
 /// The instants of evaluation.
@@ -26,9 +28,25 @@ impl Grid {
         }
     }
 
+    #[inline]
     pub fn time(&self, step: usize) -> Timestamp {
         self.start
             .plus_ms((step as i64).saturating_mul(self.step_ms))
+    }
+
+    /// The steps that look at instants in `[from, until)`; all steps if they look at the same one.
+    pub fn steps_at(&self, shift: Shift, from: Timestamp, until: Timestamp) -> Range<usize> {
+        if shift.at.is_some() {
+            return 0..self.steps;
+        }
+        let step_of = |at: Timestamp| {
+            let since = i128::from(at.0) + i128::from(shift.offset_ms) - i128::from(self.start.0);
+            let step_ms = i128::from(self.step_ms.max(1));
+            let step = (since.max(0) + step_ms - 1) / step_ms;
+            usize::try_from(step).map_or(self.steps, |step| step.min(self.steps))
+        };
+        let begin = step_of(from);
+        begin..step_of(until).max(begin)
     }
 
     pub fn times(&self) -> impl Iterator<Item = Timestamp> + '_ {
@@ -82,6 +100,34 @@ impl StepSamples {
             .min(steps.saturating_sub(1));
         if let Some(counted) = self.counts.get_mut(step) {
             *counted += count;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn steps_are_those_that_look_at_the_range(
+            start in -50_i64..50,
+            step_ms in 1_i64..20,
+            steps in 0_usize..12,
+            offset_ms in -60_i64..60,
+            from in -150_i64..150,
+            length in 0_i64..150,
+        ) {
+            let grid = Grid { start: Timestamp(start), step_ms, steps };
+            let shift = Shift { at: None, offset_ms };
+            let (from, until) = (Timestamp(from), Timestamp(from + length));
+            let found = grid.steps_at(shift, from, until);
+            for step in 0..steps {
+                let at = shift.apply(grid.time(step));
+                prop_assert_eq!(found.contains(&step), (from..until).contains(&at));
+            }
+            prop_assert!(found.end <= steps);
         }
     }
 }

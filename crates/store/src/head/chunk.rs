@@ -111,16 +111,19 @@ impl OpenChunk {
     }
 
     /// Returns whether the series of a column had a value before the first row.
+    #[inline]
     pub fn was(&self, column: u32) -> bool {
         self.was
             .get((column / 64) as usize)
             .is_some_and(|bits| bits >> (column % 64) & 1 == 1)
     }
 
+    #[inline]
     pub fn oldest(&self) -> Timestamp {
         self.rows.first().expect("a chunk begins with a row").at
     }
 
+    #[inline]
     pub fn newest(&self) -> Timestamp {
         self.rows.last().expect("a chunk begins with a row").at
     }
@@ -156,6 +159,7 @@ impl OpenChunk {
     }
 
     /// Value of a column in the first row.
+    #[inline]
     pub fn first(&self, column: u32) -> f64 {
         self.first.get(column as usize).copied().unwrap_or(STALE)
     }
@@ -291,16 +295,19 @@ impl ChunkIndex {
     const FIXED: usize = 20;
 
     /// Time of the first row.
+    #[inline]
     pub fn oldest(&self) -> Timestamp {
         self.begin
     }
 
     /// Time of the last row.
+    #[inline]
     pub fn newest(&self) -> Timestamp {
         self.at(self.since_begin.last().copied().unwrap_or_default())
     }
 
     /// Number of rows.
+    #[inline]
     pub fn rows(&self) -> usize {
         self.since_begin.len()
     }
@@ -311,6 +318,7 @@ impl ChunkIndex {
     }
 
     /// Returns whether the series of a column had a value before the first row.
+    #[inline]
     pub fn was(&self, column: u32) -> bool {
         self.words
             .get((column / 64) as usize)
@@ -338,6 +346,7 @@ impl ChunkIndex {
         ColumnPlace::Packed(begin..begin + usize::from(lengths[before]))
     }
 
+    #[inline]
     fn at(&self, since_begin: u32) -> Timestamp {
         Timestamp(self.begin.0 + i64::from(since_begin))
     }
@@ -446,10 +455,12 @@ impl SealedChunk {
         &self.index
     }
 
+    #[inline]
     pub fn oldest(&self) -> Timestamp {
         self.index.oldest()
     }
 
+    #[inline]
     pub fn newest(&self) -> Timestamp {
         self.index.newest()
     }
