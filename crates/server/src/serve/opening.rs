@@ -51,7 +51,7 @@ impl Opening<'_> {
         let opening = OpeningPage::start(while_opening);
         let store_config = config.store.clone();
         let remote = remote_engine(&config.query).usage()?;
-        let (store, registry) = tokio::task::spawn_blocking(move || {
+        let (store, registry) = takt_store::spawn_blocking(move || {
             Store::open(dir, &store_config, &mut registry).map(|store| (store, registry))
         })
         .await??;
