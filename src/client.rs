@@ -74,10 +74,15 @@ impl Server {
     }
 
     fn send<A: DeserializeOwned>(&self, request: RequestBuilder) -> Result<A, Failure> {
+        read(&self.fetch(request)?)
+    }
+
+    /// Returns the body of the answer to a request. Not generic: it is compiled once.
+    fn fetch(&self, request: RequestBuilder) -> Result<Vec<u8>, Failure> {
         self.runtime.block_on(async {
             let response = request.send().await;
             let response = response.map_err(|error| self.unreachable(&error))?;
-            self.answer(response).await
+            self.body(response).await
         })
     }
 
@@ -92,15 +97,13 @@ impl Server {
 
     /// Asks a question. Fails with the errors that reading the files gives.
     pub fn ask<Q: Question>(&self, question: &Q) -> Result<Q::Answer, Failure> {
-        let path = question.path();
-        let request = match Q::REQUEST {
-            RequestForm::Get => self.request(Method::GET, path).query(question),
-            RequestForm::PostQuery => self.request(Method::POST, path).query(question),
-            RequestForm::PostForm => self.request(Method::POST, path).form(question),
-            RequestForm::PostJson => self.request(Method::POST, path).json(question),
-            RequestForm::PostText => self.request(Method::POST, path).body(text_of(question)?),
+        let method = match Q::REQUEST {
+            RequestForm::Get => Method::GET,
+            _ => Method::POST,
         };
-        self.send(request)
+        // Evaluated by the compiler, so that only one of the functions is compiled for each question.
+        let write = const { writer::<Q>() };
+        self.send(write(self.request(method, question.path()), question)?)
     }
 
     /// Lets the server read its configuration again. Fails if the server keeps the previous one.
@@ -111,7 +114,7 @@ impl Server {
             if response.status().is_success() {
                 return Ok(());
             }
-            self.answer(response).await
+            read(&self.body(response).await?)
         })
     }
 
@@ -201,7 +204,7 @@ impl Server {
                     refusal.with_context(|| format!("cannot send the file to {}", self.url))?
                 }
             };
-            self.answer(response).await
+            read(&self.body(response).await?)
         })
     }
 
@@ -246,15 +249,15 @@ impl Server {
         }
     }
 
-    async fn answer<A: DeserializeOwned>(&self, response: Response) -> Result<A, Failure> {
+    /// Returns the body of an answer, or the error that the server describes in it.
+    async fn body(&self, response: Response) -> Result<Vec<u8>, Failure> {
         let status = response.status();
         let body = response
             .bytes()
             .await
             .context("the server's answer broke off")?;
         if status.is_success() {
-            let answer = serde_json::from_slice(&body);
-            return Ok(answer.context("the server's answer is not what this takt expects")?);
+            return Ok(body.into());
         }
         let answer: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
         let Some(error) = answer["error"].as_str() else {
@@ -281,6 +284,24 @@ impl Server {
             _ => AnswerError::failed(error.to_owned()).into(),
         })
     }
+}
+
+type Writer<Q> = fn(RequestBuilder, &Q) -> anyhow::Result<RequestBuilder>;
+
+const fn writer<Q: Question>() -> Writer<Q> {
+    match Q::REQUEST {
+        RequestForm::Get | RequestForm::PostQuery => {
+            |request, question| Ok(request.query(question))
+        }
+        RequestForm::PostForm => |request, question| Ok(request.form(question)),
+        RequestForm::PostJson => |request, question| Ok(request.json(question)),
+        RequestForm::PostText => |request, question| Ok(request.body(text_of(question)?)),
+    }
+}
+
+fn read<A: DeserializeOwned>(body: &[u8]) -> Result<A, Failure> {
+    let answer = serde_json::from_slice(body);
+    Ok(answer.context("the server's answer is not what this takt expects")?)
 }
 
 /// The text of a question that is one string.

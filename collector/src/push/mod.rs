@@ -61,7 +61,7 @@ impl Senders {
             for sender in &self.all {
                 let sender = Arc::clone(sender);
                 // A panic is logged by the runtime; the next round tries again.
-                let _ = tokio::task::spawn_blocking(move || sender.age()).await;
+                let _ = takt_store::spawn_blocking(move || sender.age()).await;
             }
         }
     }

@@ -180,7 +180,7 @@ impl ScrapeManager {
         )
         .await;
         let store = Arc::clone(&self.shared.store);
-        let flushed = tokio::task::spawn_blocking(move || store.flush()).await;
+        let flushed = takt_store::spawn_blocking(move || store.flush()).await;
         if let Err(error) = flushed {
             tracing::error!(%error, "cannot commit the last samples");
         }

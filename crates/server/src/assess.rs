@@ -91,7 +91,7 @@ pub async fn keep_assessing(
         let rules = Arc::clone(&rules);
         let token = stop.clone();
         let destinations = Arc::clone(&destinations);
-        let pass = tokio::task::spawn_blocking(move || {
+        let pass = takt_store::spawn_blocking(move || {
             let now = now();
             let complete = sent_until(&store, &destinations)?.unwrap_or(now).min(now);
             let period = (

@@ -3,6 +3,7 @@
 mod current;
 mod mistake;
 mod readers;
+mod values;
 
 use crate::QueryConfig;
 use crate::SqlConfig;
@@ -30,6 +31,9 @@ use takt_lake::LakeConfig;
 use takt_mail::EmailConfig;
 use takt_model::ConfigError;
 use takt_store::StoreConfig;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+use values::{Mistake, Value};
 
 /// The whole configuration. Every key is optional.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -197,8 +201,8 @@ impl Config {
     /// Parses and checks a configuration. Messages name `path`, and relative paths start at its
     /// folder.
     pub fn parse(text: &str, path: &Path) -> anyhow::Result<Self> {
-        let mut config: Self =
-            toml::from_str(text).map_err(|error| mistake::explain(&error, text, path))?;
+        let mut config =
+            Self::read(text).map_err(|mistake| mistake::explain(&mistake, text, path))?;
         let base = path.parent().unwrap_or(Path::new(""));
         let Self {
             data_dir,
@@ -256,6 +260,12 @@ impl Config {
             .validate()
             .map_err(|error| mistake::locate(&error, text, path))?;
         Ok(config)
+    }
+
+    fn read(text: &str) -> Result<Self, Mistake> {
+        let table = DeTable::parse(text)?;
+        let whole = Spanned::new(table.span(), DeValue::Table(table.into_inner()));
+        Self::deserialize(Value(&whole))
     }
 
     /// Checks that types cannot express: ranges and references between keys.

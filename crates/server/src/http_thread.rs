@@ -1,6 +1,7 @@
 //! Requests that any thread may wait for, also one that blocks.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::mpsc::{Receiver, sync_channel};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::AbortHandle;
@@ -37,10 +38,12 @@ impl HttpThread {
         request: impl Future<Output = T> + Send + 'static,
     ) -> Option<InFlight<T>> {
         let (sender, reply) = sync_channel(1);
-        let task = self.runtime.as_ref()?.spawn(async move {
+        // Boxed, so that Tokio's task is compiled for one type.
+        let task: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
             // Nobody waits any more if this fails.
             let _ = sender.send(request.await);
         });
+        let task = self.runtime.as_ref()?.spawn(task);
         let abort = task.abort_handle();
         Some(InFlight { reply, abort })
     }

@@ -31,7 +31,7 @@ pub async fn watch(store: Arc<Store>, cluster: String, polls: Option<watch::Rece
         if round % ROUNDS_A_NOTE == 0 {
             let store = Arc::clone(&store);
             let cluster = cluster.clone();
-            match tokio::task::spawn_blocking(move || note_given(&store, &cluster)).await {
+            match takt_store::spawn_blocking(move || note_given(&store, &cluster)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
                     tracing::warn!(error = %error, "cannot store the GPUs of jobs")
@@ -48,7 +48,7 @@ pub async fn watch(store: Arc<Store>, cluster: String, polls: Option<watch::Rece
         let store = Arc::clone(&store);
         let cluster = cluster.clone();
         let known = seen.take();
-        let looked = tokio::task::spawn_blocking(move || {
+        let looked = takt_store::spawn_blocking(move || {
             let mut seen = match known {
                 Some(seen) => seen,
                 None => resumed(&store, &cluster)?,

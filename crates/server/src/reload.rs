@@ -71,7 +71,7 @@ impl Reload {
 
     async fn read_and_follow(&self) -> anyhow::Result<()> {
         let source = Arc::clone(&self.source);
-        let read = tokio::task::spawn_blocking(move || -> anyhow::Result<_> {
+        let read = takt_store::spawn_blocking(move || -> anyhow::Result<_> {
             let config = source()?;
             let alerts = alerting::load(&config)?;
             Ok((config, alerts))

@@ -16,6 +16,7 @@ use opening::Opening;
 use prometheus_client::registry::Registry;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::pin::Pin;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,12 +60,38 @@ pub struct Ready<'s> {
 
 /// Serves `dir` until `shutdown` becomes true. Calls `ready` once, when the server can answer the
 /// first request.
-pub async fn run(
+pub fn run<'r>(
+    source: Source,
+    dir: &'r Path,
+    shutdown: watch::Receiver<bool>,
+    parts: Parts,
+    ready: impl FnOnce(&Ready<'_>) + 'r,
+) -> Served<'r> {
+    served(source, dir, shutdown, parts, Box::new(ready))
+}
+
+/// A server, until it ends.
+pub type Served<'r> = Pin<Box<dyn Future<Output = Result<(), Failure>> + 'r>>;
+
+type OnReady<'r> = Box<dyn FnOnce(&Ready<'_>) + 'r>;
+
+/// Not generic: the server is compiled once, with this crate, and not for each command that starts one.
+fn served<'r>(
+    source: Source,
+    dir: &'r Path,
+    shutdown: watch::Receiver<bool>,
+    parts: Parts,
+    ready: OnReady<'r>,
+) -> Served<'r> {
+    Box::pin(serve(source, dir, shutdown, parts, ready))
+}
+
+async fn serve(
     source: Source,
     dir: &Path,
     mut shutdown: watch::Receiver<bool>,
     parts: Parts,
-    ready: impl FnOnce(&Ready<'_>),
+    ready: OnReady<'_>,
 ) -> Result<(), Failure> {
     let mut config = source().usage()?;
     config.warn_of_open_secrets();

@@ -25,7 +25,7 @@ pub(crate) async fn keep_filling(store: Arc<Store>, stop: CancellationToken) {
         let of = Arc::clone(&store);
         let now = SystemTime::now().into();
         let began = Instant::now();
-        let filled = tokio::task::spawn_blocking(move || of.fill_strips(now)).await;
+        let filled = takt_store::spawn_blocking(move || of.fill_strips(now)).await;
         let pause = match filled {
             Ok(Ok(true)) => CATCH_UP.min(began.elapsed() * CATCH_UP_SHARE),
             Ok(Ok(false)) => INTERVAL,
@@ -49,7 +49,7 @@ pub(crate) async fn keep_filling(store: Arc<Store>, stop: CancellationToken) {
 
 async fn save(store: &Arc<Store>) {
     let of = Arc::clone(store);
-    let saved = tokio::task::spawn_blocking(move || of.strips().save(&of.path())).await;
+    let saved = takt_store::spawn_blocking(move || of.strips().save(&of.path())).await;
     if let Ok(Err(error)) = saved {
         tracing::warn!(%error, "cannot write the strips of GPUs");
     }

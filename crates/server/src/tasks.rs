@@ -11,6 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::task::{JoinError, JoinHandle};
@@ -93,7 +94,7 @@ impl Supervisor {
 
     /// Starts a task and keeps it running. Calls `start` for the first run and for each restart.
     /// The returned future must run until the token is cancelled.
-    pub fn spawn<Start, Task>(&mut self, name: &'static str, start: Start)
+    pub fn spawn<Start, Task>(&mut self, name: &'static str, mut start: Start)
     where
         Start: FnMut(CancellationToken) -> Task + Send + 'static,
         Task: Future<Output = ()> + Send + 'static,
@@ -101,6 +102,7 @@ impl Supervisor {
         let label = TaskLabel { task: name };
         // If the counter exists from the start, `increase()` shows the first restart.
         drop(self.metrics.restarts.get_or_create(&label));
+        let start = Box::new(move |stop| -> BoxFuture { Box::pin(start(stop)) });
         let supervised = supervise(name, start, self.stop.clone(), self.metrics.clone());
         self.tasks.push((name, tokio::spawn(supervised)));
     }
@@ -120,15 +122,15 @@ impl Supervisor {
     }
 }
 
-async fn supervise<Start, Task>(
+/// A task, boxed so that the supervisor is compiled once.
+type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+async fn supervise(
     name: &'static str,
-    mut start: Start,
+    mut start: Box<dyn FnMut(CancellationToken) -> BoxFuture + Send>,
     stop: CancellationToken,
     metrics: TaskMetrics,
-) where
-    Start: FnMut(CancellationToken) -> Task,
-    Task: Future<Output = ()> + Send + 'static,
-{
+) {
     let label = TaskLabel { task: name };
     let running = metrics.running.get_or_create(&label).clone();
     let restarts = metrics.restarts.get_or_create(&label).clone();
@@ -163,10 +165,7 @@ async fn supervise<Start, Task>(
 
 /// Runs the task in its own Tokio task, so that a panic does not end the supervisor. The task is
 /// aborted with its supervisor.
-async fn run_once(
-    name: &'static str,
-    task: impl Future<Output = ()> + Send + 'static,
-) -> Result<(), JoinError> {
+async fn run_once(name: &'static str, task: BoxFuture) -> Result<(), JoinError> {
     let task = AbortOnDrop(tokio::spawn(task));
     if is_to_be_killed(name) {
         tokio::time::sleep(PAUSES.first).await;
@@ -178,7 +177,7 @@ async fn run_once(
 /// Runs `work`, which may wait for the database, on a thread for blocking work. Panics if the work
 /// panics.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await {
+    match takt_store::spawn_blocking(work).await {
         Ok(done) => done,
         // The panic hook has reported it. The caller ends as it would without a thread.
         Err(error) => std::panic::resume_unwind(error.into_panic()),

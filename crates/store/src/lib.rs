@@ -10,6 +10,7 @@ mod allocator;
 mod attach;
 mod block;
 mod block_cache;
+mod blocking;
 mod checkpoint;
 mod clock;
 mod compactor;
@@ -57,6 +58,7 @@ pub use alerts::{
 };
 pub use attach::Damaged;
 pub use block::{Reading, Resolution};
+pub use blocking::{Blocking, spawn_blocking};
 pub use clock::Clock;
 pub use compactor::CompactionSummary;
 pub use config::StoreConfig;

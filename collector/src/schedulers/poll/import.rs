@@ -75,7 +75,7 @@ impl Poller {
         ask: impl FnOnce(Records<'_>) -> Result<T, PollError> + Send + 'static,
     ) -> Result<T, PollError> {
         let database = self.database.clone();
-        match tokio::task::spawn_blocking(move || ask(Records::of(&database))).await {
+        match takt_store::spawn_blocking(move || ask(Records::of(&database))).await {
             Ok(answer) => answer,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),

@@ -75,7 +75,7 @@ impl FileSd {
         let mut is_first = true;
         loop {
             let patterns = self.patterns.clone();
-            let Ok(read) = tokio::task::spawn_blocking(move || read_all(&patterns)).await else {
+            let Ok(read) = takt_store::spawn_blocking(move || read_all(&patterns)).await else {
                 return;
             };
             let changed = take(&mut known, read, &to);

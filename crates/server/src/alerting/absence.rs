@@ -42,7 +42,7 @@ impl Absence {
 
     /// Ends the report. Messages in transit get a moment to complete.
     pub async fn end(self) {
-        let ended = tokio::task::spawn_blocking(move || drop(self.alerting)).await;
+        let ended = takt_store::spawn_blocking(move || drop(self.alerting)).await;
         if let Err(error) = ended {
             tracing::error!(%error, "the report of the missing store failed to stop");
         }

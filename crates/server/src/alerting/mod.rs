@@ -265,7 +265,7 @@ impl Alerts {
 
     /// Stops the engine. Messages in transit get a moment to complete.
     pub async fn shutdown(self) {
-        let ended = tokio::task::spawn_blocking(move || drop(self.alerting)).await;
+        let ended = takt_store::spawn_blocking(move || drop(self.alerting)).await;
         if let Err(error) = ended {
             tracing::error!(%error, "the alert engine failed to stop");
         }

@@ -1,14 +1,15 @@
 //! Messages about mistakes in `takt.toml`, in the words of its reader instead of the parser's.
 
+use super::values::Mistake;
 use std::path::Path;
 use takt_model::{ConfigError, KeyStep};
 use toml::de::{DeTable, DeValue};
 
 /// Describes a mistake in the file: its line, the key, and for an unknown key the nearest valid one.
-pub(super) fn explain(error: &toml::de::Error, text: &str, path: &Path) -> anyhow::Error {
-    let start = error.span().map_or(0, |span| span.start.min(text.len()));
+pub(super) fn explain(mistake: &Mistake, text: &str, path: &Path) -> anyhow::Error {
+    let start = mistake.start.map_or(0, |start| start.min(text.len()));
     let line = text[..start].matches('\n').count() + 1;
-    let message = error.message().lines().collect::<Vec<_>>().join(" ");
+    let message = mistake.message.lines().collect::<Vec<_>>().join(" ");
     let said = if message.starts_with("unknown field") {
         unknown_key(&message)
     } else if message.starts_with("duplicate key") {
@@ -241,8 +242,8 @@ mod tests {
             ),
             ("cluster\n", "expected KEY = VALUE"),
         ] {
-            let error = toml::from_str::<toml::Table>(text).unwrap_err();
-            let said = explain(&error, text, Path::new("takt.toml")).to_string();
+            let error = DeTable::parse(text).unwrap_err();
+            let said = explain(&error.into(), text, Path::new("takt.toml")).to_string();
             assert_eq!(said, format!("takt.toml, line 1: {expected}"));
         }
     }
@@ -270,8 +271,8 @@ mod tests {
     #[test]
     fn a_duplicate_is_named_with_its_first_line() {
         let said = |text: &str| {
-            let error = toml::from_str::<toml::Table>(text).unwrap_err();
-            explain(&error, text, Path::new("takt.toml")).to_string()
+            let error = DeTable::parse(text).unwrap_err();
+            explain(&error.into(), text, Path::new("takt.toml")).to_string()
         };
         assert_eq!(
             said("[alerts]\nemail_to = []\n\n[sql]\n[alerts]\nntfy_topic = 'x'\n"),

@@ -50,7 +50,7 @@ async fn gzipped(body: Body) -> Result<Vec<u8>, AnswerError> {
         encoder.write_all(&plain)?;
         encoder.finish()
     };
-    tokio::task::spawn_blocking(compress)
+    takt_store::spawn_blocking(compress)
         .await
         .map_err(AnswerError::failed)?
         .map_err(AnswerError::failed)

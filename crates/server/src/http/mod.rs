@@ -117,6 +117,6 @@ async fn metrics(State(app): State<App>, By(viewer): By) -> Result<impl IntoResp
 async fn blocking<T: Send + 'static>(
     answer: impl FnOnce() -> Result<T, AnswerError> + Send + 'static,
 ) -> Result<Json<T>, AnswerError> {
-    let answer = tokio::task::spawn_blocking(answer).await;
+    let answer = takt_store::spawn_blocking(answer).await;
     answer.map_err(AnswerError::failed)?.map(Json)
 }

@@ -182,7 +182,7 @@ async fn read_body(body: Body, limit: usize) -> Result<Vec<u8>, PushRefusal> {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, PushRefusal> + Send + 'static,
 ) -> Result<T, PushRefusal> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let done = takt_store::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(PushRefusal::Unwritable(error.to_string())))
 }
 

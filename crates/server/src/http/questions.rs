@@ -1,15 +1,17 @@
-//! Routes of the questions: one generic handler per form of request.
+//! Routes of the questions: one handler for all of them, and for each question a function that reads and answers it.
 
-use super::{App, By, GuardedRouter, blocking};
+use super::{App, AppParts, By, GuardedRouter};
 use crate::answers::{
-    AnswerData, AnswerError, Question, QuestionVisitor, RequestForm, ServedQuestion,
-    for_each_question,
+    AnswerData, AnswerError, QuestionVisitor, RequestForm, ServedQuestion, for_each_question,
 };
-use axum::extract::rejection::{FormRejection, QueryRejection};
-use axum::extract::{Form, Json, Query, State};
-use axum::routing::{MethodRouter, get, post};
-use serde::de::IntoDeserializer;
+use axum::body::Bytes;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{FromRequest, Json, Query, Request, State};
+use axum::http::Uri;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodFilter, MethodRouter, on};
 use serde::de::value::Error as ValueError;
+use serde::de::{IgnoredAny, IntoDeserializer};
 use std::sync::Arc;
 use takt_access::{Need, RouteNeeds, Viewer};
 
@@ -25,64 +27,124 @@ struct Routes(GuardedRouter<App>);
 impl QuestionVisitor for Routes {
     fn question<Q: ServedQuestion>(&mut self) {
         let router = std::mem::take(&mut self.0);
-        self.0 = router.route(Q::PATH, needs::<Q>(), handler::<Q>());
+        self.0 = router.route(Q::PATH, needs(Q::NEED), handler(Q::REQUEST, respond::<Q>));
     }
 }
 
 /// The needs of a question's route.
-fn needs<Q: Question>() -> RouteNeeds {
-    match Q::NEED {
+fn needs(need: Need) -> RouteNeeds {
+    match need {
         Need::Change(role) => RouteNeeds::change(role),
         need => RouteNeeds::read(need),
     }
 }
 
-fn handler<Q: ServedQuestion>() -> MethodRouter<App> {
-    match Q::REQUEST {
-        RequestForm::Get => get(from_query::<Q>),
-        RequestForm::PostQuery => post(from_query::<Q>),
-        RequestForm::PostForm => post(from_form::<Q>),
-        RequestForm::PostJson => post(from_json::<Q>),
-        RequestForm::PostText => post(from_text::<Q>),
+/// A request, before its question's type is known.
+struct Asked {
+    uri: Uri,
+    /// Empty, unless the question is there.
+    body: Bytes,
+}
+
+type Respond = fn(&Asked, &Viewer, &AppParts) -> Response;
+
+fn handler(form: RequestForm, respond: Respond) -> MethodRouter<App> {
+    let method = match form {
+        RequestForm::Get => MethodFilter::GET,
+        _ => MethodFilter::POST,
+    };
+    on(
+        method,
+        async move |State(app): State<App>, By(viewer): By, request: Request| {
+            let asked = match Asked::receive(form, request).await {
+                Ok(asked) => asked,
+                Err(refusal) => return refusal,
+            };
+            let app = Arc::clone(app.of(&viewer));
+            takt_store::spawn_blocking(move || respond(&asked, &viewer, &app))
+                .await
+                .unwrap_or_else(|error| AnswerError::failed(error).into_response())
+        },
+    )
+}
+
+impl Asked {
+    async fn receive(form: RequestForm, request: Request) -> Result<Self, Response> {
+        let uri = request.uri().clone();
+        let body = match form {
+            RequestForm::Get | RequestForm::PostQuery => Bytes::new(),
+            RequestForm::PostForm | RequestForm::PostText => {
+                let text = String::from_request(request, &()).await;
+                text.map_err(IntoResponse::into_response)?.into()
+            }
+            RequestForm::PostJson => {
+                let (parts, body) = request.into_parts();
+                let body = Bytes::from_request(Request::from_parts(parts.clone(), body), &()).await;
+                let body = body.map_err(IntoResponse::into_response)?;
+                // Refuses other content types.
+                let request = Request::from_parts(parts, body.clone().into());
+                let json = Json::<IgnoredAny>::from_request(request, &()).await;
+                json.map(|_| body).map_err(IntoResponse::into_response)?
+            }
+        };
+        Ok(Self { uri, body })
     }
 }
 
-type Reply<Q> = Result<Json<<Q as Question>::Answer>, AnswerError>;
-
-async fn from_query<Q: ServedQuestion>(
-    State(app): State<App>,
-    By(viewer): By,
-    question: Result<Query<Q>, QueryRejection>,
-) -> Reply<Q> {
-    let Query(question) = question.map_err(|refused| malformed(&refused.body_text()))?;
-    answer(app, viewer, question).await
+/// Reads and answers one question.
+fn respond<Q: ServedQuestion>(asked: &Asked, viewer: &Viewer, app: &AppParts) -> Response {
+    // Evaluated by the compiler, so that only one of the functions is compiled for each question.
+    let read = const { reader::<Q>() };
+    match read(asked) {
+        Ok(question) => {
+            let answer = question.answer(viewer, Q::Data::of(&app.store), &app.config);
+            answer.map(Json).into_response()
+        }
+        Err(refusal) => refusal.into_response(),
+    }
 }
 
-async fn from_form<Q: ServedQuestion>(
-    State(app): State<App>,
-    By(viewer): By,
-    question: Result<Form<Q>, FormRejection>,
-) -> Reply<Q> {
-    let Form(question) = question.map_err(|refused| malformed(&refused.body_text()))?;
-    answer(app, viewer, question).await
+type Reader<Q> = fn(&Asked) -> Result<Q, Refusal>;
+
+const fn reader<Q: ServedQuestion>() -> Reader<Q> {
+    match Q::REQUEST {
+        RequestForm::Get | RequestForm::PostQuery => from_query,
+        RequestForm::PostForm => panic!("no question of the API is a form"),
+        RequestForm::PostJson => from_json,
+        RequestForm::PostText => from_text,
+    }
 }
 
-async fn from_json<Q: ServedQuestion>(
-    State(app): State<App>,
-    By(viewer): By,
-    Json(question): Json<Q>,
-) -> Reply<Q> {
-    answer(app, viewer, question).await
+enum Refusal {
+    Parameters(AnswerError),
+    Json(JsonRejection),
 }
 
-async fn from_text<Q: ServedQuestion>(
-    State(app): State<App>,
-    By(viewer): By,
-    text: String,
-) -> Reply<Q> {
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Parameters(error) => error.into_response(),
+            Self::Json(rejection) => rejection.into_response(),
+        }
+    }
+}
+
+fn from_query<Q: ServedQuestion>(asked: &Asked) -> Result<Q, Refusal> {
+    match Query::try_from_uri(&asked.uri) {
+        Ok(Query(question)) => Ok(question),
+        Err(refused) => Err(Refusal::Parameters(malformed(&refused.body_text()))),
+    }
+}
+
+fn from_json<Q: ServedQuestion>(asked: &Asked) -> Result<Q, Refusal> {
+    let Json(question) = Json::from_bytes(&asked.body).map_err(Refusal::Json)?;
+    Ok(question)
+}
+
+fn from_text<Q: ServedQuestion>(asked: &Asked) -> Result<Q, Refusal> {
+    let text = String::from_utf8_lossy(&asked.body).into_owned();
     let deserializer = IntoDeserializer::<ValueError>::into_deserializer(text);
-    let question = Q::deserialize(deserializer).map_err(AnswerError::usage)?;
-    answer(app, viewer, question).await
+    Q::deserialize(deserializer).map_err(|error| Refusal::Parameters(AnswerError::usage(error)))
 }
 
 /// Describes a mistake in the parameters, in the words of the reader instead of the parser's.
@@ -106,11 +168,6 @@ fn malformed(said: &str) -> AnswerError {
         _ => said.replace('`', ""),
     };
     AnswerError::Usage(format!("{key}: {expected}"))
-}
-
-async fn answer<Q: ServedQuestion>(app: App, viewer: Viewer, question: Q) -> Reply<Q> {
-    let app = Arc::clone(app.of(&viewer));
-    blocking(move || question.answer(&viewer, Q::Data::of(&app.store), &app.config)).await
 }
 
 #[cfg(test)]

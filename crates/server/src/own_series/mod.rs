@@ -65,7 +65,7 @@ impl OwnSeries {
             let registry = Arc::clone(&self.registry);
             let cluster = self.cluster.clone();
             let address = self.address;
-            let row = tokio::task::spawn_blocking(move || {
+            let row = takt_store::spawn_blocking(move || {
                 let now = Timestamp::from(SystemTime::now());
                 let mut row = of_registry(&registry);
                 row.extend(of_disk(&store.path()));

@@ -216,7 +216,7 @@ impl Sessions {
         let database = Arc::clone(&self.database);
         let sql = Arc::clone(&self.sql);
         let is_admin = self.is_admin;
-        let running = tokio::task::spawn_blocking(move || {
+        let running = takt_store::spawn_blocking(move || {
             let mut sql = sql.lock().unwrap_or_else(PoisonError::into_inner);
             question(
                 sql.get_or_insert_with(|| SqlClient::postgres(user).of_admin(is_admin)),

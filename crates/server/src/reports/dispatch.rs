@@ -174,7 +174,7 @@ impl Dispatcher {
         let store = Arc::clone(&self.store);
         let accounting = self.config.accounting();
         let cluster = self.cluster.clone();
-        let gathered = tokio::task::spawn_blocking(move || {
+        let gathered = takt_store::spawn_blocking(move || {
             let sent = Records::of(store.database()).sent_reports(&cluster, WEEKLY)?;
             let sheets = answers::sheets(store.database(), &question, &accounting)?;
             anyhow::Ok((sheets, sent))
@@ -204,7 +204,7 @@ impl Dispatcher {
         let accounting = self.config.accounting();
         let cluster = self.cluster.clone();
         let this_month = month.clone();
-        let (budgets, sent) = tokio::task::spawn_blocking(move || {
+        let (budgets, sent) = takt_store::spawn_blocking(move || {
             let records = Records::of(store.database());
             let mut sent = records.sent_reports(&cluster, &this_month)?;
             sent.extend(records.sent_reports(&cluster, &year)?);
@@ -259,7 +259,7 @@ impl Dispatcher {
     async fn note(&self, sent: SentReport) -> anyhow::Result<()> {
         let store = Arc::clone(&self.store);
         let note = move || Records::of(store.database()).note_sent_report(&sent);
-        Ok(tokio::task::spawn_blocking(note).await??)
+        Ok(takt_store::spawn_blocking(note).await??)
     }
 }
 
@@ -307,7 +307,7 @@ async fn gather(
     let accounting = accounting.clone();
     let month = month.to_owned();
     let question = everybody(&month, Some(cluster.to_owned()));
-    let asked = tokio::task::spawn_blocking(move || {
+    let asked = takt_store::spawn_blocking(move || {
         let sheets = answers::sheets(store.database(), &question, &accounting)?;
         let sent = answers::sent_reports(
             store.database(),

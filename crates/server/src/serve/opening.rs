@@ -1,7 +1,7 @@
 //! Opening a data directory: claim it, open the store, find the name of the cluster.
 
 use super::serving::Serving;
-use super::{End, PATIENCE, Parts, Ready, Source};
+use super::{End, OnReady, PATIENCE, Parts, Ready, Source};
 use crate::alerting::Absence;
 use crate::answers;
 use crate::config::Config;
@@ -35,7 +35,7 @@ impl Opening<'_> {
     pub async fn serve(
         &self,
         shutdown: &mut watch::Receiver<bool>,
-        ready: &mut Option<impl FnOnce(&Ready<'_>)>,
+        ready: &mut Option<OnReady<'_>>,
         absence: &mut Option<Absence>,
     ) -> Result<End, Failure> {
         let config = self.config;
@@ -51,7 +51,7 @@ impl Opening<'_> {
         let opening = OpeningPage::start(while_opening);
         let store_config = config.store.clone();
         let remote = remote_engine(&config.query).usage()?;
-        let (store, registry) = tokio::task::spawn_blocking(move || {
+        let (store, registry) = takt_store::spawn_blocking(move || {
             Store::open(dir, &store_config, &mut registry).map(|store| (store, registry))
         })
         .await??;

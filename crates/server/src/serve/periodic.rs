@@ -17,7 +17,7 @@ pub(super) async fn note_fairshare(store: Arc<Store>, cluster: String) {
         let note = move || {
             answers::note_fairshare(store.database(), &cluster, HOUR.as_secs().cast_signed())
         };
-        match tokio::task::spawn_blocking(note).await {
+        match takt_store::spawn_blocking(note).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::warn!(error = %error_chain(&error), "cannot store the fair share")
@@ -39,7 +39,7 @@ pub(super) async fn note_calendar(store: Arc<Store>, cluster: String, config: Ac
             answers::note_calendar(store.database(), Some(&cluster), &config)?;
             answers::note_budgets(store.database(), Some(&cluster), &config)
         };
-        match tokio::task::spawn_blocking(note).await {
+        match takt_store::spawn_blocking(note).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::warn!(error = %error_chain(&error), "cannot store prices and budgets")

@@ -432,7 +432,7 @@ impl Serving<'_> {
         };
         // Their clients get an error; nothing waits for them.
         let database = Arc::clone(store.database());
-        tokio::task::spawn_blocking(move || database.stop_sql()).await?;
+        takt_store::spawn_blocking(move || database.stop_sql()).await?;
         tasks.shutdown(GRACE).await;
         alerts.shutdown().await;
         if let Some(scrape) = Arc::into_inner(scrape) {
@@ -440,7 +440,7 @@ impl Serving<'_> {
         }
         let_go(&store).await;
         // Closing blocks: it writes the waiting samples.
-        tokio::task::spawn_blocking(move || drop(store)).await?;
+        takt_store::spawn_blocking(move || drop(store)).await?;
         Ok(end)
     }
 }

@@ -85,7 +85,7 @@ async fn changed(
     let keys = access.clone();
     let setter = Setter::of(viewer);
     let user = user.to_owned();
-    let set = tokio::task::spawn_blocking(move || {
+    let set = takt_store::spawn_blocking(move || {
         let store = keys.keyring().open_store()?;
         set_password(store.database(), &setter, &user, Some(&form.new))
     });

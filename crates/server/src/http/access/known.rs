@@ -252,14 +252,14 @@ impl Access {
     async fn valid_token(&self, text: String) -> Option<ValidToken> {
         let access = self.clone();
         let valid = move || access.keyring().token(&text, now());
-        tokio::task::spawn_blocking(valid).await.ok().flatten()
+        takt_store::spawn_blocking(valid).await.ok().flatten()
     }
 
     async fn session_user(&self, cookie: &str) -> Option<SessionUser> {
         let access = self.clone();
         let cookie = cookie.to_owned();
         let user = move || access.keyring().session(&cookie, now());
-        tokio::task::spawn_blocking(user).await.ok().flatten()
+        takt_store::spawn_blocking(user).await.ok().flatten()
     }
 
     /// Returns the viewer at the other end of the Unix socket. Root and the user who runs the
@@ -306,7 +306,7 @@ impl Access {
 
     pub(super) async fn audit(&self, entry: AuditRecord) {
         let access = self.clone();
-        let written = tokio::task::spawn_blocking(move || access.keyring().audit(&entry));
+        let written = takt_store::spawn_blocking(move || access.keyring().audit(&entry));
         discard_error(written.await);
     }
 
@@ -495,7 +495,7 @@ impl Access {
         if let Some(name) = self.kept_name(uid) {
             return name;
         }
-        let found = tokio::task::spawn_blocking(move || kernel::user_name(uid));
+        let found = takt_store::spawn_blocking(move || kernel::user_name(uid));
         let name: Option<Arc<str>> = found.await.ok().flatten().map(Into::into);
         let names = self.state.names.write();
         let mut names = names.unwrap_or_else(PoisonError::into_inner);
@@ -523,7 +523,7 @@ impl Access {
         }
         let uid_min = self.state.uid_min;
         let of = name.to_owned();
-        let found = tokio::task::spawn_blocking(move || kernel::uid_of(&of)).await;
+        let found = takt_store::spawn_blocking(move || kernel::uid_of(&of)).await;
         let uid = found.ok().flatten();
         let is_system = uid.is_some_and(|uid| !kernel::is_person(uid, uid_min));
         let names = self.state.system_names.write();
@@ -539,7 +539,7 @@ impl Access {
     pub(super) async fn is_known_user(&self, name: &str) -> anyhow::Result<bool> {
         let access = self.clone();
         let name = name.to_owned();
-        let known = tokio::task::spawn_blocking(move || {
+        let known = takt_store::spawn_blocking(move || {
             if let Some(uid) = kernel::uid_of(&name) {
                 return Ok(kernel::is_person(uid, access.state.uid_min));
             }

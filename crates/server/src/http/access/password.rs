@@ -149,7 +149,7 @@ impl Access {
         let access = self.clone();
         let name = name.to_owned();
         let password = password.to_owned();
-        let checked = tokio::task::spawn_blocking(move || {
+        let checked = takt_store::spawn_blocking(move || {
             let store = access.keyring().open_store()?;
             let records = Records::of(store.database());
             let hash = if is_user_name(&name) {

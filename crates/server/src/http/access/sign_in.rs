@@ -410,7 +410,7 @@ pub(super) async fn begin(
     };
     let keys = access.clone();
     let old = super::session_cookie(headers).map(str::to_owned);
-    let begun = tokio::task::spawn_blocking(move || {
+    let begun = takt_store::spawn_blocking(move || {
         if let Some(old) = old {
             keys.keyring().end_session(&old, false)?;
         }
@@ -448,7 +448,7 @@ async fn sign_out(
         let keys = access.clone();
         let cookie = cookie.to_owned();
         let everywhere = !form.everywhere.is_empty();
-        let ended = tokio::task::spawn_blocking(move || {
+        let ended = takt_store::spawn_blocking(move || {
             let user = keys.keyring().session(&cookie, now());
             keys.keyring()
                 .end_session(&cookie, everywhere)

@@ -124,7 +124,7 @@ impl SlurmFollower {
         let store = Arc::clone(&self.store);
         let cluster = self.cluster.clone();
         let asked = move || ask(Records::of(store.database()), &cluster);
-        match tokio::task::spawn_blocking(asked).await.ok()? {
+        match takt_store::spawn_blocking(asked).await.ok()? {
             Ok(answer) => Some(answer),
             Err(error) => {
                 let error = error_chain(&error);

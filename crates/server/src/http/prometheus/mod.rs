@@ -57,7 +57,7 @@ impl Api {
         ask: impl FnOnce(&AppParts) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
         let app = Arc::clone(self.app.of(viewer));
-        tokio::task::spawn_blocking(move || ask(&app))
+        takt_store::spawn_blocking(move || ask(&app))
             .await
             .map_err(|error| ApiError::internal(&error))?
     }
