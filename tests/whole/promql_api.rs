@@ -22,7 +22,13 @@ impl Both {
     fn start() -> Option<Self> {
         let takt = Takt::fresh();
         let exporter_address = format!("127.0.0.1:{}", free_port());
-        let mut exporter = takt.start(["exporter", "--web.listen-address", &exporter_address]);
+        // Both have to see the same metrics, and other tests start and end jobs.
+        let mut exporter = takt.start([
+            "exporter",
+            "--no-collector.jobs",
+            "--web.listen-address",
+            &exporter_address,
+        ]);
         let page = format!("http://{exporter_address}/metrics");
         exporter.wait_until("serving", Duration::from_secs(20), || {
             http_get(&page).ok().filter(|page| page.status == 200)
