@@ -126,14 +126,14 @@ impl Bench {
 
     /// Samples of a series, from memory and disk.
     pub fn samples(&self, metric: usize, from: i64, to: i64) -> Vec<(i64, f64)> {
-        let found = self
-            .store
-            .range(
-                &[Matcher::metric(METRICS[metric])],
-                Timestamp(from),
-                Timestamp(to),
-            )
-            .unwrap();
+        self.samples_of(METRICS[metric], from, to)
+    }
+
+    /// The samples of the only series of a metric.
+    pub fn samples_of(&self, metric: &str, from: i64, to: i64) -> Vec<(i64, f64)> {
+        let metric = [Matcher::metric(metric)];
+        let found = self.store.range(&metric, Timestamp(from), Timestamp(to));
+        let found = found.unwrap();
         assert!(found.len() <= 1);
         let pairs = |sample: &Sample| (sample.at.0, sample.value);
         found

@@ -20,12 +20,16 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use takt_store::{Database, Settings};
+use takt_model::{METRIC_NAME, Timestamp};
+use takt_store::{Database, Sample, Settings};
 
 pub const ROOT: &str = "TAKT_TEST_POWER";
 
 /// File for the acknowledgements. `ACK` in the directory if left out.
 pub const ACKNOWLEDGED: &str = "TAKT_TEST_ACKNOWLEDGED";
+
+/// Metric of the pushed samples.
+const PUSHED: &str = "pushed";
 
 /// Starts of the program that is recorded.
 const ROUNDS: i64 = 4;
@@ -244,14 +248,29 @@ fn samples_child() {
     let root = Path::new(&root);
     let acknowledgement = Acknowledgement::open(root);
     let mut second = 0;
+    // Pushed samples that are not acknowledged: a sender repeats them.
+    let mut unsent = Vec::new();
     for _ in 0..2 {
         let bench = Bench::open(root, &config(), BEGIN + second * SECOND);
+        let pushed = bench.store.pushed_group();
+        let column = pushed.column(&[(METRIC_NAME, PUSHED)].into_iter().collect());
+        let column = column.unwrap();
         for n in 0..8 {
             let at = BEGIN + second * SECOND;
             bench.scrape_all(at, at + SECOND, SECOND);
             second += 1;
+            unsent.push(Sample {
+                at: Timestamp(at),
+                value: value(0, at),
+            });
+            let request: Vec<_> = unsent.iter().map(|&sample| (column, sample)).collect();
+            let placed = bench.store.place(&pushed, &request);
+            let is_sent = placed.and_then(|placed| bench.store.confirm(&pushed, &placed));
+            if is_sent.is_ok() {
+                unsent.clear();
+            }
             // After an error of the disk, samples wait.
-            if bench.store.watermark().0 >= at {
+            if bench.store.watermark().0 >= at && unsent.is_empty() {
                 acknowledgement.give(second);
             }
             if n == 4 {
@@ -279,8 +298,10 @@ pub fn check_samples(root: &Path, done: i64, crash: Crash) -> i64 {
     let mut last = 0;
     let bench = Bench::open(root, &config(), BEGIN + (done + 20) * SECOND);
     check_damage(bench.store.database(), crash);
-    for (metric, name) in METRICS.iter().enumerate() {
-        let found = bench.samples(metric, BEGIN, BEGIN + 100 * SECOND);
+    for (metric, name) in METRICS.iter().chain([&PUSHED]).enumerate() {
+        let found = bench.samples_of(name, BEGIN, BEGIN + 100 * SECOND);
+        // The values of the pushed samples are those of the first metric.
+        let metric = metric % METRICS.len();
         let expected: Vec<_> = (0..found.len() as i64)
             .map(|second| BEGIN + second * SECOND)
             .map(|at| (at, value(metric, at)))
@@ -288,7 +309,9 @@ pub fn check_samples(root: &Path, done: i64, crash: Crash) -> i64 {
         assert_eq!(found, expected, "{name}");
         let seconds = found.len() as i64;
         assert!(seconds >= done, "{name}: {seconds} of {done}");
-        last = last.max(seconds);
+        if *name != PUSHED {
+            last = last.max(seconds);
+        }
     }
     last
 }
