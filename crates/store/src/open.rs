@@ -100,7 +100,7 @@ impl Store {
         let (health_sender, health) = watch::channel(Health::default());
         let writer = SampleWriter {
             log: unsealed.log_writer(),
-            position: CommitPosition::open(unsealed.folder()),
+            position: CommitPosition::open(unsealed.folder()).map_err(failed)?,
             covered: Coverage::default(),
             unfinished: None,
             segment: OpenSegment::of(unsealed.current()),

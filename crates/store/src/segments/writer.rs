@@ -110,7 +110,8 @@ impl SampleWriter {
             if is_failing {
                 let limit = usize::try_from(self.config.queue_limit_mib << 20);
                 self.segment.file.shed(limit.unwrap_or(usize::MAX));
-            } else {
+            } else if self.unfinished.is_none() {
+                // Later chunks of a group without its earlier ones would hide rows of the logs.
                 self.keep_chunks();
             }
             if is_closing && !is_failing {
@@ -427,16 +428,18 @@ impl SampleWriter {
         };
         let logs = self.log.number();
         let repeated = self.shared.unsealed.repeated();
-        let finish = || {
+        let mut finish = || {
             file.persist(repeated)?;
             file.persist_loose(logs)?;
             let mut covered = self.covered.clone();
-            covered.add(&file.sync()?);
+            covered.add(&file.sync()?.0);
             covered.retain_run(self.shared.unsealed.run());
             // If this segment is sealed and deleted before the logs are, they must not be read
             // again.
-            self.segment.file.note_coverage(&covered)?;
-            self.segment.file.sync()?;
+            let current = &self.segment.file;
+            current.note_coverage(&covered)?;
+            let (_, length) = current.sync()?;
+            self.position.sync_chunks(current.segment, length)?;
             Ok::<_, io::Error>(covered)
         };
         match finish() {
@@ -448,8 +451,6 @@ impl SampleWriter {
             }
         }
         self.log.delete_covered(&self.covered, logs);
-        let current = &self.segment.file;
-        self.position.note_chunks(current.segment, current.length());
         file.complete();
         self.unfinished = None;
         self.shared.unsealed.note_failure(String::new());
@@ -469,32 +470,36 @@ impl SampleWriter {
         if self.log.is_full() {
             self.log.end();
             file.persist_loose(self.log.number())?;
-            self.covered.add(&file.sync()?);
-            self.position.note_chunks(file.segment, file.length());
-            self.log.delete_covered(&self.covered, file.loose_log());
+            self.delete_logs()?;
         }
         Ok(())
+    }
+
+    /// Syncs the segment's file, which has all loose samples, and deletes the logs whose rows are in
+    /// synced files. Returns whether none of them is left.
+    fn delete_logs(&mut self) -> io::Result<bool> {
+        let file = &self.segment.file;
+        let (covered, length) = file.sync()?;
+        self.covered.add(&covered);
+        self.position.sync_chunks(file.segment, length)?;
+        Ok(self.log.delete_covered(&self.covered, self.log.number()))
     }
 
     /// Moves everything from the logs into chunks.
     fn finish(&mut self) {
         self.shared.unsealed.seal_open_chunks();
-        let is_finished = self.finish_segment();
         self.log.end();
+        if !self.finish_segment() {
+            return;
+        }
         let file = &self.segment.file;
-        let logs = self.log.number();
         let written = file
             .persist(self.shared.unsealed.repeated())
-            .and_then(|()| file.persist_loose(logs))
-            .and_then(|()| file.sync());
+            .and_then(|()| file.persist_loose(self.log.number()))
+            .and_then(|()| self.delete_logs());
         match written {
-            Ok(written) => {
-                self.covered.add(&written);
-                self.position.note_chunks(file.segment, file.length());
-                if is_finished && self.log.delete_covered(&self.covered, logs) {
-                    self.shared.unsealed.end_in_order();
-                }
-            }
+            Ok(true) => self.shared.unsealed.end_in_order(),
+            Ok(false) => {}
             // The next start reads the logs.
             Err(error) => tracing::warn!(%error, "cannot write the last chunks of samples"),
         }

@@ -36,18 +36,18 @@ pub(crate) struct SegmentFile {
 #[derive(Debug, Default)]
 struct FileEnd {
     length: u64,
-    /// Shapes in the file, by number.
-    shapes: Vec<Arc<Shape>>,
+    /// Shapes in the file, by number. `None` for a damaged one.
+    shapes: Vec<Option<Arc<Shape>>>,
     /// Newest row of each group in the file.
     written: Coverage,
 }
 
-/// A damaged record.
+/// State of a file that was opened.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     /// Length of the part of the file that could be read.
     pub length: u64,
-    /// Number of records with a wrong checksum that are followed by others.
+    /// Number of synced records that are damaged.
     pub damaged: usize,
 }
 
@@ -75,12 +75,16 @@ impl SegmentFile {
         })
     }
 
-    /// Opens a file and reads its index. With `verify`, compares every checksum and leaves damaged
-    /// records out.
+    /// Opens a file and reads its index. With `verify`, compares every checksum.
+    ///
+    /// Damaged records in the first `synced` bytes are left out. Behind them, the file is cut at the
+    /// first one: a power failure keeps any part of what was not synced, and the logs have all of
+    /// it.
     pub(super) fn open(
         folder: &Path,
         segment: Segment,
         verify: bool,
+        synced: u64,
     ) -> io::Result<(Self, Findings)> {
         let path = Self::path_of(folder, segment);
         let file = OpenOptions::new().read(true).write(true).open(&path)?;
@@ -89,15 +93,15 @@ impl SegmentFile {
         let mut state = SegmentState::default();
         let mut shapes = Vec::new();
         let mut at = 0;
-        let mut bad = 0;
         while let Some(record) = Record::at(&file, at, length)? {
-            at = record.end();
             if state.restore(&file, record, verify, &mut shapes)?.is_some() {
-                found.damaged += std::mem::take(&mut bad);
-                found.length = at;
+                found.length = record.end();
+            } else if at < synced {
+                found.damaged += 1;
             } else {
-                bad += 1;
+                break;
             }
+            at = record.end();
         }
         let end = FileEnd {
             length: found.length,
@@ -281,12 +285,26 @@ impl SegmentFile {
         added.ok_or_else(|| io::Error::other("loose samples were encoded wrongly"))
     }
 
-    /// Syncs the file. Returns the newest row of each group that is in it.
+    /// Cuts off what follows the readable part, and syncs the file.
+    ///
+    /// # Errors
+    /// If the file cannot be changed.
+    pub(super) fn cut(&self) -> io::Result<()> {
+        let length = self.length();
+        if self.file.metadata()?.len() > length {
+            self.file.set_len(length)?;
+        }
+        self.file.sync_data()
+    }
+
+    /// Syncs the file. Returns the newest row of each group that is in it, and its length.
     ///
     /// # Errors
     /// If the file cannot be synced.
-    pub fn sync(&self) -> io::Result<Coverage> {
-        let written = self.end().written.clone();
+    pub fn sync(&self) -> io::Result<(Coverage, u64)> {
+        let end = self.end();
+        let written = (end.written.clone(), end.length);
+        drop(end);
         self.file.sync_data()?;
         Ok(written)
     }
@@ -421,17 +439,18 @@ impl SegmentFile {
 
     /// Returns the number of a shape in this file, and writes it if needed.
     fn shape(&self, end: &mut FileEnd, shape: &Arc<Shape>) -> io::Result<u32> {
-        let known = end
-            .shapes
-            .iter()
-            .rposition(|known| Arc::ptr_eq(known, shape));
+        let known = end.shapes.iter().rposition(|known| {
+            known
+                .as_ref()
+                .is_some_and(|known| Arc::ptr_eq(known, shape))
+        });
         let number = match known {
             Some(number) => number,
             None => {
                 let mut content = Vec::new();
                 shape.encode(&mut content);
                 self.append(end, SHAPE, &content)?;
-                end.shapes.push(Arc::clone(shape));
+                end.shapes.push(Some(Arc::clone(shape)));
                 end.shapes.len() - 1
             }
         };

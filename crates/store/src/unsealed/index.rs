@@ -81,13 +81,13 @@ impl SegmentState {
         Some(())
     }
 
-    /// Adds a record of the file to the index. `None` if it is damaged.
+    /// Adds a record of the file to the index. `None` if it is damaged, or if its shape is.
     pub fn restore(
         &mut self,
         file: &File,
         record: Record,
         verify: bool,
-        shapes: &mut Vec<Arc<Shape>>,
+        shapes: &mut Vec<Option<Arc<Shape>>>,
     ) -> io::Result<Option<()>> {
         // The samples of a chunk are needed only to verify them.
         let length = if record.kind == CHUNK && !verify {
@@ -97,6 +97,10 @@ impl SegmentState {
         };
         let content = read(file, record.offset, length)?;
         if content.len() == record.length as usize && !record.is_intact(&content) {
+            if record.kind == SHAPE {
+                // The next ones keep their numbers.
+                shapes.push(None);
+            }
             return Ok(None);
         }
         Ok(self.restore_content(record, &content, shapes))
@@ -106,14 +110,14 @@ impl SegmentState {
         &mut self,
         record: Record,
         content: &[u8],
-        shapes: &mut Vec<Arc<Shape>>,
+        shapes: &mut Vec<Option<Arc<Shape>>>,
     ) -> Option<()> {
         let mut fields = Fields(content);
         match record.kind {
-            SHAPE => shapes.push(Arc::new(Shape::decode(content))),
+            SHAPE => shapes.push(Some(Arc::new(Shape::decode(content)))),
             CHUNK => {
                 let owner = (fields.u64()?, fields.u32()?);
-                let shape = shapes.get(fields.u32()? as usize)?;
+                let shape = shapes.get(fields.u32()? as usize)?.as_ref()?;
                 let oldest = Timestamp(fields.i64()?);
                 let newest = Timestamp(fields.i64()?);
                 let samples = fields.u32()?;

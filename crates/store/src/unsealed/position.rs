@@ -1,12 +1,16 @@
-//! Detects lost samples: the lengths of the segment's file and of the log, written to a file at
-//! each commit.
+//! Detects lost samples: the lengths of the segment's file and of the log, written to a file.
 //!
 //! A log may end in the middle of a record after a crash. That is no damage; a log that is shorter
-//! than it was after its last commit is. The file is written without an fsync: after a power
-//! failure the lengths may be too small, never too large.
+//! than it was after its last commit is. Its length is written at each commit without an fsync:
+//! after a power failure it may be too small, never too large.
+//!
+//! Behind its synced length, a segment's file may have any part of what was written. The logs have
+//! all of it: they are deleted after the synced length is on disk.
 
 use crate::segments::Segment;
+use std::cmp::Ordering;
 use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -26,6 +30,15 @@ pub(crate) struct Position {
 }
 
 impl Position {
+    /// Synced bytes of a segment's file.
+    pub fn synced(self, segment: u32) -> u64 {
+        match segment.cmp(&self.segment) {
+            Ordering::Less => u64::MAX,
+            Ordering::Equal => self.chunks,
+            Ordering::Greater => 0,
+        }
+    }
+
     /// Reads the lengths after the last commit.
     pub fn read(folder: &Path) -> Option<Self> {
         let text = fs::read_to_string(folder.join(FILE)).ok()?;
@@ -40,45 +53,50 @@ impl Position {
     }
 }
 
-/// The file with the lengths. `None` if it could not be created.
+/// The file with the lengths.
 #[derive(Debug)]
 pub(crate) struct CommitPosition {
-    file: Option<File>,
+    file: File,
     position: Position,
 }
 
 impl CommitPosition {
-    /// Opens the file. A failure disables the check and is logged.
-    pub fn open(folder: &Path) -> Self {
+    /// Opens the file.
+    ///
+    /// # Errors
+    /// If the file cannot be created.
+    pub fn open(folder: &Path) -> io::Result<Self> {
         let file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(false)
-            .open(folder.join(FILE));
-        let file = file.inspect_err(
-            |error| tracing::warn!(%error, "cannot open the file for the lengths of the logs"),
-        );
-        Self {
-            file: file.ok(),
-            position: Position::default(),
-        }
+            .open(folder.join(FILE))?;
+        let position = Position::read(folder).unwrap_or_default();
+        Ok(Self { file, position })
     }
 
-    /// Records the length of the log.
+    /// Records the length of the log. A failure is logged: the length then stays too small.
     pub fn note_log(&mut self, number: u32, bytes: u64) {
         self.position.log = number;
         self.position.log_bytes = bytes;
-        self.write();
+        if let Err(error) = self.write() {
+            tracing::debug!(%error, "cannot record the lengths of the logs");
+        }
     }
 
-    /// Records the synced length of the segment's file.
-    pub fn note_chunks(&mut self, segment: Segment, bytes: u64) {
+    /// Records the synced length of the segment's file, and syncs the record. Earlier segments are
+    /// synced as a whole.
+    ///
+    /// # Errors
+    /// If the length cannot be written. Logs must not be deleted then.
+    pub fn sync_chunks(&mut self, segment: Segment, bytes: u64) -> io::Result<()> {
         self.position.segment = segment.0;
         self.position.chunks = bytes;
-        self.write();
+        self.write()?;
+        self.file.sync_data()
     }
 
-    fn write(&self) {
+    fn write(&self) -> io::Result<()> {
         let Position {
             segment,
             chunks,
@@ -87,12 +105,6 @@ impl CommitPosition {
         } = self.position;
         // A fixed length, so that a write never truncates the file.
         let text = format!("{segment:010} {chunks:020} {log:010} {log_bytes:020}\n");
-        let written = self
-            .file
-            .as_ref()
-            .map(|file| file.write_all_at(text.as_bytes(), 0));
-        if let Some(Err(error)) = written {
-            tracing::debug!(%error, "cannot record the lengths of the logs");
-        }
+        self.file.write_all_at(text.as_bytes(), 0)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::file::SegmentFile;
 use super::log::{LogReader, path_of, read_log};
-use super::position::Position;
+use super::position::{CommitPosition, Position};
 use super::{CLEAN, Coverage, FOLDER, LooseSample, Unsealed};
 use crate::attach::{Damaged, set_aside};
 use crate::database::with_suffix;
@@ -71,20 +71,23 @@ impl Unsealed {
         let mut found = Found::list(&folder).map_err(failed)?;
         let log = found.logs.last().map_or(0, |&(_, number)| number);
         let noted = Position::read(&folder).unwrap_or_default();
-        let log = log.max(noted.log);
         remove_sealed(&folder, &mut found, is_sealed).map_err(failed)?;
         let is_clean = folder.join(CLEAN).exists() && found.logs.is_empty();
         let mut files = Vec::new();
         let mut covered = Coverage::default();
         let mut loose_log = 0;
         for &segment in &found.segments {
+            let synced = noted.synced(segment);
             let (file, findings) =
-                SegmentFile::open(&folder, Segment(segment), !is_clean).map_err(failed)?;
+                SegmentFile::open(&folder, Segment(segment), !is_clean, synced).map_err(failed)?;
             let is_short = noted.segment == segment && findings.length < noted.chunks;
             if findings.damaged > 0 || is_short {
                 let copy = with_suffix(file.path(), ".before");
                 fs::copy(file.path(), &copy).map_err(failed)?;
                 damaged.push(set_aside(&copy, "a part of its samples cannot be read")?);
+            }
+            if !is_clean {
+                file.cut().map_err(failed)?;
             }
             covered.add(&file.coverage());
             loose_log = loose_log.max(file.loose_log());
@@ -114,7 +117,8 @@ impl Unsealed {
         let unsealed = Self {
             run: nanoseconds as u64,
             folder,
-            log,
+            // Numbers are not used again: a file knows the newest log whose samples it has.
+            log: log.max(noted.log).max(loose_log),
             current: RwLock::new(current),
             open: Mutex::default(),
             live: OnceLock::new(),
@@ -190,7 +194,10 @@ fn replay(
         .persist(&super::Repeated::default())
         .and_then(|()| file.persist_loose(newest))
         .and_then(|()| file.sync());
-    written.map_err(failed)?;
+    let (_, length) = written.map_err(failed)?;
+    CommitPosition::open(folder)
+        .and_then(|mut position| position.sync_chunks(file.segment, length))
+        .map_err(failed)?;
     for path in bad {
         damaged.push(set_aside(
             &path,

@@ -5,7 +5,10 @@ use super::*;
 use crate::SeriesId;
 use crate::head::{GroupRows, STALE};
 use proptest::prelude::*;
+use record::Record;
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::Duration;
 
 const SEGMENT: Segment = Segment(7);
@@ -91,12 +94,87 @@ proptest! {
         prop_assert_eq!(&stored(&file, &wanted, range), &expected);
         prop_assert_eq!(file.samples(), written.len() as u64);
         for verify in [false, true] {
-            let (again, findings) = SegmentFile::open(folder.path(), SEGMENT, verify).unwrap();
+            let opened = SegmentFile::open(folder.path(), SEGMENT, verify, 0);
+            let (again, findings) = opened.unwrap();
             prop_assert_eq!((findings.damaged, findings.length), (0, file.length()));
             prop_assert_eq!(&stored(&again, &wanted, range), &expected);
             prop_assert_eq!(again.samples(), written.len() as u64);
             prop_assert_eq!(again.leave_damaged_out().unwrap(), 0);
         }
+    }
+}
+
+/// Changes the last byte of a record. Returns where the record begins.
+fn damage(file: &SegmentFile, number: usize) -> u64 {
+    let record = |at| Record::at(&file.file, at, file.length()).unwrap().unwrap();
+    let begin = (0..number).fold(0, |at, _| record(at).end());
+    let last = record(begin).end() - 1;
+    let byte = record::read(&file.file, last, 1).unwrap()[0];
+    file.file.write_all_at(&[!byte], last).unwrap();
+    begin
+}
+
+/// A file with a shape, a chunk, another shape and its chunk, and loose samples.
+fn write_records(folder: &Path) -> (SegmentFile, Samples) {
+    let file = SegmentFile::create(folder, SEGMENT).unwrap();
+    let row = |value: f64, columns: usize| (vec![value; columns], false);
+    let mut written = write_rows(&file, &[row(1.0, 70), row(2.0, 70)]);
+    let mut other = GroupRows::new(Timestamp(0), Duration::from_secs(240), 0);
+    other.add_column(SeriesId(500), Timestamp(0));
+    let _ = other.push(Timestamp(5), &[9.0], |_, _| {});
+    file.add((1, 3), other.seal_open().unwrap());
+    written.insert((500, 5), 9.0_f64.to_bits());
+    file.persist(&Repeated::default()).unwrap();
+    let loose = (
+        600,
+        Sample {
+            at: Timestamp(6),
+            value: 3.0,
+        },
+    );
+    file.add_loose(&[Arc::new(vec![loose])]);
+    file.persist_loose(4).unwrap();
+    written.insert((600, 6), 3.0_f64.to_bits());
+    (file, written)
+}
+
+/// A power failure may leave the second of two records that were not synced.
+#[test]
+fn what_follows_a_damaged_record_that_was_not_synced_is_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, written) = write_records(folder.path());
+    let begin = damage(&file, 3);
+    let (again, findings) = SegmentFile::open(folder.path(), SEGMENT, true, begin).unwrap();
+    assert_eq!((findings.damaged, findings.length), (0, begin));
+    assert_eq!((again.length(), again.loose_log()), (begin, 0));
+    assert_eq!(again.coverage().get((1, 3)), None);
+    let first = written.iter().filter(|((series, _), _)| *series < 500);
+    let all = (100..=600).collect();
+    let found = stored(&again, &all, (0, 10 * SECOND));
+    assert!(found.iter().eq(first));
+    again.cut().unwrap();
+    assert_eq!(fs::metadata(again.path()).unwrap().len(), begin);
+}
+
+#[test]
+fn a_damaged_record_that_was_synced_is_left_out() {
+    for number in 0..5 {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, mut written) = write_records(folder.path());
+        damage(&file, number);
+        let length = file.length();
+        let (again, findings) = SegmentFile::open(folder.path(), SEGMENT, true, length).unwrap();
+        // A chunk is lost with its shape.
+        let lost = match number {
+            0 | 1 => 100..500,
+            2 | 3 => 500..501,
+            _ => 600..601,
+        };
+        written.retain(|(series, _), _| !lost.contains(series));
+        let damaged = if number % 2 == 0 && number < 4 { 2 } else { 1 };
+        assert_eq!(findings.damaged, damaged, "{number}");
+        let all = (100..=600).collect();
+        assert_eq!(stored(&again, &all, (0, 10 * SECOND)), written, "{number}");
     }
 }
 

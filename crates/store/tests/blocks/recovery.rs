@@ -35,17 +35,32 @@ fn unsealed_file(root: &Path, extension: &str) -> PathBuf {
 /// `damage` has changed the log. Returns the number of damaged files, and of samples of the second
 /// hour.
 fn with_damaged_log(damage: impl Fn(&mut Vec<u8>)) -> (f64, usize) {
-    with_damaged("log", damage)
+    with_damaged("log", End::Crash, damage)
 }
 
-fn with_damaged(extension: &str, damage: impl Fn(&mut Vec<u8>)) -> (f64, usize) {
+/// How the process ended before the damage.
+#[derive(PartialEq, Eq)]
+enum End {
+    /// The last chunks are not synced, and the log has their rows.
+    Crash,
+    /// All chunks are synced, and there is no log. The mark of an orderly end is removed.
+    InOrder,
+}
+
+fn with_damaged(extension: &str, end: End, damage: impl Fn(&mut Vec<u8>)) -> (f64, usize) {
     let root = tempfile::tempdir().unwrap();
     let copy = tempfile::tempdir().unwrap();
     let bench = Bench::open(root.path(), &config(), BEGIN);
     bench.scrape_and_seal(BEGIN, BEGIN + HOUR, STEP);
     bench.scrape_all(BEGIN + HOUR, BEGIN + 2 * HOUR, STEP);
-    image(root.path(), copy.path());
-    drop(bench);
+    if end == End::Crash {
+        image(root.path(), copy.path());
+        drop(bench);
+    } else {
+        drop(bench);
+        image(root.path(), copy.path());
+        fs::remove_file(copy.path().join("unsealed/clean")).unwrap();
+    }
     let log = unsealed_file(copy.path(), extension);
     let mut content = fs::read(&log).unwrap();
     damage(&mut content);
@@ -94,17 +109,19 @@ fn a_damaged_log_is_replayed_up_to_the_damage_and_set_aside() {
 
 #[test]
 fn a_damaged_chunk_loses_only_its_rows_and_a_copy_is_set_aside() {
-    let (damaged, logged) = with_damaged("chunks", |chunks| {
+    let flip = |chunks: &mut Vec<u8>| {
         let middle = chunks.len() / 2;
         chunks[middle] ^= 0x10;
-    });
+    };
+    let (damaged, stored) = with_damaged("chunks", End::InOrder, flip);
     assert!(
-        damaged == 1.0 && (240 - 32..240).contains(&logged),
-        "{damaged} damaged, {logged} samples"
+        damaged == 1.0 && (240 - 32..240).contains(&stored),
+        "{damaged} damaged, {stored} samples"
     );
-    // A part that a crash did not write is in the log.
+    // The log has what was not synced.
+    assert_eq!(with_damaged("chunks", End::Crash, flip), (0.0, 240));
     let cut = |chunks: &mut Vec<u8>| chunks.truncate(chunks.len() - 7);
-    assert_eq!(with_damaged("chunks", cut), (0.0, 240));
+    assert_eq!(with_damaged("chunks", End::Crash, cut), (0.0, 240));
 }
 
 #[test]
