@@ -191,7 +191,7 @@ impl Store {
     pub fn write_past(&self, samples: Vec<(SeriesId, Sample)>) -> Result<(), ClockWentBack> {
         let began = self.shared.head.began();
         let past = samples.into_iter().filter(|(_, sample)| sample.at < began);
-        let past = past.map(|(series, sample)| (series.0, sample)).collect();
+        let past: Vec<_> = past.map(|(series, sample)| (series.0, sample)).collect();
         let ticket = self.shared.watermark.hold(self.clock.now())?;
         self.shared.queue.push(Batch {
             ticket,
@@ -201,7 +201,7 @@ impl Store {
             series: Vec::new(),
             values: Vec::new(),
             own_time: Vec::new(),
-            past: Arc::new(past),
+            past: Arc::new(past.into()),
         });
         self.flush();
         self.strips.past_was_written(self.clock.now());

@@ -9,6 +9,7 @@ use super::head::Column;
 use super::intake::{Group, SharedState};
 use super::metrics::DropReason;
 use super::queue::Batch;
+use super::unsealed::LooseBatch;
 use super::{Health, Sample, SeriesId, Store, StoreError};
 use hashbrown::HashMap;
 use roaring::RoaringBitmap;
@@ -55,7 +56,9 @@ pub enum PushError {
 pub struct Placed {
     /// Result for each sample, in the order given.
     pub placements: Vec<Placement>,
-    new: Vec<(Column, Sample)>,
+    /// Columns of the new samples.
+    columns: Vec<Column>,
+    new: LooseBatch,
     /// Set by the writer.
     committed: Arc<AtomicI64>,
 }
@@ -143,50 +146,51 @@ impl Store {
         let ticket = group.ticket(now)?;
         let committed = Arc::new(AtomicI64::new(UNCOMMITTED));
         let mut placements = Vec::with_capacity(samples.len());
+        let mut columns = Vec::with_capacity(samples.len());
         let mut new = Vec::with_capacity(samples.len());
-        let mut past = Vec::with_capacity(samples.len());
-        {
-            let mut rows = group.rows.write().unwrap_or_else(PoisonError::into_inner);
-            let mut sets = sets.iter().peekable();
-            for (number, &(column, sample)) in samples.iter().enumerate() {
-                while sets.next_if(|set| set.end <= number).is_some() {}
-                let first = sets.peek().map(|set| set.start);
-                let first = first.filter(|&first| first < number);
-                let first = first.and_then(|first| placements.get(first).copied());
-                if let Some(placement) = first.filter(|&first| first != Placement::New) {
-                    placements.push(placement);
-                    continue;
-                }
-                let Some(series) = rows.series(column) else {
-                    // The caller uses a column that was dropped.
-                    placements.push(Placement::Conflicting);
-                    continue;
-                };
-                let on_disk = stored.get(&series.0).map_or(&[][..], Vec::as_slice);
-                let placement = rows.place(column, now, sample, on_disk);
+        let mut rows = group.rows.write().unwrap_or_else(PoisonError::into_inner);
+        let mut sets = sets.iter().peekable();
+        for (number, &(column, sample)) in samples.iter().enumerate() {
+            while sets.next_if(|set| set.end <= number).is_some() {}
+            let first = sets.peek().map(|set| set.start);
+            let first = first.filter(|&first| first < number);
+            let first = first.and_then(|first| placements.get(first).copied());
+            if let Some(placement) = first.filter(|&first| first != Placement::New) {
                 placements.push(placement);
-                if placement == Placement::New {
-                    new.push((column, sample));
-                    past.push((series.0, sample));
-                }
+                continue;
             }
-            if !past.is_empty() {
-                let dropped = self.shared.queue.push(Batch {
-                    ticket,
-                    // The number of no group.
-                    group: 0,
-                    committed: Arc::clone(&committed),
-                    series: Vec::new(),
-                    values: Vec::new(),
-                    own_time: Vec::new(),
-                    past: Arc::new(past),
-                });
-                let metrics = &self.shared.metrics;
-                metrics.drop_samples(DropReason::QueueFull, dropped);
+            let Some(series) = rows.series(column) else {
+                // The caller uses a column that was dropped.
+                placements.push(Placement::Conflicting);
+                continue;
+            };
+            let on_disk = stored.get(&series.0).map_or(&[][..], Vec::as_slice);
+            let placement = rows.place(column, now, sample, on_disk);
+            placements.push(placement);
+            if placement == Placement::New {
+                columns.push(column);
+                new.push((series.0, sample));
             }
         }
+        let new: LooseBatch = Arc::new(new.into());
+        if !new.is_empty() {
+            let dropped = self.shared.queue.push(Batch {
+                ticket,
+                // The number of no group.
+                group: 0,
+                committed: Arc::clone(&committed),
+                series: Vec::new(),
+                values: Vec::new(),
+                own_time: Vec::new(),
+                past: Arc::clone(&new),
+            });
+            let metrics = &self.shared.metrics;
+            metrics.drop_samples(DropReason::QueueFull, dropped);
+        }
+        drop(rows);
         Ok(Placed {
             placements,
+            columns,
             new,
             committed,
         })
@@ -210,7 +214,7 @@ impl Store {
                 || Arc::strong_count(&placed.committed) == 1;
             if is_gone && placed.committed.load(Ordering::Acquire) == UNCOMMITTED {
                 let mut rows = group.rows.write().unwrap_or_else(PoisonError::into_inner);
-                for (column, sample) in &placed.new {
+                for (column, (_, sample)) in placed.columns.iter().zip(placed.new.iter()) {
                     rows.remove_placed(*column, sample.at);
                 }
                 drop(rows);

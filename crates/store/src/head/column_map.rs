@@ -4,16 +4,38 @@
 //! neighbouring columns are neighbours in memory.
 
 use hashbrown::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 
 /// Map by the number of a column.
-pub(super) type ColumnMap<V> = HashMap<u32, V, BuildHasherDefault<ColumnHasher>>;
+pub(super) type ColumnMap<V> = HashMap<u32, V, HashColumns>;
+
+/// Hashes columns.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct HashColumns;
+
+impl BuildHasher for HashColumns {
+    type Hasher = ColumnHasher;
+
+    #[inline]
+    fn build_hasher(&self) -> ColumnHasher {
+        ColumnHasher(0)
+    }
+
+    // The same as the default, but inlined into the map's functions.
+    #[inline]
+    fn hash_one<T: Hash>(&self, column: T) -> u64 {
+        let mut hasher = self.build_hasher();
+        column.hash(&mut hasher);
+        hasher.finish()
+    }
+}
 
 /// Hash of a column's number.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ColumnHasher(u64);
 
 impl Hasher for ColumnHasher {
+    #[inline]
     fn finish(&self) -> u64 {
         self.0
     }
@@ -24,6 +46,7 @@ impl Hasher for ColumnHasher {
         }
     }
 
+    #[inline]
     fn write_u32(&mut self, column: u32) {
         // The map takes the position from the low bits, and compares the upper seven bits.
         const UPPER: u64 = 0x7f << 57;

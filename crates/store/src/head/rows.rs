@@ -75,11 +75,14 @@ impl OwnTime {
         self.samples.is_empty() || self.last < at
     }
 
+    #[inline]
     fn insert(&mut self, index: usize, sample: Sample) {
         if index == self.samples.len() {
             self.last = sample.at;
+            self.samples.push(sample);
+        } else {
+            self.samples.insert(index, sample);
         }
-        self.samples.insert(index, sample);
     }
 
     fn remove(&mut self, at: Timestamp) {
@@ -149,6 +152,7 @@ impl GroupRows {
     }
 
     /// Time from which on a column has every sample.
+    #[inline]
     pub(crate) fn complete_from(&self, column: u32) -> Timestamp {
         self.since
             .get(&column)
@@ -271,6 +275,7 @@ impl GroupRows {
 
     /// Adds a pushed sample at its place in time, unless the series has a sample at that time:
     /// here, or in `on_disk`, which is in order of time.
+    #[inline]
     pub fn place(
         &mut self,
         column: Column,
@@ -333,6 +338,7 @@ impl GroupRows {
     }
 
     /// Series of a column.
+    #[inline]
     pub fn series(&self, column: Column) -> Option<SeriesId> {
         self.columns.get(column.0 as usize).copied().flatten()
     }

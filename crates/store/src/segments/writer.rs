@@ -293,7 +293,7 @@ impl SampleWriter {
         }
         let past = batches.iter().map(|batch| &batch.past);
         let past = past.filter(|batch| !batch.is_empty()).cloned();
-        let loose = (!loose.is_empty()).then(|| Arc::new(loose));
+        let loose = (!loose.is_empty()).then(|| Arc::new(loose.into()));
         (loose.into_iter().chain(past).collect(), newest)
     }
 

@@ -9,7 +9,7 @@ use super::index::{
 use super::loose::{RUNS, encode};
 use super::read::ALL_TIME;
 use super::record::{HEADER, Record, header};
-use super::{Coverage, FullChunk, LooseBatch, LooseSample, Repeated, Shape};
+use super::{Coverage, FullChunk, LooseBatch, Repeated, Shape};
 use crate::segments::Segment;
 use roaring::RoaringBitmap;
 use std::fs::{File, OpenOptions};
@@ -153,8 +153,8 @@ impl SegmentFile {
             .loose
             .iter()
             .map(|record| (record.oldest, record.newest));
-        let waiting = state.loose_waiting.iter().flat_map(|batch| batch.iter());
-        let waiting = waiting.map(|(_, sample)| (sample.at, sample.at));
+        let waiting = state.loose_waiting.iter();
+        let waiting = waiting.filter_map(|batch| batch.times());
         chunks
             .chain(loose)
             .chain(waiting)
@@ -271,12 +271,7 @@ impl SegmentFile {
         if batches.is_empty() {
             return Ok(());
         }
-        let mut samples: Vec<LooseSample> = Vec::new();
-        samples.reserve_exact(batches.iter().map(|batch| batch.len()).sum());
-        batches
-            .iter()
-            .for_each(|batch| samples.extend_from_slice(batch));
-        let content = encode(log, &mut samples);
+        let content = encode(log, &batches);
         let record = self.append(&mut self.end(), RUNS, &content)?;
         let mut state = self.state_mut();
         // Only this thread adds loose samples, so all of them were written.
@@ -417,7 +412,7 @@ impl SegmentFile {
             true
         });
         let log = self.loose_log();
-        self.add_loose(&[Arc::new(samples)]);
+        self.add_loose(&[Arc::new(samples.into())]);
         self.persist_loose(log)?;
         let mut covered = Coverage::default();
         covered.note(owner, full.chunk.newest());

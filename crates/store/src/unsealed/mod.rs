@@ -28,6 +28,7 @@ mod tests;
 
 pub(crate) use file::SegmentFile;
 pub(crate) use log::LogWriter;
+pub(crate) use loose::{LooseBatch, LooseSample};
 pub(crate) use needed::{Needed, VARIABLE};
 pub(crate) use position::CommitPosition;
 pub(crate) use read::{ALL_TIME, Each};
@@ -37,7 +38,6 @@ pub(crate) use scan::{
 };
 pub(crate) use shape::Shape;
 
-use crate::Sample;
 use crate::head::SealedChunk;
 use crate::intake::SharedState;
 use crate::segments::Segment;
@@ -55,12 +55,6 @@ const FOLDER: &str = "unsealed";
 
 /// File that exists after an orderly end.
 const CLEAN: &str = "clean";
-
-/// A sample with a timestamp of its own, and its series.
-pub(crate) type LooseSample = (u32, Sample);
-
-/// Loose samples of one request or row.
-pub(crate) type LooseBatch = Arc<Vec<LooseSample>>;
 
 /// A chunk that the head has sealed.
 #[derive(Debug)]

@@ -102,6 +102,7 @@ impl SegmentFile {
         let waiting: Vec<_> = state
             .loose_waiting
             .iter()
+            .filter(|batch| batch.overlaps((from, to)))
             .flat_map(|batch| batch.iter())
             .filter(is_wanted)
             .copied()

@@ -188,7 +188,7 @@ fn replay(
             file.add(*owner, full);
         }
     }
-    file.add_loose(&[Arc::new(std::mem::take(&mut replay.loose))]);
+    file.add_loose(&[Arc::new(std::mem::take(&mut replay.loose).into())]);
     let newest = logs.last().map_or(0, |&(_, number)| number);
     let written = file
         .persist(&super::Repeated::default())

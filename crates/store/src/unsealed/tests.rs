@@ -2,8 +2,8 @@
 
 use super::log::{LogReader, path_of, read_log};
 use super::*;
-use crate::SeriesId;
 use crate::head::{GroupRows, STALE};
+use crate::{Sample, SeriesId};
 use proptest::prelude::*;
 use record::Record;
 use std::collections::BTreeMap;
@@ -132,7 +132,7 @@ fn write_records(folder: &Path) -> (SegmentFile, Samples) {
             value: 3.0,
         },
     );
-    file.add_loose(&[Arc::new(vec![loose])]);
+    file.add_loose(&[Arc::new(vec![loose].into())]);
     file.persist_loose(4).unwrap();
     written.insert((600, 6), 3.0_f64.to_bits());
     (file, written)
@@ -227,7 +227,7 @@ proptest! {
             let rows = commit
                 .iter()
                 .map(|(group, series, values)| (*group, Timestamp(at), &**series, &**values));
-            log.append(SEGMENT, rows, &[Arc::new(vec![loose])]).unwrap();
+            log.append(SEGMENT, rows, &[Arc::new(vec![loose].into())]).unwrap();
             let rows = commit.iter().map(|(group, series, values)| {
                 let values = values.iter().map(|value| value.to_bits());
                 (*group, at, series.iter().copied().zip(values).collect())
