@@ -9,12 +9,11 @@ use super::head::Column;
 use super::intake::{Group, SharedState};
 use super::metrics::DropReason;
 use super::queue::Batch;
-use super::unsealed::LooseBatch;
 use super::{Health, Sample, SeriesId, Store, StoreError};
 use hashbrown::HashMap;
 use roaring::RoaringBitmap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, Ordering, fence};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use takt_model::Timestamp;
@@ -56,11 +55,48 @@ pub enum PushError {
 pub struct Placed {
     /// Result for each sample, in the order given.
     pub placements: Vec<Placement>,
-    /// Columns of the new samples.
-    columns: Vec<Column>,
-    new: LooseBatch,
+    /// The new samples.
+    new: Vec<(Column, Timestamp)>,
     /// Set by the writer.
     committed: Arc<AtomicI64>,
+    /// Set by [`Store::confirm`].
+    outcome: Arc<PlacedOutcome>,
+    /// Outcomes of the requests whose samples these may repeat.
+    earlier: Vec<Arc<PlacedOutcome>>,
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        // Others must not wait for what nobody confirms.
+        if !self.outcome.is_decided() {
+            self.outcome.set(PlacedOutcome::REMOVED);
+        }
+    }
+}
+
+/// Whether placed samples are durable, or were removed again.
+#[derive(Debug, Default)]
+pub(crate) struct PlacedOutcome(AtomicU8);
+
+impl PlacedOutcome {
+    const DURABLE: u8 = 1;
+    const REMOVED: u8 = 2;
+
+    fn set(&self, outcome: u8) {
+        self.0.store(outcome, Ordering::Release);
+    }
+
+    pub(crate) fn is_decided(&self) -> bool {
+        self.0.load(Ordering::Acquire) != 0
+    }
+
+    /// Waits for the outcome. Returns whether the samples are durable.
+    fn wait(&self) -> bool {
+        while !self.is_decided() {
+            std::thread::sleep(PAUSE);
+        }
+        self.0.load(Ordering::Acquire) == Self::DURABLE
+    }
 }
 
 impl Group {
@@ -146,8 +182,8 @@ impl Store {
         let ticket = group.ticket(now)?;
         let committed = Arc::new(AtomicI64::new(UNCOMMITTED));
         let mut placements = Vec::with_capacity(samples.len());
-        let mut columns = Vec::with_capacity(samples.len());
         let mut new = Vec::with_capacity(samples.len());
+        let mut past = Vec::with_capacity(samples.len());
         let mut rows = group.rows.write().unwrap_or_else(PoisonError::into_inner);
         let mut sets = sets.iter().peekable();
         for (number, &(column, sample)) in samples.iter().enumerate() {
@@ -168,12 +204,13 @@ impl Store {
             let placement = rows.place(column, now, sample, on_disk);
             placements.push(placement);
             if placement == Placement::New {
-                columns.push(column);
-                new.push((series.0, sample));
+                new.push((column, sample.at));
+                past.push((series.0, sample));
             }
         }
-        let new: LooseBatch = Arc::new(new.into());
-        if !new.is_empty() {
+        let outcome = Arc::new(PlacedOutcome::default());
+        let earlier = rows.await_outcome(&outcome);
+        if !past.is_empty() {
             let dropped = self.shared.queue.push(Batch {
                 ticket,
                 // The number of no group.
@@ -182,7 +219,7 @@ impl Store {
                 series: Vec::new(),
                 values: Vec::new(),
                 own_time: Vec::new(),
-                past: Arc::clone(&new),
+                past: Arc::new(past.into()),
             });
             let metrics = &self.shared.metrics;
             metrics.drop_samples(DropReason::QueueFull, dropped);
@@ -190,9 +227,10 @@ impl Store {
         drop(rows);
         Ok(Placed {
             placements,
-            columns,
             new,
             committed,
+            outcome,
+            earlier,
         })
     }
 
@@ -205,19 +243,35 @@ impl Store {
             return Ok(());
         }
         self.flush();
-        if placed.new.is_empty() {
-            // The samples that these repeat may have waited for the same commit.
-            return self.check_writing();
+        if !placed.new.is_empty() {
+            self.confirm_new(group, placed)?;
         }
+        placed.outcome.set(PlacedOutcome::DURABLE);
+        if placed.new.len() == placed.placements.len() {
+            return Ok(());
+        }
+        // The samples that these repeat may be those of a request that is not decided yet.
+        if placed.earlier.iter().all(|earlier| earlier.wait()) {
+            return Ok(());
+        }
+        let reason = "samples that these repeat could not be written";
+        Err(PushError::Unwritable(reason.to_owned()))
+    }
+
+    /// Waits until the new samples are durable.
+    fn confirm_new(&self, group: &Group, placed: &Placed) -> Result<(), PushError> {
         while placed.committed.load(Ordering::Acquire) == UNCOMMITTED {
             let is_gone = self.shared.queue.withdraw(&placed.committed)
                 || Arc::strong_count(&placed.committed) == 1;
+            // What the writer did before it gave its mark up is visible from here on.
+            fence(Ordering::Acquire);
             if is_gone && placed.committed.load(Ordering::Acquire) == UNCOMMITTED {
                 let mut rows = group.rows.write().unwrap_or_else(PoisonError::into_inner);
-                for (column, (_, sample)) in placed.columns.iter().zip(placed.new.iter()) {
-                    rows.remove_placed(*column, sample.at);
+                for &(column, at) in &placed.new {
+                    rows.remove_placed(column, at);
                 }
                 drop(rows);
+                placed.outcome.set(PlacedOutcome::REMOVED);
                 self.check_writing()?;
                 let reason = "the commit failed".to_owned();
                 return Err(PushError::Unwritable(reason));
@@ -307,6 +361,32 @@ mod tests {
         assert_eq!(again.placements, [Placement::Repeated]);
     }
 
+    /// A sender that got no reply sends again, while the first request still waits for the disk.
+    #[test]
+    fn a_repetition_is_confirmed_after_what_it_repeats() {
+        let root = tempfile::tempdir().unwrap();
+        let store = open(root.path(), 0);
+        let group = store.pushed_group();
+        let up = column(&group, "up");
+        let at = store.now().0 - 1000;
+        let place = |at| store.place(&group, &[(up, sample(at, 1.0))]).unwrap();
+        let (first, second) = (place(at), place(at));
+        assert_eq!(second.placements, [Placement::Repeated]);
+        std::thread::scope(|threads| {
+            let repetition = threads.spawn(|| store.confirm(&group, &second));
+            std::thread::sleep(10 * PAUSE);
+            assert!(!repetition.is_finished());
+            store.confirm(&group, &first).unwrap();
+            repetition.join().unwrap().unwrap();
+        });
+        let (lost, repetition) = (place(at + 1), place(at + 1));
+        drop(lost);
+        assert!(matches!(
+            store.confirm(&group, &repetition),
+            Err(PushError::Unwritable(_))
+        ));
+    }
+
     #[test]
     fn a_set_is_added_as_a_whole_or_not_at_all() {
         let root = tempfile::tempdir().unwrap();
@@ -324,7 +404,7 @@ mod tests {
             let placed = store.place_sets(&group, &samples, std::slice::from_ref(&set));
             let placed = placed.unwrap();
             store.confirm(&group, &placed).unwrap();
-            placed.placements
+            placed.placements.clone()
         };
         use Placement::{Conflicting, New, Repeated};
         assert_eq!(place(1.0, 2.0, at), [New, New, New]);

@@ -7,6 +7,10 @@ use crate::pushed::{Part, PushedSample, PushedSeries};
 use crate::wire::{BYTES_1, DOUBLE_1, Field, Fields, VARINT_2, WireError, push_varint};
 use takt_model::Timestamp;
 
+/// Most series, and most native histograms, of a request. In protobuf, an empty one takes two bytes:
+/// without this limit, a short message could take gigabytes. Senders use a few thousand.
+const MAX_PARTS: usize = 500_000;
+
 /// Why a request cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
@@ -27,6 +31,9 @@ pub enum RequestError {
     /// A series of version 2.0 names a symbol that does not exist.
     #[error("a series refers to symbol {0}, which the request does not have")]
     UnknownSymbol(u64),
+    /// The request has more series, or native histograms, than fit in memory many times over.
+    #[error("the request has more than {MAX_PARTS} series or native histograms")]
+    TooMany,
     /// The first symbol of version 2.0 has to be empty.
     #[error("the first symbol is not empty")]
     FirstSymbol,
@@ -67,6 +74,7 @@ fn read_v1(message: Vec<u8>) -> Result<PushedSeries, RequestError> {
     while let Some(field) = all.next() {
         let (1, series) = field? else { continue };
         let series = series.bytes()?;
+        check_count(found.parts.len())?;
         let end = message.len() - all.0.len();
         let mut rest = Fields(series);
         // Most series begin with all of their labels, and most labels are short.
@@ -86,10 +94,7 @@ fn read_v1(message: Vec<u8>) -> Result<PushedSeries, RequestError> {
                     block.end = end - rest.0.len();
                 }
                 (2, sample) => found.samples.push(read_sample(sample.bytes()?)?),
-                (4, histogram) => found.histograms.push(read_histogram(
-                    histogram.bytes()?,
-                    HistogramFields::RemoteWrite,
-                )?),
+                (4, histogram) => push_histogram(&mut found, histogram.bytes()?)?,
                 _ => {}
             }
         }
@@ -110,6 +115,21 @@ fn read_v1(message: Vec<u8>) -> Result<PushedSeries, RequestError> {
     found.blocks = message;
     found.blocks.extend_from_slice(&joined);
     Ok(found)
+}
+
+fn push_histogram(found: &mut PushedSeries, message: &[u8]) -> Result<(), RequestError> {
+    check_count(found.histograms.len())?;
+    let histogram = read_histogram(message, HistogramFields::RemoteWrite)?;
+    found.histograms.push(histogram);
+    Ok(())
+}
+
+fn check_count(count: usize) -> Result<(), RequestError> {
+    if count < MAX_PARTS {
+        Ok(())
+    } else {
+        Err(RequestError::TooMany)
+    }
 }
 
 /// Appends the labels of a series without what is between them.
@@ -139,6 +159,7 @@ fn read_v2(message: &[u8]) -> Result<PushedSeries, RequestError> {
     let end = found.symbols.len() as u64;
     for field in Fields(message) {
         let (5, series) = field? else { continue };
+        check_count(found.parts.len())?;
         let begin = found.references.len();
         for field in Fields(series.bytes()?) {
             match field? {
@@ -153,10 +174,7 @@ fn read_v2(message: &[u8]) -> Result<PushedSeries, RequestError> {
                     }
                 }
                 (2, sample) => found.samples.push(read_sample(sample.bytes()?)?),
-                (3, histogram) => found.histograms.push(read_histogram(
-                    histogram.bytes()?,
-                    HistogramFields::RemoteWrite,
-                )?),
+                (3, histogram) => push_histogram(&mut found, histogram.bytes()?)?,
                 _ => {}
             }
         }
@@ -253,6 +271,23 @@ mod tests {
         let bits = prop_oneof![any::<u64>(), Just(STALE), Just(0)];
         let sample = (any::<i64>().prop_map(Timestamp), bits);
         prop::collection::vec((labels, prop::collection::vec(sample, 0..5)), 0..8)
+    }
+
+    #[test]
+    fn millions_of_empty_series_or_histograms_are_refused() {
+        let series = [10, 0].repeat(MAX_PARTS + 1);
+        assert!(matches!(
+            read_request(Protocol::V1, series),
+            Err(RequestError::TooMany)
+        ));
+        let histograms = [34, 0].repeat(MAX_PARTS + 1);
+        let mut series = vec![10];
+        push_varint(&mut series, histograms.len() as u64);
+        series.extend(histograms);
+        assert!(matches!(
+            read_request(Protocol::V1, series),
+            Err(RequestError::TooMany)
+        ));
     }
 
     proptest! {

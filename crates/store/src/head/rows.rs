@@ -3,6 +3,7 @@
 use super::chunk::{OpenChunk, RowChanges, SealedChunk, push_present};
 use super::column_map::ColumnMap;
 use super::{Column, STALE, is_stale};
+use crate::push::PlacedOutcome;
 use crate::unsealed::{FullChunk, Shape};
 use crate::{Placement, Sample, SeriesId};
 use roaring::RoaringBitmap;
@@ -55,6 +56,8 @@ pub(crate) struct GroupRows {
     own_time: ColumnMap<OwnTime>,
     /// Arrival and timestamp of the newest pushed sample.
     newest_pushed: Option<(Timestamp, Timestamp)>,
+    /// Outcomes of pushed requests that are not known yet.
+    undecided: Vec<Arc<PlacedOutcome>>,
 }
 
 /// Samples of a series with timestamps of their own.
@@ -130,6 +133,7 @@ impl GroupRows {
             changes: RowChanges::default(),
             own_time: ColumnMap::default(),
             newest_pushed: None,
+            undecided: Vec::new(),
         }
     }
 
@@ -310,6 +314,15 @@ impl GroupRows {
         let newest = self.newest_pushed.map_or(sample.at, |(_, newest)| newest);
         self.newest_pushed = Some((now, newest.max(sample.at)));
         placement
+    }
+
+    /// Adds the outcome of a request whose samples were placed. Returns those of earlier requests that
+    /// are not known yet.
+    pub fn await_outcome(&mut self, outcome: &Arc<PlacedOutcome>) -> Vec<Arc<PlacedOutcome>> {
+        self.undecided.retain(|earlier| !earlier.is_decided());
+        let earlier = self.undecided.clone();
+        self.undecided.push(Arc::clone(outcome));
+        earlier
     }
 
     /// Removes a sample that [`GroupRows::place`] added.

@@ -66,7 +66,7 @@ pub(crate) struct SampleWriter {
     /// Newest row of each group that is in a synced file.
     pub covered: Coverage,
     /// The segment before, while a part of it could not be written.
-    pub unfinished: Option<Arc<SegmentFile>>,
+    pub unfinished: Option<UnfinishedSegment>,
     pub state: WrittenState,
     /// When DuckDB was last asked whether it still works.
     pub checked: Option<Instant>,
@@ -405,8 +405,11 @@ impl SampleWriter {
             }
         };
         self.shared.unsealed.seal_open_chunks();
-        self.unfinished = Some(self.shared.unsealed.switch(Arc::clone(&file)));
         self.log.end();
+        self.unfinished = Some(UnfinishedSegment {
+            file: self.shared.unsealed.switch(Arc::clone(&file)),
+            log: self.log.number(),
+        });
         self.segment = OpenSegment {
             file,
             samples: 0,
@@ -423,23 +426,22 @@ impl SampleWriter {
     /// Writes the rest of the segment before the current one, so that it can be sealed. Returns
     /// whether that is done.
     fn finish_segment(&mut self) -> bool {
-        let Some(file) = self.unfinished.clone() else {
+        let Some(UnfinishedSegment { file, log }) = self.unfinished.clone() else {
             return true;
         };
-        let logs = self.log.number();
         let repeated = self.shared.unsealed.repeated();
         let mut finish = || {
             file.persist(repeated)?;
-            file.persist_loose(logs)?;
+            file.persist_loose(log)?;
             let mut covered = self.covered.clone();
-            covered.add(&file.sync()?.0);
+            covered.add(&file.sync()?.covered);
             covered.retain_run(self.shared.unsealed.run());
             // If this segment is sealed and deleted before the logs are, they must not be read
             // again.
             let current = &self.segment.file;
             current.note_coverage(&covered)?;
-            let (_, length) = current.sync()?;
-            self.position.sync_chunks(current.segment, length)?;
+            let synced = current.sync()?;
+            self.position.sync_chunks(current.segment, synced.length)?;
             Ok::<_, io::Error>(covered)
         };
         match finish() {
@@ -450,7 +452,7 @@ impl SampleWriter {
                 return false;
             }
         }
-        self.log.delete_covered(&self.covered, logs);
+        self.log.delete_covered(&self.covered, log);
         file.complete();
         self.unfinished = None;
         self.shared.unsealed.note_failure(String::new());
@@ -479,9 +481,9 @@ impl SampleWriter {
     /// synced files. Returns whether none of them is left.
     fn delete_logs(&mut self) -> io::Result<bool> {
         let file = &self.segment.file;
-        let (covered, length) = file.sync()?;
-        self.covered.add(&covered);
-        self.position.sync_chunks(file.segment, length)?;
+        let synced = file.sync()?;
+        self.covered.add(&synced.covered);
+        self.position.sync_chunks(file.segment, synced.length)?;
         Ok(self.log.delete_covered(&self.covered, self.log.number()))
     }
 
@@ -504,6 +506,14 @@ impl SampleWriter {
             Err(error) => tracing::warn!(%error, "cannot write the last chunks of samples"),
         }
     }
+}
+
+/// A segment that gets no more samples, and is not on disk yet.
+#[derive(Clone)]
+pub(crate) struct UnfinishedSegment {
+    file: Arc<SegmentFile>,
+    /// Number of the newest log with its samples.
+    log: u32,
 }
 
 /// A row for the log.

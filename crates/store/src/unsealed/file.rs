@@ -6,7 +6,7 @@
 use super::index::{
     CHUNK, CHUNK_FIELDS, COVERED, ChunkPlace, DELETED, SHAPE, SegmentState, StoredChunk,
 };
-use super::loose::{RUNS, encode};
+use super::loose::encode;
 use super::read::ALL_TIME;
 use super::record::{HEADER, Record, header};
 use super::{Coverage, FullChunk, LooseBatch, Repeated, Shape};
@@ -19,6 +19,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use takt_model::Timestamp;
+
+/// Most loose samples of a record, but for a single batch.
+const MAX_LOOSE: usize = 1 << 20;
 
 /// The samples of a segment.
 #[derive(Debug)]
@@ -36,10 +39,23 @@ pub(crate) struct SegmentFile {
 #[derive(Debug, Default)]
 struct FileEnd {
     length: u64,
+    /// Length that is on disk.
+    synced: u64,
+    /// Whether the rest may never reach the disk although it can be read: a sync failed, or the
+    /// process that wrote it crashed. After a failure, Linux takes the pages for written.
+    is_doubtful: bool,
     /// Shapes in the file, by number. `None` for a damaged one.
     shapes: Vec<Option<Arc<Shape>>>,
     /// Newest row of each group in the file.
     written: Coverage,
+}
+
+/// What is on disk.
+#[derive(Debug)]
+pub(crate) struct SyncedPart {
+    /// Newest row of each group.
+    pub covered: Coverage,
+    pub length: u64,
 }
 
 /// State of a file that was opened.
@@ -77,9 +93,9 @@ impl SegmentFile {
 
     /// Opens a file and reads its index. With `verify`, compares every checksum.
     ///
-    /// Damaged records in the first `synced` bytes are left out. Behind them, the file is cut at the
+    /// Damaged records in the first `synced` bytes are left out. Behind them, the file ends at the
     /// first one: a power failure keeps any part of what was not synced, and the logs have all of
-    /// it.
+    /// it until `CommitPosition::sync_chunks` has returned.
     pub(super) fn open(
         folder: &Path,
         segment: Segment,
@@ -93,7 +109,11 @@ impl SegmentFile {
         let mut state = SegmentState::default();
         let mut shapes = Vec::new();
         let mut at = 0;
+        let mut tail = None;
         while let Some(record) = Record::at(&file, at, length)? {
+            if at >= synced {
+                tail.get_or_insert(at);
+            }
             if state.restore(&file, record, verify, &mut shapes)?.is_some() {
                 found.length = record.end();
             } else if at < synced {
@@ -105,6 +125,8 @@ impl SegmentFile {
         }
         let end = FileEnd {
             length: found.length,
+            synced: tail.map_or(found.length, |tail| found.length.min(tail)),
+            is_doubtful: verify,
             shapes,
             written: state.coverage.clone(),
         };
@@ -149,10 +171,8 @@ impl SegmentFile {
         let chunks = state.groups.iter().flat_map(|group| &group.chunks);
         let chunks = chunks.filter(|chunk| chunk.rows > 0);
         let chunks = chunks.map(|chunk| (chunk.oldest, chunk.newest));
-        let loose = state
-            .loose
-            .iter()
-            .map(|record| (record.oldest, record.newest));
+        let loose = state.loose.iter().filter(|record| record.samples > 0);
+        let loose = loose.map(|record| (record.oldest, record.newest));
         let waiting = state.loose_waiting.iter();
         let waiting = waiting.filter_map(|batch| batch.times());
         chunks
@@ -206,10 +226,8 @@ impl SegmentFile {
 
     /// Adds loose samples, which are in the log.
     pub fn add_loose(&self, batches: &[LooseBatch]) {
-        if !batches.is_empty() {
-            let batches = batches.iter().cloned();
-            self.state_mut().loose_waiting.extend(batches);
-        }
+        let batches = batches.iter().filter(|batch| !batch.is_empty());
+        self.state_mut().loose_waiting.extend(batches.cloned());
     }
 
     /// Writes all chunks that are in memory only. Samples in `repeated` are left out.
@@ -262,21 +280,35 @@ impl SegmentFile {
         Ok(())
     }
 
-    /// Writes the loose samples. Afterwards the file has those of all logs up to `log`.
+    /// Writes the loose samples, which are all that logs up to `log` have and earlier files lack.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// If the file cannot be written. The rest is written by the next call.
     pub fn persist_loose(&self, log: u32) -> io::Result<()> {
-        let batches = self.state().loose_waiting.clone();
-        if batches.is_empty() {
-            return Ok(());
+        loop {
+            // Only this thread adds loose samples.
+            let batches = self.state().loose_waiting.clone();
+            let mut samples = 0;
+            let fitting = batches.iter().take_while(|batch| {
+                samples += batch.len();
+                samples <= MAX_LOOSE
+            });
+            let count = fitting.count().max(1).min(batches.len());
+            if count == 0 {
+                return Ok(());
+            }
+            let is_last = count == batches.len();
+            let log = if is_last { log } else { self.loose_log() };
+            self.append_loose(log, &batches[..count])?;
+            self.state_mut().loose_waiting.drain(..count);
         }
-        let content = encode(log, &batches);
-        let record = self.append(&mut self.end(), RUNS, &content)?;
-        let mut state = self.state_mut();
-        // Only this thread adds loose samples, so all of them were written.
-        state.loose_waiting.clear();
-        let added = state.add_loose_record(record, &content);
+    }
+
+    /// Writes a record of loose samples.
+    fn append_loose(&self, log: u32, batches: &[LooseBatch]) -> io::Result<()> {
+        let (kind, content) = encode(log, batches);
+        let record = self.append(&mut self.end(), kind, &content)?;
+        let added = self.state_mut().add_loose_record(record, &content);
         added.ok_or_else(|| io::Error::other("loose samples were encoded wrongly"))
     }
 
@@ -289,19 +321,43 @@ impl SegmentFile {
         if self.file.metadata()?.len() > length {
             self.file.set_len(length)?;
         }
-        self.file.sync_data()
+        self.sync().map(drop)
     }
 
-    /// Syncs the file. Returns the newest row of each group that is in it, and its length.
+    /// Syncs the file.
     ///
     /// # Errors
     /// If the file cannot be synced.
-    pub fn sync(&self) -> io::Result<(Coverage, u64)> {
-        let end = self.end();
-        let written = (end.written.clone(), end.length);
-        drop(end);
+    pub fn sync(&self) -> io::Result<SyncedPart> {
+        let mut end = self.end();
+        if std::mem::replace(&mut end.is_doubtful, true) {
+            self.write_again(end.synced, end.length)?;
+        }
         self.file.sync_data()?;
-        Ok(written)
+        end.is_doubtful = false;
+        end.synced = end.length;
+        Ok(SyncedPart {
+            covered: end.written.clone(),
+            length: end.length,
+        })
+    }
+
+    /// Writes records once more, so that the next sync writes them to disk.
+    fn write_again(&self, from: u64, to: u64) -> io::Result<()> {
+        let mut at = from;
+        while at < to {
+            let record = Record::at(&self.file, at, to)?;
+            let record = record.ok_or(io::ErrorKind::UnexpectedEof)?;
+            let content = record.read(&self.file)?;
+            if !record.is_intact(&content) {
+                let path = self.path.display();
+                let lost = format!("{path}: lost what a failed sync did not write");
+                return Err(io::Error::other(lost));
+            }
+            self.write_record(at, &header(record.kind, &content)?, &content)?;
+            at = record.end();
+        }
+        Ok(())
     }
 
     /// Notes rows that earlier files have, so that a log is not read again for them.
@@ -411,9 +467,9 @@ impl SegmentFile {
             );
             true
         });
-        let log = self.loose_log();
-        self.add_loose(&[Arc::new(samples.into())]);
-        self.persist_loose(log)?;
+        if !samples.is_empty() {
+            self.append_loose(self.loose_log(), &[Arc::new(samples.into())])?;
+        }
         let mut covered = Coverage::default();
         covered.note(owner, full.chunk.newest());
         self.note_coverage(&covered)?;
@@ -454,11 +510,15 @@ impl SegmentFile {
 
     fn append(&self, end: &mut FileEnd, kind: u32, content: &[u8]) -> io::Result<Record> {
         let header = header(kind, content)?;
-        self.file.write_all_at(content, end.length + HEADER)?;
-        self.file.write_all_at(&header, end.length)?;
+        self.write_record(end.length, &header, content)?;
         let record = Record::of(&header, end.length);
         end.length = record.end();
         Ok(record)
+    }
+
+    fn write_record(&self, at: u64, header: &[u8], content: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(content, at + HEADER)?;
+        self.file.write_all_at(header, at)
     }
 
     fn end(&self) -> MutexGuard<'_, FileEnd> {

@@ -97,7 +97,7 @@ impl SegmentState {
         };
         let content = read(file, record.offset, length)?;
         if content.len() == record.length as usize && !record.is_intact(&content) {
-            if record.kind == SHAPE {
+            if record.kind == SHAPE || record.is_intact_as(SHAPE, &content) {
                 // The next ones keep their numbers.
                 shapes.push(None);
             }

@@ -3,6 +3,7 @@
 //! A row holds the series of its group once per log, and then only the values that differ from the
 //! row before. A log is deleted when all its rows are in chunks.
 
+use super::loose::{SINGLE_BYTES, single_bytes};
 use super::record::{Fields, HEADER, Record, header};
 use super::{Coverage, LooseBatch, LooseSample};
 use crate::Sample;
@@ -29,9 +30,6 @@ const COMMIT: u32 = 16;
 const ROW: u8 = 1;
 const SAME_SERIES: u8 = 2;
 const LOOSE: u8 = 3;
-
-/// Bytes of a loose sample: series, time and value.
-const LOOSE_BYTES: usize = 20;
 
 /// Path of a log.
 pub(super) fn path_of(folder: &Path, segment: Segment, number: u32) -> PathBuf {
@@ -270,14 +268,9 @@ impl OpenLog {
 fn encode_loose(out: &mut Vec<u8>, loose: &[LooseSample]) {
     out.push(LOOSE);
     out.extend_from_slice(&(loose.len() as u32).to_le_bytes());
-    out.reserve(loose.len() * LOOSE_BYTES);
-    for (series, sample) in loose {
-        let mut bytes = [0; LOOSE_BYTES];
-        bytes[..4].copy_from_slice(&series.to_le_bytes());
-        bytes[4..12].copy_from_slice(&sample.at.0.to_le_bytes());
-        bytes[12..].copy_from_slice(&sample.value.to_bits().to_le_bytes());
-        out.extend_from_slice(&bytes);
-    }
+    out.reserve(loose.len() * SINGLE_BYTES);
+    let single = loose.iter().map(single_bytes);
+    single.for_each(|bytes| out.extend_from_slice(&bytes));
 }
 
 /// Content of a log.

@@ -3,7 +3,7 @@
 //! ```text
 //! unsealed/12.chunks   segment 12: packed chunks of rows, as the head seals them
 //! unsealed/12-34.log   rows that are not in a chunk yet; synced once a second
-//! unsealed/committed   lengths of both, to detect lost samples
+//! unsealed/committed   lengths of both: what must be whole after a crash
 //! unsealed/clean       the last process ended in order
 //! ```
 //!

@@ -1,4 +1,5 @@
-//! Detects lost samples: the lengths of the segment's file and of the log, written to a file.
+//! The lengths of the segment's file and of the log, written to a file. A start detects lost samples
+//! by them, and knows which part of the segment's file must be whole.
 //!
 //! A log may end in the middle of a record after a crash. That is no damage; a log that is shorter
 //! than it was after its last commit is. Its length is written at each commit without an fsync:
@@ -39,9 +40,20 @@ impl Position {
         }
     }
 
-    /// Reads the lengths after the last commit.
-    pub fn read(folder: &Path) -> Option<Self> {
-        let text = fs::read_to_string(folder.join(FILE)).ok()?;
+    /// Reads the lengths after the last commit. `None` if there was none, or if the file is damaged.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn read(folder: &Path) -> io::Result<Option<Self>> {
+        match fs::read(folder.join(FILE)) {
+            Ok(text) => Ok(Self::parse(&text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn parse(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
         let mut numbers = text.split_whitespace().map(str::parse::<u64>);
         let mut next = || numbers.next()?.ok();
         Some(Self {
@@ -71,7 +83,7 @@ impl CommitPosition {
             .create(true)
             .truncate(false)
             .open(folder.join(FILE))?;
-        let position = Position::read(folder).unwrap_or_default();
+        let position = Position::read(folder)?.unwrap_or_default();
         Ok(Self { file, position })
     }
 

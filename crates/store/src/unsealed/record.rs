@@ -70,7 +70,12 @@ impl Record {
 
     /// Returns whether `content` is what was written.
     pub fn is_intact(&self, content: &[u8]) -> bool {
-        xxh64(content, u64::from(self.kind)) == self.checksum
+        self.is_intact_as(self.kind, content)
+    }
+
+    /// Returns whether `content` is what was written as a record of this kind.
+    pub fn is_intact_as(&self, kind: u32, content: &[u8]) -> bool {
+        xxh64(content, u64::from(kind)) == self.checksum
     }
 }
 

@@ -70,14 +70,20 @@ impl Unsealed {
         fs::create_dir_all(&folder).map_err(failed)?;
         let mut found = Found::list(&folder).map_err(failed)?;
         let log = found.logs.last().map_or(0, |&(_, number)| number);
-        let noted = Position::read(&folder).unwrap_or_default();
+        let noted = Position::read(&folder).map_err(failed)?;
+        let noted = noted.unwrap_or_default();
         remove_sealed(&folder, &mut found, is_sealed).map_err(failed)?;
         let is_clean = folder.join(CLEAN).exists() && found.logs.is_empty();
         let mut files = Vec::new();
         let mut covered = Coverage::default();
         let mut loose_log = 0;
         for &segment in &found.segments {
-            let synced = noted.synced(segment);
+            // Without logs, everything is in the segments' files.
+            let synced = if found.logs.is_empty() {
+                u64::MAX
+            } else {
+                noted.synced(segment)
+            };
             let (file, findings) =
                 SegmentFile::open(&folder, Segment(segment), !is_clean, synced).map_err(failed)?;
             let is_short = noted.segment == segment && findings.length < noted.chunks;
@@ -159,8 +165,8 @@ fn replay(
         path: folder.to_owned(),
         source,
     };
-    let is_missing =
-        noted.log > 0 && !logs.is_empty() && !logs.iter().any(|log| log.1 == noted.log);
+    // The position may be older than the newest log, never newer.
+    let is_missing = !logs.is_empty() && logs.iter().all(|&(_, number)| number < noted.log);
     if is_missing {
         tracing::error!(log = noted.log, "a log of samples is missing");
     }
@@ -194,9 +200,9 @@ fn replay(
         .persist(&super::Repeated::default())
         .and_then(|()| file.persist_loose(newest))
         .and_then(|()| file.sync());
-    let (_, length) = written.map_err(failed)?;
+    let synced = written.map_err(failed)?;
     CommitPosition::open(folder)
-        .and_then(|mut position| position.sync_chunks(file.segment, length))
+        .and_then(|mut position| position.sync_chunks(file.segment, synced.length))
         .map_err(failed)?;
     for path in bad {
         damaged.push(set_aside(

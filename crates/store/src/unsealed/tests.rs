@@ -178,6 +178,36 @@ fn a_damaged_record_that_was_synced_is_left_out() {
     }
 }
 
+/// After a failed sync, Linux takes pages for written that are not. The next sync writes them again.
+#[test]
+fn what_a_failed_sync_left_is_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, _) = write_records(folder.path());
+    let length = file.length();
+    for synced in [0, damage(&file, 3)] {
+        let opened = SegmentFile::open(folder.path(), SEGMENT, true, synced);
+        let (again, _) = opened.unwrap();
+        let before = fs::metadata(again.path()).unwrap().modified().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(again.sync().unwrap().length < length);
+        let after = fs::metadata(again.path()).unwrap().modified().unwrap();
+        assert_eq!(after > before, synced == 0, "{synced}");
+    }
+    let _ = write_records(folder.path());
+    let (again, _) = SegmentFile::open(folder.path(), SEGMENT, true, 0).unwrap();
+    damage(&again, 4);
+    assert!(again.sync().is_err());
+}
+
+#[test]
+fn no_samples_make_no_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = SegmentFile::create(folder.path(), SEGMENT).unwrap();
+    file.add_loose(&[Arc::default()]);
+    file.persist_loose(3).unwrap();
+    assert_eq!((file.length(), file.times()), (0, None));
+}
+
 /// Rows of groups, as bits, and loose samples.
 #[derive(Default)]
 struct Seen {
