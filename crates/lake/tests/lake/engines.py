@@ -178,6 +178,17 @@ def trino():
     names = {"X-Trino-User": "test", "X-Trino-Catalog": "lake", "X-Trino-Schema": "default"}
 
     def ask(sql):
+        # A node that is busy for a while misses its announcements, and comes back.
+        for _ in range(60):
+            try:
+                return ask_once(sql)
+            except RuntimeError as error:
+                if "No nodes available" not in str(error):
+                    raise
+                time.sleep(1)
+        return ask_once(sql)
+
+    def ask_once(sql):
         url, body, rows = f"http://127.0.0.1:{port}/v1/statement", sql.encode(), []
         while url:
             with urllib.request.urlopen(urllib.request.Request(url, data=body, headers=names)) as reply:
