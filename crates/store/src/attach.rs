@@ -1,9 +1,10 @@
 //! Attaching database files: creating new ones, and setting damaged ones aside.
 
 use super::StoreError;
-use super::block::sync_directory;
+use super::block::{Resolution, folder, sync_directory};
 use super::database::{quoted, with_suffix};
 use super::migrate::Schema;
+use super::unsealed::FOLDER;
 use duckdb::Connection;
 use std::fs::{self, File};
 use std::io;
@@ -143,13 +144,34 @@ pub(super) fn set_aside(path: &Path, reason: &str) -> Result<Damaged, StoreError
     Ok(damaged)
 }
 
+/// Part of the names of damaged files, before the time.
+const DAMAGED: &str = ".damaged-";
+
+/// Returns what was set aside in a data directory and is still there, in order.
+pub(super) fn set_aside_files(data: &Path) -> Vec<PathBuf> {
+    let blocks = Resolution::ALL.map(|resolution| folder(data, resolution));
+    let folders = [data.to_owned(), data.join(FOLDER)].into_iter();
+    let entries = folders
+        .chain(blocks)
+        .filter_map(|one| fs::read_dir(one).ok());
+    let paths = entries.flatten().flatten().map(|entry| entry.path());
+    let mut found: Vec<PathBuf> = paths
+        .filter(|path| {
+            let name = path.file_name().unwrap_or_default();
+            name.to_string_lossy().contains(DAMAGED)
+        })
+        .collect();
+    found.sort();
+    found
+}
+
 /// The new name of a damaged file: it ends with the time.
 fn named(path: &Path, reason: &str) -> Damaged {
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs());
     Damaged {
-        moved_to: with_suffix(path, &format!(".damaged-{seconds}")),
+        moved_to: with_suffix(path, &format!("{DAMAGED}{seconds}")),
         reason: reason.to_owned(),
     }
 }

@@ -1,6 +1,6 @@
 //! The DuckDB instance: an in-memory catalog of views, with the two database files attached.
 
-use super::attach::attach_or_set_aside;
+use super::attach::{attach_or_set_aside, set_aside_files};
 use super::block_cache::BlockCache;
 use super::checkpoint::{checkpoint, undo_interrupted};
 use super::layout::{Layout, write_for_others};
@@ -252,6 +252,11 @@ impl Database {
     /// The samples that are not sealed yet.
     pub(super) fn unsealed(&self) -> &Arc<Unsealed> {
         &self.unsealed
+    }
+
+    /// Files and folders that were set aside as damaged, now or earlier, and are still there.
+    pub fn set_aside_files(&self) -> Vec<PathBuf> {
+        set_aside_files(&self.path)
     }
 
     /// Files set aside while opening.

@@ -2,8 +2,8 @@
 
 use super::attach::{Damaged, set_aside};
 use super::block::{
-    self, BLOCKS, Block, BlockName, BlockSource, Resolution, SEALING, folder, list_of, metric_hash,
-    sync_directory,
+    self, BLOCKS, Block, BlockName, BlockSource, Resolution, SEALING, SERIES, folder, list_of,
+    metric_hash, sync_directory,
 };
 use super::database::quoted;
 use super::segments::Segment;
@@ -52,7 +52,7 @@ impl Layout {
                 .extend(load_blocks(db, data, resolution, damaged)?);
         }
         layout.fit_tables(db)?;
-        layout.fit_series(db)?;
+        layout.fit_series(db, damaged)?;
         let newest_sealed = layout.blocks.iter().map(|block| block.name.last).max();
         let newest_table = layout.tables.last().map(|segment| segment.0);
         let is_sealed = |segment: u32| {
@@ -143,39 +143,42 @@ impl Layout {
         Ok(())
     }
 
-    /// Restores series that the database lost: each block stores its series.
-    fn fit_series(&self, db: &Connection) -> Result<(), StoreError> {
-        let fit = || -> Result<u64, duckdb::Error> {
-            let mut statement =
-                db.prepare("SELECT DISTINCT metric FROM hot.series WHERE metric_hash IS NULL")?;
-            let metrics = statement
-                .query_map([], |row| row.get::<_, String>(0))?
-                .collect::<Result<Vec<_>, _>>()?;
-            for metric in metrics {
-                let sql = "UPDATE hot.series SET metric_hash = ? WHERE metric = ?";
-                db.execute(sql, params![metric_hash(&metric), metric])?;
+    /// Restores series that the database lost: each block stores its series. A block whose list is
+    /// damaged is set aside.
+    fn fit_series(
+        &mut self,
+        db: &Connection,
+        damaged: &mut Vec<Damaged>,
+    ) -> Result<(), StoreError> {
+        let failed = || StoreError::sql("restore series from blocks");
+        let known = known_series(db).map_err(failed())?;
+        let mut with_unknown = Vec::new();
+        let mut gone = Vec::new();
+        for block in &self.blocks {
+            if block.series.is_subset(&known) {
+                continue;
             }
-            let mut statement = db.prepare("SELECT id FROM hot.series")?;
-            let known: RoaringBitmap = statement
-                .query_map([], |row| row.get::<_, u32>(0))?
-                .collect::<Result<_, _>>()?;
-            let with_unknown: Vec<_> = self
-                .blocks
-                .iter()
-                .filter(|block| !block.series.is_subset(&known))
-                .collect();
-            if with_unknown.is_empty() {
-                return Ok(0);
+            // A changed byte may be another series.
+            match block::check_bytes(block, &[SERIES]) {
+                Ok(()) => with_unknown.push(block.series_file()),
+                Err(StoreError::DamagedBlock { reason, .. }) => {
+                    damaged.push(set_aside(&block.path, &reason)?);
+                    gone.push(Arc::clone(block));
+                }
+                Err(other) => return Err(other),
             }
-            let sql = format!(
-                "INSERT INTO hot.series (id, metric, labels, metric_hash)
-                 SELECT series, any_value(metric), any_value(labels), any_value(metric_hash) FROM read_parquet({})
-                 WHERE series NOT IN (SELECT id FROM hot.series) GROUP BY series ORDER BY series",
-                list_of(with_unknown.iter().map(|block| block.series_file()))
-            );
-            db.execute(&sql, []).map(|rows| rows as u64)
-        };
-        let restored = fit().map_err(StoreError::sql("restore series from blocks"))?;
+        }
+        self.blocks = self.with(&gone, []).blocks;
+        if with_unknown.is_empty() {
+            return Ok(());
+        }
+        let sql = format!(
+            "INSERT INTO hot.series (id, metric, labels, metric_hash)
+             SELECT series, any_value(metric), any_value(labels), any_value(metric_hash) FROM read_parquet({})
+             WHERE series NOT IN (SELECT id FROM hot.series) GROUP BY series ORDER BY series",
+            list_of(with_unknown.into_iter())
+        );
+        let restored = db.execute(&sql, []).map_err(failed())?;
         if restored > 0 {
             tracing::warn!(series = restored, "restored series from blocks");
         }
@@ -285,7 +288,7 @@ impl Layout {
             sql += "-- No block has been sealed yet.\n";
             return sql;
         }
-        let files = list_of(self.blocks.iter().map(|block| path(block, block::SERIES)));
+        let files = list_of(self.blocks.iter().map(|block| path(block, SERIES)));
         sql += &format!(
             "CREATE OR REPLACE VIEW series AS\nSELECT series AS id, any_value(metric) AS metric, any_value(labels) AS labels, \
              any_value(metric_hash) AS metric_hash\nFROM read_parquet({files}) GROUP BY series;\n"
@@ -419,6 +422,23 @@ pub(crate) fn remove_block(data: &Path, block: &Block) -> io::Result<()> {
     }
     sync_directory(&folder(data, block.resolution))?;
     remove_if_there(&trash)
+}
+
+/// Numbers of the series in the database. Adds hashes that an earlier version did not write.
+fn known_series(db: &Connection) -> Result<RoaringBitmap, duckdb::Error> {
+    let mut statement =
+        db.prepare("SELECT DISTINCT metric FROM hot.series WHERE metric_hash IS NULL")?;
+    let metrics = statement
+        .query_map([], |row| row.get::<_, String>(0))?
+        .collect::<Result<Vec<_>, _>>()?;
+    for metric in metrics {
+        let sql = "UPDATE hot.series SET metric_hash = ? WHERE metric = ?";
+        db.execute(sql, params![metric_hash(&metric), metric])?;
+    }
+    let mut statement = db.prepare("SELECT id FROM hot.series")?;
+    statement
+        .query_map([], |row| row.get::<_, u32>(0))?
+        .collect()
 }
 
 /// Loads the blocks of a resolution in order of their segments, without replaced ones.

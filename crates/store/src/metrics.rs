@@ -157,7 +157,7 @@ impl StoreMetrics {
         );
         registry.register(
             "damaged_files",
-            "Files that were found damaged and set aside since the start",
+            "Files and folders that were set aside as damaged and are still there",
             self.damaged_files.clone(),
         );
     }

@@ -75,7 +75,8 @@ impl Store {
             .map_or(Timestamp(i64::MIN), |newest| newest.min(now));
         let metrics = StoreMetrics::register(registry);
         metrics.series.set(series.len() as i64);
-        metrics.damaged_files.set(database.damaged().len() as i64);
+        let set_aside = database.set_aside_files().len();
+        metrics.damaged_files.set(set_aside as i64);
         let queue_limit = usize::try_from(config.queue_limit_mib << 20).unwrap_or(usize::MAX);
         let shared = Arc::new(SharedState {
             series: RwLock::new(series),

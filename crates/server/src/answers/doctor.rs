@@ -382,6 +382,11 @@ pub const CHECKS: &[Check] = &[
         of_server::lake_written,
     ),
     check(
+        "data.damaged",
+        "a file of the data was damaged and set aside",
+        of_server::data_damaged,
+    ),
+    check(
         "backup.last",
         "no backup is newer than a week, or it is on the disk of the data",
         of_server::backup_last,

@@ -1,6 +1,6 @@
 //! The files in a block's folder.
 
-use super::{Block, BlockName, FACTS, Resolution, SAMPLES, SERIES, damaged, list_of};
+use super::{ALL_FILES, Block, BlockName, FACTS, Resolution, SAMPLES, damaged, list_of};
 use crate::StoreError;
 use duckdb::Connection;
 use duckdb::arrow::array::AsArray;
@@ -70,7 +70,7 @@ impl BlockFacts {
     /// Describes the Parquet files of a folder, syncs them and writes `block.json`.
     pub fn write(folder: &Path, from: Timestamp, to: Timestamp, rows: u64) -> io::Result<Self> {
         let mut files = BTreeMap::new();
-        for name in [SAMPLES, SERIES] {
+        for name in ALL_FILES {
             let path = folder.join(name);
             fs::File::open(&path)?.sync_all()?;
             files.insert(name.to_owned(), BlockFile::of(&path)?);

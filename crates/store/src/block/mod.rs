@@ -33,7 +33,7 @@ pub use name::Resolution;
 pub(super) use plan::{BlockSource, metric_hash};
 pub(super) use read::{Caching, SampleSelection, collect, read_blocks, read_rows};
 pub use reading::Reading;
-pub(super) use verify::verify;
+pub(super) use verify::{check_bytes, verify};
 pub(super) use without::without;
 pub(super) use write::{BlockOutput, write};
 
@@ -52,6 +52,9 @@ pub(super) const SEALING: &str = "sealing";
 pub(super) const SAMPLES: &str = "samples.parquet";
 pub(super) const SERIES: &str = "series.parquet";
 pub(super) const FACTS: &str = "block.json";
+
+/// The files with data.
+pub(super) const ALL_FILES: [&str; 2] = [SAMPLES, SERIES];
 
 /// A block on disk.
 #[derive(Debug)]

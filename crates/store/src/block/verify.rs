@@ -2,7 +2,7 @@
 
 use super::files::BlockFile;
 use super::plan::SampleDigest;
-use super::{Block, Resolution, SAMPLES, damaged};
+use super::{ALL_FILES, Block, Resolution, SAMPLES, damaged};
 use crate::database::quoted;
 use crate::{STALE, StoreError};
 use duckdb::Connection;
@@ -86,12 +86,13 @@ fn keys(batch: &RecordBatch) -> (&[i32], &[i64]) {
     )
 }
 
-/// Reads every byte of a block. A changed byte need not fail to decode: it may be another value.
+/// Reads every byte of some of a block's files. A changed byte need not fail to decode: it may be another value.
 ///
 /// # Errors
 /// [`StoreError::DamagedBlock`] with the file and the damage.
-pub(super) fn check_bytes(block: &Block) -> Result<(), StoreError> {
-    for (name, expected) in &block.facts.files {
+pub(crate) fn check_bytes(block: &Block, names: &[&str]) -> Result<(), StoreError> {
+    let files = block.facts.files.iter();
+    for (name, expected) in files.filter(|(name, _)| names.contains(&name.as_str())) {
         let path = block.path.join(name);
         let found = BlockFile::of(&path).map_err(|error| damaged(&path, error))?;
         if found != *expected {
@@ -106,7 +107,7 @@ pub(super) fn check_bytes(block: &Block) -> Result<(), StoreError> {
 /// # Errors
 /// [`StoreError::DamagedBlock`] with the file and the damage.
 pub(crate) fn verify(db: &Connection, block: &Block) -> Result<(), StoreError> {
-    check_bytes(block)?;
+    check_bytes(block, &ALL_FILES)?;
     let file = block.path.join(SAMPLES);
     let columns = if block.resolution == Resolution::Raw {
         1

@@ -3,7 +3,7 @@
 use super::files::BlockFacts;
 use super::verify::check_bytes;
 use super::write::{BlockDraft, copy};
-use super::{Block, BlockName, SAMPLES, SERIES, damaged};
+use super::{ALL_FILES, Block, BlockName, SAMPLES, SERIES, damaged};
 use crate::{Database, StoreError};
 use roaring::RoaringBitmap;
 
@@ -50,7 +50,7 @@ pub(crate) fn without(
             format!("expected {expected} rows, found {found}"),
         ));
     }
-    check_bytes(block)?;
+    check_bytes(block, &ALL_FILES)?;
     let BlockFacts { from, to, .. } = block.facts;
     let name = BlockName::new(
         from,

@@ -7,7 +7,7 @@ use super::parquet::SampleFile;
 use super::plan::{BlockSource, RowPositions, SampleDigest, Slice, SliceEntry, cut};
 use super::rollup::RollupColumns;
 use super::verify::{check_bytes, read_digest};
-use super::{Block, BlockName, Resolution, SAMPLES, SEALING, SERIES, damaged, folder};
+use super::{ALL_FILES, Block, BlockName, Resolution, SAMPLES, SEALING, SERIES, damaged, folder};
 use crate::crash::crash_point;
 use crate::database::quoted;
 use crate::layout::Layout;
@@ -113,7 +113,9 @@ pub(crate) fn write(
     crash_point("written");
     // The source's samples are removed after this, so they must be those that were written.
     if let BlockSource::Blocks(sources) = source {
-        sources.iter().try_for_each(|block| check_bytes(block))?;
+        sources
+            .iter()
+            .try_for_each(|block| check_bytes(block, &ALL_FILES))?;
     }
     let mut blocks = Vec::new();
     for (draft, summary) in drafts.into_iter().zip(summaries) {

@@ -200,7 +200,6 @@ impl Compactor {
             let copy = with_suffix(file.path(), ".before");
             std::fs::copy(file.path(), &copy).map_err(failed)?;
             set_aside(&copy, "a part of its samples cannot be read")?;
-            self.metrics.damaged_files.inc();
         }
         Ok(())
     }
@@ -475,6 +474,8 @@ impl Compactor {
 
     fn count(&self) {
         let layout = self.database.layout();
+        let set_aside = self.database.set_aside_files().len();
+        self.metrics.damaged_files.set(set_aside as i64);
         self.metrics
             .unsealed_segments
             .set(layout.frozen().len() as i64);

@@ -51,7 +51,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use takt_model::Timestamp;
 
 /// Folder of the files in the data directory.
-const FOLDER: &str = "unsealed";
+pub(crate) const FOLDER: &str = "unsealed";
 
 /// File that exists after an orderly end.
 const CLEAN: &str = "clean";

@@ -36,7 +36,11 @@ fn raw_blocks(root: &Path) -> Vec<PathBuf> {
 
 /// Opens a block's samples. The store may rename or delete the block meanwhile.
 fn open_samples(block: &Path) -> fs::File {
-    let path = block.join("samples.parquet");
+    open_file(block, "samples.parquet")
+}
+
+fn open_file(block: &Path, name: &str) -> fs::File {
+    let path = block.join(name);
     let mut options = fs::File::options();
     options.read(true).write(true).open(path).unwrap()
 }
@@ -181,6 +185,32 @@ fn a_merge_keeps_no_value_that_a_flipped_bit_has_changed() {
         let _ = bench.store.seal();
         bench.store.seal().unwrap();
         expect_without(&bench, &[hour], &format!("bit {place} of hour {hour}"));
+        assert_eq!(bench.metric("takt_store_damaged_files "), 1.0, "{place}");
+    }
+}
+
+/// Any changed byte in a block's list of series, while the database has lost its own: no series with
+/// another name may come of it.
+#[test]
+fn no_series_is_restored_from_a_damaged_list() {
+    let kept = tempfile::tempdir().unwrap();
+    drop(day(kept.path()));
+    fs::remove_file(kept.path().join("hot.duckdb")).unwrap();
+    for flip in 0..FLIPS {
+        let root = tempfile::tempdir().unwrap();
+        copy(kept.path(), root.path());
+        let blocks = raw_blocks(root.path());
+        let hour = flip as i64 % HOURS;
+        let file = open_file(&blocks[hour as usize], "series.parquet");
+        let place = 4 + flip * (length(&file) - 8) / FLIPS;
+        change(&file, place, |byte| byte ^ 0x41, 4);
+        let bench = Bench::open(root.path(), &config(), NEXT_DAY);
+        expect_without(&bench, &[hour], &format!("byte {place} of hour {hour}"));
+        assert_eq!(bench.metric("takt_store_damaged_files "), 1.0, "{place}");
+        assert_eq!(bench.metric("takt_store_series "), METRICS.len() as f64);
+        // A restart does not forget it.
+        drop(bench);
+        let bench = Bench::open(root.path(), &config(), NEXT_DAY);
         assert_eq!(bench.metric("takt_store_damaged_files "), 1.0, "{place}");
     }
 }

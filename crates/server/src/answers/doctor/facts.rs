@@ -10,7 +10,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use jiff::Timestamp as Now;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use takt_lake::LakeState;
 use takt_model::{Labels, METRIC_NAME, MatchOp, Matcher, Timestamp, UnixTime};
@@ -113,6 +113,8 @@ pub(super) struct Facts {
     pub slurm_token_until: Option<f64>,
     /// The last backup, and whether it is on the disk of the data.
     pub backup: Option<(Snapshot, bool)>,
+    /// Files of the data that were set aside as damaged.
+    pub set_aside: Vec<PathBuf>,
     /// Time at which the data directory was created, UTC seconds.
     pub created_at: f64,
     /// The reason why samples are not written at present, if they are not.
@@ -178,6 +180,7 @@ impl Facts {
             failing_channels: records.failing_channels(now.minus(RECENT))?,
             slurm_token_until: token.and_then(expiry),
             backup,
+            set_aside: database.set_aside_files(),
             created_at: database.created_at()? as f64,
             now: now.as_seconds(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

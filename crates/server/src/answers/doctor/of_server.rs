@@ -6,7 +6,7 @@ use super::{Finding, Severity, finding};
 use crate::reports::words::duration;
 use crate::setup::ExporterFiles;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use takt_store::FailingChannel;
 
 /// Seconds after the server's start in which targets may be unscraped yet.
@@ -86,7 +86,7 @@ pub(super) fn tls_certificate(facts: &Facts) -> Vec<Finding> {
 }
 
 pub(super) fn config_secrets(facts: &Facts) -> Vec<Finding> {
-    let report = |path: &std::path::PathBuf| {
+    let report = |path: &PathBuf| {
         let path = path.display();
         finding(
             Severity::Warning,
@@ -495,6 +495,39 @@ pub(super) fn slurm_token(facts: &Facts) -> Vec<Finding> {
             "scontrol token username=takt lifespan=2592000 | cut -d= -f2 | sudo tee {file} >/dev/null"
         )],
     )]
+}
+
+pub(super) fn data_damaged(facts: &Facts) -> Vec<Finding> {
+    let finding_of = |file: &PathBuf| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let lost = if name.contains(".wal.") {
+            "Its last transactions may be missing; after a power failure these are mostly not confirmed ones."
+        } else if name.starts_with("records.") {
+            "Job records, budgets, tokens, silences and other records from before are missing."
+        } else if name.starts_with("hot.") {
+            "Names of series came back from the blocks; those of the last hours may be missing."
+        } else {
+            "Samples of some hours are missing."
+        };
+        let delete = format!("sudo rm -r '{}'", file.display());
+        let data = file.parent().unwrap_or(file).display();
+        let backup = facts.backup.as_ref();
+        let backup = backup.filter(|_| name.starts_with("records.duckdb.damaged-"));
+        let restore = backup.map(|(backup, _)| {
+            let from = backup.path.display();
+            format!(
+                "sudo systemctl stop takt && sudo mv {data} {data}.old && sudo takt --data-dir {data} restore --from {from} && sudo chown -R takt: {data} && sudo systemctl start takt"
+            )
+        });
+        finding(
+            Severity::Failure,
+            "",
+            format!("{} was damaged and set aside", file.display()),
+            lost,
+            restore.into_iter().chain([delete]),
+        )
+    };
+    facts.set_aside.iter().map(finding_of).collect()
 }
 
 pub(super) fn backup_last(facts: &Facts) -> Vec<Finding> {

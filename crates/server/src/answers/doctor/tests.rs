@@ -441,6 +441,10 @@ fn each_defect_is_found_by_its_check_alone() {
             Box::new(|facts| facts.private_data = Some("usage,jobs".to_owned())),
         ),
         (
+            "data.damaged",
+            Box::new(|facts| facts.set_aside = vec!["/data/records.duckdb.damaged-1".into()]),
+        ),
+        (
             "backup.last",
             Box::new(|facts| facts.backup = Some((backup(NOW - 8.0 * DAY), false))),
         ),
