@@ -108,9 +108,14 @@ pub fn run(place: &Place, asked: &View) -> Result<(), Failure> {
 /// Rows for a format. A table is read by people: its bytes are GiB, as in the other tables.
 fn listing(answer: &ViewAnswer, format: ListingFormat) -> Listing {
     let is_table = format == ListingFormat::Table;
-    let bytes = |name: &str| name.strip_suffix("_bytes").filter(move |_| is_table);
-    let heading =
-        |name: &String| bytes(name).map_or_else(|| name.clone(), |what| format!("{what}_gib"));
+    let is_gib = |name: &str| is_table && name.ends_with("_bytes");
+    let heading = |name: &String| {
+        if is_gib(name) {
+            name.replace("_bytes", "_gib")
+        } else {
+            name.clone()
+        }
+    };
     let text = |value: &Value| match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -121,8 +126,8 @@ fn listing(answer: &ViewAnswer, format: ListingFormat) -> Listing {
         }
         value => value.to_string(),
     };
-    let cell = |(name, value): (&String, &Value)| match (bytes(name), value.as_f64()) {
-        (Some(_), Some(bytes)) => format!("{:.1}", bytes / (1_u64 << 30) as f64),
+    let cell = |(name, value): (&String, &Value)| match value.as_f64() {
+        Some(bytes) if is_gib(name) => format!("{:.1}", bytes / (1_u64 << 30) as f64),
         _ => text(value),
     };
     let cells = |row: &Vec<Value>| answer.columns.iter().zip(row).map(cell).collect();

@@ -520,7 +520,7 @@ mod tests {
     /// Such samples were lost: each version skips the fields of the other.
     #[test]
     fn a_message_of_the_other_version_is_refused() {
-        let labels = [("__name__", "up")].iter().collect();
+        let labels = [("__name__", "up")].into_iter().collect();
         let series = vec![(labels, vec![(Timestamp(1), 0)])];
         let as_other = |written, read_as| {
             let message = decompress(&body(written, &series), 1 << 20).unwrap();
