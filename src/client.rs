@@ -324,6 +324,8 @@ mod tests {
 
     #[test]
     fn a_server_without_tls_is_named_as_one() {
+        // As the program does; another test may have done it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let answering = std::thread::spawn(move || {
