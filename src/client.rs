@@ -237,6 +237,11 @@ impl Server {
                 )
             }
             _ if error.is_timeout() => anyhow::anyhow!("{url} does not answer"),
+            // The first bytes are not of TLS.
+            _ if deepest.to_string().contains("InvalidContentType") => anyhow::anyhow!(
+                "cannot ask the server at {url}: it does not speak TLS; use {}",
+                url.replacen("https://", "http://", 1)
+            ),
             _ => anyhow::anyhow!("cannot ask the server at {url}: {deepest}"),
         }
     }
@@ -309,5 +314,36 @@ fn text_of(question: &impl Question) -> anyhow::Result<String> {
     match serde_json::to_value(question)? {
         serde_json::Value::String(text) => Ok(text),
         other => anyhow::bail!("a question sent as text must be one string, not {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn a_server_without_tls_is_named_as_one() {
+        // As the program does; another test may have done it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let answering = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 512]).unwrap();
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        });
+        let server = Server::new(format!("https://{address}"), None).unwrap();
+        let Err(Failure::Failed(error)) = server.get::<serde_json::Value>("/") else {
+            panic!("an answer, or wrong usage");
+        };
+        answering.join().unwrap();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "cannot ask the server at https://{address}: it does not speak TLS; use \
+                 http://{address}"
+            )
+        );
     }
 }

@@ -45,6 +45,11 @@ pub fn server_dir(place: &Place, config: &Config) -> PathBuf {
     }
 }
 
+/// Returns the absolute path, without a slash at its end.
+pub fn absolute(path: &Path) -> std::io::Result<PathBuf> {
+    Ok(std::path::absolute(path)?.components().collect())
+}
+
 /// Returns the configuration that the command line names, else that of the installed server, else
 /// the defaults.
 pub fn load(place: &Place) -> anyhow::Result<Config> {
@@ -169,4 +174,18 @@ fn server_url(url: &str) -> anyhow::Result<String> {
         anyhow::bail!("--server: expected a URL such as http://head:9856, found {url:?}");
     }
     Ok(url.trim_end_matches('/').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slash_at_the_end_of_a_path_is_left_out() {
+        for path in ["/srv/backup", "/srv/backup/", "/srv//backup//"] {
+            // Paths are equal with and without the slash, texts are not.
+            let found = absolute(Path::new(path)).unwrap();
+            assert_eq!(found.to_str(), Some("/srv/backup"));
+        }
+    }
 }

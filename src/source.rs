@@ -73,16 +73,21 @@ enum Access<D: AnswerData> {
 impl<D: AnswerData> Source<D> {
     /// Finds the server, or opens the files if no server holds them. Waits for other commands.
     pub fn open(at: Whereabouts, config: &Config, missing: Missing) -> Result<Self, Failure> {
+        let mut unserved = None;
         let access = match reach(at, missing)? {
             Reached::Held(server) => Access::Server(server),
             Reached::Free(dir) => {
+                unserved = Some(dir.path().to_owned());
                 let remote = takt_server::remote_engine(&config.query).usage()?;
                 Access::Files(D::open(dir, &config.store, remote)?)
             }
         };
         Ok(Self {
             access,
-            config: AnswerConfig::of(CurrentConfig::new(config.clone())),
+            config: AnswerConfig {
+                unserved,
+                ..AnswerConfig::of(CurrentConfig::new(config.clone()))
+            },
         })
     }
 

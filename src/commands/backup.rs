@@ -38,7 +38,7 @@ pub fn backup(place: &Place, asked: &Backup) -> Result<(), Failure> {
         let error = "takt backup reads the data directory itself; run it on the server's machine";
         return Err(anyhow::anyhow!(error)).usage();
     }
-    let to = std::path::absolute(&asked.to)?;
+    let to = place::absolute(&asked.to)?;
     if to.exists() {
         let error = format!("--to: {} exists; a backup is a new directory", to.display());
         return Err(anyhow::anyhow!(error)).usage();
@@ -74,7 +74,7 @@ pub fn backup(place: &Place, asked: &Backup) -> Result<(), Failure> {
 pub fn restore(place: &Place, asked: &Restore) -> Result<(), Failure> {
     let facts = facts(&asked.from).usage()?;
     let to = match place::find(place)? {
-        (_, Whereabouts::Directory { path, .. }) => std::path::absolute(path)?,
+        (_, Whereabouts::Directory { path, .. }) => place::absolute(&path)?,
         (_, Whereabouts::Server { .. }) => {
             let error = "takt restore writes a data directory; name it with --data-dir";
             return Err(anyhow::anyhow!(error)).usage();
@@ -87,15 +87,46 @@ pub fn restore(place: &Place, asked: &Restore) -> Result<(), Failure> {
         );
         return Err(anyhow::anyhow!(error)).usage();
     }
-    let copied = copy_folder(&asked.from, &to);
-    copied.with_context(|| format!("cannot copy {}", asked.from.display()))?;
-    fs::remove_file(to.join(FACTS))?;
-    let verified = Snapshot::of(&to, facts.taken_at)?;
-    if !verified.is_same_as(&facts) {
-        let error = format!("the data differ from the backup: {verified:?}, not {facts:?}");
-        return Err(anyhow::anyhow!(error).into());
+    let was_empty = fs::read_dir(&to).map_or(true, |mut found| found.next().is_none());
+    if let Err(error) = fill(&to, &asked.from, &facts) {
+        // Another attempt must not take an incomplete copy for data.
+        if was_empty {
+            clear(&to)?;
+            return Err(error.into());
+        }
+        let to = to.display();
+        let advice = format!("the restore is not complete: remove {to} before another attempt");
+        return Err(error.context(advice).into());
     }
     report("Restored and verified", &facts, &to);
+    Ok(())
+}
+
+/// Copies a backup, and checks the copy.
+fn fill(to: &Path, from: &Path, facts: &Snapshot) -> anyhow::Result<()> {
+    copy_folder(from, to).with_context(|| format!("cannot copy {}", from.display()))?;
+    fs::remove_file(to.join(FACTS))?;
+    let verified = Snapshot::of(to, facts.taken_at)?;
+    if !verified.is_same_as(facts) {
+        bail!("the data differ from the backup: {verified:?}, not {facts:?}");
+    }
+    Ok(())
+}
+
+/// Removes everything in a folder, if it exists.
+fn clear(folder: &Path) -> anyhow::Result<()> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Ok(());
+    };
+    for entry in entries {
+        let path = entry?.path();
+        let removed = if path.is_dir() && !path.is_symlink() {
+            fs::remove_dir_all(&path)
+        } else {
+            fs::remove_file(&path)
+        };
+        removed.with_context(|| format!("cannot remove {}", path.display()))?;
+    }
     Ok(())
 }
 
@@ -148,5 +179,32 @@ fn remove(folder: &Path) -> anyhow::Result<()> {
             Err(error).with_context(|| format!("cannot remove {}", folder.display()))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use takt_model::UnixTime;
+
+    #[test]
+    fn a_failed_restore_leaves_an_empty_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
+        fs::create_dir_all(from.join("blocks")).unwrap();
+        fs::write(from.join("blocks/one"), "x").unwrap();
+        let facts = Snapshot {
+            path: from.clone(),
+            version: String::new(),
+            taken_at: UnixTime(0),
+            runs: 0,
+            series: 0,
+            blocks: 1,
+        };
+        // Without its description, the copy cannot be completed.
+        fill(&to, &from, &facts).unwrap_err();
+        assert!(to.join("blocks/one").exists());
+        clear(&to).unwrap();
+        assert_eq!(fs::read_dir(&to).unwrap().count(), 0);
     }
 }

@@ -27,8 +27,8 @@ pub fn run(place: &Place, asked: &CheckConfig) -> Result<(), Failure> {
         return Ok(out.write_all(takt_server::config_reference().as_bytes())?);
     }
     let mut config = place::load(place).usage()?;
-    config.server.token().context("server").usage()?;
-    config.server.read_token().context("server").usage()?;
+    config.server_tokens().usage()?;
+    config.sender_tokens().usage()?;
     takt_server::http::access::check_files(&config.auth)
         .context("auth")
         .usage()?;

@@ -162,7 +162,9 @@ fn cut<T>(rows: &mut Vec<T>, limit: usize) -> bool {
 /// Says below a listing that it was cut.
 fn note_cut(is_cut: bool, limit: usize) {
     if is_cut {
-        tracing::warn!("these are the newest {limit} rows, older ones are left out; use --limit N");
+        tracing::warn!(
+            "these are the newest {limit} rows, older ones are left out; a higher --limit shows more"
+        );
     }
 }
 

@@ -89,6 +89,13 @@ fn delete(place: &Place, asked: &RecordsDelete) -> Result<(), Failure> {
         .usage();
     }
     let deleted = ask(place, &DeleteRecordsQuestion(which))?;
+    if deleted == 0 {
+        return Err(anyhow!(
+            "no run matches, so nothing was deleted; takt jobs lists the runs, and takt sql \"SELECT \
+             DISTINCT cluster FROM jobs\" the clusters"
+        )
+        .into());
+    }
     Ok(writeln!(stdout(), "{} deleted", runs(deleted))?)
 }
 

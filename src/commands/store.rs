@@ -84,7 +84,20 @@ fn delete(place: &Place, asked: &StoreDelete) -> Result<(), Failure> {
         );
         return Err(error).usage();
     }
-    print_summary(asked.format, &ask(place, &DeleteQuestion { selector })?)
+    let summary = ask(
+        place,
+        &DeleteQuestion {
+            selector: selector.clone(),
+        },
+    )?;
+    if summary == CompactionSummary::default() {
+        return Err(anyhow!(
+            "no stored sample matches {selector}, so nothing was deleted; takt sql \"SELECT node FROM \
+             nodes\" lists the nodes"
+        )
+        .into());
+    }
+    print_summary(asked.format, &summary)
 }
 
 fn stat_listing(stat: &Stat, zone: &TimeZone) -> Listing {

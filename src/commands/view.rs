@@ -98,14 +98,24 @@ pub fn run(place: &Place, asked: &View) -> Result<(), Failure> {
             None => answered += 1,
         }
     }
-    print(asked.format, &listing(&answer), &answer)?;
+    print(asked.format, &listing(&answer, asked.format), &answer)?;
     if answered == 0 {
         return Err(anyhow::anyhow!("no server answered").into());
     }
     Ok(())
 }
 
-fn listing(answer: &ViewAnswer) -> Listing {
+/// Rows for a format. A table is read by people: its bytes are GiB, as in the other tables.
+fn listing(answer: &ViewAnswer, format: ListingFormat) -> Listing {
+    let is_table = format == ListingFormat::Table;
+    let is_gib = |name: &str| is_table && name.ends_with("_bytes");
+    let heading = |name: &String| {
+        if is_gib(name) {
+            name.replace("_bytes", "_gib")
+        } else {
+            name.clone()
+        }
+    };
     let text = |value: &Value| match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -116,7 +126,43 @@ fn listing(answer: &ViewAnswer) -> Listing {
         }
         value => value.to_string(),
     };
-    let rows = answer.rows.iter();
-    let rows = rows.map(|row| row.iter().map(text).collect()).collect();
-    Listing::of(&answer.columns, rows)
+    let cell = |(name, value): (&String, &Value)| match value.as_f64() {
+        Some(bytes) if is_gib(name) => format!("{:.1}", bytes / (1_u64 << 30) as f64),
+        _ => text(value),
+    };
+    let cells = |row: &Vec<Value>| answer.columns.iter().zip(row).map(cell).collect();
+    let rows = answer.rows.iter().map(cells).collect();
+    let columns: Vec<String> = answer.columns.iter().map(heading).collect();
+    Listing::of(&columns, rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn bytes_are_gib_in_a_table_and_exact_elsewhere() {
+        let answer = ViewAnswer {
+            columns: ["node", "memory_used_bytes"].map(str::to_owned).into(),
+            rows: vec![
+                vec![json!("g01"), json!(25_276_510_208_u64)],
+                vec![json!("g02"), Value::Null],
+            ],
+            ..ViewAnswer::default()
+        };
+        let csv = |format| {
+            let mut out = Vec::new();
+            listing(&answer, format).write_csv(&mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(
+            csv(ListingFormat::Table),
+            "node,memory_used_gib\ng01,23.5\ng02,\n"
+        );
+        assert_eq!(
+            csv(ListingFormat::Csv),
+            "node,memory_used_bytes\ng01,25276510208\ng02,\n"
+        );
+    }
 }

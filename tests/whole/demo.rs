@@ -340,7 +340,7 @@ fn a_backup_of_the_running_server_is_a_store(demo: &RunningDemo) {
     let count = |text: String| -> u64 { text.lines().last().unwrap().parse().unwrap() };
     let runs = ["sql", "SELECT count(*) FROM jobs", "--format", "csv"];
     let before = count(demo.ask(&runs));
-    let said = demo.ask(&["backup", "--to", "backup"]);
+    let said = demo.ask(&["backup", "--to", "backup/"]);
     assert!(said.contains("Backed up and verified"), "{said}");
     let again = demo.run(&["backup", "--to", "backup"]);
     assert_eq!(again.code, Some(2), "{}", again.stderr);

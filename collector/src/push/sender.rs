@@ -22,6 +22,9 @@ use takt_store::{Column, Group, Placement, PushError, STALE, Sample, Store, is_s
 /// How far a sample may be ahead of the server's clock, as in Prometheus.
 const MAX_AHEAD: Duration = Duration::from_secs(600);
 
+/// Milliseconds of a time in 1973. An earlier one is likely to be in another unit.
+const LEAST_MS: u64 = 100_000_000_000;
+
 /// Most labels of a series.
 const MAX_LABELS: usize = 64;
 
@@ -244,7 +247,7 @@ impl Sender {
                     if let Some(one) = request.iter().nth(*series) {
                         points.insert(one.point);
                         report.reject(RejectReason::Conflict, 1, || {
-                            describe(&one, RejectReason::Conflict, sample.at)
+                            self.describe(&one, RejectReason::Conflict, sample.at)
                         });
                     }
                 }
@@ -320,7 +323,7 @@ impl Sender {
                 match self.check_time(given.at, now) {
                     Ok(()) => {}
                     Err(reason) => {
-                        report.reject(reason, 1, || describe(&series, reason, given.at));
+                        report.reject(reason, 1, || self.describe(&series, reason, given.at));
                         points.insert(series.point);
                         continue;
                     }
@@ -344,6 +347,25 @@ impl Sender {
             }
         }
         checked
+    }
+
+    /// Describes a rejected sample.
+    fn describe(&self, series: &OneSeries<'_>, reason: RejectReason, at: Timestamp) -> String {
+        let labels = match series.labels() {
+            Ok(labels) => labels.to_string(),
+            Err(error) => error.to_string(),
+        };
+        let limit = match reason {
+            RejectReason::TooOld => format!(" ({} hours)", self.max_age.as_secs() / 3600),
+            _ => String::new(),
+        };
+        let hint = if at.0.unsigned_abs() < LEAST_MS {
+            "; times are in milliseconds (OTLP: nanoseconds), this one may be in another unit"
+        } else {
+            ""
+        };
+        let words = reason.words();
+        format!("{labels} at {}: {words}{limit}{hint}", time_text(at))
     }
 
     fn check_time(&self, at: Timestamp, now: Timestamp) -> Result<(), RejectReason> {
@@ -473,12 +495,9 @@ fn plain_sample(given: PushedSample) -> Sample {
     }
 }
 
-fn describe(series: &OneSeries<'_>, reason: RejectReason, at: Timestamp) -> String {
-    let labels = match series.labels() {
-        Ok(labels) => labels.to_string(),
-        Err(error) => error.to_string(),
-    };
-    format!("{labels} at {}: {}", at.as_seconds(), reason.words())
+/// Writes the time of a sample as RFC 3339. The number as it came, if it is none of the calendar.
+fn time_text(at: Timestamp) -> String {
+    jiff::Timestamp::from_millisecond(at.0).map_or_else(|_| at.0.to_string(), |at| at.to_string())
 }
 
 fn now() -> Timestamp {

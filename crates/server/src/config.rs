@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use takt_access::Privacy;
 use takt_accounting::efficiency::EfficiencyConfig;
 use takt_accounting::{BudgetConfig, PolicyWindow, RatesConfig};
@@ -173,6 +174,57 @@ impl Config {
         }
     }
 
+    /// Returns the server's token and its token for reading.
+    ///
+    /// # Errors
+    /// If a file has no valid token. The message names the line.
+    pub fn server_tokens(&self) -> anyhow::Result<(String, Option<String>)> {
+        let wrong = |key| {
+            move |error: anyhow::Error| {
+                let error = ConfigError::with_problem(key, format!("{error:#}"));
+                self.located(&error.in_section("server"))
+            }
+        };
+        let token = self.server.token().map_err(wrong("token_file"))?;
+        let read_token = self.server.read_token();
+        Ok((token, read_token.map_err(wrong("read_token_file"))?))
+    }
+
+    /// Returns the token and the name of each program that pushes samples.
+    ///
+    /// # Errors
+    /// If a file has no valid token, or the token of another program. The message names the line.
+    pub fn sender_tokens(&self) -> anyhow::Result<Vec<(String, Arc<str>)>> {
+        let mut tokens: Vec<(String, Arc<str>)> = Vec::new();
+        for (at, sender) in self.push.senders.iter().enumerate() {
+            let name = &sender.name;
+            let wrong = |problem: String| {
+                let error = ConfigError::with_problem("token_file", problem);
+                let error = error.in_list(&format!("senders, {name}: "), "senders", at);
+                self.located(&error.in_section("push"))
+            };
+            let token = read_token(&sender.token_file);
+            let token = token.map_err(|error| wrong(format!("{error:#}")))?;
+            if let Some((_, other)) = tokens.iter().find(|(known, _)| *known == token) {
+                let problem = format!("expected a token for each sender, found that of {other}");
+                return Err(wrong(problem));
+            }
+            tokens.push((token, name.as_str().into()));
+        }
+        Ok(tokens)
+    }
+
+    /// Adds the file, and the line of the key, if the configuration is of a file.
+    fn located(&self, error: &ConfigError) -> anyhow::Error {
+        match &self.file {
+            Some(file) => {
+                let text = std::fs::read_to_string(file).unwrap_or_default();
+                mistake::locate(error, &text, file)
+            }
+            None => anyhow::anyhow!("{error}"),
+        }
+    }
+
     /// Checks that the service's user can read the configured files with passwords, tokens and keys.
     /// Commands of root can read every file, so that a wrong owner would stay unnoticed until the
     /// server starts.
@@ -253,6 +305,9 @@ impl Config {
         let of_senders = of_senders.map(|sender| &mut sender.token_file);
         for relative in files.chain(&mut alerts.rule_dirs).chain(of_senders) {
             *relative = base.join(&*relative);
+        }
+        if let Some(url) = &mut query.remote {
+            url.truncate(url.trim_end_matches('/').len());
         }
         config.scrape.resolve_paths(base);
         config.lake.resolve_paths(base);
@@ -494,6 +549,55 @@ mod tests {
         ] {
             assert_eq!(hidden(text), Some(true), "{text}");
         }
+    }
+
+    #[test]
+    fn a_token_that_cannot_be_read_has_file_line_and_sender() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("takt.toml");
+        let token = folder.path().join("token");
+        std::fs::write(&token, "0123456789abcdef").unwrap();
+        std::fs::write(folder.path().join("same"), "0123456789abcdef").unwrap();
+        let sender =
+            |name, token| format!("[[push.senders]]\nname = '{name}'\ntoken_file = '{token}'\n");
+        let said = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            let config = Config {
+                file: Some(file.clone()),
+                ..Config::parse(text, &file).unwrap()
+            };
+            let checked = config.server_tokens().and(config.sender_tokens());
+            let said = format!("{:#}", checked.unwrap_err());
+            said.replace(&format!("{}/", folder.path().display()), "")
+        };
+        let absent = sender("gateway", "token") + &sender("otel", "/nope");
+        assert_eq!(
+            said(&absent),
+            "takt.toml, line 6: push: senders, otel: token_file: cannot read the token in /nope: \
+             No such file or directory (os error 2)"
+        );
+        assert_eq!(
+            said(&(sender("gateway", "token") + &sender("otel", "same"))),
+            "takt.toml, line 6: push: senders, otel: token_file: expected a token for each sender, \
+             found that of gateway"
+        );
+        for key in ["token_file", "read_token_file"] {
+            assert_eq!(
+                said(&format!("[server]\n{key} = '/nope'")),
+                format!(
+                    "takt.toml, line 2: server: {key}: cannot read the token in /nope: No such file \
+                     or directory (os error 2)"
+                )
+            );
+        }
+    }
+
+    #[test]
+    fn the_address_of_an_engine_loses_its_last_slash() {
+        let text = "query.remote = 'http://mimir:9009/prometheus/'";
+        let config = Config::parse(text, Path::new("takt.toml")).unwrap();
+        let remote = config.query.remote.as_deref();
+        assert_eq!(remote, Some("http://mimir:9009/prometheus"));
     }
 
     #[test]

@@ -95,19 +95,12 @@ async fn serve(
 ) -> Result<(), Failure> {
     let mut config = source().usage()?;
     config.warn_of_open_secrets();
-    let token = config.server.token().context("server").usage()?;
-    let access = Access::new(
-        &config.auth,
-        &token,
-        config
-            .server
-            .read_token()
-            .context("server")
-            .usage()?
-            .as_deref(),
-    )
-    .context("auth")
-    .usage()?;
+    let (token, read_token) = config.server_tokens().usage()?;
+    // Read again for each opening. Here, nothing was created yet.
+    config.sender_tokens().usage()?;
+    let access = Access::new(&config.auth, &token, read_token.as_deref())
+        .context("auth")
+        .usage()?;
     let mut ready = Some(ready);
     let mut absence: Option<Absence> = None;
     loop {

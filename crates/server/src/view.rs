@@ -272,18 +272,24 @@ fn read<T: DeserializeOwned>(
             format!("answers in an unknown form; is its version another? {error}")
         }),
         401 | 403 => Err(server.refusal(reply.status, &words(&reply.body))),
+        404 if said(&reply.body).is_none() => Err(
+            "fails (HTTP 404): it does not look like a Takt server; is url of [[view.servers]] right?"
+                .to_owned(),
+        ),
         status => Err(format!("fails (HTTP {status}): {}", words(&reply.body))),
     }
 }
 
 /// The message of an error, or the begin of the page.
 fn words(body: &[u8]) -> String {
-    let body = String::from_utf8_lossy(body);
-    let error = serde_json::from_str(&body)
-        .ok()
-        .and_then(|value: Value| Some(value["error"].as_str()?.to_owned()));
-    let text = error.unwrap_or_else(|| body.into_owned());
+    let text = said(body).unwrap_or_else(|| String::from_utf8_lossy(body).into_owned());
     text.chars().take(WORDS_MAX).collect()
+}
+
+/// The message of an error as Takt's API describes it.
+fn said(body: &[u8]) -> Option<String> {
+    let value: Value = serde_json::from_slice(body).ok()?;
+    Some(value["error"].as_str()?.to_owned())
 }
 
 /// The fields of a question as a query string. Empty fields are left out, so that a server that does
@@ -350,6 +356,13 @@ mod tests {
             reply(None, 502, "bad gateway"),
             "fails (HTTP 502): bad gateway"
         );
+        for page in ["", "<html>not found"] {
+            assert_eq!(
+                reply(None, 404, page),
+                "fails (HTTP 404): it does not look like a Takt server; is url of [[view.servers]] \
+                 right?"
+            );
+        }
         assert!(reply(None, 200, "<html>").starts_with("answers in an unknown form"));
     }
 }

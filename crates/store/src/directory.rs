@@ -64,6 +64,10 @@ impl DataDir {
         keep_files_private();
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
+        if path.is_file() {
+            let source = io::Error::other("it is a file; a directory was expected");
+            return Err(failed(source));
+        }
         builder.create(path).map_err(failed)?;
         let path = path.canonicalize().map_err(failed)?;
         refuse_network(&path)?;

@@ -154,14 +154,27 @@ fn broken_requests_get_the_documented_replies() {
         assert_eq!(page.headers[written], "0", "{what}");
         assert_eq!(server.answered(protocol, status), before + 1.0, "{what}");
     }
-    // A request of 2.0 that is declared as 1.0 looks empty.
-    let undeclared = body(Protocol::V2, &[(&[("__name__", "x")], &[(at, 1.0)])]);
-    let page = server.write(Protocol::V1, &undeclared);
-    assert_eq!(page.status, 204);
-    assert_eq!(
-        page.headers["x-prometheus-remote-write-samples-written"],
-        "0"
-    );
+    // To a reader of one version, a message of the other looks empty: its samples would be lost.
+    let [one, two] = [Protocol::V1, Protocol::V2];
+    for (written, declared) in [(two, one), (one, two)] {
+        let undeclared = body(written, &[(&[("__name__", "x")], &[(at, 1.0)])]);
+        let page = server.write(declared, &undeclared);
+        assert_eq!(page.status, 400);
+        assert!(page.body.contains("but the message is of"), "{}", page.body);
+        assert_eq!(
+            page.headers["x-prometheus-remote-write-samples-written"],
+            "0"
+        );
+    }
+    // A path that is nearly right is no question of the token.
+    for (path, right) in [
+        ("/api/v1/write/", " /api/v1/write "),
+        ("/v1/metrics", " /api/v1/otlp/v1/metrics "),
+    ] {
+        let page = server.post(path, &token("one"), v1, "snappy", &good);
+        assert_eq!(page.status, 404, "{path}: {}", page.body);
+        assert!(page.body.contains(right), "{path}: {}", page.body);
+    }
 
     let reader = std::fs::read_to_string(server.takt.directory().join("two.token")).unwrap();
     assert_eq!(server.write_as(&reader, v1, "snappy", &good).status, 204);

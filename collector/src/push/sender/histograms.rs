@@ -1,6 +1,6 @@
 //! Native histograms: from a pushed histogram to the samples of its parts.
 
-use super::{Checked, RejectReason, SPELLINGS, Sender, SenderState, describe};
+use super::{Checked, RejectReason, SPELLINGS, Sender, SenderState};
 use hashbrown::HashMap;
 use std::sync::Arc;
 use takt_model::native::{NATIVE_LABEL, NativePart};
@@ -26,7 +26,7 @@ impl Sender {
         now: Timestamp,
         checked: &mut Checked,
     ) -> Result<bool, (RejectReason, String)> {
-        let refused = |reason: RejectReason| (reason, describe(series, reason, given.at));
+        let refused = |reason: RejectReason| (reason, self.describe(series, reason, given.at));
         let value = given.value.as_ref().map_err(|error| {
             let (reason, text) = refused(RejectReason::NativeHistogram);
             (reason, format!("{text}: {error}"))

@@ -297,3 +297,29 @@ fn aging_frees_memory_and_loses_nothing() {
     assert_eq!(sender.group.series_count(), 0);
     assert_eq!(lab.samples("down").len(), 1);
 }
+
+#[test]
+fn a_rejected_time_is_readable_and_has_its_limit() {
+    let lab = Lab::new();
+    let sender = lab.sender("rack", |_| {});
+    let said = |ms: i64| {
+        let report = sender.store(&request(&[(&[("__name__", "up")], &[(ms, 1.0)])]));
+        report.unwrap().refusal().unwrap()
+    };
+    let old = said(1_700_000_000_000);
+    assert!(
+        old.ends_with("up at 2023-11-14T22:13:20Z: older than push.max_age_hours (24 hours)"),
+        "{old}"
+    );
+    let ahead = said(4_000_000_000_000);
+    assert!(
+        ahead.ends_with("up at 2096-10-02T07:06:40Z: more than 10 minutes in the future"),
+        "{ahead}"
+    );
+    let seconds = said(1_795_488_192);
+    assert!(
+        seconds.contains("up at 1970-01-21T18:44:48.192Z: older")
+            && seconds.ends_with("this one may be in another unit"),
+        "{seconds}"
+    );
+}

@@ -34,6 +34,18 @@ pub enum RequestError {
     /// The request has more series, or native histograms, than fit in memory many times over.
     #[error("the request has more than {MAX_PARTS} series or native histograms")]
     TooMany,
+    /// The message is of version 1.0, its content type of 2.0.
+    #[error(
+        "the content type names remote write 2.0, but the message is of version 1.0: send it with \
+         Content-Type: application/x-protobuf"
+    )]
+    IsV1,
+    /// The message is of version 2.0, its content type of 1.0.
+    #[error(
+        "the content type names remote write 1.0, but the message is of version 2.0: send it with \
+         Content-Type: application/x-protobuf;proto=io.prometheus.write.v2.Request"
+    )]
+    IsV2,
     /// The first symbol of version 2.0 has to be empty.
     #[error("the first symbol is not empty")]
     FirstSymbol,
@@ -71,8 +83,14 @@ fn read_v1(message: Vec<u8>) -> Result<PushedSeries, RequestError> {
     // Labels of series that have other fields between them.
     let mut joined = Vec::new();
     let mut all = Fields(&message);
+    let mut is_v2 = false;
     while let Some(field) = all.next() {
-        let (1, series) = field? else { continue };
+        let (number, series) = field?;
+        if number != 1 {
+            // Series of version 2.0.
+            is_v2 |= number == 5;
+            continue;
+        }
         let series = series.bytes()?;
         check_count(found.parts.len())?;
         let end = message.len() - all.0.len();
@@ -111,6 +129,9 @@ fn read_v1(message: Vec<u8>) -> Result<PushedSeries, RequestError> {
             key,
             ..Part::default()
         });
+    }
+    if is_v2 && found.parts.is_empty() {
+        return Err(RequestError::IsV2);
     }
     found.blocks = message;
     found.blocks.extend_from_slice(&joined);
@@ -157,8 +178,14 @@ fn read_v2(message: &[u8]) -> Result<PushedSeries, RequestError> {
         }
     }
     let end = found.symbols.len() as u64;
+    let mut is_v1 = false;
     for field in Fields(message) {
-        let (5, series) = field? else { continue };
+        let (number, series) = field?;
+        if number != 5 {
+            // Series of version 1.0.
+            is_v1 |= number == 1;
+            continue;
+        }
         check_count(found.parts.len())?;
         let begin = found.references.len();
         for field in Fields(series.bytes()?) {
@@ -182,6 +209,9 @@ fn read_v2(message: &[u8]) -> Result<PushedSeries, RequestError> {
             return Err(WireError.into());
         }
         found.end_series(Part::default());
+    }
+    if is_v1 && found.parts.is_empty() {
+        return Err(RequestError::IsV1);
     }
     Ok(found)
 }
@@ -485,6 +515,25 @@ mod tests {
             read_request(Protocol::V2, vec![0x22, 0x01, b'x']),
             Err(RequestError::FirstSymbol)
         ));
+    }
+
+    /// Such samples were lost: each version skips the fields of the other.
+    #[test]
+    fn a_message_of_the_other_version_is_refused() {
+        let labels = [("__name__", "up")].into_iter().collect();
+        let series = vec![(labels, vec![(Timestamp(1), 0)])];
+        let as_other = |written, read_as| {
+            let message = decompress(&body(written, &series), 1 << 20).unwrap();
+            read_request(read_as, message).unwrap_err().to_string()
+        };
+        let said = as_other(Protocol::V1, Protocol::V2);
+        assert!(said.contains("but the message is of version 1.0"), "{said}");
+        let said = as_other(Protocol::V2, Protocol::V1);
+        assert!(said.contains("but the message is of version 2.0"), "{said}");
+        // Metadata alone is a valid message of both.
+        for protocol in [Protocol::V1, Protocol::V2] {
+            assert!(read_request(protocol, vec![0x1a, 0x00]).is_ok());
+        }
     }
 
     #[test]

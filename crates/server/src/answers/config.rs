@@ -4,6 +4,7 @@ use super::KeptAnswers;
 use crate::http::access::SignInWays;
 use crate::view::ViewServers;
 use crate::{CurrentConfig, QueryConfig};
+use std::path::PathBuf;
 use takt_accounting::efficiency::EfficiencyConfig;
 use takt_accounting::{BudgetConfig, PolicyWindow, RatesConfig};
 use takt_collector::schedulers::SharesConfig;
@@ -28,6 +29,8 @@ pub struct AnswerConfig {
     pub sign_in: SignInWays,
     /// Whether people sign in with passwords of `takt passwd`.
     pub keeps_passwords: bool,
+    /// The data directory, if a command reads it because no server runs on it.
+    pub unserved: Option<PathBuf>,
     /// Answers that are still valid.
     pub kept: KeptAnswers,
 }
@@ -44,6 +47,7 @@ impl AnswerConfig {
             view: ViewServers::of(&config.view),
             sign_in: config.auth.sign_in_ways(),
             keeps_passwords: config.auth.passwords,
+            unserved: None,
             kept: KeptAnswers::default(),
             current,
         }

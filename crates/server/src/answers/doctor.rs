@@ -106,6 +106,8 @@ pub struct DoctorConfig {
     pub file: Option<PathBuf>,
     /// Whether the configuration lists targets.
     pub has_targets: bool,
+    /// The data directory, if no server runs on it.
+    pub unserved: Option<PathBuf>,
     /// Services with TLS certificates.
     pub tls_services: Vec<TlsService>,
     /// Labels `job` of targets with https.
@@ -148,6 +150,7 @@ impl DoctorConfig {
             polls_slurm: config.jobs.poll,
             file: config.file.clone(),
             has_targets: !config.scrape.targets.is_empty(),
+            unserved: None,
             tls_services: certificates::services(config),
             encrypted_jobs: config.scrape.encrypted_jobs(),
         }
@@ -171,6 +174,11 @@ const fn check(id: &'static str, about: &'static str, run: fn(&Facts) -> Vec<Fin
 
 /// All checks.
 pub const CHECKS: &[Check] = &[
+    check(
+        "server.runs",
+        "no server runs on the data directory",
+        of_server::server_runs,
+    ),
     check(
         "exporter.answers",
         "an exporter does not answer",
@@ -433,7 +441,11 @@ impl Question for DoctorQuestion {
             sign_in: checks.iter().any(|check| check.id.starts_with(AUTH)),
             certificates: checks.iter().any(|check| check.id == TLS_CERTIFICATE),
         };
-        let facts = Facts::gather(store, &DoctorConfig::of(&config.current.get()), asked)?;
+        let config = DoctorConfig {
+            unserved: config.unserved.clone(),
+            ..DoctorConfig::of(&config.current.get())
+        };
+        let facts = Facts::gather(store, &config, asked)?;
         Ok(diagnose(&facts, &checks))
     }
 }

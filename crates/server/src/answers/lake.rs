@@ -1,7 +1,9 @@
 //! The data lake: its beginning, its state, and its verification.
 
 use super::{AnswerConfig, AnswerError, Question, RequestForm, note_calendar};
+use crate::Config;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 use std::time::SystemTime;
 use takt_access::{Need, Role, Viewer};
 use takt_lake::{Lake, LakeError, LakeStatus, RoundSummary};
@@ -87,6 +89,22 @@ fn note_days(database: &Database, config: &AnswerConfig) -> Result<(), AnswerErr
     note_calendar(database, own, &config.accounting)
 }
 
+/// The error of a server without a data lake. The file may have one by now: only a new start reads it.
+fn unconfigured(current: &Config) -> AnswerError {
+    let file = current.file.as_deref();
+    let is_set = |file: &&Path| {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        Config::parse(&text, file).is_ok_and(|config| config.lake.path.is_some())
+    };
+    match file.filter(is_set) {
+        Some(file) => AnswerError::Usage(format!(
+            "the server has not read [lake] of {} yet: restart it",
+            file.display()
+        )),
+        None => AnswerError::usage(LakeError::Unconfigured),
+    }
+}
+
 fn with_lake<T>(
     database: &Database,
     config: &AnswerConfig,
@@ -95,8 +113,35 @@ fn with_lake<T>(
     let current = config.current.get();
     let lake = Lake::new(database, &current.lake, current.store.min_free_bytes);
     work(&lake).map_err(|error| match error {
-        LakeError::Unconfigured => AnswerError::usage(error),
+        LakeError::Unconfigured => unconfigured(&current),
         LakeError::Store(error) => error.into(),
         other => AnswerError::failed(other),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lake_that_the_server_has_not_read_needs_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("takt.toml");
+        let current = Config {
+            file: Some(file.clone()),
+            ..Config::default()
+        };
+        std::fs::write(&file, "cluster = 'lab'").unwrap();
+        let none = "no data lake is configured; set path in [lake] of takt.toml";
+        assert_eq!(unconfigured(&current).to_string(), none);
+        assert_eq!(unconfigured(&Config::default()).to_string(), none);
+        std::fs::write(&file, "[lake]\npath = '/srv/lake'").unwrap();
+        assert_eq!(
+            unconfigured(&current).to_string(),
+            format!(
+                "the server has not read [lake] of {} yet: restart it",
+                file.display()
+            )
+        );
+    }
 }

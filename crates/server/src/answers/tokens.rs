@@ -132,7 +132,10 @@ impl TokenOrder {
 /// Checks that the viewer may create a token of this role for this owner.
 fn check(viewer: &Viewer, role: Role, owner: Option<&str>) -> Result<(), AnswerError> {
     if role == Role::User && owner.is_none() {
-        return Err(refused("a token of the role user needs an owner"));
+        return Err(refused(
+            "a token of the role user needs an owner: name one with --user, or another role with --role \
+             (such as viewer)",
+        ));
     }
     if viewer.role() == Role::Admin {
         return Ok(());

@@ -144,9 +144,12 @@ fn plain(message: &str) -> Option<String> {
     let (found, expected) = rest.split_once(", expected ")?;
     let expected = match expected {
         "f64" | "f32" => "a number",
-        "u64" | "u32" | "u16" | "u8" | "usize" | "i64" | "i32" if is_value => {
-            "a whole number in the key's range"
+        "u64" | "u32" | "usize" if is_value && found.contains('-') => {
+            "a whole number of at least 0"
         }
+        "u32" if is_value => "a whole number from 0 to 4294967295",
+        "u16" if is_value => "a whole number from 0 to 65535",
+        "u8" if is_value => "a whole number from 0 to 255",
         "u64" | "u32" | "u16" | "u8" | "usize" | "i64" | "i32" => "a whole number",
         "a boolean" | "bool" => "true or false",
         "a string" => "a text in quotes",
@@ -211,7 +214,11 @@ mod tests {
             ),
             (
                 "invalid value: integer `-1`, expected u64",
-                "expected a whole number in the key's range, found -1",
+                "expected a whole number of at least 0, found -1",
+            ),
+            (
+                "invalid value: integer `65536`, expected u16",
+                "expected a whole number from 0 to 65535, found 65536",
             ),
             (
                 "invalid type: sequence, expected a string",

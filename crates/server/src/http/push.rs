@@ -24,6 +24,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const WRITE_PATH: &str = "/api/v1/write";
 const OTLP_PATH: &str = "/api/v1/otlp/v1/metrics";
 
+/// Returns the path that a sender meant which uses `path`, a path that does not exist. `None` if it
+/// is none of a sender. Who asks needs no token: a refusal would send people after a wrong one.
+pub(super) fn meant(path: &str) -> Option<&'static str> {
+    match path.trim_end_matches('/') {
+        WRITE_PATH => Some(WRITE_PATH),
+        // A program that takes the address of an OTLP server adds /v1/metrics.
+        OTLP_PATH | "/api/v1/otlp" | "/v1/metrics" => Some(OTLP_PATH),
+        _ => None,
+    }
+}
+
 /// Time that a request waits for others.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -323,4 +334,22 @@ fn unpack(body: &[u8], limit: usize) -> Result<Vec<u8>, PushRefusal> {
         return Err(PushRefusal::MessageTooLong(limit));
     }
     Ok(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_that_a_sender_meant_is_found() {
+        for (path, expected) in [
+            ("/api/v1/write/", Some(WRITE_PATH)),
+            ("/v1/metrics", Some(OTLP_PATH)),
+            ("/api/v1/otlp/v1/metrics/", Some(OTLP_PATH)),
+            ("/nodes/", None),
+            ("/", None),
+        ] {
+            assert_eq!(meant(path), expected, "{path}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use super::periodic::{note_calendar, note_fairshare};
 use super::{End, PATIENCE, PageState, Source};
 use crate::alerting::{self, Absence, Alerts};
 use crate::answers::{self, AnswerConfig};
-use crate::config::{Config, CurrentConfig, read_token};
+use crate::config::{Config, CurrentConfig};
 use crate::failure::{Failure, OrUsage};
 use crate::http::access::SlurmFollower;
 use crate::http::{self, Access, App, AppParts, Connections, GuardedRouter, Pushing};
@@ -294,14 +294,8 @@ impl Serving<'_> {
 
     /// Admits the programs that push samples.
     fn pushing(&mut self, tasks: &mut Supervisor, store: &Arc<Store>) -> Result<Pushing, Failure> {
+        let tokens = self.config.sender_tokens().usage()?;
         let config = &self.config.push;
-        let tokens = config.senders.iter().map(|sender| {
-            let token = read_token(&sender.token_file)?;
-            Ok((token, sender.name.as_str().into()))
-        });
-        let tokens: anyhow::Result<Vec<_>> = tokens.collect();
-        let tokens = tokens.context("push.senders").usage()?;
-        check_tokens(&tokens).usage()?;
         self.access.admit_senders(tokens);
         let metrics = PushMetrics::register(&mut self.registry);
         let senders = Arc::new(Senders::new(config, self.cluster, store, metrics));
@@ -443,17 +437,6 @@ impl Serving<'_> {
         takt_store::spawn_blocking(move || drop(store)).await?;
         Ok(end)
     }
-}
-
-/// Checks that each sender has its own token.
-fn check_tokens(tokens: &[(String, Arc<str>)]) -> anyhow::Result<()> {
-    for (at, (token, name)) in tokens.iter().enumerate() {
-        let mut earlier = tokens[..at].iter();
-        if let Some((_, other)) = earlier.find(|(known, _)| known == token) {
-            anyhow::bail!("push.senders: {other} and {name} have the same token");
-        }
-    }
-    Ok(())
 }
 
 /// Waits until no task holds the store: a pass over samples ends at its next reading. The data

@@ -323,6 +323,19 @@ fn error_page(site: &PageState, visit: &Visit, error: &PageError) -> Rendered {
     Rendered::page(error.status, &html)
 }
 
+/// Returns the address without the slashes at the end of its path. `None` if it has none. A browser
+/// takes two slashes, or backslashes, at the beginning for the name of another server.
+fn without_slash(uri: &Uri) -> Option<String> {
+    let path = uri.path().strip_suffix('/')?.trim_matches('/');
+    if path.is_empty() || path.contains('\\') {
+        return None;
+    }
+    let query = uri
+        .query()
+        .map_or_else(String::new, |query| format!("?{query}"));
+    Some(format!("/{path}{query}"))
+}
+
 async fn no_page(frame: Frame, viewer: Viewer, uri: Uri) -> Response {
     // Programs get no page.
     if ["/api/", "/-/", "/live/", "/static/"]
@@ -330,6 +343,9 @@ async fn no_page(frame: Frame, viewer: Viewer, uri: Uri) -> Response {
         .any(|start| uri.path().starts_with(start))
     {
         return StatusCode::NOT_FOUND.into_response();
+    }
+    if let Some(to) = without_slash(&uri) {
+        return (StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, to)]).into_response();
     }
     let request = Request {
         viewer,
@@ -340,4 +356,25 @@ async fn no_page(frame: Frame, viewer: Viewer, uri: Uri) -> Response {
     let visit = Visit::of(&frame.site, &request);
     let page = error_page(&frame.site, &visit, &PageError::no_page(uri.path()));
     page.response(&HeaderMap::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_loses_its_last_slash_and_stays_on_this_server() {
+        for (address, expected) in [
+            ("/nodes/", Some("/nodes")),
+            ("/nodes/g01/?days=3", Some("/nodes/g01?days=3")),
+            ("//other.example/", Some("/other.example")),
+            ("/\\other.example/", None),
+            ("/nodes", None),
+            ("/", None),
+            ("//", None),
+        ] {
+            let uri: Uri = address.parse().unwrap();
+            assert_eq!(without_slash(&uri).as_deref(), expected, "{address}");
+        }
+    }
 }

@@ -33,6 +33,24 @@ const CERTIFICATE_SECONDS: f64 = 14.0 * 86_400.0;
 /// Share of the running GPU jobs whose GPUs must be known.
 const JOINED_RATIO: f64 = 0.9;
 
+pub(super) fn server_runs(facts: &Facts) -> Vec<Finding> {
+    let Some(dir) = &facts.config.unserved else {
+        return Vec::new();
+    };
+    let start = match &facts.config.file {
+        Some(file) if file.starts_with("/etc") => "sudo systemctl start takt".to_owned(),
+        Some(file) => format!("takt serve --config {}", file.display()),
+        None => format!("takt serve --data-dir {}", dir.display()),
+    };
+    vec![finding(
+        Severity::Failure,
+        "",
+        format!("no server runs on {}", dir.display()),
+        "Nothing is measured, no alert is sent, and the other findings are of the last stored data.",
+        [start],
+    )]
+}
+
 pub(super) fn config_valid(facts: &Facts) -> Vec<Finding> {
     let file = facts.config.file.as_deref();
     let mistake = facts.config_mistake.as_deref().zip(file);

@@ -235,7 +235,9 @@ fn each_defect_is_found_by_its_check_alone() {
         Box::new(move |facts: &mut Facts| facts.sign_in.push(defect)) as Change
     };
     let target = vec![("instance", "g02:9855"), ("job", "node"), ("node", "g02")];
+    let unserved = |facts: &mut Facts| facts.config.unserved = Some("/var/lib/takt".into());
     let cases: Vec<(&str, Change)> = vec![
+        ("server.runs", Box::new(unserved)),
         ("exporter.answers", set("up", target, 0.0)),
         (
             "exporter.version",

@@ -12,9 +12,12 @@ mod usage;
 
 use super::{AnswerConfig, AnswerError, ClusterQuestion, Question};
 use crate::view::{Answered, ViewServer, ViewServers};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use takt_access::{Need, Viewer};
+use takt_accounting::{Period, PeriodError};
 use takt_store::Database;
 
 /// Subject of a view.
@@ -96,6 +99,9 @@ impl Question for ViewQuestion {
         _database: &Database,
         config: &AnswerConfig,
     ) -> Result<ViewAnswer, AnswerError> {
+        if let Some(month) = &self.month {
+            check_month(month)?;
+        }
         let view = &config.view;
         let servers = self.servers(view)?;
         match self.of {
@@ -106,6 +112,14 @@ impl Question for ViewQuestion {
             ViewOf::Usage => usage::rows(self, view, &servers),
             ViewOf::Fairshare => Ok(fairshare::rows(self, view, &servers)),
         }
+    }
+}
+
+/// Checks the form of a month. Each server knows by its own time zone whether it has begun.
+fn check_month(month: &str) -> Result<(), AnswerError> {
+    match Period::month(month, &TimeZone::UTC, Timestamp::now()) {
+        Err(error @ PeriodError::Month(_)) => Err(AnswerError::usage(error)),
+        _ => Ok(()),
     }
 }
 
@@ -175,5 +189,25 @@ fn the_cluster(server: &ViewServer) -> ClusterQuestion {
     ClusterQuestion {
         cluster: server.config.cluster.clone(),
         node: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_month_is_checked_before_servers_are_asked() {
+        for (month, expected) in [
+            ("2026-10", None),
+            ("9998-01", None),
+            (
+                "2026-13",
+                Some("'2026-13' is not a month (expected one such as 2026-10)"),
+            ),
+        ] {
+            let said = check_month(month).err().map(|error| error.to_string());
+            assert_eq!(said.as_deref(), expected);
+        }
     }
 }

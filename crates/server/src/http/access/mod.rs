@@ -32,7 +32,7 @@ pub use proxy::ProxyConfig;
 pub use sign_in::{LINK_PATH, MUNGE_PATH, SignInLink};
 pub use slurm::SlurmFollower;
 
-use super::{ErrorBody, ErrorKind};
+use super::{ErrorBody, ErrorKind, push};
 use axum::Router;
 use axum::extract::{Extension, FromRequestParts, Json, MatchedPath, Request, State};
 use axum::http::request::Parts;
@@ -137,6 +137,13 @@ pub fn guarded(router: GuardedRouter, access: Access) -> Router {
 
 /// The middleware: refuses a request whose route needs more, and gives the others their [`Viewer`].
 async fn check(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
+    if request.extensions().get::<MatchedPath>().is_none()
+        && let Some(path) = push::meant(request.uri().path())
+    {
+        discard(request).await;
+        let said = format!("no such path; samples are pushed to {path} (docs/push.md)\n");
+        return (StatusCode::NOT_FOUND, said).into_response();
+    }
     let peer = request.extensions().get::<Peer>().copied();
     let peer = peer.unwrap_or_else(|| Peer {
         address: SocketAddr::new(IpAddr::from([0, 0, 0, 0]), 0),

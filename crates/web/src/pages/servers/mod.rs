@@ -86,7 +86,10 @@ fn table(visit: &Visit, subject: &str, answer: &ViewAnswer) -> Result<Table, Pag
         cells.any(Value::is_number)
     };
     let columns = answer.columns.iter().enumerate();
-    let headings = columns.map(|(at, name)| Column::named(name.clone(), is_number(at)));
+    let headings = columns.map(|(at, name)| Column {
+        heading: heading(name).into(),
+        ..Column::named(name.clone(), is_number(at))
+    });
     let row = |row: &Vec<Value>| {
         let server = row.first().and_then(Value::as_str).unwrap_or_default();
         let server = answer.servers.iter().find(|one| one.name == server);
@@ -102,6 +105,28 @@ fn table(visit: &Visit, subject: &str, answer: &ViewAnswer) -> Result<Table, Pag
         .count();
     let caption = format!("{subject}, {answered} of {} servers", answer.servers.len());
     Table::new(visit, "servers", caption, headings.collect(), rows)
+}
+
+/// The heading of a column: its name in words. The unit of a ratio, of bytes or of a time is in its cells.
+fn heading(name: &str) -> String {
+    let name = ["_ratio", "_bytes", "_seconds"]
+        .iter()
+        .find_map(|unit| name.strip_suffix(unit))
+        .unwrap_or(name);
+    let words = name.split('_').map(|word| match word {
+        "gpu" => "GPU",
+        "gpus" => "GPUs",
+        "cpu" => "CPU",
+        "id" => "ID",
+        "uuid" => "UUID",
+        "qos" => "QOS",
+        word => word,
+    });
+    let text = words.collect::<Vec<_>>().join(" ");
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
 }
 
 /// A value as its column wants it, with a link to the page of its server.
@@ -138,4 +163,24 @@ fn cell(column: &str, value: &Value, server: Option<&ServerState>) -> Cell {
         _ => return cell,
     };
     cell.link(format!("{}{page}", server.url))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headings_are_words() {
+        for (name, expected) in [
+            ("nodes_up", "Nodes up"),
+            ("gpus_busy", "GPUs busy"),
+            ("cpu_busy_ratio", "CPU busy"),
+            ("memory_used_bytes", "Memory used"),
+            ("idle_seconds", "Idle"),
+            ("job_id", "Job ID"),
+            ("server", "Server"),
+        ] {
+            assert_eq!(heading(name), expected);
+        }
+    }
 }
