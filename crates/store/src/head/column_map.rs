@@ -21,8 +21,11 @@ impl BuildHasher for HashColumns {
         ColumnHasher(0)
     }
 
-    // The same as the default, but inlined into the map's functions.
     #[inline]
+    #[expect(
+        clippy::manual_hash_one,
+        reason = "this is the default, but inlined into the map's functions"
+    )]
     fn hash_one<T: Hash>(&self, column: T) -> u64 {
         let mut hasher = self.build_hasher();
         column.hash(&mut hasher);
