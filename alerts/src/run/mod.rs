@@ -27,10 +27,12 @@ use crate::notify::channels::Channels;
 use crate::outbox::{Outcome, Row, RowState};
 use crate::ports::{AlertStore, IsDown, Query, SampleSink, StoreError};
 use crate::routing::maintenance::Maintenance;
+use crate::state::{EvalError, RuleKey};
 use crate::{Batch, Engine};
 use deliver::Delivery;
 use handle::{CommitReport, QueuedWork, Work};
 use recorded::Recorded;
+use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
@@ -293,9 +295,7 @@ impl<O: Outside> Runner<O> {
             self.engine
                 .evaluate(outside, outside, &|at| outside.exporters_down(at), now);
         self.metrics.evaluated(&report, begun.elapsed());
-        for (rule, error) in &report.failures {
-            tracing::warn!(%rule, error = error_chain(error), "rule evaluation failed");
-        }
+        log_failures(&report.failures);
         self.watch.note_storage(self.outside.storage_problem(), now);
         let posted = self.watch.look(&self.engine, &report, now);
         if !posted.is_empty() {
@@ -356,6 +356,23 @@ impl<O: Outside> Runner<O> {
             report(result.clone());
         }
     }
+}
+
+/// Logs failed rules, one line per cause: an engine that does not answer fails every rule.
+fn log_failures(failures: &[(RuleKey, EvalError)]) {
+    for (error, rules) in by_cause(failures) {
+        let (rule, rules) = (rules[0], rules.len());
+        tracing::warn!(%rule, rules, error, "rule evaluation failed");
+    }
+}
+
+/// Returns the rules that failed, by their error.
+fn by_cause(failures: &[(RuleKey, EvalError)]) -> BTreeMap<String, Vec<&RuleKey>> {
+    let mut by_cause: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (rule, error) in failures {
+        by_cause.entry(error_chain(error)).or_default().push(rule);
+    }
+    by_cause
 }
 
 #[cfg(test)]

@@ -218,3 +218,13 @@ fn a_reload_keeps_the_timers_of_groups() {
     let shorter = "group_wait: 1s, group_interval: 2s";
     assert_eq!(sent_at(Some(3), shorter), [(1, 1), (5, 2)]);
 }
+
+#[test]
+fn rules_that_fail_alike_are_logged_once() {
+    let key = |name: &str| RuleKey(name.into());
+    let limit = EvalError::OverLimit { limit: 1, count: 2 };
+    let away = || EvalError::Query(QueryError("http://mimir does not answer".to_owned()));
+    let failures = [(key("a"), away()), (key("b"), limit), (key("c"), away())];
+    let causes: Vec<_> = by_cause(&failures).into_values().collect();
+    assert_eq!(causes, [vec![&key("b")], vec![&key("a"), &key("c")]]);
+}

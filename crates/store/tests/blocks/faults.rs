@@ -5,7 +5,7 @@
 
 #![expect(clippy::print_stdout, reason = "says how much was tried")]
 
-use super::power::{ACKNOWLEDGED, Crash, ROOT, check_records, check_samples, layer};
+use super::power::{ACKNOWLEDGED, Crash, KILLED, ROOT, check_records, check_samples, layer};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -19,9 +19,15 @@ const PART: usize = 29;
 /// More calls than the programs make.
 const CALLS_MAX: usize = 2000;
 
-/// Runs a test of this program once for each call that changes a file. `mode` is explained in
-/// `tests/fault-layer/fault.c`.
-fn fail_each_call(child: &str, mode: &str, errno: &str, check: impl Fn(&Path, i64)) {
+/// Runs a test of this program, with further variables, once for each call that changes a file.
+/// `mode` is explained in `tests/fault-layer/fault.c`.
+fn fail_each_call(
+    child: &str,
+    variables: &[&str],
+    mode: &str,
+    errno: &str,
+    check: impl Fn(&Path, i64),
+) {
     let Some(layer) = layer("fault") else {
         return;
     };
@@ -42,6 +48,7 @@ fn fail_each_call(child: &str, mode: &str, errno: &str, check: impl Fn(&Path, i6
             .env("FAULT_ERRNO", errno)
             .env("FAULT_MODE", mode)
             .env("FAULT_LOG", &log)
+            .envs(variables.iter().map(|&name| (name, "1")))
             .output()
             .unwrap();
         let failed = fs::read_to_string(&log).unwrap_or_default();
@@ -63,13 +70,13 @@ fn fail_each_call(child: &str, mode: &str, errno: &str, check: impl Fn(&Path, i6
 }
 
 fn records(mode: &str, errno: &str) {
-    fail_each_call("power::records_child", mode, errno, |root, done| {
+    fail_each_call("power::records_child", &[], mode, errno, |root, done| {
         check_records(root, done, Crash::PowerWithParts(0));
     });
 }
 
-fn samples(mode: &str, errno: &str) {
-    fail_each_call("power::samples_child", mode, errno, |root, done| {
+fn samples(variables: &[&str], mode: &str, errno: &str) {
+    fail_each_call("power::samples_child", variables, mode, errno, |root, done| {
         check_samples(root, done, Crash::PowerWithParts(0));
     });
 }
@@ -87,11 +94,17 @@ fn a_full_disk_from_any_write_of_the_records_on_loses_nothing() {
 
 #[test]
 fn an_error_at_any_write_of_the_samples_loses_nothing() {
-    samples("once", EIO);
-    samples("torn", EIO);
+    samples(&[], "once", EIO);
+    samples(&[], "torn", EIO);
 }
 
 #[test]
 fn a_full_disk_from_any_write_of_the_samples_on_loses_nothing() {
-    samples("on", ENOSPC);
+    samples(&[], "on", ENOSPC);
+}
+
+/// What failed is written again later; a program that is killed before or after that has lost nothing.
+#[test]
+fn an_error_at_any_write_of_the_samples_and_then_a_kill_lose_nothing() {
+    samples(&[KILLED], "once", EIO);
 }

@@ -28,6 +28,9 @@ pub const ROOT: &str = "TAKT_TEST_POWER";
 /// File for the acknowledgements. `ACK` in the directory if left out.
 pub const ACKNOWLEDGED: &str = "TAKT_TEST_ACKNOWLEDGED";
 
+/// If set, the program that writes samples is killed after its first seal.
+pub const KILLED: &str = "TAKT_TEST_KILLED";
+
 /// Metric of the pushed samples.
 const PUSHED: &str = "pushed";
 
@@ -275,6 +278,9 @@ fn samples_child() {
             }
             if n == 4 {
                 drop(bench.store.seal());
+            }
+            if n == 6 && std::env::var_os(KILLED).is_some() {
+                std::process::abort();
             }
         }
         // A database that failed does not store what waits.
