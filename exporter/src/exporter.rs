@@ -78,11 +78,11 @@ impl Started {
             Reads::AtScrape => self
                 .at_scrape
                 .push((Metered::new(collector), Samples::new())),
-            Reads::OnItsThread { deadline } => {
+            Reads::OnItsThread { deadline, pause } => {
                 let guard = guard(entry.name, options);
                 self.guards.extend(guard.clone());
                 let pace = Arc::clone(&self.pace);
-                let reader = Reader::start(collector, deadline, pace, guard)?;
+                let reader = Reader::start(collector, deadline, pause, pace, guard)?;
                 self.readers.push(reader);
             }
         }

@@ -63,6 +63,7 @@ impl Reader {
     pub fn start(
         collector: Box<dyn Collector>,
         deadline: Duration,
+        pause: Duration,
         pace: Arc<Pace>,
         guard: Option<Arc<CrashGuard>>,
     ) -> io::Result<Self> {
@@ -84,7 +85,7 @@ impl Reader {
             let shared = Arc::clone(&shared);
             move || {
                 if wait_after_crashes(metered.name(), guard.as_deref(), &pace) {
-                    read_on(metered, &shared, &pace, guard);
+                    read_on(metered, &shared, pause, &pace, guard);
                 }
             }
         })?;
@@ -176,7 +177,13 @@ fn wait_after_crashes(name: &str, guard: Option<&CrashGuard>, pace: &Pace) -> bo
     pace.sleep(wait)
 }
 
-fn read_on(mut metered: Metered, shared: &Shared, pace: &Pace, mut guard: Option<Arc<CrashGuard>>) {
+fn read_on(
+    mut metered: Metered,
+    shared: &Shared,
+    pause: Duration,
+    pace: &Pace,
+    mut guard: Option<Arc<CrashGuard>>,
+) {
     let mut spare = Samples::new();
     loop {
         shared.lock().began = Some(Instant::now());
@@ -202,7 +209,8 @@ fn read_on(mut metered: Metered, shared: &Shared, pace: &Pace, mut guard: Option
             .and_then(Arc::into_inner)
             .map(|snapshot| snapshot.samples)
             .unwrap_or_default();
-        if (is_nothing && !pace.sleep(NOTHING_FOR)) || !pace.wait(duration) {
+        let pause = if is_nothing { NOTHING_FOR } else { pause };
+        if !pace.sleep(pause) || !pace.wait(duration) {
             return;
         }
     }

@@ -118,24 +118,29 @@ pub enum Reads {
     OnItsThread {
         /// Longest time of a reading on a healthy node.
         deadline: Duration,
+        /// Shortest pause between two readings. More frequent scrapes get the last one again.
+        pause: Duration,
     },
 }
 
 const AT_SCRAPE: Reads = Reads::AtScrape;
 /// The usual deadline.
-const SOON: Reads = on_its_thread(2);
+const SOON: Reads = on_its_thread(2, 0);
+/// Changes only when someone plugs a cable or configures the node.
+const SELDOM: Reads = on_its_thread(2, 4);
 /// systemd answers once per unit, and a node may have thousands of units.
-const BUS: Reads = on_its_thread(5);
+const BUS: Reads = on_its_thread(5, 0);
 /// Slow hardware that is read rarely: a disk that spins up, a busy controller. The last values stay
 /// on the page meanwhile.
-const SLOW: Reads = on_its_thread(60);
+const SLOW: Reads = on_its_thread(60, 0);
 /// NVML needs seconds to start if nothing keeps the driver loaded. The collector has a shorter
 /// limit of its own.
-const DRIVER: Reads = on_its_thread(8);
+const DRIVER: Reads = on_its_thread(8, 0);
 
-const fn on_its_thread(deadline_seconds: u64) -> Reads {
+const fn on_its_thread(deadline_seconds: u64, pause_seconds: u64) -> Reads {
     Reads::OnItsThread {
         deadline: Duration::from_secs(deadline_seconds),
+        pause: Duration::from_secs(pause_seconds),
     }
 }
 
@@ -211,7 +216,7 @@ pub const COLLECTORS: &[Entry] = &[
     }),
     on("kernel_hung", "Number of hung tasks", AT_SCRAPE, |o| kernel_hung::new(&o.paths)),
     off("ksmd", "Pages shared by processes", AT_SCRAPE, |o| ksmd::new(&o.paths)),
-    on("links", "Link speeds below capability; links of the cluster's traffic", SOON, |o| {
+    on("links", "Link speeds below capability; links of the cluster's traffic", SELDOM, |o| {
         links::new(&o.paths)
     }),
     off("lnstat", "Network cache statistics", AT_SCRAPE, |o| lnstat::new(&o.paths)),

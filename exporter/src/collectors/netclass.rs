@@ -101,16 +101,9 @@ numbers! {
     "type" => gauge "protocol_type",
 }
 
-/// Files that change by themselves, read each time. The others change when the link is configured,
-/// and the counts of changes when `carrier_changes` does.
-const STATES: [&str; 6] = [
-    "operstate",
-    "duplex",
-    "carrier",
-    "carrier_changes",
-    "flags",
-    "speed",
-];
+/// Files that are read each time. The others change when one of these does, or when the link is
+/// configured.
+const STATES: [&str; 3] = ["operstate", "carrier_changes", "flags"];
 /// How long the other files' values hold.
 const SETTINGS_KEPT: Duration = Duration::from_secs(4);
 
@@ -219,34 +212,36 @@ impl Link {
         })
     }
 
-    /// Reads the states, and the settings if they are old or the carrier came or went. Fails when
-    /// the link is gone.
+    /// Reads the states, and the settings if they are old or a state changed. Fails when the link
+    /// is gone.
     fn read(&mut self, buffer: &mut Vec<u8>) -> Result<(), Errno> {
-        let changes = self.reading.number("carrier_changes");
-        self.read_files(|file| STATES.contains(&file), buffer)?;
+        let has_changed = self.read_files(|file| STATES.contains(&file), buffer)?;
         let is_young = self
             .settings_read_at
             .is_some_and(|read_at| read_at.elapsed() < SETTINGS_KEPT);
-        if !is_young || self.reading.number("carrier_changes") != changes {
+        if has_changed || !is_young {
             self.read_files(|file| !STATES.contains(&file), buffer)?;
             self.settings_read_at = Some(Instant::now());
         }
         Ok(())
     }
 
-    /// A value that does not apply to a link, or not now, cannot be read (`EINVAL`) and is left
-    /// out.
+    /// Returns whether a value changed. A value that does not apply to a link, or not now, cannot
+    /// be read (`EINVAL`) and is left out.
     fn read_files(
         &mut self,
         is_wanted: impl Fn(&str) -> bool,
         buffer: &mut Vec<u8>,
-    ) -> Result<(), Errno> {
+    ) -> Result<bool, Errno> {
+        let mut has_changed = false;
         let texts = TEXTS.iter().zip(&self.texts).zip(&mut self.reading.texts);
         for ((name, file), text) in texts {
             if let Some(file) = file
                 && is_wanted(name)
             {
-                unless_gone(file.read(buffer))?.clone_into(text);
+                let value = unless_gone(file.read(buffer))?;
+                has_changed |= value != text;
+                value.clone_into(text);
             }
         }
         let numbers = NUMBERS
@@ -257,10 +252,12 @@ impl Link {
             if let Some(file) = file
                 && is_wanted(name)
             {
-                *number = parse(unless_gone(file.read(buffer))?);
+                let value = parse(unless_gone(file.read(buffer))?);
+                has_changed |= value != *number;
+                *number = value;
             }
         }
-        Ok(())
+        Ok(has_changed)
     }
 }
 
@@ -387,8 +384,11 @@ mod tests {
             r#"node_network_speed_bytes{device="eth0"} 312500000"#,
         ];
         assert_eq!(page(), lines);
+        // A new speed comes with a new state; alone, it is seen a little later.
         file("speed", "-1\n");
-        assert_eq!(page(), lines[..3]);
+        assert_eq!(page(), lines);
+        file("operstate", "down\n");
+        assert!(!page().iter().any(|line| line.contains("speed_bytes")));
         for (flags, state) in [("0x1003\n", "up"), ("0x1002\n", "down")] {
             std::fs::remove_dir_all(class_net.path().join("eth0")).unwrap();
             assert_eq!(page(), [""; 0]);

@@ -17,6 +17,10 @@ const QUEUES: Metric = Metric::gauge(
     &["queue", "ip"],
 );
 
+/// More than the longest line: `net/ipv4/udp.c` pads to 127 characters, and the lines of
+/// `net/ipv6/datagram.c` have 180 at most. Each read of these files walks the table of all sockets.
+const LINE_BYTES: usize = 256;
+
 pub(crate) fn new(paths: &Paths) -> Box<dyn Collector> {
     let file = |name| File::new(paths.procfs.join("net").join(name));
     Box::new(UdpQueues {
@@ -41,7 +45,8 @@ impl Collector for UdpQueues {
         let mut result = Err(CollectError::Absent("no UDP"));
         for (ip, file) in &mut self.files {
             // A kernel without IPv6, or without IPv4, has one of the two files.
-            match file.parse(parse).map_err(|error| error.or_absent("no UDP")) {
+            let queues = file.parse_lines(LINE_BYTES, parse);
+            match queues.map_err(|error| error.or_absent("no UDP")) {
                 Err(CollectError::Absent(_)) => {}
                 queues => {
                     let queues = queues?;

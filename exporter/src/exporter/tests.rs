@@ -35,7 +35,10 @@ impl Collector for Hangs {
 }
 
 fn entry(new: fn(&Options) -> Box<dyn Collector>) -> Entry {
-    let reads = Reads::OnItsThread { deadline: DEADLINE };
+    let reads = Reads::OnItsThread {
+        deadline: DEADLINE,
+        pause: Duration::ZERO,
+    };
     Entry {
         name: "hangs",
         about: "Hangs",
@@ -117,6 +120,32 @@ async fn a_late_collector_is_shown_for_three_intervals() {
     assert_eq!(lines(&exporter).await.0, ["value 0", FAILED]);
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(lines(&exporter).await.0, [FAILED]);
+}
+
+#[tokio::test]
+async fn a_collector_with_a_pause_is_not_read_for_each_scrape() {
+    static OFTEN: AtomicUsize = AtomicUsize::new(0);
+    static SELDOM: AtomicUsize = AtomicUsize::new(0);
+    fn hangs_never(begun: &'static AtomicUsize) -> Box<dyn Collector> {
+        let after = usize::MAX;
+        Box::new(Hangs { begun, after })
+    }
+    let seldom = Entry {
+        reads: Reads::OnItsThread {
+            deadline: DEADLINE,
+            pause: Duration::from_secs(3600),
+        },
+        ..entry(|_| hangs_never(&SELDOM))
+    };
+    let often = entry(|_| hangs_never(&OFTEN));
+    let exporter = Exporter::with(&Options::default(), &[seldom, often]).unwrap();
+    while OFTEN.load(Ordering::Relaxed) < 3 {
+        lines(&exporter).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(SELDOM.load(Ordering::Relaxed), 1);
+    let (lines, _) = lines(&exporter).await;
+    assert!(lines.contains(&"value 0".to_owned()), "{lines:?}");
 }
 
 #[tokio::test]
