@@ -6,7 +6,7 @@
 Takt scrapes nodes at one second. Then a Prometheus scrapes the same nodes and pushes the samples by remote write: to a new Takt, and
 to VictoriaMetrics if it is here. Prints the CPU of each receiver per sample, for takt with sealing. The peers are the releases that
 scripts/peers.sh builds, else the installed ones; PROMETHEUS, VICTORIA and TAKT name other programs. VERSION=2 pushes remote write 2.0,
-which needs Prometheus 3.
+which needs Prometheus 3. SAMPLES_PER_SEND sets the size of its requests (2,000 samples unless given).
 """
 
 import json
@@ -96,6 +96,8 @@ def prometheus(directory, targets, url):
         for n, target in enumerate(targets)
     )
     text += f"remote_write:\n- url: {url}\n  authorization: {{credentials: '{TOKEN}'}}\n{protobuf}"
+    if size := int(os.environ.get("SAMPLES_PER_SEND", 0)):
+        text += f"  queue_config: {{max_samples_per_send: {size}, capacity: {5 * size}}}\n"
     (folder / "prometheus.yml").write_text(text)
     command = [PROMETHEUS, "--config.file=prometheus.yml", "--storage.tsdb.path=data", f"--web.listen-address=127.0.0.1:{free_port()}"]
     return start(command, folder, "prometheus")

@@ -8,6 +8,7 @@
 
 mod chunk;
 mod column_map;
+mod own_time;
 mod rows;
 #[cfg(test)]
 mod tests;

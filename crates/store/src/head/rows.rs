@@ -2,6 +2,7 @@
 
 use super::chunk::{OpenChunk, RowChanges, SealedChunk, push_present};
 use super::column_map::ColumnMap;
+use super::own_time::{OwnTime, PackBuffers};
 use super::{Column, STALE, is_stale};
 use crate::push::PlacedOutcome;
 use crate::unsealed::{FullChunk, Shape};
@@ -54,44 +55,11 @@ pub(crate) struct GroupRows {
     changes: RowChanges,
     /// Samples with timestamps of their own, by column.
     own_time: ColumnMap<OwnTime>,
+    buffers: PackBuffers,
     /// Arrival and timestamp of the newest pushed sample.
     newest_pushed: Option<(Timestamp, Timestamp)>,
     /// Outcomes of pushed requests that are not known yet.
     undecided: Vec<Arc<PlacedOutcome>>,
-}
-
-/// Samples of a series with timestamps of their own.
-#[derive(Debug, Default)]
-struct OwnTime {
-    /// When the newest one arrived.
-    arrived: Timestamp,
-    /// Time of the last sample: a copy, because the samples themselves are seldom in the processor's
-    /// caches when the next one comes.
-    last: Timestamp,
-    /// In order of time.
-    samples: Vec<Sample>,
-}
-
-impl OwnTime {
-    /// Returns whether all samples are from before `at`.
-    fn is_before(&self, at: Timestamp) -> bool {
-        self.samples.is_empty() || self.last < at
-    }
-
-    #[inline]
-    fn insert(&mut self, index: usize, sample: Sample) {
-        if index == self.samples.len() {
-            self.last = sample.at;
-            self.samples.push(sample);
-        } else {
-            self.samples.insert(index, sample);
-        }
-    }
-
-    fn remove(&mut self, at: Timestamp) {
-        self.samples.retain(|sample| sample.at != at);
-        self.last = self.samples.last().map_or(self.last, |last| last.at);
-    }
 }
 
 /// Result of adding a row.
@@ -132,6 +100,7 @@ impl GroupRows {
             shape: None,
             changes: RowChanges::default(),
             own_time: ColumnMap::default(),
+            buffers: PackBuffers::default(),
             newest_pushed: None,
             undecided: Vec::new(),
         }
@@ -272,7 +241,7 @@ impl GroupRows {
         own.arrived = now;
         let is_new = own.is_before(sample.at);
         if is_new {
-            own.insert(own.samples.len(), sample);
+            own.insert(sample, &mut self.buffers);
         }
         is_new
     }
@@ -289,25 +258,19 @@ impl GroupRows {
     ) -> Placement {
         let own = self.own_time.entry(column.0).or_default();
         own.arrived = now;
-        let index = if own.is_before(sample.at) {
-            own.samples.len()
-        } else {
-            own.samples.partition_point(|known| known.at < sample.at)
-        };
-        let known = own.samples.get(index).filter(|known| known.at == sample.at);
-        let known = known.or_else(|| {
+        let known = own.find(sample.at).or_else(|| {
             let found = on_disk.binary_search_by_key(&sample.at, |known| known.at);
-            found.ok().map(|at| &on_disk[at])
+            found.ok().map(|at| on_disk[at])
         });
         let placement = match known {
             Some(known) if is_same(known.value, sample.value) => Placement::Repeated,
             Some(_) => Placement::Conflicting,
             None => {
-                own.insert(index, sample);
+                own.insert(sample, &mut self.buffers);
                 Placement::New
             }
         };
-        if own.samples.is_empty() {
+        if own.is_empty() {
             self.own_time.remove(&column.0);
             self.ended.insert(column.0, now);
         }
@@ -328,8 +291,8 @@ impl GroupRows {
     /// Removes a sample that [`GroupRows::place`] added.
     pub fn remove_placed(&mut self, column: Column, at: Timestamp) {
         if let Some(own) = self.own_time.get_mut(&column.0) {
-            own.remove(at);
-            if own.samples.is_empty() {
+            own.remove(at, &mut self.buffers);
+            if own.is_empty() {
                 self.ended.insert(column.0, own.arrived);
                 self.own_time.remove(&column.0);
             }
@@ -477,13 +440,8 @@ impl GroupRows {
     fn drop_ended(&mut self) -> Vec<DroppedSeries> {
         let begin = self.complete_from;
         self.since.retain(|_, since| *since > begin);
-        for OwnTime { samples, .. } in self.own_time.values_mut() {
-            // The newest sample stays, so that a repeated sample is recognized.
-            let old = samples
-                .partition_point(|sample| sample.at < begin)
-                .min(samples.len().saturating_sub(1));
-            samples.drain(..old);
-        }
+        // The newest sample stays, so that a repeated sample is recognized.
+        self.own_time.values_mut().for_each(|own| own.forget(begin));
         let gone: Vec<u32> = self
             .ended
             .extract_if(|column, &mut last| {
@@ -497,7 +455,7 @@ impl GroupRows {
             let last = self
                 .own_time
                 .remove(&column)
-                .and_then(|own| own.samples.last().copied());
+                .and_then(|own| own.last_sample());
             let from = last.map_or(begin, |last| {
                 begin.max(last.at.plus(Duration::from_millis(1)))
             });
@@ -524,7 +482,7 @@ impl GroupRows {
         let own = self
             .own_time
             .get(&column)
-            .and_then(|own| own.samples.last())
+            .and_then(OwnTime::last_sample)
             .map(|sample| sample.at);
         let last = self.newest().max(own);
         last.map_or(self.complete_from, |last| {
@@ -565,12 +523,10 @@ impl GroupRows {
             }
             was_stale = is_stale;
         }
-        let own = self.own_time.get(&column);
-        let own = own.into_iter().flat_map(|own| &own.samples);
-        let own = own
-            .filter(|sample| sample.at >= from && sample.at <= to)
-            .copied();
-        merge(samples, own.collect())
+        match self.own_time.get(&column) {
+            Some(own) => merge(samples, own.range((from, to))),
+            None => samples,
+        }
     }
 
     pub(super) fn last(&self, column: u32, from: Timestamp, to: Timestamp) -> Vec<Sample> {

@@ -76,9 +76,15 @@ fn records(mode: &str, errno: &str) {
 }
 
 fn samples(variables: &[&str], mode: &str, errno: &str) {
-    fail_each_call("power::samples_child", variables, mode, errno, |root, done| {
-        check_samples(root, done, Crash::PowerWithParts(0));
-    });
+    fail_each_call(
+        "power::samples_child",
+        variables,
+        mode,
+        errno,
+        |root, done| {
+            check_samples(root, done, Crash::PowerWithParts(0));
+        },
+    );
 }
 
 #[test]
