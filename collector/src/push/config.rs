@@ -46,7 +46,8 @@ pub struct SenderConfig {
     /// any user name. At least 16 characters. Not in the data directory.
     pub token_file: PathBuf,
     /// Labels that the server sets on every series of this sender, in place of what the sender
-    /// says. Default: `sender`, with the name.
+    /// says. Other senders cannot write series with all of these labels. Default: `sender`, with
+    /// the name.
     #[serde(default)]
     pub labels: Option<BTreeMap<String, String>>,
     /// Series of the last minutes. Samples of further series are refused.
@@ -113,11 +114,27 @@ impl SenderConfig {
         if self.max_series == 0 {
             return Err(ConfigError::new("max_series", "at least 1", 0));
         }
-        let names = self.labels.iter().flat_map(BTreeMap::keys);
-        let mut names = names.chain(&self.replica_label);
-        if let Some(name) = names.find(|name| name.is_empty() || *name == METRIC_NAME) {
+        let is_no_label = |name: &&String| name.is_empty() || *name == METRIC_NAME;
+        let mut names = self.labels.iter().flat_map(BTreeMap::keys);
+        if let Some(name) = names.find(is_no_label) {
             let found = format!("{name:?}");
             return Err(ConfigError::new("labels", "names of labels", found));
+        }
+        if let Some(name) = &self.replica_label {
+            let expected = "the name of a label that is not in `labels`";
+            let is_fixed = self.fixed_labels().get(name).is_some();
+            if is_no_label(&name) || is_fixed {
+                let found = format!("{name:?}");
+                return Err(ConfigError::new("replica_label", expected, found));
+            }
+        }
+        if self.promote_resource_attributes.iter().any(String::is_empty) {
+            let expected = "names of resource attributes";
+            return Err(ConfigError::new(
+                "promote_resource_attributes",
+                expected,
+                "an empty one",
+            ));
         }
         if earlier.iter().any(|one| one.name == self.name) {
             let found = format!("{} twice", self.name);

@@ -11,11 +11,21 @@ struct Sum {
     value: f64,
 }
 
-/// Sums of all series. They begin with zero, also after a restart: a reset, as of any counter.
+/// Sums of all series. They begin with zero, or with the sum that was stored before a restart.
 #[derive(Debug, Default)]
 pub(super) struct RunningSums(HashMap<Column, Sum>);
 
 impl RunningSums {
+    /// Whether the sum of a series is known.
+    pub fn knows(&self, column: Column) -> bool {
+        self.0.contains_key(&column)
+    }
+
+    /// Continues a sum that was stored.
+    pub fn go_on(&mut self, column: Column, at: Timestamp, value: f64) {
+        self.0.insert(column, Sum { at, value });
+    }
+
     /// Adds an increase. Returns the sum; `None` if the increase, or a later one, was added before.
     pub fn add(&mut self, column: Column, at: Timestamp, increase: f64) -> Option<f64> {
         let sum = self.0.entry(column).or_insert(Sum {
@@ -63,5 +73,8 @@ mod tests {
         assert_eq!(sums.add(column, Timestamp(20), 3.0), Some(5.0));
         sums.forget(column);
         assert_eq!(sums.add(column, Timestamp(30), 1.0), Some(1.0));
+        sums.go_on(column, Timestamp(40), 7.0);
+        assert_eq!(sums.add(column, Timestamp(40), 2.0), None);
+        assert_eq!(sums.add(column, Timestamp(50), 2.0), Some(9.0));
     }
 }

@@ -37,7 +37,7 @@ impl RejectReason {
         (
             Self::NativeHistogram,
             "native_histogram",
-            "native histograms that cannot be stored",
+            "the native histogram cannot be stored",
         ),
         (Self::Future, "future", "more than 10 minutes in the future"),
         (Self::TooOld, "too_old", "older than push.max_age_hours"),
@@ -144,7 +144,7 @@ impl PushMetrics {
         );
         registry.register(
             "takt_push_newest_timestamp_seconds",
-            "Timestamp of the newest pushed sample",
+            "Timestamp of the newest pushed sample, or of the server's start if there is none",
             metrics.newest.clone(),
         );
         metrics

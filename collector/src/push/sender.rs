@@ -68,11 +68,14 @@ impl PushReport {
         if self.rejected.is_empty() {
             return None;
         }
-        let reasons = self.rejected.iter();
-        let reasons = reasons.map(|(reason, count)| format!("{count} {}", reason.words()));
-        let reasons: Vec<String> = reasons.collect();
+        let all: usize = self.rejected.values().sum();
+        let reasons: Vec<String> = self
+            .rejected
+            .iter()
+            .map(|(reason, count)| format!("{count} {}", reason.name()))
+            .collect();
         Some(format!(
-            "rejected samples: {}. First: {}",
+            "rejected samples: {all} ({}). First: {}",
             reasons.join(", "),
             self.examples.join("; ")
         ))
@@ -92,6 +95,8 @@ impl PushReport {
 pub struct Sender {
     name: String,
     fixed: Labels,
+    /// Fixed labels of other senders. A series that has all labels of one of them is theirs.
+    foreign: Vec<Labels>,
     cluster: String,
     max_series: usize,
     max_age: Duration,
@@ -136,9 +141,17 @@ impl Sender {
         metrics: &PushMetrics,
     ) -> Self {
         let promoted = sender.promote_resource_attributes.iter();
+        let fixed = sender.fixed_labels();
+        let others = config.senders.iter().map(SenderConfig::fixed_labels);
+        let foreign = others.filter(|other| !other.is_empty() && !has_all(&fixed, other));
+        let foreign = foreign.collect();
+        let metrics = metrics.of(&sender.name);
+        // Without a sample since the start, the sender has been silent since then.
+        metrics.newest.set(now().as_seconds());
         Self {
             name: sender.name.clone(),
-            fixed: sender.fixed_labels(),
+            fixed,
+            foreign,
             cluster: cluster.to_owned(),
             max_series: sender.max_series,
             max_age: config.max_age(),
@@ -148,7 +161,7 @@ impl Sender {
             },
             store: Arc::clone(store),
             group: store.pushed_group(),
-            metrics: metrics.of(&sender.name),
+            metrics,
             state: Mutex::default(),
         }
     }
@@ -214,7 +227,9 @@ impl Sender {
     ) -> Result<PushReport, PushError> {
         let mut points = BTreeSet::new();
         let mut state = self.state();
-        let checked = self.check(&mut state, request, &mut report, &mut points);
+        let now = now();
+        self.continue_sums(&mut state, request, now)?;
+        let checked = self.check(&mut state, request, now, &mut report, &mut points);
         let placed = self
             .store
             .place_sets(&self.group, &checked.samples, &checked.sets);
@@ -239,7 +254,7 @@ impl Sender {
                 }
                 report.histograms += usize::from(*placement != Placement::Conflicting);
             }
-            newest = newest.max(sample.at.as_seconds());
+            newest = newest.max(sample.at.min(now).as_seconds());
             match placement {
                 Placement::New => report.stored += 1,
                 Placement::Repeated => report.repeated += 1,
@@ -275,15 +290,43 @@ impl Sender {
         }
     }
 
+    /// Continues the stored sums of series that are pushed as increases, after a restart.
+    fn continue_sums(
+        &self,
+        state: &mut SenderState,
+        request: &PushedSeries,
+        now: Timestamp,
+    ) -> Result<(), PushError> {
+        let mut unknown = Vec::new();
+        for series in request.iter().filter(|series| series.is_delta) {
+            if let Ok(Some(column)) = self.place_of(state, &series, now)
+                && !state.sums.knows(column)
+            {
+                unknown.push(column);
+            }
+        }
+        if unknown.is_empty() {
+            return Ok(());
+        }
+        let since = now.minus(self.max_age);
+        let stored = self.store.newest(&self.group, &unknown, since)?;
+        for (column, sample) in stored {
+            if sample.value.is_finite() {
+                state.sums.go_on(column, sample.at, sample.value);
+            }
+        }
+        Ok(())
+    }
+
     /// Checks the samples of a request, and finds their columns.
     fn check(
         &self,
         state: &mut SenderState,
         request: &PushedSeries,
+        now: Timestamp,
         report: &mut PushReport,
         points: &mut BTreeSet<usize>,
     ) -> Checked {
-        let now = now();
         let mut checked = Checked::default();
         checked.samples.reserve(request.sample_count());
         checked.series.reserve(request.sample_count());
@@ -425,6 +468,10 @@ impl Sender {
         if labels.get("cluster").is_none() {
             labels.set("cluster", &self.cluster);
         }
+        if self.foreign.iter().any(|other| has_all(&labels, other)) {
+            let reason = RejectReason::OtherWriter;
+            return Err((reason, format!("{labels}: {}", reason.words())));
+        }
         Ok((labels, replica))
     }
 
@@ -449,6 +496,13 @@ fn take_back(state: &mut SenderState, checked: &Checked) {
     for &(column, at, increase) in checked.increases.iter().rev() {
         state.sums.take_back(column, at, increase);
     }
+}
+
+/// Whether `labels` has all of `others`.
+fn has_all(labels: &Labels, others: &Labels) -> bool {
+    others
+        .iter()
+        .all(|(name, value)| labels.get(name) == Some(value))
 }
 
 fn check_limits(labels: &Labels) -> Result<(), (RejectReason, String)> {

@@ -9,6 +9,7 @@ use super::head::Column;
 use super::intake::{Group, SharedState};
 use super::metrics::DropReason;
 use super::queue::Batch;
+use super::unsealed::ALL_TIME;
 use super::{Health, Sample, SeriesId, Store, StoreError};
 use hashbrown::HashMap;
 use roaring::RoaringBitmap;
@@ -156,7 +157,8 @@ impl Store {
     }
 
     /// As [`place`](Self::place). The samples of a set, such as the parts of a histogram, are added together: all if the first
-    /// one is new, else none. `sets` has their numbers, in order.
+    /// one is new, else none. The first one's placement stands for the set, which repeats another
+    /// one only if all of its samples do. `sets` has their numbers, in order.
     ///
     /// # Errors
     /// As [`place`](Self::place).
@@ -190,17 +192,23 @@ impl Store {
             while sets.next_if(|set| set.end <= number).is_some() {}
             let first = sets.peek().map(|set| set.start);
             let first = first.filter(|&first| first < number);
-            let first = first.and_then(|first| placements.get(first).copied());
-            if let Some(placement) = first.filter(|&first| first != Placement::New) {
-                placements.push(placement);
-                continue;
-            }
+            let of_set = first.map(|first| placements[first]);
             let Some(series) = rows.series(column) else {
                 // The caller uses a column that was dropped.
                 placements.push(Placement::Conflicting);
                 continue;
             };
             let on_disk = stored.get(&series.0).map_or(&[][..], Vec::as_slice);
+            if let (Some(first), Some(mut placement)) = (first, of_set)
+                && placement != Placement::New
+            {
+                if placement == Placement::Repeated && !rows.has(column, sample, on_disk) {
+                    placement = Placement::Conflicting;
+                    placements[first] = placement;
+                }
+                placements.push(placement);
+                continue;
+            }
             let placement = rows.place(column, now, sample, on_disk);
             placements.push(placement);
             if placement == Placement::New {
@@ -232,6 +240,44 @@ impl Store {
             outcome,
             earlier,
         })
+    }
+
+    /// Returns the newest sample of each of these columns that has one since `since`. May read the
+    /// disk.
+    ///
+    /// # Errors
+    /// If the disk cannot be read.
+    pub fn newest(
+        &self,
+        group: &Group,
+        columns: &[Column],
+        since: Timestamp,
+    ) -> Result<HashMap<Column, Sample>, PushError> {
+        let mut found = HashMap::new();
+        let mut older = HashMap::new();
+        let rows = group.rows.read().unwrap_or_else(PoisonError::into_inner);
+        for &column in columns {
+            let Some(series) = rows.series(column) else {
+                continue;
+            };
+            match rows.last(column.0, since, ALL_TIME.1).pop() {
+                Some(sample) => drop(found.insert(column, sample)),
+                None => drop(older.insert(series.0, column)),
+            }
+        }
+        drop(rows);
+        let stored = self.stored(
+            older.keys().copied().collect(),
+            (since, ALL_TIME.1),
+            (Reading::Last, Caching::Metrics),
+            &mut |_| true,
+        );
+        for (series, samples) in stored.map_err(PushError::Unreadable)? {
+            if let (Some(&column), Some(&sample)) = (older.get(&series), samples.last()) {
+                found.insert(column, sample);
+            }
+        }
+        Ok(found)
     }
 
     /// Waits until placed samples, and earlier ones that they repeat, are durable. Blocks.

@@ -258,10 +258,7 @@ impl GroupRows {
     ) -> Placement {
         let own = self.own_time.entry(column.0).or_default();
         own.arrived = now;
-        let known = own.find(sample.at).or_else(|| {
-            let found = on_disk.binary_search_by_key(&sample.at, |known| known.at);
-            found.ok().map(|at| on_disk[at])
-        });
+        let known = known(Some(own), sample.at, on_disk);
         let placement = match known {
             Some(known) if is_same(known.value, sample.value) => Placement::Repeated,
             Some(_) => Placement::Conflicting,
@@ -277,6 +274,12 @@ impl GroupRows {
         let newest = self.newest_pushed.map_or(sample.at, |(_, newest)| newest);
         self.newest_pushed = Some((now, newest.max(sample.at)));
         placement
+    }
+
+    /// Returns whether the series has this sample: here, or in `on_disk`, which is in order of time.
+    pub fn has(&self, column: Column, sample: Sample, on_disk: &[Sample]) -> bool {
+        let known = known(self.own_time.get(&column.0), sample.at, on_disk);
+        known.is_some_and(|known| is_same(known.value, sample.value))
     }
 
     /// Adds the outcome of a request whose samples were placed. Returns those of earlier requests that
@@ -547,6 +550,15 @@ impl GroupRows {
         }
         samples.split_off(samples.len().saturating_sub(1))
     }
+}
+
+/// Returns the sample that a series has at a time: in memory, or in `on_disk`.
+#[inline]
+fn known(own: Option<&OwnTime>, at: Timestamp, on_disk: &[Sample]) -> Option<Sample> {
+    own.and_then(|own| own.find(at)).or_else(|| {
+        let found = on_disk.binary_search_by_key(&at, |known| known.at);
+        found.ok().map(|place| on_disk[place])
+    })
 }
 
 /// Returns whether two values are the same. All NaNs but the staleness marker are the same value.
